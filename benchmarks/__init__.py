@@ -19,6 +19,7 @@ import os
 import platform
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from motif_jax.console import clean, print_line, print_lines
 from motif_jax.files import write_json, write_whole
 from motif_jax.learner.settings import find_algorithm
 from motif_jax.stages import collect, train_policy, train_reward
+from motif_jax.stages.benchmark import BenchmarkConfig
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import processor
 
@@ -59,39 +61,39 @@ TRAINING = {"policy", "options", "online", "language"} | GPU  # those that need 
 LEAST_S = 20.0  # no measurement is begun with less time left, and as much is kept for the next ones
 
 
-def chosen(config: ConfigDict) -> dict[str, None]:
+def chosen(config: BenchmarkConfig) -> dict[str, None]:
     """The measurements that the config names, in its order, each once."""
     return dict.fromkeys(config.benchmark.parts)
 
 
-def loads_jax(config: ConfigDict) -> bool:
+def loads_jax(config: BenchmarkConfig) -> bool:
     """Whether one of the measurements uses JAX."""
     return bool(({"reward", "offline", "questions", "peers"} | TRAINING) & chosen(config).keys())
 
 
-def check(config: ConfigDict) -> None:
+def check(config: BenchmarkConfig) -> None:
     """Raises UserError for values that the measured stages would refuse."""
     names = chosen(config).keys()
     if {"env", "annotation", "reward", "train"} & names:
-        collect.check(collect.STAGE.view(config))
+        collect.check(config)
     if {"reward", "train"} & names:
-        train_reward.check(train_reward.STAGE.view(config))
+        train_reward.check(config)
     if TRAINING & names:
-        train_policy.check(train_policy.STAGE.view(config))
+        train_policy.check(config)
         if find_algorithm(config.policy.algorithm).from_replay:
             raise UserError(
                 f"{config.policy.algorithm!r} is not measured (--config.policy.algorithm, --config.benchmark.parts)"
             )
 
 
-def run(config: ConfigDict, workdir: Path) -> None:
+def run(config: BenchmarkConfig, workdir: Path) -> None:
     """Makes the measurements and writes `workdir/benchmark.json`."""
     start, limit = time.monotonic(), config.benchmark.limit_s or math.inf
     result: dict[str, Any] = {"machine": describe_machine(), "skipped": {}, "seconds": {}, "rows": []}
     print_line(f"benchmark: {result['machine']}")
     on_gpu = GPU & chosen(config).keys()
     if on_gpu:
-        result |= importlib.import_module("benchmarks.gpu").describe_run(config)
+        result |= importlib.import_module("benchmarks.gpu").describe_run(changeable(config))
     rows: list[Row] = []
     errors: list[Exception] = []
     for name in chosen(config):
@@ -103,7 +105,7 @@ def run(config: ConfigDict, workdir: Path) -> None:
             continue
         module, _, function = MEASUREMENTS[name].partition(":")
         try:
-            rows += getattr(importlib.import_module(module), function)(within(config, left - LEAST_S), workdir)
+            rows += getattr(importlib.import_module(module), function)(changeable(config, left - LEAST_S), workdir)
         except Stopped:
             raise
         except Exception as error:  # raised below: the machine may be there for minutes only, for the others
@@ -126,11 +128,11 @@ def run(config: ConfigDict, workdir: Path) -> None:
         importlib.import_module("benchmarks.numerics").check_agreement(rows)
 
 
-def within(config: ConfigDict, seconds: float) -> ConfigDict:
-    """A copy of the config that trains for at most `seconds`."""
-    config = config.copy_and_resolve_references()
-    config.benchmark.train_seconds = min(config.benchmark.train_seconds, max(seconds, LEAST_S / 2))
-    return config
+def changeable(config: BenchmarkConfig, seconds: float = math.inf) -> ConfigDict:
+    """A copy of the config whose values measurements may change, and that trains for at most `seconds`."""
+    copy = ConfigDict(asdict(config))
+    copy.benchmark.train_seconds = min(copy.benchmark.train_seconds, max(seconds, LEAST_S / 2))
+    return copy
 
 
 def describe_machine() -> str:

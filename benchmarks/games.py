@@ -161,7 +161,7 @@ def collect_rate(config: ConfigDict, workdir: Path) -> float:
     config.collect.update({"segment_length": 1, "save_screen": False, "save_glyphs": False, "num_workers": WORKERS})
     with tempfile.TemporaryDirectory(dir=workdir) as folder:
         start = time.perf_counter()
-        collect.run(collect.STAGE.view(config), Path(folder))
+        collect.run(collect.STAGE.view(config.to_dict()), Path(folder))
         return 2 * config.collect.num_pairs / (time.perf_counter() - start)
 
 

@@ -128,16 +128,16 @@ def measure_train(config: ConfigDict, workdir: Path) -> list[Row]:
     folder.mkdir(parents=True)
     config, rows = config.copy_and_resolve_references(), Rows()
     config.policy.update({"network": config.benchmark.networks[0], "reward_dir": "", "init_from": ""})
-    write_config(folder, config)
+    write_config(folder, config.to_dict())
     start = time.monotonic()
     for stage in (collect, annotate, train_reward):
-        stage.STAGE.run(stage.STAGE.view(config), folder)
+        stage.STAGE.run(stage.STAGE.view(config.to_dict()), folder)
     ready = time.monotonic() - start
     rows.add("train.reward_ready", ready, "s", 1, pairs=config.collect.num_pairs)
     config.policy.train_for_seconds = max(config.benchmark.train_seconds - ready, config.benchmark.train_seconds / 2)
     start = time.monotonic()
     with gpu_busy(rows, "train"):
-        train_policy.STAGE.run(train_policy.STAGE.view(config), folder)
+        train_policy.STAGE.run(train_policy.STAGE.view(config.to_dict()), folder)
     add_training(rows, folder / "policy", round(time.monotonic() - start), config)
     return rows
 

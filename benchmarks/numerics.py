@@ -27,7 +27,7 @@ from ml_collections import ConfigDict
 from benchmarks.device import find_cpu, mesh_of
 from benchmarks.rows import Row, Rows
 from benchmarks.sources import untrained_sources
-from motif_jax.actors.acting import Rounds
+from motif_jax.actors.acting import SyncLoop
 from motif_jax.console import print_line
 from motif_jax.devices.host_arrays import host_copy
 from motif_jax.devices.mesh import map_update
@@ -36,7 +36,7 @@ from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.placing import make_place
-from motif_jax.stages.train_policy.setup import Parts, assemble, make_player, make_shape_rewards, open_pool
+from motif_jax.stages.train_policy.setup import TrainerParts, assemble, make_player, make_shape_rewards, open_pool
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 
@@ -143,18 +143,20 @@ def numerics_config(config: ConfigDict, dtype: str) -> ConfigDict:
     return config
 
 
-def make_parts(config: ConfigDict) -> Parts:
+def make_parts(config: ConfigDict) -> TrainerParts:
     """What the policy's training is made of, with an untrained reward."""
-    return assemble(train_policy.STAGE.view(config), Path(), lambda setting: untrained_sources(config), hosts=1)
+    return assemble(
+        train_policy.STAGE.view(config.to_dict()), Path(), lambda setting: untrained_sources(config), hosts=1
+    )
 
 
 def play(config: ConfigDict) -> Rollouts:
     """A batch of rollouts, as NumPy arrays."""
     parts = make_parts(config)
-    typed = train_policy.STAGE.view(config)
+    typed = train_policy.STAGE.view(config.to_dict())
     player = make_player(typed.policy, parts.model, seed=0)
     with open_pool(typed, parts, player, first_episode=0) as pool:
-        source = Rounds(pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh))
+        source = SyncLoop(pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh))
         batch = None
         while batch is None:
             batch = source.get(1.0)

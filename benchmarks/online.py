@@ -25,8 +25,8 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.stream import Item
 from motif_jax.captions import WIDTH, hash_words
 from motif_jax.files import read_json, read_lines
-from motif_jax.rewards.online.making import Judges, make_facts
-from motif_jax.rewards.online.source import OnlineSource
+from motif_jax.rewards.online.judge_client import Judges
+from motif_jax.rewards.online.source import OnlineSource, make_facts
 from motif_jax.rewards.online.store import Seen, Store
 from motif_jax.stages import train_policy
 from motif_jax.system.metrics import resident_mib
@@ -79,7 +79,7 @@ def source_of(config: ConfigDict, kind: str) -> OnlineSource:
     """A source of a kind that knows KNOWN captions, and asks nobody."""
     config = config.copy_and_resolve_references()
     config.policy.online.kind = kind
-    typed = train_policy.STAGE.view(config)
+    typed = train_policy.STAGE.view(config.to_dict())
     source = OnlineSource(make_facts(typed, {}), typed)
     source.store.see(seen(KNOWN), 0)
     rng = np.random.default_rng(0)
@@ -115,8 +115,8 @@ def add_lesson(rows: Rows, config: ConfigDict, kind: str) -> None:
     store, chosen = source.store, source.store.answered[: section.batch_size]
 
     def teach() -> None:
-        taught._pupil.teach(taught.batch(store, chosen))
-        taught._pupil.figures()  # which waits for the device
+        taught._model.update(taught.batch(store, chosen))
+        taught._model.figures()  # which waits for the device
 
     teach()
     took = 1e3 * seconds_of(teach, config.benchmark.seconds)
@@ -129,7 +129,7 @@ def add_answers(rows: Rows, config: ConfigDict) -> None:
     config.annotate.backend, config.policy.synchronous = "judge", False
     section = config.annotate.judge
     config.annotate.server.in_flight = section.at_a_time
-    judge = Judges(train_policy.STAGE.view(config)).open("defaultgoal", 0, at_once=True)
+    judge = Judges(train_policy.STAGE.view(config.to_dict())).open("defaultgoal", 0, at_once=True)
     try:
         judge.plan([Item(number, 0, Question(f"You see here {number} gold pieces.")) for number in range(QUESTIONS)],
                    2**62)  # fmt: skip
@@ -184,7 +184,7 @@ def add_trainings(rows: Rows, config: ConfigDict, folder: Path) -> None:
     def train(sources: str) -> float:
         done.append(folder / str(len(done)))
         policy.sources = sources
-        train_policy.STAGE.run(train_policy.STAGE.view(config), done[-1])
+        train_policy.STAGE.run(train_policy.STAGE.view(config.to_dict()), done[-1])
         logged = list(read_lines(done[-1] / "policy" / "metrics.jsonl"))
         return float(statistics.median(row["steps_per_s"] for row in logged[1:] or logged))
 

@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 from benchmarks.device import count_flops, find_cpu, gpu_busy, is_accelerated, matrix_product
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from benchmarks.sources import TERMS, run_program, untrained_sources
-from motif_jax.actors.acting import Source
+from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import describe_memory, needed_bytes, place
@@ -33,7 +33,7 @@ from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Trace
 from motif_jax.stages.train_policy.section import Profile, takes_turns
-from motif_jax.stages.train_policy.setup import assemble, make_player, make_source, open_pool
+from motif_jax.stages.train_policy.setup import assemble, make_player, make_rollout_loop, open_pool
 
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end
 WARMUP_BATCHES = 3
@@ -113,7 +113,7 @@ class Training:
         section = config.policy
         section.network, section.warmup_steps, section.options, section.controller = network, 0, options, controller
         sources = untrained_sources(config) if rewarded else RewardSources()
-        self._typed = typed = train_policy.STAGE.view(config)
+        self._typed = typed = train_policy.STAGE.view(config.to_dict())
         parts = assemble(typed, Path(), lambda setting: sources, hosts=1)
         self._parts, self._model, self._mesh = parts, parts.model, parts.mesh
         # A copy, because updates give their state away, and the player still uses these parameters.
@@ -135,7 +135,7 @@ class Training:
             self.bytes_per_step = pool.layout.bytes_per_step
             turns = takes_turns(self._typed.policy)
             placed = make_place(self._model, parts.sources, self._mesh, plan=parts.plan, learner=parts.learner)
-            source = make_source(self._typed.policy, parts, pool, player, placed)
+            source = make_rollout_loop(self._typed.policy, parts, pool, player, placed)
             try:
                 number, steps, start, pending = 0, 0, 0.0, None
                 before: dict[str, float] = {}
@@ -256,7 +256,7 @@ class Training:
         return observations, np.asarray(rollouts.first)[0, chosen]
 
 
-def time_spent(pool: ActorPool, source: Source) -> dict[str, float]:
+def time_spent(pool: ActorPool, source: RolloutLoop) -> dict[str, float]:
     """Seconds of each activity so far; `workers_wait` is the mean of all workers."""
     return pool.timers.seconds | source.timers.seconds | {"workers_wait": pool.worker_wait_s / pool.layout.num_workers}
 

@@ -37,7 +37,7 @@ POINT = 0.01
 T_OF_SEEDS = 2.776  # 97.5 % quantile of Student's t with SEEDS - 1 degrees of freedom
 
 
-class Asked(NamedTuple):
+class AnswerTable(NamedTuple):
     """What one seed asks about, and what it is tested on."""
 
     messages: np.ndarray  # [U, 256] uint8
@@ -63,7 +63,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     return rows
 
 
-def set_aside(config: ConfigDict, workdir: Path, seed: int) -> Asked:
+def set_aside(config: ConfigDict, workdir: Path, seed: int) -> AnswerTable:
     """Sets captions aside; raises UserError if the dataset has too few."""
     dataset = PairDataset(workdir / "dataset")
     table, ids = dataset.captions()
@@ -81,13 +81,13 @@ def set_aside(config: ConfigDict, workdir: Path, seed: int) -> Asked:
     if len(held_out) < HELD_OUT or len(pairs) < MOST:
         raise UserError(f"{len(pairs):,} questions and {len(held_out):,} pairs to hold out are too few (--workdir)")
     held_out = rng.permutation(held_out)[:HELD_OUT]
-    return Asked(np.ascontiguousarray(table.messages), worth, pairs, held_out, config.annotate.rules_temperature)
+    return AnswerTable(np.ascontiguousarray(table.messages), worth, pairs, held_out, config.annotate.rules_temperature)
 
 
 Curve = Iterator[tuple[int, float]]  # questions so far, agreement; the last one is that of all questions
 
 
-def add_order(rows: Rows, asked: list[Asked], order: str) -> np.ndarray:
+def add_order(rows: Rows, asked: list[AnswerTable], order: str) -> np.ndarray:
     """Adds the row of an order; returns the questions that each seed needed."""
     curves = [np.array([*in_rounds(one, order, seed)]) for seed, one in enumerate(asked)]
     needed = np.array([first_within(curve, curve[-1, 1] - POINT) for curve in curves])
@@ -112,7 +112,7 @@ def first_within(curve: np.ndarray, level: float) -> float:
     return float(asked[before] + share * (asked[before + 1] - asked[before]))
 
 
-def in_rounds(asked: Asked, order: str, seed: int) -> Curve:
+def in_rounds(asked: AnswerTable, order: str, seed: int) -> Curve:
     """Questions as the stage `annotate` asks them."""
     differences = asked.worth[asked.pairs[:, 1]] - asked.worth[asked.pairs[:, 0]]
     target = np.array([preference(difference, asked.temperature) for difference in differences.tolist()])

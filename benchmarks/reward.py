@@ -65,7 +65,7 @@ FRESH = {  # everything is annotated in one job
 }  # fmt: skip
 STAGE_ALONE = """
 import runpy, sys; from pathlib import Path; from motif_jax.stages import annotate
-annotate.run(annotate.STAGE.view(runpy.run_path(sys.argv[2])["get_config"]()), Path(sys.argv[1]))
+annotate.run(annotate.STAGE.view(runpy.run_path(sys.argv[2])["get_config"]().to_dict()), Path(sys.argv[1]))
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
@@ -104,7 +104,7 @@ def collect_pairs(config: ConfigDict, workdir: Path, pairs: int, **values: Any) 
     config.collect.update({"num_pairs": pairs, "dataset": "", "segment_length": 1, **values})
     config.collect.update({"save_screen": False, "save_glyphs": False})
     with contextlib.redirect_stdout(io.StringIO()):
-        collect.run(collect.STAGE.view(config), workdir)
+        collect.run(collect.STAGE.view(config.to_dict()), workdir)
 
 
 def rate(config: ConfigDict, folder: Path, pairs: int, values: dict[str, Any]) -> float:
@@ -114,7 +114,7 @@ def rate(config: ConfigDict, folder: Path, pairs: int, values: dict[str, Any]) -
 
     start = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
-        annotate.run(annotate.STAGE.view(config), folder, instant)
+        annotate.run(annotate.STAGE.view(config.to_dict()), folder, instant)
     seconds = time.perf_counter() - start
     for made in ("dataset/preference", "annotations", "answers"):
         shutil.rmtree(folder / made, ignore_errors=True)
@@ -189,8 +189,8 @@ def label_pairs(config: ConfigDict, workdir: Path, values: dict[str, str]) -> La
     workdir.mkdir()
     collect_pairs(config, workdir, PAIRS, **values)
     with contextlib.redirect_stdout(io.StringIO()):
-        annotate.run(annotate.STAGE.view(config), workdir)
-    return load_data(train_reward.STAGE.view(config), workdir)
+        annotate.run(annotate.STAGE.view(config.to_dict()), workdir)
+    return load_data(train_reward.STAGE.view(config.to_dict()), workdir)
 
 
 class Learner:

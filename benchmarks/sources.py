@@ -9,13 +9,13 @@ from benchmarks.reward import OPTIONS
 from benchmarks.rows import rate_of
 from motif_jax.captions import WIDTH, encode
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.choice import LEARNT, SOURCES
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import CAPTION, find_readable
 from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.learnt_source import LearntSource, make_mix
 from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.registry import LEARNT, SOURCES
 from motif_jax.rewards.source import Arrays
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics

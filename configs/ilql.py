@@ -67,8 +67,8 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.train_values.games = 256  # they choose the checkpoint by return, as the loss hardly predicts it
 
     # ---- decodings that fit the recipe
-    config.decoding.kinds = "sample,rerank" if recipe.decoding == "rerank" else "sample,greedy"
-    if recipe.values != "token":
+    config.decoding.kinds = "sample,rerank" if recipe.reranks else "sample,greedy"
+    if not recipe.per_token:
         config.decoding.betas = "0"  # beta needs values of tokens
     config.evaluate.episodes = 1024  # for intervals that tell betas apart
     config.evaluate.replays = "toughest,best,worst"  # the best episode is over after one or two texts
@@ -116,15 +116,15 @@ def as_published(config: ConfigDict, world: str, name: str) -> None:
 
     betas = (8,) if plain in ("cql", "psi") and world == "dialogue" else BETAS[world]
     config.train_values.games_beta = float(betas[0])
-    if recipe.decoding == "shift":
+    if recipe.shifts:
         config.decoding.betas = ",".join(map(str, (0, *betas)))
-    elif recipe.decoding == "policy":
+    elif not recipe.reranks:
         config.decoding.betas = "0"
     if plain == "utterance_ilql":
         config.decoding.candidates = 4
     if plain == "decision_transformer" and world == "dialogue":
         config.decoding.wanted_return = -5.7
-    if world == "wordle" and recipe.decoding == "shift":
+    if world == "wordle" and recipe.shifts:
         config.decoding.clip = 0.0  # only tokens worse than V are shifted, down
     if world == "dialogue":
         config.train_language.max_length = config.train_values.max_length = 1024  # the longest dialogue
@@ -197,7 +197,7 @@ def maze(config: ConfigDict) -> None:
     values.evaluate_every = 2_000
     values.games = 32 if recipe_of(values.recipe).plays else 0  # 0: the last checkpoint, as each game has 100 moves
     config.decoding.max_tokens = 3  # a move
-    if recipe_of(values.recipe).values == "token":
+    if recipe_of(values.recipe).per_token:
         config.decoding.betas = "16,128"  # a move is worth 1/20
     config.evaluate.episodes = 104  # four from each cell, on average
     config.evaluate.beside = "random,optimal"

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from motif_jax.actors.acting import Rounds
+from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.babyai.level_settings import BabyAISettings
@@ -120,7 +120,7 @@ def evaluate(model: Model, params: Any, episodes: int) -> float:
     player = PolicyPlayer(model._replace(params=params), GAMES, GAMES, seed=1)
     returns: dict[int, float] = {}
     with open_pool(player, SeedStream.EVALUATE) as pool:
-        for batch in Rounds(pool, player, 1):
+        for batch in SyncLoop(pool, player, 1):
             ended = [one.info for group in batch.episodes for one in group]
             returns |= {info.episode: info.episode_return for info in ended if info.episode < episodes}
             if len(returns) == episodes:
@@ -146,12 +146,14 @@ def play(model: Model, params: Any, steps: int) -> Any:
     player = PolicyPlayer(model._replace(params=params), GAMES, GAMES, seed=0)
     done, number, start, recent = 0, 0, time.monotonic(), []
     with open_pool(player, SeedStream.TRAIN) as pool:
-        for batch in Rounds(pool, player, 1):
+        for batch in SyncLoop(pool, player, 1):
             # collect: the batch, with prompts as tokens
             rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}
             seen = model.encode({name: batch.arrays[name] for name in model.reads})
             # learn: one update of the policy, which plays from then on
-            state, metrics = update(state, frozen, shard(Rollouts(**rows, observations=seen, moments={}), mesh, 1))
+            state, metrics = update(
+                state, frozen, shard(Rollouts(**rows, observations=seen, reward_inputs={}), mesh, 1)
+            )
             done, number = done + batch.steps, number + 1
             player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)
             recent += [one.info.episode_return for group in batch.episodes for one in group]

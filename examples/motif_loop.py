@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from motif_jax.actors.acting import Rounds
+from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
@@ -140,7 +140,7 @@ def evaluate(model: Model, params: Any, source: LearntSource, steps: int) -> tup
     player = PolicyPlayer(model._replace(params=params), WORKERS * GAMES, GAMES, seed=1)
     rewards, scores = [], []
     with open_pool(player, source, SeedStream.EVALUATE) as pool:
-        for _, batch in zip(range(steps // (WORKERS * GAMES * T)), Rounds(pool, player, WORKERS), strict=False):
+        for _, batch in zip(range(steps // (WORKERS * GAMES * T)), SyncLoop(pool, player, WORKERS), strict=False):
             rewards.append(source.rewards(batch.arrays).mean())
             scores += [ended.info.named(WORLD.figures)["score"] for episode in batch.episodes for ended in episode]
     return float(np.mean(rewards)) * 500, float(np.mean(scores)) if scores else float("nan")
@@ -152,7 +152,7 @@ def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
     settings = Settings(learning_rate=1e-3)
 
     def shape_rewards(rollouts: Rollouts) -> TrainingRewards:  # the first field is learnt from
-        learnt = rollouts.moments["learnt"]
+        learnt = rollouts.reward_inputs["learnt"]
         return TrainingRewards(total=learnt, extrinsic=0.0 * rollouts.reward, intrinsic=learnt)
 
     update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
@@ -161,13 +161,15 @@ def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
     player = PolicyPlayer(model, WORKERS * GAMES, GAMES, seed=0)
     start, done, number = time.monotonic(), 0, 0
     with open_pool(player, source, SeedStream.TRAIN) as pool:
-        for batch in Rounds(pool, player, WORKERS):
+        for batch in SyncLoop(pool, player, WORKERS):
             # collect: the batch, with the learnt reward of its steps
-            moments = {"learnt": source.rewards(batch.arrays)}
+            inputs = {"learnt": source.rewards(batch.arrays)}
             rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}
             seen = {name: batch.arrays[name] for name in model.reads}
             # learn: one update of the policy, which plays from then on
-            state, metrics = update(state, frozen, shard(Rollouts(**rows, observations=seen, moments=moments), mesh, 1))
+            state, metrics = update(
+                state, frozen, shard(Rollouts(**rows, observations=seen, reward_inputs=inputs), mesh, 1)
+            )
             done, number = done + batch.steps, number + 1
             player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)
             if number % 10 == 1 or done >= steps:

@@ -27,7 +27,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from motif_jax.actors.acting import Rounds
+from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Question, Sampling
 from motif_jax.annotation.asking import Asking, AskingCounts
@@ -64,7 +64,7 @@ def ask_aside() -> Stream:
     def open_judge(counts: AskingCounts) -> Asking:
         prompt = make_prompt(TEXTS, "reason", GOAL, "default", one=True)  # is this message helpful?
         sampling = Sampling(temperature=0.1, top_p=0.95, top_k=50, max_tokens=256)
-        judge = Judge({GOAL: prompt}, TEXTS, delay_s=0.05, at_a_time=8)
+        judge = Judge(GOAL, prompt, TEXTS, delay_s=0.05, at_a_time=8)
         return Asking(JudgeClient(judge, prompt, sampling, in_flight=16), None, counts)
 
     return Stream(open_judge, AskingCounts("oni_loop"))
@@ -143,7 +143,7 @@ def evaluate(model: Model, params: Any, steps: int) -> tuple[float, float]:
     player = PolicyPlayer(model._replace(params=params), WORKERS * GAMES, GAMES, seed=1)
     lexicon, helpful, scores = Lexicon(TEXTS, GOAL), [], []
     with open_pool(player, SeedStream.EVALUATE) as pool:
-        for _, batch in zip(range(steps // (WORKERS * GAMES * T)), Rounds(pool, player, WORKERS), strict=False):
+        for _, batch in zip(range(steps // (WORKERS * GAMES * T)), SyncLoop(pool, player, WORKERS), strict=False):
             messages, places, _ = distinct_messages(batch.arrays["event_message"].reshape(-1, 256))
             worth = np.array([lexicon.worth(decode(message))[0] > 0 for message in messages])[places]
             helpful.append((worth & (batch.arrays["event_message_count"].reshape(-1) == 1)).mean())
@@ -156,7 +156,7 @@ def train(model: Model, reward: OnlineReward, steps: int) -> Any:
     settings = Settings(learning_rate=1e-3)
 
     def shape_rewards(rollouts: Rollouts) -> TrainingRewards:  # the first field is learnt from
-        online = rollouts.moments["online"]
+        online = rollouts.reward_inputs["online"]
         return TrainingRewards(total=online, extrinsic=0.0 * rollouts.reward, intrinsic=online)
 
     mesh = make_mesh()
@@ -166,13 +166,13 @@ def train(model: Model, reward: OnlineReward, steps: int) -> Any:
     player = PolicyPlayer(model, WORKERS * GAMES, GAMES, seed=0)
     start, done, number = time.monotonic(), 0, 0
     with open_pool(player, SeedStream.TRAIN) as pool:
-        for batch in Rounds(pool, player, WORKERS):
+        for batch in SyncLoop(pool, player, WORKERS):
             # collect: the batch, with the rewards of its steps by what is known now
-            moments = {"online": reward.rewards(batch.arrays)}
+            inputs = {"online": reward.rewards(batch.arrays)}
             rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}
             seen = {name: batch.arrays[name] for name in model.reads}
             # learn: one update of the policy, which plays from then on
-            placed = shard(Rollouts(**rows, observations=seen, moments=moments), mesh, axis=1)
+            placed = shard(Rollouts(**rows, observations=seen, reward_inputs=inputs), mesh, axis=1)
             state, metrics = update(state, frozen, placed)
             done, number = done + batch.steps, number + 1
             player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)

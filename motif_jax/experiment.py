@@ -5,21 +5,24 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from motif_jax.config.file import default_config
-from motif_jax.config.table import Tables, check_values, flatten, keys
+from motif_jax.config.table import Tables, check_values, flatten, keys, typed
 from motif_jax.console import print_line
 from motif_jax.files import to_plain, write_config
 from motif_jax.run import CONFIG, Identity, Run, check_identity, read_record
-from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
+from motif_jax.stages import EXPERIMENT, NAMES, Experiment, Stage, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.jax_start import divide_cpu
 from motif_jax.system.sizing import sizes_of
+
+Values = Mapping[str, Any]  # of the whole config, nested
 
 # Removed values, which are accepted at these settings, for backwards compatibility.
 GONE = {
@@ -32,8 +35,8 @@ GONE = {
 }
 
 
-def check(config: ConfigDict, names: list[str]) -> list[Stage[Any]]:
-    """Refuses unknown stages and values that cannot work; returns the stages."""
+def check(config: Values, names: list[str]) -> list[Stage[Any]]:
+    """The stages of these names; raises UserError for unknown stages and for values that cannot work."""
     check_values(config, EXPERIMENT)
     for name in names:
         if name not in NAMES:
@@ -42,15 +45,17 @@ def check(config: ConfigDict, names: list[str]) -> list[Stage[Any]]:
             raise UserError(f"unknown stage {name!r} (--stage): {hint}")
     stages = [find_stage(name) for name in names]
     if any(stage.loads_jax(stage.view(config)) for stage in stages):
-        divide_cpu(config.cpu_devices)  # now, as the user's code, which the checks import, may load JAX
+        divide_cpu(
+            typed(Experiment, config).cpu_devices
+        )  # now, as the user's code, which the checks import, may load JAX
     for stage in stages:
         stage.check(stage.view(config))
     return stages
 
 
-def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
+def run(config: Values, workdir: Path, names: list[str] | None) -> None:
     """Runs the named stages in the workdir; those that the config lists if `names` is None. Skips complete ones."""
-    names = names or list(config.stages)
+    names = names or [*config["stages"]]
     stages = check(config, names)
     check_start(config, workdir, stages)
     try:
@@ -63,7 +68,7 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
         for name, stage in zip(names, stages, strict=True):
             with explained(workdir, name, stage.writes, stage.memory, stage.device_memory):
                 check_artefacts(config, workdir, stage)
-                if not config.distributed.process_id:  # of several hosts, only the first writes
+                if not config["distributed"]["process_id"]:  # of several hosts, only the first writes
                     write_config(workdir, config)
                 if stage.is_complete(stage.view(config), workdir):
                     print_line(f"{name}: complete in {str(workdir)!r}, skipped")
@@ -71,13 +76,13 @@ def run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
                     stage.run(stage.view(config), workdir)
 
 
-def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
+def dry_run(config: Values, workdir: Path, names: list[str] | None) -> None:
     """Makes the checks that `run` begins with, and prints for each stage what `run` would do. Writes nothing."""
-    names = names or list(config.stages)
+    names = names or [*config["stages"]]
     stages = check(config, names)
     check_start(config, workdir, stages)
-    if config.sized:
-        print_line(f"for this machine: {sizes_of(config.policy).describe()}")
+    if config["sized"]:
+        print_line(f"for this machine: {sizes_of(config['policy']).describe()}")
     for name, stage in zip(names, stages, strict=True):
         check_artefacts(config, workdir, stage)
         view = stage.view(config)
@@ -91,7 +96,7 @@ def dry_run(config: ConfigDict, workdir: Path, names: list[str] | None) -> None:
             print_line(f"{name}: would run")
 
 
-def check_start(config: ConfigDict, workdir: Path, stages: list[Stage[Any]]) -> None:
+def check_start(config: Values, workdir: Path, stages: list[Stage[Any]]) -> None:
     """Raises UserError if the stages cannot work in this workdir."""
     if (workdir / CONFIG).exists():
         read_record(workdir / CONFIG)
@@ -99,7 +104,7 @@ def check_start(config: ConfigDict, workdir: Path, stages: list[Stage[Any]]) -> 
         check_name(workdir)
 
 
-def check_artefacts(config: ConfigDict, workdir: Path, stage: Stage[Any]) -> None:
+def check_artefacts(config: Values, workdir: Path, stage: Stage[Any]) -> None:
     """Raises UserError if what the stage has made in the workdir belongs to another experiment."""
     for made in stage.artefacts(workdir):
         check_same_experiment(config, workdir, made / CONFIG, stage)
@@ -119,10 +124,10 @@ def check_name(workdir: Path) -> None:
 
 def tables() -> Tables:
     """The tables of all values of a config: the experiment's own, the game's, and each stage's. Does not load JAX."""
-    found = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.worlds").TABLE}
+    every = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.worlds").TABLE}
     for name in NAMES:
-        found |= find_stage(name).tables
-    return found
+        every |= find_stage(name).tables
+    return every
 
 
 def defaults() -> ConfigDict:
@@ -130,12 +135,12 @@ def defaults() -> ConfigDict:
     return default_config(tables())
 
 
-def check_same_experiment(config: ConfigDict, workdir: Path, recorded: Path, stage: Stage[Any]) -> None:
+def check_same_experiment(config: Values, workdir: Path, recorded: Path, stage: Stage[Any]) -> None:
     """Raises UserError if a value that decides the result differs from that in `recorded`, an earlier config.json."""
     check_identity(recorded, identity_of(config, stage), workdir)
 
 
-def identity_of(config: ConfigDict, stage: Stage[Any]) -> Identity:
+def identity_of(config: Values, stage: Stage[Any]) -> Identity:
     """The values that decide the stage's results.
 
     A record that lacks a value has its default, or the declared value of the time before it existed.
@@ -146,7 +151,7 @@ def identity_of(config: ConfigDict, stage: Stage[Any]) -> Identity:
     deciding |= {key: values[key] for key in stage.more_identity(view)}
     for key in stage.unused(view):
         deciding.pop(key, None)
-    now = flatten(to_plain(config.to_dict()))
+    now = flatten(to_plain(config))
     return Identity(
         {key: now[key] for key in deciding},
         {key: to_plain(value.default if value.before is None else value.before) for key, value in deciding.items()},

@@ -160,9 +160,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def parse_json(text: bytes) -> dict[str, Any]:
     """Parses an object, without the checksum of version 0.1."""
-    found: dict[str, Any] = json.loads(text)
-    found.pop(CHECKSUM, None)
-    return found
+    content: dict[str, Any] = json.loads(text)
+    content.pop(CHECKSUM, None)
+    return content
 
 
 def json_line(row: Mapping[str, Any]) -> str:
@@ -202,8 +202,8 @@ def _whole_bytes(file: BinaryIO) -> int:
     while end:
         start = max(end - 2**16, 0)
         file.seek(start)
-        if (found := file.read(end - start).rfind(b"\n")) >= 0:
-            return start + found + 1
+        if (position := file.read(end - start).rfind(b"\n")) >= 0:
+            return start + position + 1
         end = start
     return 0
 
@@ -227,9 +227,9 @@ def keep_lines(path: Path, key: str, last: float) -> None:
 def check_layout(facts: Mapping[str, Any], place: Path, layout: int = LAYOUT) -> None:
     """Raises UserError if a config.json, or the facts of a checkpoint, have another layout than this one."""
     if facts.get(LAYOUT_KEY) != layout:
-        found = clean(str(facts.get(LAYOUT_KEY, "unknown")), 20)
+        version = clean(str(facts.get(LAYOUT_KEY, "unknown")), 20)
         raise UserError(
-            f"the layout of {str(place)!r} is {found}, and this version of motif_jax reads layout {layout}: use the "
+            f"the layout of {str(place)!r} is {version}, and this version of motif_jax reads layout {layout}: use the "
             "version that made it, or choose another --workdir"
         )
 
@@ -241,8 +241,8 @@ def checkpoint_steps(directory: Path) -> list[int]:
 
 
 def write_config(directory: Path, config: Any) -> None:
-    """Writes the resolved `ConfigDict` and the layout to `config.json` in the directory."""
-    write_json(directory / "config.json", to_plain(config.to_dict()) | {LAYOUT_KEY: LAYOUT})
+    """Writes the values of the config and the layout to `config.json` in the directory."""
+    write_json(directory / "config.json", to_plain(config) | {LAYOUT_KEY: LAYOUT})
 
 
 # ---- the lock

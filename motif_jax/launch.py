@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
             if FLAGS.config.seeds or FLAGS.sweep:
                 run_many(argv[1:], workdir)
             else:
-                (dry_run if FLAGS.dry_run else run)(FLAGS.config, workdir, FLAGS.stage)
+                (dry_run if FLAGS.dry_run else run)(FLAGS.config.to_dict(), workdir, FLAGS.stage)
     except UserCodeError as error:
         say(error.sentence)
         print_lines(error.traceback, sys.stderr)
@@ -127,15 +127,15 @@ def parse(argv: list[str]) -> None:
         for name, meaning in (("print_config", PRINT_CONFIG), ("dry_run", DRY_RUN), ("nolocks", NOLOCKS)):
             print(f"--{name}: {meaning}")
         sys.exit(0)
-    found, argv = split_config(argv)
+    file_and_argument, argv = split_config(argv)
     section = next((match[1] for text in argv[1:] if (match := re.fullmatch(r"--?help=(.*)", text, re.DOTALL))), None)
     if section is not None:
-        given = flatten(load(*found, tables()).to_dict()) if found else {}
+        given = flatten(load(*file_and_argument, tables()).to_dict()) if file_and_argument else {}
         print_lines(describe(section, tables(), given))
         sys.exit(0)
-    if found is None:
+    if file_and_argument is None:
         raise UserError("--config is required, for example --config=motif:score (or --help)")
-    read_flags(*found, argv, FLAGS)
+    read_flags(*file_and_argument, argv, FLAGS)
     if FLAGS.print_config and FLAGS.sweep:
         raise UserError("--print_config prints the config of one run: give it without --sweep")
     if not FLAGS.workdir and not FLAGS.print_config:
@@ -184,27 +184,27 @@ def run_many(argv: list[str], workdir: Path) -> None:
         print_line(f"report of {len(runs)} runs: {written}")
 
 
-def config_of(run: PlannedRun, argv: list[str], workdir: Path) -> ConfigDict:
-    """The config of one of the runs of a command line."""
+def config_of(run: PlannedRun, argv: list[str], workdir: Path) -> dict[str, Any]:
+    """The values of the config of one of the runs of a command line."""
     values = flags.FlagValues()
     define_flags(values)
-    found, rest = split_config(["motif_jax", *arguments_of(run, argv, workdir)])
-    assert found is not None  # `parse` has read it
-    read_flags(*found, rest, values)
-    return values.config
+    file_and_argument, rest = split_config(["motif_jax", *arguments_of(run, argv, workdir)])
+    assert file_and_argument is not None  # `parse` has read it
+    read_flags(*file_and_argument, rest, values)
+    return values.config.to_dict()
 
 
 def split_config(argv: list[str]) -> tuple[tuple[str, str | None] | None, list[str]]:
     """Returns the file of --config and its argument, None without --config; and the rest. The last --config counts."""
-    found, rest, words = None, argv[:1], iter(argv[1:])
+    file_and_argument, rest, words = None, argv[:1], iter(argv[1:])
     for word in words:
         match = re.fullmatch(r"--?config(?:=(.*))?", word, re.DOTALL)
         if match:
             file, colon, argument = (next(words, "") if match[1] is None else match[1]).partition(":")
-            found = find_config(file), argument if colon else None
+            file_and_argument = find_config(file), argument if colon else None
         else:
             rest.append(word)
-    return found, rest
+    return file_and_argument, rest
 
 
 def check_overrides(argv: list[str], known: set[str]) -> None:

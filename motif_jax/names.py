@@ -17,7 +17,7 @@ WORLDS = {  # envs/world.py
     "wordle": "motif_jax.envs.wordle.world:WordleWorld",
     "guessing": "motif_jax.contrib.guessing.world:GuessingWorld",
     "comments": "motif_jax.contrib.comments.world:CommentsWorld",
-    "maze": "motif_jax.envs.maze.world:MazeWorld",
+    "maze": "motif_jax.envs.maze:MazeWorld",
 }
 PROMPT_NETWORKS = {  # networks that read prompts and score the names of actions: networks/kinds.py
     "language": "motif_jax.policies.language_network:LanguageNetwork",

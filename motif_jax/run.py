@@ -88,9 +88,9 @@ def check_identity(file: Path, identity: Identity, workdir: Path) -> None:
 
 def read_record(file: Path) -> dict[str, Any]:
     """The values in a config.json by their names; raises UserError for another layout."""
-    found = read_json(file)
-    check_layout(found, file.parent)
-    return flatten(found)
+    content = read_json(file)
+    check_layout(content, file.parent)
+    return flatten(content)
 
 
 # ---- a workdir
@@ -180,11 +180,11 @@ class Run:
 
 def _each(files: Iterable[Path]) -> dict[Path, dict[str, Any]]:
     """The objects in these files, except those that a stage at work has just removed."""
-    found = {}
+    records = {}
     for file in sorted(files):
         with contextlib.suppress(FileNotFoundError):
-            found[file] = read_json(file)
-    return found
+            records[file] = read_json(file)
+    return records
 
 
 class StageRun:

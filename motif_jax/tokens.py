@@ -95,15 +95,15 @@ class BuiltInTokeniser:
     @classmethod
     def _pieces(cls, text: str) -> list[str]:
         """The words of a text without marks; those that look like one fall into characters."""
-        found = re.findall(cls.pattern, text)
-        if {*cls.first}.isdisjoint(found):
-            return found
-        return [part for word in found for part in (word if word in cls.first else [word])]
+        pieces = re.findall(cls.pattern, text)
+        if {*cls.first}.isdisjoint(pieces):
+            return pieces
+        return [part for word in pieces for part in (word if word in cls.first else [word])]
 
     def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
         words = re.findall(self.pattern, text) if marks else self._pieces(text)
-        found = [self._ids.get(word, UNKNOWN_TOKEN) for word in words]
-        return [*found, self.end_id] if special_tokens else found
+        ids = [self._ids.get(word, UNKNOWN_TOKEN) for word in words]
+        return [*ids, self.end_id] if special_tokens else ids
 
     def encode_pieces(self, pieces: Sequence[str]) -> list[int]:
         return [token for place, piece in enumerate(pieces) for token in self.encode(piece, marks=place % 2 == 0)]
@@ -164,18 +164,18 @@ class HubTokeniser:
 
     def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
         with _told(f"encode {text[:60]!r}"):
-            found = self._tokenizer.encode(text, add_special_tokens=False).ids
-            has_marks = not (marks or self._marks.keys().isdisjoint(found))
+            ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+            has_marks = not (marks or self._marks.keys().isdisjoint(ids))
             tokenizer = self._without_marks if has_marks else self._tokenizer
             if has_marks or special_tokens:
-                found = tokenizer.encode(text, add_special_tokens=special_tokens).ids
-            return found
+                ids = tokenizer.encode(text, add_special_tokens=special_tokens).ids
+            return ids
 
     def encode_pieces(self, pieces: Sequence[str]) -> list[int]:
         with _told("encode a conversation"):
             tokenizer, secret = self._without_marks, self._secret_names
             known = re.compile("|".join(re.escape(mark) for mark in sorted(secret, key=len, reverse=True)) or r"(?!)")
-            ours = [known.sub(lambda found: secret[found[0]], piece) for piece in pieces[::2]]
+            ours = [known.sub(lambda match: secret[match[0]], piece) for piece in pieces[::2]]
             mixed = itertools.chain.from_iterable(itertools.zip_longest(ours, pieces[1::2], fillvalue=""))
             return tokenizer.encode("".join(mixed), add_special_tokens=False).ids
 
@@ -217,10 +217,10 @@ def _from_text(text: str) -> Any:
     """A tokeniser of the library, which neither cuts texts nor fills them up."""
     import tokenizers
 
-    found = tokenizers.Tokenizer.from_str(text)
-    found.no_truncation()
-    found.no_padding()
-    return found
+    tokenizer = tokenizers.Tokenizer.from_str(text)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 @contextlib.contextmanager

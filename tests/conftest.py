@@ -131,16 +131,16 @@ def few_tries(monkeypatch, short_pauses):
 @pytest.fixture
 def at_batch(monkeypatch) -> Callable[[int, Callable[[], None]], None]:
     """`at_batch(3, call)` calls once the policy has learnt from its third batch from now on, before that is counted."""
-    from motif_jax.stages.train_policy.record import Record
+    from motif_jax.stages.train_policy.record import MetricsCollector
 
     coming: collections.deque[Callable[[], None]] = collections.deque()
 
-    def batch(self, batch, real=Record.batch):
+    def batch(self, batch, real=MetricsCollector.batch):
         if coming:
             coming.popleft()()
         real(self, batch)
 
-    monkeypatch.setattr(Record, "batch", batch)
+    monkeypatch.setattr(MetricsCollector, "batch", batch)
     return lambda number, call: coming.extend([lambda: None] * (number - 1) + [call])
 
 
@@ -184,7 +184,23 @@ def viewed(config, stage: str = "train_policy"):
     """The config as the stage takes it."""
     from motif_jax.stages import find_stage
 
-    return find_stage(stage).view(config)
+    return find_stage(stage).view(config.to_dict())
+
+
+def check_stage(stage, config) -> None:
+    """The checks of a stage, a module of `motif_jax.stages`, that the command line begins with."""
+    stage.STAGE.check(stage.STAGE.view(config.to_dict()))
+
+
+def run_stage(stage, config, workdir: Path) -> None:
+    """Runs a stage in this process, after its checks."""
+    check_stage(stage, config)
+    stage.STAGE.run(stage.STAGE.view(config.to_dict()), workdir)
+
+
+def is_complete(stage, config, workdir: Path) -> bool:
+    """Whether a stage has nothing left to do."""
+    return stage.STAGE.is_complete(stage.STAGE.view(config.to_dict()), workdir)
 
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:

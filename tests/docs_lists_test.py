@@ -18,7 +18,7 @@ from motif_jax.experiment import tables
 from motif_jax.networks.kinds import RANKS
 from motif_jax.offline.recipes import RECIPES
 from motif_jax.policies.decoding import KINDS
-from motif_jax.rewards.choice import SOURCES
+from motif_jax.rewards.registry import SOURCES
 from motif_jax.stages import NAMES
 
 LISTS = [  # page: what its list must have, as it is written there

@@ -32,7 +32,7 @@ QUICKSTART = "--config=configs/quickstart.py:toy"
 def said(config, workdir, stages=None) -> dict[str, str]:
     """What a dry run prints about each stage; not the sizes that a config has chosen."""
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        dry_run(config, workdir, stages)
+        dry_run(config.to_dict(), workdir, stages)
     lines = [line for line in output.getvalue().splitlines() if not line.startswith("for this machine")]
     return dict(line.split(": ", 1) for line in lines)
 
@@ -53,14 +53,14 @@ def test_a_dry_run_tells_what_has_begun_and_refuses_what_belongs_to_others(name,
     if begun:
         folder, result = BEGUN[name]
         (tmp_path / folder / result).mkdir(parents=True)
-        write_config(tmp_path / folder, config)
+        write_config(tmp_path / folder, config.to_dict())
     before = sorted(tmp_path.rglob("*"))
     words = f"begun in {str(tmp_path)!r}, would go on" if begun else "would run"
     assert said(config, tmp_path, [name]) == {name: words}
     if stage.identity:
         config.seed += 1
         with pytest.raises(UserError, match=f"belongs to an experiment with seed = {config.seed - 1}, not"):
-            dry_run(config, tmp_path, [name])
+            dry_run(config.to_dict(), tmp_path, [name])
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -74,7 +74,7 @@ def test_a_dry_run_tells_what_is_complete(tmp_path):
 def test_a_workdir_keeps_the_batch_that_was_chosen_for_another_machine(launch, tmp_path):
     config = get_config("quickstart.py", "toy,gpu")
     config.policy.batch_size = 4096
-    write_config(tmp_path, config)
+    write_config(tmp_path, config.to_dict())
     command = ("--config=configs/quickstart.py:toy,gpu", "--dry_run", "--stage=evaluate", f"--workdir={tmp_path}")
     assert "batches of 4,096 steps" in launch(*command).stdout
     assert "batches of 64 steps" in launch(*command, "--config.policy.batch_size=64").stdout

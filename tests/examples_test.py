@@ -88,7 +88,7 @@ def test_the_whole_of_motif_on_a_minigrid_level(launch, tmp_path):
     replay = load_replay(next((evaluated / "replays").glob("*.npz")), "--flag")
     assert "mission: go to" in bytes(replay.chars[0]).decode()
     assert decode(replay.message[-1])
-    assert replay.about["action_names"][:3] == ["left", "right", "forward"]
+    assert replay.metadata["action_names"][:3] == ["left", "right", "forward"]
     pages = [
         tmp_path / "report/index.html",
         *(tmp_path / "annotations").glob("*.html"),

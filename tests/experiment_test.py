@@ -46,18 +46,24 @@ def others(key: str) -> list[object]:
 @pytest.mark.quick
 @pytest.mark.parametrize("stage", [name for name, stage in STAGES.items() if stage.identity])
 def test_what_decides_may_not_change_and_what_does_not_may(stage, tmp_path):
-    write_config(tmp_path, ConfigDict(WHOLE))
+    write_config(tmp_path, WHOLE)
     deciding = keys({section: STAGES[stage].reads[section] for section in STAGES[stage].identity})
     for key, value in keys(tables()).items():
         for other in others(key):
             config = config_with(key, other)
-            said = refusal(lambda: check_same_experiment(config, tmp_path, tmp_path / "config.json", STAGES[stage]))
-            if key in deciding and value.decides and key not in STAGES[stage].unused(STAGES[stage].view(config)):
+            said = refusal(
+                lambda: check_same_experiment(config.to_dict(), tmp_path, tmp_path / "config.json", STAGES[stage])
+            )
+            if (
+                key in deciding
+                and value.decides
+                and key not in STAGES[stage].unused(STAGES[stage].view(config.to_dict()))
+            ):
                 assert f"belongs to an experiment with {key} = " in said
                 assert f"--config.{key}=" in said
             else:
                 assert not said, f"{key}={other!r}"
-    check_same_experiment(ConfigDict(WHOLE), tmp_path, tmp_path / "none.json", STAGES[stage])
+    check_same_experiment(WHOLE, tmp_path, tmp_path / "none.json", STAGES[stage])
 
 
 ADDED = Value(Number(0), "a number", 1.0, decides=True)
@@ -65,7 +71,7 @@ ADDED = Value(Number(0), "a number", 1.0, decides=True)
 
 @pytest.mark.quick
 def test_a_value_that_is_added_locks_nobody_out(tmp_path):
-    write_config(tmp_path, ConfigDict({"seed": 1, "policy": {"discount": 0.9}}))
+    write_config(tmp_path, {"seed": 1, "policy": {"discount": 0.9}})
     seed, discount = Value(Whole(), "seed", 0, decides=True), Value(Number(0, 1), "discount", 0.5, decides=True)
     before = {"": {"seed": seed}, "policy": {"discount": discount}}
     now = before | {"policy": before["policy"] | {"added": ADDED}}
@@ -75,13 +81,13 @@ def test_a_value_that_is_added_locks_nobody_out(tmp_path):
     assert config.policy.added == 1.0
 
     def check(config, tables=now):
-        check_same_experiment(config, tmp_path, tmp_path / "config.json", with_tables(tables, ("", "policy")))
+        check_same_experiment(config.to_dict(), tmp_path, tmp_path / "config.json", with_tables(tables, ("", "policy")))
 
     check(config)
     config.policy.added = 2.0
     with pytest.raises(UserError, match=r"with policy.added = 1.0, not 2.0: .* --config.policy.added=1.0"):
         check(config)
-    write_config(tmp_path, config)
+    write_config(tmp_path, config.to_dict())
     with pytest.raises(UserError, match=r"policy.added = 2.0, a value that this version does not know"):  # an older one
         check(config, before)
 
@@ -98,17 +104,17 @@ def test_a_value_that_is_gone_locks_nobody_out_who_left_it_as_it_was(tmp_path, k
         (other, pytest.raises(UserError, match=f"with {key} = {other!r}, a value that this version does not know")),
     ):
         config.update_from_flattened_dict({key: value})
-        write_config(tmp_path, config)
+        write_config(tmp_path, config.to_dict())
         with about:
-            check_same_experiment(ConfigDict(WHOLE), tmp_path, tmp_path / "config.json", stage)
+            check_same_experiment(WHOLE, tmp_path, tmp_path / "config.json", stage)
 
 
 @pytest.mark.quick
 @pytest.mark.parametrize("found", ["unknown", LAYOUT - 1, LAYOUT + 1, "a"])
 def test_another_layout_is_refused_and_left_as_it_is(tmp_path, found):
-    config = get_config(argument="toy")
+    config = get_config(argument="toy").to_dict()
     for file in (tmp_path / "config.json", tmp_path / "dataset/config.json"):
-        write_json(file, config.to_dict() | ({} if found == "unknown" else {LAYOUT_KEY: found}))
+        write_json(file, config | ({} if found == "unknown" else {LAYOUT_KEY: found}))
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
         for act in (experiment.run, experiment.dry_run):
             with pytest.raises(UserError, match=f"the layout of .* is {found}, and .* reads layout {LAYOUT}: use the"):

@@ -68,7 +68,7 @@ def test_no_stage_passes_on_what_others_wrote(tmp_path, capfd, monkeypatch):
         for _ in range(2):  # the second time much is complete, and the rest is read again
             for stage in stages:
                 try:
-                    experiment.run(config, workdir, [stage])
+                    experiment.run(config.to_dict(), workdir, [stage])
                 except UserError as error:
                     refused.append(f"{stage}: {error}")
     said = capfd.readouterr()

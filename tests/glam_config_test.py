@@ -49,5 +49,5 @@ def test_a_network_learns_from_one_thing_before_it_plays(words):
 @pytest.mark.parametrize("level", [*runpy.run_path(str(ROOT / "configs/glam.py"))["LEVELS"]])
 def test_the_recipe_for_a_pretrained_player_fits_every_level(level):
     config = get_config("glam.py", f"{level},smollm2")
-    check_variations(evaluate.STAGE.view(config), make_world(config.env))
+    check_variations(evaluate.STAGE.view(config.to_dict()), make_world(config.env))
     assert bool(config.evaluate.controls) == (level != "go_to_french")

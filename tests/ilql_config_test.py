@@ -86,7 +86,7 @@ def test_no_config_sets_a_value_that_its_recipe_does_not_use(file):
 @pytest.mark.parametrize("world", [*WORLDS, "maze"])
 def test_every_recipe_can_begin_in_every_world(file, world):
     for name in names():
-        experiment.check(get_config(file, f"{world},{name}"), ["train_values"])
+        experiment.check(get_config(file, f"{world},{name}").to_dict(), ["train_values"])
 
 
 def test_a_world_without_published_configs_has_no_reference():

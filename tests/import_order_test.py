@@ -13,8 +13,8 @@ import pytest
 from motif_jax import names
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.offline.recipes import RECIPES
-from motif_jax.rewards.choice import SOURCES
 from motif_jax.rewards.online.online_section import JUDGED
+from motif_jax.rewards.registry import SOURCES
 from motif_jax.stages import NAMES
 
 TABLES_OF_NAMES = [table for name, table in vars(names).items() if name.isupper()]
@@ -62,8 +62,7 @@ STAGES = {
 }
 FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.launch": "the command line",
-    "motif_jax.envs.gym_world": "worlds of a user's own",
-    "motif_jax.envs.arena_world": "the same, of TextArena",
+    "motif_jax.envs.arena_world": "worlds of a user's own, of TextArena",
     "motif_jax.envs.conversation": "integrations/",
     "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",
     "motif_jax.envs.nethack.recorded": "launch/engine.sh and the benchmark",
@@ -191,7 +190,10 @@ OTHER_MEANINGS = {
     ("motif_jax.contrib.drrn", "q_learning"): "the same",
     ("motif_jax.envs.protocols", "babyai"): "the section of the config with its values",
     ("motif_jax.envs.worlds", "babyai"): "the same",
-    ("motif_jax.networks.kinds", "film"): "it looks networks up by what they read",
+    ("motif_jax.rewards.registry", "learnt"): "it looks sources up",
+    ("motif_jax.devices.releases", "learnt"): "a release keeps this source's arrays as its reward",
+    ("motif_jax.contrib.comments.world", "lexicon"): "its own table of scorers",
+    ("motif_jax.contrib.comments.world", "server"): "the same",
 }
 
 
@@ -227,17 +229,17 @@ def compared_in(module: str) -> set[str]:
 
 @pytest.mark.quick
 def test_names_are_looked_up_and_not_compared():
-    """What is particular about a world, a network, an algorithm or a recipe is an answer of its object."""
-    tables = [table for table in TABLES_OF_NAMES if table is not names.BACKENDS]  # those: backends_test.py
-    registered = {name for table in (*tables, RECIPES, JUDGED) for name in table} | {*FIXED, *BY_SPECS}
-    registered -= {"reference"}  # a word of many values
+    """What is particular about a world, a network, an algorithm, a judge or a source is an answer of its object."""
+    registered = {name for table in (*TABLES_OF_NAMES, RECIPES, JUDGED, SOURCES) for name in table}
+    registered |= {*FIXED, *BY_SPECS}
+    registered -= {"reference", "random", "score", "count", "return", "model"}  # words of many values
     found = {(module, name) for module in MODULES for name in compared_in(module) & registered}
     assert found == OTHER_MEANINGS.keys()
 
 
 @pytest.mark.quick
 def test_a_config_is_a_dataclass_behind_the_command_line():
-    may = {f"motif_jax.{name}" for name in ("launch", "experiment", "stages", "config.file", "config.table")}
+    may = {f"motif_jax.{name}" for name in ("launch", "experiment", "config.file")}
     assert {module for module in MODULES if "ml_collections" in imported_by_library(module)} <= may
 
 
@@ -276,7 +278,7 @@ def test_every_module_is_used():
     """A new file that nobody imports was forgotten where it belongs: in a table, a list or a stage."""
     used = set().union(*(imported_by(module) for module in MODULES))
     assert not used & FROM_OUTSIDE.keys(), "FROM_OUTSIDE in tests/import_order_test.py names what the package imports"
-    used |= {known.path.partition(":")[0] for known in SOURCES.values()} | {
+    used |= {source.path.partition(":")[0] for source in SOURCES.values()} | {
         f"motif_jax.stages.{name}" for name in NAMES
     }
     used |= FROM_OUTSIDE.keys() | set().union(*(named_in(module) for module in MODULES))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motif_jax.devices.releases import CARD, FACTS, write_release
+from motif_jax.devices.releases import CARD, METADATA, write_release
 from motif_jax.files import make_anew, remove_folder
 from motif_jax.structs import UserError
 
@@ -52,7 +52,7 @@ def test_a_release_replaces_a_release(tmp_path):
     release(tmp_path, "# a third card")
 
 
-@pytest.mark.parametrize(("name", "first"), [(CARD, False), (FACTS, True), ("policy.safetensors", True)])
+@pytest.mark.parametrize(("name", "first"), [(CARD, False), (METADATA, True), ("policy.safetensors", True)])
 def test_a_release_replaces_no_file_of_others(tmp_path, name, first):
     if first:  # and then it was changed, or put there
         release(tmp_path)

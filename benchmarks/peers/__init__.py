@@ -37,8 +37,8 @@ from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.networks.images import elu
 from motif_jax.networks.policy import GENERAL_CORE
+from motif_jax.offline.group_loss import group_objective, restricted
 from motif_jax.offline.offline_settings import OfflineSettings
-from motif_jax.offline.played import group_objective, restricted
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.update import init_state, make_update
 from motif_jax.policies.conversations import NOT_WRITTEN, play_tokens

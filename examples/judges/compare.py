@@ -17,7 +17,7 @@ import numpy as np
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode
 from motif_jax.envs.texts import texts_of
-from motif_jax.episodes.playback import moments_of, read_tracks
+from motif_jax.episodes.playback import messages_of, read_tracks
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.rewards.learnt import load_reward
@@ -46,7 +46,7 @@ def of_labels(workdir, config):
 def learnt_return(folder, config, reward, threshold):
     """Mean return of a player's episodes under a learnt reward, as an agent is paid it."""
     rows, tracks, power = rows_of(folder), read_tracks(folder / "tracks.npz"), config["policy"]["count_exponent"]
-    episodes = [moment.messages[1:] for moment in moments_of(config["env"], config["seed"], rows, tracks)]
+    episodes = [moment.messages[1:] for moment in messages_of(config["env"], config["seed"], rows, tracks)]
     captions = sorted(set(itertools.chain(*episodes)))
     values = reward([decode(np.frombuffer(message, np.uint8)) for message in captions]).normalised
     paid = {message: max(z, 0.0) if z > threshold else 0.0 for message, z in zip(captions, values, strict=True)}

@@ -1,6 +1,6 @@
 """From games to batches: the policy answers waiting groups of games, in one of two ways to play.
 
-In `FreeRunning`, games, policy and learner work at the same time. In `Rounds` each waits for the others, so that a run
+In `AsyncLoop`, games, policy and learner work at the same time. In `SyncLoop` each waits for the others, so that a run
 can be repeated exactly.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from motif_jax.actors.handoff import Arrays, Handoff, RolloutBatch, games_of, make_batch
-from motif_jax.actors.layout import Full, Request
+from motif_jax.actors.layout import FilledSlot, Request
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.rows import find_places
 from motif_jax.structs import ArraySpec
@@ -84,7 +84,7 @@ def gather(
         return observations, pool.rows.read("first", places, room), games
 
 
-class FreeRunning:
+class AsyncLoop:
     """Runs two threads beside the learner: one drives the games, the other makes batches of rollouts."""
 
     def __init__(self, pool: ActorPool, policy: BatchedPolicy, rollouts: int, place: Callable[[Arrays], Any]):
@@ -130,8 +130,8 @@ class FreeRunning:
             self._error = error
 
 
-class Rounds:
-    """Works in rounds: all groups ask, then all are answered, and the games wait while the learner works."""
+class SyncLoop:
+    """Plays in rounds: all groups ask, then all are answered, and the games wait while the learner works."""
 
     depth = 0
 
@@ -143,12 +143,12 @@ class Rounds:
         place: Callable[[Arrays], Any] = lambda arrays: arrays,
         begin: Callable[[np.ndarray], None] = lambda games: None,
     ):
-        """See `FreeRunning`; `begin` is told the games whose rollouts begin. [B] indices"""
+        """See `AsyncLoop`; `begin` receives the indices of games whose rollouts begin. [B]"""
         self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
         self._begin = begin
         self._requests: dict[tuple[int, int], Request] = {}  # by group; a restarted worker's replaces the old one
-        self._round: list[Full] = []  # of this round
-        self._fulls: list[Full] = []  # in the order in which they came
+        self._round: list[FilledSlot] = []  # of this round
+        self._fulls: list[FilledSlot] = []  # in the order in which they came
         self.timers = Timers()
 
     def get(self, timeout_s: float) -> RolloutBatch | None:
@@ -200,7 +200,7 @@ class StartedPolicy(BatchedPolicy, Protocol):
         """Starts a call, and returns the function that waits for its results."""
 
 
-class Overlapping(Rounds):
+class OverlappedLoop(SyncLoop):
     """Rounds of a slow policy: the device works for one group of each worker, while games of the others play.
 
     Groups are answered in turn, each with a call of its own, so a run can be repeated exactly. A group that has filled
@@ -214,14 +214,13 @@ class Overlapping(Rounds):
         rollouts: int,
         place: Callable[[Arrays], Any] = lambda arrays: arrays,
     ):
-        """See `Rounds`; `rollouts` is a multiple of the number of groups in the pool."""
+        """See `SyncLoop`; `rollouts` is a multiple of the number of groups in the pool."""
         super().__init__(pool, policy, rollouts, place)
         self._starting, self._share = policy, rollouts // (pool.layout.num_workers * pool.layout.groups)
         self._turn = 0  # the group of each worker whose call comes next
         self._started: collections.deque[tuple[list[Request], Callable[[], Any]]] = collections.deque()
 
     def get(self, timeout_s: float) -> RolloutBatch | None:
-        """See `Rounds.get`."""
         deadline = time.monotonic() + timeout_s
         while len(self._fulls) < self._rollouts:
             while any(requests[0].group == self._turn for requests, _ in self._started):
@@ -265,4 +264,4 @@ class Overlapping(Rounds):
             self._pool.act(requests, actions, outputs)
 
 
-Source = FreeRunning | Rounds  # where the learner's batches come from
+RolloutLoop = AsyncLoop | SyncLoop  # the source of the learner's batches

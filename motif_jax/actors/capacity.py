@@ -30,9 +30,7 @@ def check_capacity(
       engine: whether each game has a copy of NetHack's engine; other games count as free.
     """
     if games_per_worker % groups:
-        flags = f"{flag}.games_per_worker" + (
-            ", .groups" if flag == "--config.policy" else ""
-        )  # others have no such value
+        flags = f"{flag}.games_per_worker" + (", .groups" if flag == "--config.policy" else "")
         raise UserError(f"games_per_worker must be a multiple of {groups} groups, not {games_per_worker} ({flags})")
     cores = usable_cores()
     if num_workers > WORKERS_PER_CORE * cores:

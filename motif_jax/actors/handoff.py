@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.layout import ENDED, GAME, Ended, Full, Request
+from motif_jax.actors.layout import ENDED, GAME, Ended, FilledSlot, Request
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.world import waited
 from motif_jax.structs import UserError
@@ -27,13 +27,13 @@ class RolloutBatch(NamedTuple):
     """Rollouts stacked along the batch axis, B games in all."""
 
     arrays: Any  # result of `place` for {key: [T, T + 1 or 1, B, ...]}
-    fulls: list[Full]  # the rollouts in order, E of the B columns each
+    fulls: list[FilledSlot]  # the rollouts in order, E of the B columns each
     episodes: list[list[Ended]]  # the episodes that ended in each rollout
     steps: int  # of games: T * B, without those in which a game waits
 
 
 def make_batch(
-    pool: ActorPool, fulls: list[Full], place: Callable[[Arrays], Any], timers: Timers, *, hold: bool = False
+    pool: ActorPool, fulls: list[FilledSlot], place: Callable[[Arrays], Any], timers: Timers, *, hold: bool = False
 ) -> RolloutBatch:
     """Stacks rollouts, releases their slots, and calls `place` on the arrays.
 
@@ -54,19 +54,19 @@ def make_batch(
     return RolloutBatch(placed, fulls, episodes, steps)
 
 
-def games_of(pool: ActorPool, one: Full | Request) -> np.ndarray:
-    """The indices in the whole pool of the games in a slot. [E]"""
+def games_of(pool: ActorPool, slot: FilledSlot | Request) -> np.ndarray:
+    """Returns the indices in the whole pool of the games in a slot. [E]"""
     size = pool.layout.group_size
-    return (one.worker * pool.layout.groups + one.group) * size + np.arange(size)
+    return (slot.worker * pool.layout.groups + slot.group) * size + np.arange(size)
 
 
 def first_ends(episodes: list[list[Ended]], size: int) -> np.ndarray:
-    """Number and steps of the first episode that ended in each column; -1 for none. [2, B]"""
-    found = np.full((2, len(episodes), size), -1, np.int64)
+    """Returns number and steps of the first episode that ended in each column; -1 for none. [2, B]"""
+    ends = np.full((2, len(episodes), size), -1, np.int64)
     for slot, ended in enumerate(episodes):
-        for one in reversed(ended):
-            found[:, slot, one.game] = one.info.episode, one.info.steps
-    return found.reshape(2, -1)
+        for _, game, info in reversed(ended):
+            ends[:, slot, game] = info.episode, info.steps
+    return ends.reshape(2, -1)
 
 
 class Handoff:
@@ -92,7 +92,7 @@ class Handoff:
         """
         self.timers = Timers()
         self._pool, self._size, self._place, self._hold = pool, rollouts_per_batch, place, hold
-        self._incoming: queue.SimpleQueue[Full | None] = queue.SimpleQueue()
+        self._incoming: queue.SimpleQueue[FilledSlot | None] = queue.SimpleQueue()
         self._ready: queue.Queue[RolloutBatch] = queue.Queue(depth)
         self._stop = threading.Event()
         self._error: BaseException | None = None
@@ -109,7 +109,7 @@ class Handoff:
     def depth(self) -> int:
         return self._ready.qsize()
 
-    def offer(self, full: Full) -> None:
+    def offer(self, full: FilledSlot) -> None:
         """Takes a full slot, and releases it when it has been copied into a batch."""
         self._incoming.put(full)
 
@@ -148,7 +148,7 @@ class Handoff:
             self._error = error
 
     def _collect(self) -> RolloutBatch | None:
-        fulls: list[Full] = []
+        fulls: list[FilledSlot] = []
         with self.timers("wait_for_rollouts"):
             while len(fulls) < self._size:
                 full = self._incoming.get()

@@ -38,7 +38,7 @@ class Request(NamedTuple):
     generation: int  # of the worker (`WorkerHandle.generation`)
 
 
-class Full(NamedTuple):
+class FilledSlot(NamedTuple):
     """A finished rollout of a group; it belongs to the caller until it is released."""
 
     worker: int
@@ -87,37 +87,37 @@ class Layout(NamedTuple):
     def check_names(self) -> None:
         """Raises UserError if an observation has the name of another array of a pool or a batch."""
         taken = {*self._replace(observations=()).specs(), *BATCHED}
-        if found := [name for name, _ in self.observations if name in taken]:
+        if names := [name for name, _ in self.observations if name in taken]:
             raise UserError(
-                f"the world {self.env.get('world')!r} gives an observation called {found[0]!r}, a name that is taken: "
+                f"the world {self.env.get('world')!r} gives an observation called {names[0]!r}, a name that is taken: "
                 f"rename it, in gymnasium with a wrapper ({WORLD_FLAG})"
             )
 
     def control_specs(self) -> dict[str, ArraySpec]:
         """Small arrays for the coordination of parent and workers."""
         games = (self.num_workers, self.groups, self.group_size)
-        owed = (*games[:2], (self.rollout_length + 1) * self.group_size)
+        episodes = (*games[:2], (self.rollout_length + 1) * self.group_size)
         return {
             "next_episode": ArraySpec((1,), "int64"),
             "actions": ArraySpec((*games, *self.action.shape), self.action.dtype),
             # Numbers of episodes plus 1; 0 is empty. If the worker dies, the episodes in these three lists are lost.
             "playing": ArraySpec(games, "int64"),  # the current episode of each game
-            "undelivered": ArraySpec(owed, "int64"),  # episodes that ended in the current slot
-            "redo": ArraySpec(owed, "int64"),  # episodes lost with an earlier worker, to play before new ones
+            "undelivered": ArraySpec(episodes, "int64"),  # episodes that ended in the current slot
+            "redo": ArraySpec(episodes, "int64"),  # episodes lost with an earlier worker, to play before new ones
             "stepping": ArraySpec(games[:2], "int64"),  # the game that is inside the engine, plus 1
             "played": ArraySpec(games[:2], "int64"),  # steps in the current slot
             "waited_s": ArraySpec((self.num_workers,), "float64"),  # idle time of the worker
-            "beat": ArraySpec((self.num_workers,), "int64"),  # counts signs of life
+            "beat": ArraySpec((self.num_workers,), "int64"),  # number of heartbeats
             "handled": ArraySpec((self.num_workers,), "int64"),  # counts handled messages of the parent
         }
 
     def row_specs(self) -> dict[str, tuple[int, ArraySpec]]:
-        """The number of rows per slot (T, T + 1 or 1), and the spec of a row for one game, by array."""
-        steps, moments = self.rollout_length, self.rollout_length + 1
-        rows = {"first": (moments, ArraySpec((), "bool"))}  # whether the observation begins an episode
+        """Returns the number of rows per slot (T, T + 1 or 1), and the spec of a row for one game, by array."""
+        steps = self.rollout_length
+        rows = {"first": (steps + 1, ArraySpec((), "bool"))}  # whether the observation begins an episode
         rows |= {key: (steps, spec) for key, spec in {**step_specs(self.action), **dict(self.outputs)}.items()}
         for key, spec in self.observations:
-            rows[key] = (steps if key.startswith("event_") else moments, spec)
+            rows[key] = (steps if key.startswith("event_") else steps + 1, spec)
         return rows | {key: (1, spec) for key, spec in self.starts}
 
     def specs(self) -> dict[str, ArraySpec]:

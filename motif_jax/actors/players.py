@@ -1,19 +1,18 @@
 """Scripted players, which run in the workers: `random` for every world, others made by the world (`scripted`).
 
-A mixture is written `explorer:0.8,random:0.2`; the player
-of an episode is drawn from the episode's seed, so that episodes are reproducible.
+A mixture is written `explorer:0.8,random:0.2`; the player of an episode is drawn from the episode's seed, so that
+episodes are reproducible.
 """
 
 from __future__ import annotations
 
-import difflib
 import random
 from typing import Any, Protocol
 
 from motif_jax.envs.action_space import ActionSpace, space_of
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.envs.world import Vector, World, to_row
+from motif_jax.envs.world import Vector, World, suggest, to_row
 from motif_jax.structs import UserError
 
 FLAG = "--config.collect.collector"
@@ -63,7 +62,7 @@ class ScriptedPlayers:
         return [to_row(text, self._width) for text in actions] if self._width else actions
 
     def choose(self, index: int, game: Any) -> Any:
-        """The action of one game; in text worlds a text."""
+        """Returns the action of one game; in text worlds a text."""
         return self._now[index].choose(game)
 
 
@@ -83,9 +82,7 @@ def parse_scripted(text: str, world: World, flag: str = FLAG) -> dict[str, float
         if isinstance(world, TextWorld):
             world.scripted(name)  # raises UserError
         elif name not in world.players:
-            near = difflib.get_close_matches(name, world.players, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(world.players)}"
-            raise UserError(f"unknown collector {name!r} ({flag}): {hint}")
+            raise UserError(f"unknown collector {name!r} ({flag}): {suggest(name, world.players)}")
         elif name != "random" and not hasattr(world, "scripted"):
             raise UserError(
                 f"the world {world.name!r} names the scripted player {name!r}, but has no method scripted(name) that "

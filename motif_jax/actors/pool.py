@@ -14,6 +14,7 @@ import contextlib
 import functools
 import os
 import select
+import signal
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -21,27 +22,168 @@ from typing import Any
 import numpy as np
 
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.actors.layout import Ended, Full, Layout, Request
+from motif_jax.actors.layout import Ended, FilledSlot, Layout, Op, Request
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.rows import RolloutRows, find_places
 from motif_jax.actors.shared_arrays import SharedArrays
-from motif_jax.actors.transport import ProcessWorker, remove_stale_folders
-from motif_jax.actors.worker_handle import WorkerHandle
+from motif_jax.actors.transport import InlineWorker, Message, ProcessWorker, remove_stale_folders
 from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import select_specs
 from motif_jax.envs.worlds import check_world
-from motif_jax.structs import ArraySpec, EpisodeInfo
+from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 from motif_jax.system.metrics import Timers
 
+START_TIMEOUT_S = 600.0  # for imports and the first games, on a machine that is busy starting many
+LOOK_S = 1.0  # maximum silence counted between two checks of a worker
+GIVE_UP_AFTER = 3  # deaths of workers in the same episode
+FAILURES_IN_A_ROW = 8  # deaths of a handle's workers without a finished slot
 INLINE_TICK_S = 0.0005
 SLOTS_PER_GROUP = 2  # one being written and one waiting, so that groups never wait for the parent
 
 
-@functools.cache
-def tell_once(line: str) -> None:
-    """Prints a line, once in this process."""
-    print_line(line)
+class WorkerSilence:
+    """Measures how long a worker has had work without a heartbeat."""
+
+    def __init__(self, now: float):
+        self._last_beat, self._looked_at, self._seconds = -1, now, 0.0
+
+    def seconds(self, now: float, beat: int, idle: bool) -> float:
+        """Returns the length of the silence; `beat` is the number of heartbeats.
+
+        At most LOOK_S counts between two checks: if this process was stopped, or waited for a busy machine, so may the
+        worker have been.
+        """
+        self._seconds += min(now - self._looked_at, LOOK_S)
+        self._looked_at = now
+        if beat != self._last_beat or (beat and idle):
+            self._last_beat, self._seconds = beat, 0.0
+        return self._seconds
+
+
+class WorkerHandle:
+    """The worker with number `index`, and its successors when it dies."""
+
+    def __init__(
+        self, layout: Layout, shared: SharedArrays, index: int, inline: bool, hang_timeout_s: float, flag: str
+    ):
+        """Starts the first worker, in this process if `inline`."""
+        self.index = index
+        self.generation = 0  # number of earlier workers
+        self._layout, self._shared, self._inline, self.hang_timeout_s = layout, shared, inline, hang_timeout_s
+        self._flag = flag
+        self._failures = 0
+        self._held: list[collections.deque[int]] = []  # the worker's slots by group, the current one first
+        self._away: set[int] = set()  # slots held by the caller of `poll`
+        self.start()
+
+    def start(self) -> None:
+        """Starts a new worker and grants it all slots except those held by the caller of `poll`."""
+        groups, per_group = self._layout.groups, self._layout.slots_per_group
+        self.link: ProcessWorker | InlineWorker = (InlineWorker if self._inline else ProcessWorker)(
+            self._layout, self._shared, self.index
+        )
+        self._sent = 0  # messages sent to this worker
+        self._silence = WorkerSilence(time.monotonic())
+        self._held = [collections.deque() for _ in range(groups)]
+        self._step = [0] * groups
+        for group in range(groups):
+            first = (self.index * groups + group) * per_group
+            for slot in range(first, first + per_group):
+                if slot not in self._away:
+                    self._grant(group, slot)
+
+    def _grant(self, group: int, slot: int) -> None:
+        self._held[group].append(slot)
+        self._send([(Op.SLOT, group, slot)])
+
+    def _send(self, messages: list[Message]) -> None:
+        self.link.send(messages)
+        self._sent += len(messages)
+
+    def act(self, groups: list[int]) -> None:
+        """Tells the worker that the actions of some groups are in shared memory."""
+        self._send([(Op.ACT, group, 0) for group in groups])
+
+    def give_back(self, full: FilledSlot) -> None:
+        """Takes back a slot from the caller of `poll` and grants it to the worker again."""
+        self._away.discard(full.slot)
+        self._grant(full.group, full.slot)
+
+    def read(self, messages: list[Message]) -> tuple[list[Request], list[FilledSlot]]:
+        """Translates the worker's messages into requests for actions and full slots."""
+        requests, fulls = [], []
+        for op, group, slot in messages:
+            if op == Op.READY:
+                requests.append(Request(self.index, group, slot, self._step[group], self.generation))
+                self._step[group] += 1
+            else:
+                self._held[group].popleft()
+                self._away.add(slot)
+                self._step[group] = 0
+                self._failures = 0
+                fulls.append(FilledSlot(self.index, group, slot))
+        return requests, fulls
+
+    def hangs(self, now: float) -> bool:
+        """Whether the worker has had work for too long without a heartbeat."""
+        beat = int(self._shared["beat"][self.index])
+        idle = bool(self._shared["handled"][self.index] == self._sent)
+        return self._silence.seconds(now, beat, idle) > (self.hang_timeout_s if beat else START_TIMEOUT_S)
+
+    def replace(self, hung: bool, blame: collections.Counter[int]) -> tuple[list[FilledSlot], int, list[int]]:
+        """Kills the worker and starts another one in its place.
+
+        `blame`: deaths of workers by episode (plus 1), to which this one is added.
+
+        Returns:
+          Unread full slots, number of lost steps, episodes that are given up.
+        """
+        assert isinstance(self.link, ProcessWorker)
+        status, messages = self.link.kill()
+        fulls = self.read([message for message in messages if message[0] == Op.FULL])[1]
+        lost = int(self._shared["played"][self.index].sum()) * self._layout.group_size
+        self._failures += 1
+        if self._failures >= FAILURES_IN_A_ROW:
+            raise UserError(
+                f"actor worker {self.index} ended {FAILURES_IN_A_ROW} times without finishing a rollout, last with "
+                f"status {status}; if memory ran out, lower num_workers and games_per_worker ({self._flag})"
+            )
+        # A SIGKILL from elsewhere (a person, the kernel out of memory) is not the current episode's fault.
+        own_fault = hung or status != -signal.SIGKILL
+        given_up = [
+            episode for group in range(self._layout.groups) for episode in self._play_again(group, own_fault, blame)
+        ]
+        for name in ("stepping", "played", "beat", "handled"):
+            self._shared[name][self.index] = 0
+        self.generation += 1
+        self.start()
+        return fulls, lost, given_up
+
+    def _play_again(self, group: int, own_fault: bool, blame: collections.Counter[int]) -> list[int]:
+        """Lists the lost episodes for the group's next worker; returns those that are given up."""
+        playing, redo = self._shared["playing"][self.index, group], self._shared["redo"][self.index, group]
+        undelivered = self._shared["undelivered"][self.index, group]
+        lost = {*playing.tolist(), *undelivered.tolist(), *redo.tolist()} - {0}
+        stepping = int(self._shared["stepping"][self.index, group])
+        given_up = []
+        if stepping and own_fault:
+            number = int(playing[stepping - 1])
+            blame[number] += 1
+            if blame[number] >= GIVE_UP_AFTER:
+                lost.discard(number)
+                given_up.append(number - 1)
+        playing[:] = undelivered[:] = redo[:] = 0
+        redo[: len(lost)] = sorted(lost)
+        return given_up
+
+    def is_responsible_for(self, group: int, episode: int) -> bool:
+        """Whether a group of this handle must play this episode, or has it in an undelivered slot."""
+        lists = (self._shared[name][self.index, group] for name in ("playing", "undelivered", "redo"))
+        return any((numbers == episode + 1).any() for numbers in lists)
+
+
+print_once = functools.cache(print_line)  # a line, once in this process
 
 
 class ActorPool:
@@ -71,20 +213,12 @@ class ActorPool:
     ):
         """Lays out the memory and starts the workers.
 
-        Args:
-          env: the config's section `env`, as plain values.
-          observations: names from `World.specs` to record.
+        Args: those of `Layout`, and
           num_workers: processes; 0 plays all games in this process.
-          games_per_worker: games in each.
-          rollout_length: steps per slot (T).
-          player: scripted players in the workers (`players`); if empty, `poll` returns requests for actions.
-          groups: groups per worker, without scripted players.
-          outputs, starts: arrays that `act` stores with each action, and with the first action of each rollout.
-          warmup_steps: a game begins with up to this many random actions, which are not recorded.
+          player: if empty, `poll` returns requests for actions, which `act` answers.
           slots_per_group: rollouts of a group that workers and the caller can hold at the same time.
-          seed, stream, first_episode, alike: determine the games' seeds; `alike` consecutive episodes have the same.
-          hang_timeout_s: a worker without a sign of life for this time is replaced.
-          record: directory for the frames of every episode (`recorder.RecordedGame`), or "".
+          first_episode: number of the first episode.
+          hang_timeout_s: a worker without a heartbeat for this time is replaced.
           flag: section of the config, for errors.
         """
         self.world = check_world(env)
@@ -119,18 +253,18 @@ class ActorPool:
         engine = getattr(self.world, "engine", False)
         check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine)
         if library := getattr(self.world, "library", ""):
-            tell_once(library)
+            print_once(library)
         self._inline = num_workers == 0
+        self._start(first_episode, hang_timeout_s, flag)
+
+    def _start(self, first_episode: int, hang_timeout_s: float, flag: str) -> None:
+        """Makes the shared memory and starts the workers."""
         remove_stale_folders()
         self._shared = SharedArrays(self.layout.specs())
         self._shared["next_episode"][0] = first_episode
         self.rollouts = {key: self._shared[key] for key in self.layout.row_specs()}  # [S, T or T + 1, E, ...]
         self.rows, self._actions = RolloutRows(self.rollouts), RolloutRows({"actions": self._shared["actions"]})
-        self._start(hang_timeout_s, flag)
-
-    def _start(self, hang_timeout_s: float, flag: str) -> None:
-        """Starts the workers."""
-        self._released: collections.deque[Full] = collections.deque()
+        self._released: collections.deque[FilledSlot] = collections.deque()
         self._blame: collections.Counter[int] = collections.Counter()
         self._next_check = time.monotonic() + 0.5
         self._poll = select.poll()
@@ -169,10 +303,10 @@ class ActorPool:
 
     @property
     def worker_wait_s(self) -> float:
-        """The time that all workers together have waited for actions or slots."""
+        """The sum of the times that workers have waited for actions or slots."""
         return float(self._shared["waited_s"].sum())
 
-    def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[Full]]:
+    def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[FilledSlot]]:
         """Waits for requests for actions, and for full slots, which belong to the caller until `release`."""
         self._take_back()
         if self._inline:
@@ -181,7 +315,7 @@ class ActorPool:
                 time.sleep(INLINE_TICK_S)  # lets threads that hold slots run
             return self._handles[0].read(messages or [])
         requests: list[Request] = []
-        fulls: list[Full] = []
+        fulls: list[FilledSlot] = []
         with self.timers("wait_for_workers"):
             ready = self._poll.poll(timeout_s * 1000)
         for file, _ in ready:
@@ -193,9 +327,9 @@ class ActorPool:
             if messages is None:
                 fulls += self._replace(handle, hung=False)
             else:
-                more_requests, more_fulls = handle.read(messages)
-                requests += more_requests
-                fulls += more_fulls
+                asked, filled = handle.read(messages)
+                requests += asked
+                fulls += filled
         self._take_back()
         now = time.monotonic()
         if now > self._next_check:
@@ -232,25 +366,23 @@ class ActorPool:
         for worker, its_groups in asked.items():
             self._handles[worker].act(its_groups)
 
-    def release(self, full: Full) -> None:
+    def release(self, full: FilledSlot) -> None:
         """Returns a slot to its group; any thread may call this."""
         self._released.append(full)
         if not self._inline:
             with contextlib.suppress(BlockingIOError):  # a full pipe wakes `poll` anyway
                 os.write(self._wake_write, b"\0")
 
-    def is_responsible_for(self, full: Full, episode: int) -> bool:
+    def is_responsible_for(self, full: FilledSlot, episode: int) -> bool:
         """Whether the group that wrote this rollout must deliver that episode."""
         return self._handles[full.worker].is_responsible_for(full.group, episode)
 
-    def ended(self, full: Full) -> list[Ended]:
+    def ended(self, full: FilledSlot) -> list[Ended]:
         """The episodes that ended in a rollout, in order."""
-        slot, found, kinds = full.slot, [], list(self.world.figures.values())
-        for number in range(int(self._shared["num_episodes"][slot])):
-            step, game = self._shared["ended_at"][slot, number]
-            info = EpisodeInfo.from_row(self._shared["episodes"][slot, number], kinds)
-            found.append(Ended(int(step), int(game), info))
-        return found
+        count, kinds = int(self._shared["num_episodes"][full.slot]), list(self.world.figures.values())
+        ended_at, rows = self._shared["ended_at"][full.slot, :count], self._shared["episodes"][full.slot, :count]
+        infos = (EpisodeInfo.from_row(row, kinds) for row in rows)
+        return [Ended(step, game, info) for (step, game), info in zip(ended_at.tolist(), infos, strict=True)]
 
     def close(self) -> None:
         """Ends all workers, closes the pipes and frees the shared memory."""
@@ -276,7 +408,7 @@ class ActorPool:
             full = self._released.popleft()
             self._handles[full.worker].give_back(full)
 
-    def _replace(self, handle: WorkerHandle, hung: bool) -> list[Full]:
+    def _replace(self, handle: WorkerHandle, hung: bool) -> list[FilledSlot]:
         assert isinstance(handle.link, ProcessWorker)
         self._poll.unregister(handle.link.messages)
         del self._by_file[handle.link.messages]

@@ -15,7 +15,7 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.structs import Episode, UserError
 
 # A branch's seed follows from its number, which is beyond those of episodes.
-FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first branch; most branches of an episode
+FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first branch; exclusive limit of an episode's branches
 
 
 def play_episodes(world: TextWorld, player: str, episodes: Iterable[int], *, seed: int) -> Iterator[Episode]:
@@ -36,10 +36,9 @@ def play_episodes(world: TextWorld, player: str, episodes: Iterable[int], *, see
 def play_branches(
     world: TextWorld, expert: str, other: str, episodes: Iterable[int], *, per_moment: int = 1, seed: int
 ) -> Iterator[Episode]:
-    """Plays each episode with one player, and branches off at each of its moments with another.
+    """Plays each episode with one player, and branches off before each of its texts with another.
 
-    So the values of the same moment can be compared between the two players. `per_moment`: branches from each moment
-    before a text of the expert.
+    So the values of the same state can be compared between the two players. `per_moment`: branches from each state.
 
     Yields:
       The expert's episode, then its branches. Their `info` has `episode`; `branch`, the number of the branch from 1 on,
@@ -50,21 +49,21 @@ def play_branches(
     try:
         for number in episodes:
             _begin(game, experts, number, seed)
-            moments = []
+            states = []
             while not game.end:
-                moments.append(game.state())
+                states.append(game.state())
                 game.say(experts.choose(0, game))
             yield game.record(shared=0, branch=0)
-            starts = (moment for moment in moments for _ in range(per_moment))
-            for branch, moment in enumerate(starts, 1):
+            starts = (state for state in states for _ in range(per_moment))
+            for branch, start in enumerate(starts, 1):
                 if branch >= BRANCHES:
                     raise UserError(f"an episode has at most {BRANCHES - 1:,} branches, fewer per moment are needed")
                 own = game_seed(seed, SeedStream.COLLECT, FIRST_BRANCH + number * BRANCHES + branch)
                 others.begin(0, own)
                 game.begin(own, number)
-                game.set_state(moment)
+                game.set_state(start)
                 _go_on(game, others)
-                yield game.record(shared=len(moment.turns), branch=branch)
+                yield game.record(shared=len(start.turns), branch=branch)
     finally:
         game.close()
 

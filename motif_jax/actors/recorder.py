@@ -23,8 +23,8 @@ from motif_jax.envs.world import SCREEN_SHAPE, Screen
 from motif_jax.structs import UserError
 
 MOST_BYTES = 8 * 2**20  # of an episode's packed frames; larger episodes have captions, but no replay
-MOST_PICTURES = 2**27  # bytes of an episode's pictures; if there are more, all are dropped
-MOST_CAPTIONS = 2**16  # distinct captions counted per episode; if there are more, the events are unknown
+MOST_PICTURES = 2**27  # bytes of an episode's pictures; all are dropped beyond this
+MOST_CAPTIONS = 2**16  # distinct captions counted per episode; the events are unknown beyond this
 ScreenOf = Callable[[Any], Screen] | None
 
 
@@ -39,13 +39,9 @@ class RecordedFrames:
         self._game, self._left = game, most_bytes
         self._screen: Callable[[], Screen] = functools.partial(screen_of, game) if screen_of else game.screen
         self._picture: Callable[[], bytes] = getattr(game, "picture", bytes)
-        self._packed: list[bytes] = []
-        self._pictures: list[bytes] = []
         self._left_of_pictures = MOST_PICTURES
-        self._cursor: list[Any] = []
-        self._message: list[bytes] = []
-        self._count: list[int] = []
-        self._reward: list[float] = []
+        self._frames: list[tuple[bytes, bytes, np.ndarray, bytes, int]] = []  # screen, picture, cursor, message, count
+        self._rewards: list[float] = []
         self.captions: collections.Counter[bytes] = collections.Counter()  # of all frames but the first
         self._show()
 
@@ -56,7 +52,7 @@ class RecordedFrames:
         if caption in self.captions or len(self.captions) < MOST_CAPTIONS:
             self.captions[caption] += 1
         if self._left >= 0:
-            self._reward.append(reward)
+            self._rewards.append(reward)
             self._show()
         return reward
 
@@ -71,17 +67,12 @@ class RecordedFrames:
         packed, picture = zlib.compress(chars.tobytes() + colors.tobytes(), 1), self._picture()
         self._left -= len(packed) + len(picture) + WIDTH
         self._left_of_pictures -= len(picture)
-        self._packed.append(packed)
-        self._pictures.append(picture)
+        self._frames.append((packed, picture, cursor, caption_of(self._game), self._game.message_count))
         if picture and self.too_many_pictures:  # all are dropped: an empty picture would repeat the one before it
-            self._pictures = [b""] * len(self._pictures)
+            self._frames = [(frame[0], b"", *frame[2:]) for frame in self._frames]
             self._picture = bytes
-        self._cursor.append(cursor)
-        self._message.append(caption_of(self._game))
-        self._count.append(self._game.message_count)
         if self._left < 0:
-            for frames in (self._packed, self._pictures, self._cursor, self._message, self._count, self._reward):
-                frames.clear()
+            self._frames, self._rewards = [], []
 
     @property
     def too_many_pictures(self) -> bool:
@@ -92,15 +83,14 @@ class RecordedFrames:
         """All frames, for `unpacked`; None if there were too many bytes."""
         if self._left < 0:
             return None
-        messages = b"".join(message.ljust(WIDTH, b"\0") for message in self._message)
-        found: dict[str, np.ndarray] = {
-            **_joined("screen", self._packed), "cursor": np.array(self._cursor, np.uint8),
-            "message": np.frombuffer(messages, np.uint8).reshape(-1, WIDTH), "count": np.array(self._count, np.int32),
-            "reward": np.array(self._reward, np.float32),
+        screens, pictures, cursors, messages, counts = zip(*self._frames, strict=True)
+        padded = b"".join(message.ljust(WIDTH, b"\0") for message in messages)
+        arrays: dict[str, np.ndarray] = {
+            **_joined("screen", screens), "cursor": np.array(cursors, np.uint8),
+            "message": np.frombuffer(padded, np.uint8).reshape(-1, WIDTH), "count": np.array(counts, np.int32),
+            "reward": np.array(self._rewards, np.float32),
         }  # fmt: skip
-        if any(self._pictures):
-            found |= _joined("picture", self._pictures)
-        return found
+        return arrays | (_joined("picture", pictures) if any(pictures) else {})
 
 
 def _joined(name: str, parts: Sequence[bytes]) -> dict[str, np.ndarray]:
@@ -111,11 +101,11 @@ def _joined(name: str, parts: Sequence[bytes]) -> dict[str, np.ndarray]:
 
 def unpacked(packed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The arrays of a replay (`replays/replay.py`) that come from the game."""
-    found = dict(packed)
-    data, ends = found.pop("screens").tobytes(), found.pop("screen_ends").tolist()
+    arrays = dict(packed)
+    data, ends = arrays.pop("screens").tobytes(), arrays.pop("screen_ends").tolist()
     frames = b"".join(zlib.decompress(data[start:end]) for start, end in itertools.pairwise([0, *ends]))
     screens = np.frombuffer(frames, np.uint8).reshape(-1, 2, *SCREEN_SHAPE)
-    return found | {"chars": screens[:, 0], "colors": screens[:, 1]}
+    return arrays | {"chars": screens[:, 0], "colors": screens[:, 1]}
 
 
 class RecordedGame:

@@ -47,18 +47,18 @@ class RolloutRows:
             if len(places) == 1 and room <= size:
                 return array[places[0]]
             count = len(places) * size
-            found = np.empty((max(room, count), *shape), array.dtype)
+            rows = np.empty((max(room, count), *shape), array.dtype)
             for number, place in enumerate(places):
-                found[number * size : (number + 1) * size] = array[place]
+                rows[number * size : (number + 1) * size] = array[place]
         else:
             slots, steps = places
             count = len(slots) * size
-            found = np.empty((max(room, count), *shape), array.dtype)
-            out = found[:count].reshape(len(slots), size, *shape)
+            rows = np.empty((max(room, count), *shape), array.dtype)
+            out = rows[:count].reshape(len(slots), size, *shape)
             # With the mode "raise", NumPy would buffer the result, to leave `out` unchanged after an error.
             np.take(self._flat[key], slots * array.shape[1] + steps, 0, out=out, mode="clip")
-        found[count:] = 0
-        return found
+        rows[count:] = 0
+        return rows
 
     def write(self, key: str, places: Places, values: np.ndarray) -> None:
         """Writes `values`, [R * E, ...], to rows of one array."""

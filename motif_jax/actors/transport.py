@@ -1,25 +1,22 @@
 """The connection of the pool to one worker: a process or, for debugging, an object in this process.
 
 Each process has a temporary folder, which the next pool removes if the parent was killed. All users share the temporary
-directory, and workdirs may lie in it. So a folder is removed only if its name, its owner and the content of its marker
-file show that this program made it. The parent holds a lock on the marker while it runs, which is visible across
-containers.
+directory, so a folder is removed only if it is this user's and has a marker file that this program wrote. The parent
+holds a lock on the marker while it runs, which is visible across containers.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import json
 import os
-import re
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from motif_jax.actors.layout import MESSAGE_FORMAT, Layout, Op
@@ -38,20 +35,15 @@ class WorkerError(RuntimeError):
     """A Python exception inside a worker, with the worker's own traceback."""
 
 
-def describe(layout: Layout, shared: SharedArrays, index: int) -> Callable[[], str]:
-    """Returns a function that names a worker, with the seed and episodes needed to replay its games."""
-
-    def who() -> str:
-        episodes = [str(number - 1) for number in shared["playing"][index].ravel().tolist() if number]
-        stream = SeedStream(layout.stream).name.lower()
-        return f"actor worker {index} (seed {layout.seed}, stream {stream}, episodes {', '.join(episodes) or 'none'})"
-
-    return who
+def describe(layout: Layout, shared: SharedArrays, index: int) -> str:
+    """Names a worker, with the seed and the current episodes, which are needed to replay its games."""
+    episodes = [str(number - 1) for number in shared["playing"][index].ravel().tolist() if number]
+    stream = SeedStream(layout.stream).name.lower()
+    return f"actor worker {index} (seed {layout.seed}, stream {stream}, episodes {', '.join(episodes) or 'none'})"
 
 
-NAME = re.compile(r"motif_jax-\d+-worker-[a-z0-9_]{8}")  # the parent's process, then the random part that mkdtemp adds
 MARKER = ".motif_jax-worker-folder"
-PURPOSE = "is a temporary folder of an actor worker of motif_jax, and is removed when its parent process has ended\n"
+PURPOSE = b"This temporary folder of an actor worker of motif_jax is removed when its parent process has ended.\n"
 
 
 class WorkerFolder:
@@ -62,7 +54,7 @@ class WorkerFolder:
         self._marker = open(self.path / MARKER, "xb")  # noqa: SIM115  (held while this object lives)
         with contextlib.suppress(NoLocks):  # others cannot lock it either, and so do not remove the folder
             try_lock(self._marker)
-        self._marker.write(_marker_of(self.path))  # after the lock: this makes it a worker's folder for others
+        self._marker.write(PURPOSE)  # after the lock: only then do others take it for a worker's folder
         self._marker.flush()
 
     def remove(self) -> None:
@@ -73,31 +65,19 @@ class WorkerFolder:
 def remove_stale_folders() -> None:
     """Removes the folders of workers whose parent was killed before it could clean up."""
     for folder in Path(tempfile.gettempdir()).glob("motif_jax-*-worker-*"):
-        # OSError: another process has removed it.
-        if NAME.fullmatch(folder.name):
-            with contextlib.suppress(OSError, NoLocks):
-                _remove_if_stale(folder)
-
-
-def _remove_if_stale(folder: Path) -> None:
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or (folder / MARKER).is_symlink():
-        return
-    with open(folder / MARKER, "r+b") as marker:
-        expected = _marker_of(folder)
-        if marker.read(len(expected) + 1) == expected and try_lock(marker):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _marker_of(folder: Path) -> bytes:
-    return f"{folder.name} {PURPOSE}".encode()
+        with contextlib.suppress(OSError, NoLocks):  # OSError: without a marker, or removed by another process
+            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+                continue
+            with open(folder / MARKER, "r+b") as marker:
+                if marker.read() == PURPOSE and try_lock(marker):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 class ProcessWorker:
     """A worker in a process, which imports only its own modules."""
 
     def __init__(self, layout: Layout, shared: SharedArrays, index: int):
-        self._who = describe(layout, shared, index)
+        self._who = functools.partial(describe, layout, shared, index)
         self._closed = False
         worker_in, self._out = os.pipe()
         self.messages, worker_out = os.pipe()  # the pool polls `messages`
@@ -144,8 +124,8 @@ class ProcessWorker:
             message = MESSAGE_FORMAT.unpack_from(data)
             data = data[MESSAGE_FORMAT.size :]
             if message[0] == Op.ERROR:
-                while len(data) < message[2] and (more := os.read(self.messages, message[2])):
-                    data += more
+                while len(data) < message[2] and (rest := os.read(self.messages, message[2])):
+                    data += rest
                 report = json.loads(data)
                 refusal = report["refusal"]  # an error of the operating system, if any: see `system/errors.py`
                 cause = OSError(*refusal) if refusal else None
@@ -188,7 +168,7 @@ class InlineWorker:
     def __init__(self, layout: Layout, shared: SharedArrays, index: int):
         self._inbox: collections.deque[Message] = collections.deque()
         self._outbox: list[Message] = []
-        self._who = describe(layout, shared, index)
+        self._who = functools.partial(describe, layout, shared, index)
         self._env = layout.env
         with reported(layout.env):
             self._worker = Worker(layout, shared, index, lambda op, group, slot: self._outbox.append((op, group, slot)))

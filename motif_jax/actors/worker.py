@@ -70,9 +70,8 @@ class Group:
         waits = layout.alike > 1 or any(name == "charge" for name, _ in layout.outputs)
         if waits and not getattr(self.vector, "can_wait", False):
             raise UserError(
-                f"the games of the world {world.name!r} cannot stand still while others play or a controller decides: "
-                "a vector of your own skips the action WAIT, and says so by `can_wait` (--config.policy.options, "
-                ".algorithm)"
+                f"the games of the world {world.name!r} cannot wait while others play or a controller decides: its "
+                "vector must skip the action WAIT and set `can_wait` (--config.policy.options, .algorithm)"
             )
         if layout.record and hasattr(self.vector, "replace_games"):
             screen_of = getattr(world, "screen_of", None)
@@ -88,7 +87,7 @@ class Group:
         self._stepping[0] = 0
 
     def _extra_frames(self, world: World) -> tuple[str, ...]:
-        """The frames that the scripted player and the recorder need beside the observations."""
+        """Returns the frames that the scripted player and the recorder need beside the observations."""
         shown = getattr(world, "screen_frames", ()) if self._layout.record else ()
         return (*(self.scripted.frames if self.scripted else ()), *shown)
 
@@ -108,17 +107,17 @@ class Group:
         if self._playing[game] and not self._warming:  # warm-up episodes are not delivered
             self._undelivered[self._ended] = self._playing[game]
             self._ended += 1
-        place = next((place for place, number in enumerate(self._redo) if number), None)
-        if place is None:
+        lost = next((index for index, number in enumerate(self._redo) if number), None)
+        if lost is None:
 
             def record(number: int) -> None:
                 self._playing[game] = number + 1
 
             episode = self._shared.claim("next_episode", record)
         else:
-            episode = self._redo[place] - 1
-            self._playing[game] = self._redo[place]
-            self._redo[place] = 0
+            episode = self._redo[lost] - 1
+            self._playing[game] = self._redo[lost]
+            self._redo[lost] = 0
         number = episode // self._layout.alike
         if self.scripted:
             self.scripted.begin(game, self.vector.seed_of(number))
@@ -127,8 +126,8 @@ class Group:
     def delivered(self) -> None:
         """Marks the slot, and the episodes that ended in it, as delivered to the parent."""
         self.slot = None
-        for place in range(self._ended):
-            self._undelivered[place] = 0
+        for index in range(self._ended):
+            self._undelivered[index] = 0
         self._ended = 0
 
     def open(self) -> None:

@@ -1,4 +1,4 @@
-"""The interface of all annotators: a stream of questions in, a stream of answers out, in any order.
+"""The interface of annotators: a stream of questions in, a stream of answers out, in any order.
 
 A question shows two captions and asks whether the second is better, or shows one and asks whether it is helpful. An
 answer is P(yes); a verdict in words gives 0, 1/2 or 1. The two answers to a question asked in both orders are averaged,
@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 class Question(NamedTuple):
-    """Two captions to compare, in the order shown; or one to judge."""
+    """Two captions to compare, in the order shown, or one caption to judge."""
 
     first: str
     second: str | None = None  # None: asks whether the first is helpful
@@ -63,9 +63,9 @@ class Sampling(NamedTuple):
 
 
 class Annotator(Protocol):
-    """The interface of all annotators."""
+    """See above."""
 
-    model: str  # the full name, which only an opened model may know; "": rules
+    model: str  # the full name, which may be known only once the model is opened; "": rules
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         """Consumes questions as its capacity allows, and yields every question with its answer."""
@@ -74,7 +74,7 @@ class Annotator(Protocol):
         """Releases resources."""
 
 
-PAUSE = None  # in a stream of questions: the next one comes later
+PAUSE = None  # in a stream of questions: the next question comes later
 
 
 class Incomplete(Exception):

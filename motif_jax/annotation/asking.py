@@ -1,10 +1,10 @@
 """Asks a judge: the one loop of the stages annotate, audit and write_reward, and of rewards learnt during training.
 
-    questions ──> cache ──── known ────────────────────────> take(Answered)
+    questions ──> cache ──── cached ───────────────────────> take(Answered)
                     └─ new ──> annotator ──> cache, counts ──┘
 
-Answers go to a callback, because an answer of the cache is handed over when its question is drawn from the stream,
-however long the judge is silent. One answer per question: others that an annotator gives are counted and left out.
+Answers go to a callback, so that cached answers are delivered at once, however long the judge is silent. Each question
+has one answer: further ones are counted and ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEAST_SHARE = 0.05  # of readable answers; with fewer, the learnt reward is wort
 LEAST_ANSWERS = 100  # before the share is judged
 WARN_EVERY_S = 60.0
 RATED_TOGETHER = 65_536  # questions whose captions are rated together
-RATINGS_TOLD = 128  # ratings between two updates of the progress bar
+RATINGS_PER_UPDATE = 128  # ratings between two updates of the progress bar
 LEAST_YES = 1e-6  # the cache keeps six digits
 
 
@@ -52,7 +52,7 @@ class AskingCounts:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
-    strangers: int = 0  # answers to questions that are not in flight
+    strangers: int = 0  # answers to questions that are not in flight; they are ignored
     last_unreadable: str = ""
     _judged: tuple[int, int] = (0, 0)  # asked, no_verdict when the share was last judged
     _warned_s: float = -WARN_EVERY_S
@@ -103,9 +103,9 @@ class Asking:
         self._flight: dict[Question, float] = {}  # questions in flight, with the time of asking
 
     def ask(self, questions: Iterable[Question | None], take: Take) -> None:
-        """Draws questions, with pauses, as the annotator's capacity allows; calls `take` with each answer as it comes.
+        """Draws questions, with pauses, as the annotator's capacity allows; calls `take` with each answer at once.
 
-        A question that is drawn again while it is in flight is not asked again, and answered once.
+        A question that is drawn again while it is in flight is asked and answered once.
         """
         self._flight = {}
         for question, answer in self.annotator.answers(self._new(questions, take)):
@@ -119,13 +119,13 @@ class Asking:
                 self.cache.add(question, answer)
 
     def _new(self, questions: Iterable[Question | None], take: Take) -> Iterator[Question | None]:
-        """The questions to which no answer is known."""
+        """The questions that the cache does not answer."""
         for question in questions:
             if question is PAUSE:
                 yield PAUSE
-            elif self.cache and (known := self.cache.get(question)):
+            elif self.cache and (cached := self.cache.get(question)):
                 self.counts.from_cache += 1
-                take(Answered(question, known, 0.0, True))
+                take(Answered(question, cached, 0.0, True))
             elif question not in self._flight:
                 self._flight[question] = time.monotonic()
                 yield question
@@ -173,14 +173,15 @@ class Ratings:
 
         def take(answered: Answered) -> None:
             rated[answered.question.first] = answered.answer
-            if progress and len(rated) % RATINGS_TOLD == 0:
+            if progress and len(rated) % RATINGS_PER_UPDATE == 0:
                 progress.update(len(rated))
 
         try:
             self._asking.ask(map(Question, sorted(captions)), take)
         finally:
-            read = {caption: answer.yes for caption, answer in rated.items() if answer.yes is not None}
-            self._rated |= {caption: log_odds(yes) for caption, yes in read.items()}
+            self._rated |= {
+                caption: log_odds(answer.yes) for caption, answer in rated.items() if answer.yes is not None
+            }
             self._unread = {caption: answer for caption, answer in rated.items() if answer.yes is None}
             if progress:
                 progress.close()
@@ -194,7 +195,7 @@ class Ratings:
 
 
 def log_odds(yes: float) -> float:
-    """Of a probability, which may be 0 or 1 after rounding."""
+    """The log-odds of a probability, which may be 0 or 1 after rounding."""
     return math.log(max(yes, LEAST_YES)) - math.log(max(1 - yes, LEAST_YES))
 
 
@@ -218,7 +219,7 @@ class Sampled:
 
 
 def mean_of(answers: Sequence[QuestionAnswer]) -> QuestionAnswer:
-    """The mean of all answers with a verdict, and what the first of them said; tokens are those of all answers."""
+    """The mean of all answers with a verdict, and the text of the first of them; tokens of all answers are added up."""
     readable = [answer for answer in answers if answer.yes is not None]
     first = (readable or answers)[0]
     yes = sum(answer.yes or 0.0 for answer in readable) / len(readable) if readable else None

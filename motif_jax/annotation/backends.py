@@ -1,10 +1,10 @@
 """The judges of the config, by name: what their answers depend on, whether they can work, and how they are opened.
 
-A backend is looked up once, by `annotate.backend`, and then has all the answers about itself. `metadata` alone says
-what its answers depend on, and keeps two judges apart:
+A backend is looked up once, by `annotate.backend`, and then has all the answers about itself. Its `metadata` are all
+values that its answers depend on. They keep two judges apart, in two forms:
 
-    facts   what a shard of labels was made with (stages/annotate/setup.py), and an online reward (rewards/online)
-    about   the answer cache's folder is named after a hash of it (cache.py)
+    flat_metadata    recorded with a shard of labels (stages/annotate/setup.py) and an online reward (rewards/online)
+    cache_metadata   recorded with cached answers; the cache's folder is named after a hash of it (cache.py)
 
 A judge of one's own is a subclass of CaptionBackend, `--config.annotate.backend=module:Class`.
 """
@@ -18,7 +18,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import EXAMPLES, RATE, QuestionTemplate, is_sentence, make_prompt
 from motif_jax.annotation.section import AnnotateSection, ServerSection
 from motif_jax.annotation.vllm_engine import check_vllm
-from motif_jax.config.table import shown
+from motif_jax.config.table import flatten, shown
 from motif_jax.envs.own_code import load_class
 from motif_jax.envs.texts import Texts
 from motif_jax.language.chat import FORMATS
@@ -44,14 +44,18 @@ from motif_jax.system.shared_lines import slug
 FLAG, MODEL_FLAG = "--config.annotate.backend", "--config.annotate.model"
 CHAT_FLAG, AUTO = "--config.annotate.chat_format", "auto"  # auto: the model's own format
 SMALL = 4e9  # bytes of a model that needs examples: a billion parameters or two
-TAKEN = {  # names of other facts of shards and caches
+RESERVED = {  # keys of other metadata of shards and caches
     "backend", "opened", "num_shards", "dataset", "beside", "captions", "bottom_line_version", "tie_margin",
     "both_orders",
 }  # fmt: skip
 
 
 class Described(abc.ABC):
-    """What labels pairs, as a section `annotate` of the config describes it; nothing is opened yet."""
+    """Labels pairs, as a section `annotate` of the config describes; nothing is opened yet."""
+
+    is_model = False  # a language model: its answers are kept in the cache, and may depend on the order of captions
+    in_process = False  # holds the memory of the accelerator until this process ends
+    by_rules = False  # by the rules of the game's texts, which read texts of any length
 
     def __init__(self, section: AnnotateSection, texts: Texts, seed: int, one: bool = False, verdicts: bool = False):
         """`one`: questions are about one caption instead of two. `verdicts`: rules give no probabilities."""
@@ -70,25 +74,23 @@ class Described(abc.ABC):
     def label(cls, section: AnnotateSection) -> str:
         """The name of its annotations."""
 
-    def facts(self) -> dict[str, Any]:
+    @property
+    def tie_margin(self) -> float:
+        """Answers this close to one half are ties."""
+        return float(self.section.tie_margin) if self.is_model else 0.0
+
+    def flat_metadata(self) -> dict[str, Any]:
         """The metadata as a flat dict, with the backend's name."""
         metadata = self.metadata()
-        if clash := TAKEN & metadata.keys():
+        if clash := RESERVED & metadata.keys():
             raise UserError(f"the metadata of {self.section.backend!r} cannot be named {', '.join(clash)} ({FLAG})")
-        facts: dict[str, Any] = {"backend": self.section.backend}
-        for name, value in metadata.items():
-            inner = value if isinstance(value, Mapping) else None
-            facts |= {name: value} if inner is None else {f"{name}.{key}": one for key, one in inner.items()}
-        return facts
+        return {"backend": self.section.backend} | flatten(metadata)
 
 
 class CaptionBackend(Described):
     """A judge of captions."""
 
-    is_model = False  # a language model: its answers are kept in the cache, and may depend on the order of captions
-    in_process = False  # holds the memory of the accelerator, until this process ends
     uses_jax = False  # beside a learner, it is opened in a process of its own (own_process.py)
-    by_rules = False  # by the rules of the game's texts, which read texts of any length
 
     @abc.abstractmethod
     def open(self) -> Annotator:
@@ -98,8 +100,8 @@ class CaptionBackend(Described):
     def label(cls, section: AnnotateSection) -> str:
         return f"{slug(section.backend)}_{section.captions}_{goal_name(section.goal)}"
 
-    def about(self, model: str) -> dict[str, Any]:
-        """The metadata with the full name of the opened model, for the cache."""
+    def cache_metadata(self, model: str) -> dict[str, Any]:
+        """The metadata with the full name of the opened model."""
         return {"backend": self.section.backend, "opened": model} | self.metadata()
 
     @property
@@ -108,17 +110,12 @@ class CaptionBackend(Described):
         return False
 
     @property
-    def tie_margin(self) -> float:
-        """Answers this close to one half are ties."""
-        return float(self.section.tie_margin) if self.is_model else 0.0
-
-    @property
     def both_orders(self) -> float:
-        """The share of questions that are asked in both orders: 0 for rules, which do not mind the order."""
+        """The share of questions that are asked in both orders: 0 for rules, whose answers do not depend on it."""
         return float(self.section.both_orders) if self.is_model else 0.0
 
     def labelling(self) -> dict[str, Any]:
-        """The values that decide labels beside the answers, as flat facts."""
+        """Flat metadata of how answers become labels."""
         return {"tie_margin": self.tie_margin, "both_orders": self.both_orders} if self.is_model else {}
 
 
@@ -144,24 +141,23 @@ class Rules(CaptionBackend):
 
 
 class Prompted(CaptionBackend):
-    """A language model, or what stands in for one behind its interface."""
+    """A language model, or a stand-in behind the same interface."""
 
     is_model = True
 
     def metadata(self) -> dict[str, Any]:
         section = self.section
-        found: dict[str, Any] = {"model": section.model, "mode": section.mode, "prompt": self.template.hash}
-        found |= {"sampling": self.sampling._asdict()} if self.sampling else {}
-        return found | ({"samples": section.samples} if section.samples > 1 else {})
+        metadata: dict[str, Any] = {"model": section.model, "mode": section.mode, "prompt": self.template.hash}
+        metadata |= {"sampling": self.sampling._asdict()} if self.sampling else {}
+        return metadata | ({"samples": section.samples} if section.samples > 1 else {})
 
-    def about(self, model: str) -> dict[str, Any]:
+    def cache_metadata(self, model: str) -> dict[str, Any]:
         """As version 0.1 wrote it, so that its caches are read: with the prompt's texts, and other names."""
-        template, about = self.template, {"sampling": None} | super().about(model)
-        about["model"] = about.pop("opened")
-        about |= {"system": template.system, "request": template.request, "captions": template.captions}
-        about["retry"] = template.retry
-        about |= about.pop("server", {})
-        return about | ({"engine": about.pop("vllm")} if "vllm" in about else {})
+        template, metadata = self.template, {"sampling": None} | super().cache_metadata(model)
+        metadata["model"] = metadata.pop("opened")
+        for name in ("system", "request", "captions", "retry"):
+            metadata[name] = getattr(template, name)
+        return metadata
 
     continues = False  # whether it can be given a text to continue
 
@@ -219,9 +215,9 @@ class Prompted(CaptionBackend):
 
     @property
     def sampling(self) -> Sampling | None:
-        """How the analysis is sampled; None in mode score."""
-        one = self.section.sampling
-        sampling = Sampling(one.temperature, one.top_p, one.top_k, one.max_tokens)
+        """How the analysis is sampled; None in modes without an analysis."""
+        values = self.section.sampling
+        sampling = Sampling(values.temperature, values.top_p, values.top_k, values.max_tokens)
         return sampling if self.section.mode == "reason" else None
 
     @property
@@ -234,7 +230,7 @@ class Prompted(CaptionBackend):
 
 
 class Model(Prompted):
-    """`model`: a language model in this process; see own_model.py, and own_reasons.py for mode reason."""
+    """`model`: a language model in this process; see own_model.py."""
 
     in_process = uses_jax = continues = True
 
@@ -247,8 +243,10 @@ class Model(Prompted):
     def prompt_name(cls, section: AnnotateSection) -> str:
         return RATE if section.mode == "rate" else section.prompt
 
-    def about(self, model: str) -> dict[str, Any]:
-        return super().about(model) | {"weights": model_hash(self.section.model)}  # many models have the same name
+    def cache_metadata(self, model: str) -> dict[str, Any]:
+        return super().cache_metadata(model) | {
+            "weights": model_hash(self.section.model)
+        }  # many models have the same name
 
     @classmethod
     def prompt_of(cls, section: AnnotateSection) -> str:
@@ -269,8 +267,7 @@ class Model(Prompted):
         return super().both_orders if self.section.mode == "reason" else 0.0  # in mode score each answer is of both
 
     def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
-        from motif_jax.annotation.own_model import OwnModel
-        from motif_jax.annotation.own_reasons import OwnReasons
+        from motif_jax.annotation.own_model import OwnModel, OwnReasons
         from motif_jax.language.loaded import load_language
 
         try:
@@ -303,6 +300,10 @@ class Vllm(Prompted):
         engine = {"dtype": options.dtype, "quantization": options.quantization, "extra": options.extra}
         return super().metadata() | {"vllm": engine}
 
+    def cache_metadata(self, model: str) -> dict[str, Any]:
+        metadata = super().cache_metadata(model)
+        return metadata | {"engine": metadata.pop("vllm")}
+
     def check(self) -> None:
         super().check()
         check_vllm(self.section.model)
@@ -330,6 +331,10 @@ class Server(Prompted):
     def metadata(self) -> dict[str, Any]:
         server = self.section.server
         return super().metadata() | {"server": {"extra": server.extra, "prefill": server.prefill}}
+
+    def cache_metadata(self, model: str) -> dict[str, Any]:
+        metadata = super().cache_metadata(model)
+        return metadata | metadata.pop("server")
 
     def check(self) -> None:
         super().check()
@@ -365,7 +370,7 @@ class Oracle(Described):
         return {}
 
     def check(self) -> None:
-        """All values work."""
+        """Does nothing: all values work."""
 
     @classmethod
     def label(cls, section: AnnotateSection) -> str:
@@ -413,27 +418,21 @@ class Chance(Oracle):
 
 
 Backend = CaptionBackend | Oracle
-OpenBackend = Callable[[CaptionBackend], Annotator]  # `opened`, or what tests put in its place
+OpenBackend = Callable[[CaptionBackend], Annotator]  # `opened`, another process, or a stand-in of tests
 
 
 def opened(backend: CaptionBackend) -> Annotator:
-    """The annotator of a backend."""
+    """The annotator of a backend, in this process."""
     return backend.open()
 
 
 def find_backend(section: AnnotateSection) -> type[CaptionBackend] | type[Oracle]:
-    """The class of the backend that a section `annotate` names; raises UserError if there is none."""
+    """The class of the backend that a section `annotate` names; raises UserError if it does not exist."""
     path = BACKENDS.get(section.backend, section.backend)
-    found = load_class(path, "judge", FLAG)
-    if not (isinstance(found, type) and issubclass(found, CaptionBackend | Oracle)):
+    backend = load_class(path, "judge", FLAG)
+    if not (isinstance(backend, type) and issubclass(backend, CaptionBackend | Oracle)):
         raise UserError(f"the judge {path!r} must be a subclass of {CaptionBackend.__module__}:CaptionBackend ({FLAG})")
-    return found
-
-
-def is_by_rules(section: AnnotateSection) -> bool:
-    """Whether the judge that a section `annotate` names answers by the rules of the game's texts."""
-    found = find_backend(section)
-    return issubclass(found, CaptionBackend) and found.by_rules
+    return backend
 
 
 def open_judge(
@@ -455,10 +454,9 @@ def open_judge(
     annotator = open_backend(backend)
     try:
         cache = Path(cache_dir).expanduser() if cache_dir else None
-        # Rules are faster than a cache.
-        keeps = backend.is_model and cache_dir is not None
-        known = AnswerCache(backend.about(annotator.model), cache) if keeps else None
-        asking = Asking(annotator, known, counts)
+        cached = backend.is_model and cache_dir is not None  # rules are faster than a cache
+        answers = AnswerCache(backend.cache_metadata(annotator.model), cache) if cached else None
+        asking = Asking(annotator, answers, counts)
         return Ratings(asking, rated_together) if backend.rates else asking
     except BaseException:
         annotator.close()

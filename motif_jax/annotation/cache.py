@@ -1,4 +1,4 @@
-"""The answers of one judge so far, in memory and on disk, where they are shared by all jobs that ask the same judge.
+"""The cache of one judge's answers, in memory and on disk, where all jobs that ask the same judge share it.
 
     <cache>/<model>-<mode>-<hash>/about.json     everything the answers depend on (backends.py)
     <cache>/<model>-<mode>-<hash>/*.jsonl        one line per answer, one file per job (system/shared_lines.py)
@@ -21,17 +21,17 @@ FLAG = "--config.annotate.cache_dir"
 
 
 class AnswerCache:
-    """Answers by question. Those without a verdict are written, but not known: such a question is asked again."""
+    """Answers by question. Those without a verdict are written but not returned: such a question is asked again."""
 
-    def __init__(self, about: Mapping[str, Any], cache: Path | None):
-        """Reads earlier answers. `about`: everything the answers depend on. `cache`: None keeps them in memory only."""
-        self._known: dict[Question, float] = {}
+    def __init__(self, metadata: Mapping[str, Any], cache: Path | None):
+        """Reads earlier answers to a judge with this metadata. `cache`: None keeps them in memory only."""
+        self._verdicts: dict[Question, float] = {}
         self._lines: SharedLines | None = None
         if cache is not None:
-            words = (slug(str(about.get("model") or about["backend"])), about.get("mode"))
-            self._lines = SharedLines(cache, "-".join(filter(None, words)), about, FLAG)
+            words = (slug(str(metadata.get("model") or metadata["backend"])), metadata.get("mode"))
+            self._lines = SharedLines(cache, "-".join(filter(None, words)), metadata, FLAG)
             for question, answer in read_answers(self._lines.folder):
-                self._know(question, answer)
+                self._remember(question, answer)
             self._lines.open()
 
     @property
@@ -41,12 +41,12 @@ class AnswerCache:
 
     def get(self, question: Question) -> QuestionAnswer | None:
         """The earlier answer to a question, or None."""
-        yes = self._known.get(question)
+        yes = self._verdicts.get(question)
         return None if yes is None else QuestionAnswer(yes)
 
     def add(self, question: Question, answer: QuestionAnswer) -> None:
         """Keeps an answer."""
-        self._know(question, answer)
+        self._remember(question, answer)
         if self._lines:
             row: dict[str, Any] = {"first": question.first, "second": question.second}  # null: about one caption
             row["second_better"] = None if answer.yes is None else round(answer.yes, 6)
@@ -54,10 +54,10 @@ class AnswerCache:
             row |= {"said": answer.said} if answer.said else {}
             self._lines.add([row])
 
-    def _know(self, question: Question, answer: QuestionAnswer) -> None:
+    def _remember(self, question: Question, answer: QuestionAnswer) -> None:
         if answer.yes is not None:  # many questions share a caption, which is stored once
             texts = (sys.intern(text) if text is not None else None for text in question)
-            self._known[Question(*texts)] = answer.yes  # type: ignore[arg-type]
+            self._verdicts[Question(*texts)] = answer.yes  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Syncs and closes the file."""

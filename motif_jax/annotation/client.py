@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer, Sampling
-from motif_jax.annotation.parsing import OPENING, shares, to_answer
+from motif_jax.annotation.parsing import OPENING, to_answer, verdict_probabilities
 from motif_jax.annotation.prompts import Message, QuestionTemplate
 from motif_jax.console import clean, print_line
 from motif_jax.structs import UserError
@@ -44,7 +44,7 @@ Tokens = tuple[int, int, int]  # of the prompt, of these cached, written
 
 
 class Reply(NamedTuple):
-    """What a reply has."""
+    """The parts of a reply that are used."""
 
     text: str
     logprobs: Any  # not checked
@@ -102,14 +102,14 @@ class ChatClient:
 
         At a pause it yields the answers that have arrived, and asks for the next question without waiting.
         """
-        source, failure = iter(questions), None
+        stream, failure = iter(questions), None
         waiting: set[Future[tuple[Question, QuestionAnswer]]] = set()
         done: queue.SimpleQueue[Future[tuple[Question, QuestionAnswer]]] = queue.SimpleQueue()
         try:
             while True:
                 question: Question | str | None = NOT_DRAWN
                 while failure is None and len(waiting) < self._in_flight:
-                    question = next(source, END)
+                    question = next(stream, END)
                     if not isinstance(question, Question):
                         break
                     future = asyncio.run_coroutine_threadsafe(self._answer(question), self._loop)
@@ -160,17 +160,17 @@ class ChatClient:
             options |= {"add_generation_prompt": False, "continue_final_message": True}
         reply = await self._complete(messages, options)
         try:
-            places = [
-                shares((_token(top["token"]), _logprob(top["logprob"])) for top in place["top_logprobs"])
-                for place in reply.logprobs["content"]
+            positions = [
+                verdict_probabilities((_token(top["token"]), _logprob(top["logprob"])) for top in token["top_logprobs"])
+                for token in reply.logprobs["content"]
             ]
         except (KeyError, TypeError, ValueError, OverflowError):
             raise Refused(
                 0, "its reply has no log-probabilities, which --config.annotate.mode=score needs and reason does not"
             ) from None
         best: dict[str, float] = {}
-        for place in places:  # the first position where verdicts are likely, or else the one where they are likeliest
-            best = max(best, place, key=lambda found: sum(found.values()))
+        for position in positions:  # the first one where verdicts are likely, or else where they are likeliest
+            best = max(best, position, key=lambda probabilities: sum(probabilities.values()))
             if sum(best.values()) >= 0.5:
                 break
         return to_answer(best, *reply.tokens, one=self._prompt.one)
@@ -240,14 +240,14 @@ async def find_model(http: HttpClient, model: str, start_s: float) -> str:
             if time.monotonic() > deadline:
                 raise UserError(f"the server at {http.url!r} does not answer: {failed} ({URL})") from None
         await asyncio.sleep(LOOK_EVERY_S)
-    known = [name for name in names if _is_name(name) and http.without_key(name) == name]
-    if model in known:
+    usable = [name for name in names if _is_name(name) and http.without_key(name) == name]
+    if model in usable:
         return model
-    if not model and len(names) == len(known) == 1:
-        return known[0]
-    what = f"has no model {model!r}" if model else "has several models" if known else "has no model yet"
-    unusable = f", and {len(names) - len(known)} whose names cannot be used" if len(known) < len(names) else ""
-    listed = f"it has {clean(', '.join(known[:8])) or 'none'}{unusable}"
+    if not model and len(names) == len(usable) == 1:
+        return usable[0]
+    what = f"has no model {model!r}" if model else "has several models" if usable else "has no model yet"
+    unusable = f", and {len(names) - len(usable)} whose names cannot be used" if len(usable) < len(names) else ""
+    listed = f"it has {clean(', '.join(usable[:8])) or 'none'}{unusable}"
     raise UserError(f"the server at {http.url!r} {what}: {listed} ({MODEL})")
 
 
@@ -288,10 +288,10 @@ def _tokens(reply: dict[str, Any]) -> Tokens:
         return 0, 0, 0
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return _whole(usage.get("prompt_tokens")), _whole(cached), _whole(usage.get("completion_tokens"))
+    return _count(usage.get("prompt_tokens")), _count(cached), _count(usage.get("completion_tokens"))
 
 
-def _whole(value: Any) -> int:
+def _count(value: Any) -> int:
     return value if isinstance(value, int) and 0 <= value < 2**31 else 0
 
 

@@ -1,9 +1,9 @@
-"""A transparent, deterministic stand-in for a language model: rules over the game's messages.
+"""The backend `lexicon`: rules over the game's messages, a deterministic stand-in for a language model.
 
 Each rule has a pattern and a worth per goal (rules.py). A caption's worth is the sum over its matching rules. Of two
 captions the one with the higher worth is better, and equal worths are a tie; with a temperature, the difference of
-worth decides the probability. A single caption is helpful if its worth is above 0. The lexicon makes everything run
-without a download, and makes results checkable against readable rules.
+worth decides the probability. A single caption is helpful if its worth is above 0. The lexicon needs no download, and
+results can be checked against its rules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from motif_jax.envs.rules import preference
 from motif_jax.envs.texts import LEXICON_FLAG, Texts
 from motif_jax.structs import UserError
 
-MAX_KNOWN = 100_000  # cached captions
+MAX_CACHED = 100_000  # captions
 
 
 class Lexicon:
@@ -25,8 +25,8 @@ class Lexicon:
 
     def __init__(self, texts: Texts, goal: str, temperature: float | None = None):
         """Checks that the game has rules. `temperature`: of probabilities (`rules.preference`); None: verdicts."""
-        found = texts.rules()
-        if not found.rules:
+        rules = texts.rules()
+        if not rules.rules:
             raise UserError(
                 f"this game has no lexicon: name a file of rules ({LEXICON_FLAG}), put a lexicon.toml where the "
                 "world's `texts` points, or ask a language model (--config.annotate.backend=vllm or server)"
@@ -37,8 +37,8 @@ class Lexicon:
                 "goal in your own words needs a language model, --config.annotate.backend=vllm or server"
             )
         self._temperature = temperature
-        self._worth = found.worth_to(goal)
-        self._known: dict[str, tuple[float, str]] = {}
+        self._worth = rules.worth_to(goal)
+        self._cache: dict[str, tuple[float, str]] = {}
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         for question in questions:
@@ -55,13 +55,12 @@ class Lexicon:
 
     def worth(self, caption: str) -> tuple[float, str]:
         """The worth of a caption, and the names of the rules that matched."""
-        found = self._known.get(caption)
-        if found is None:
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
+        if caption not in self._cache:
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
             value, names = self._worth(caption)
-            found = self._known[caption] = (value, ", ".join(names) or "nothing of note")
-        return found
+            self._cache[caption] = value, ", ".join(names) or "nothing of note"
+        return self._cache[caption]
 
     def close(self) -> None:
         """Does nothing: there is nothing to release."""

@@ -7,29 +7,40 @@ better, and z' those of the turned question, which shows it first,
 
     P(second is better) = sigmoid((z - z') / 2)
 
-so a model that prefers a place, whatever stands there, cancels itself out; the mean of two probabilities would not,
-where the preference is strong. The beginning that all questions have in common is read once.
+so that a preference for a position cancels out; in the mean of two probabilities a strong one would not. The common
+beginning of all questions is read once.
+
+In mode reason (`OwnReasons`) the model writes an analysis and a verdict, which is parsed. After an analysis without a
+verdict it is asked again, in the same conversation; its answer is then the most probable of the prompt's verdicts, if
+these are literal. Samples depend on the seed, the question and the number of the sample, not on the other questions of
+the batch, up to rounding: these may change the width of the batch, and with it the last digits of probabilities.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+import jax
 import numpy as np
 
-from motif_jax.annotation.annotator import Question, QuestionAnswer, batches_between_pauses
+from motif_jax.annotation.annotator import Question, QuestionAnswer, Sampling, batches_between_pauses
 from motif_jax.annotation.parsing import MIN_MASS, OPENING, VERDICTS
-from motif_jax.annotation.prompts import QuestionTemplate
+from motif_jax.annotation.prompts import Message, QuestionTemplate
 from motif_jax.console import print_line
 from motif_jax.language.chat import ChatFormat
+from motif_jax.language.generation import TokenSampling
 from motif_jax.language.loaded import Language
 from motif_jax.language.next_tokens import NextTokens
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
 
-BATCH = 256  # questions whose answers come together
-LEAST = 200  # questions before it is said that their order decides
-MANY = 0.5  # share of pairs whose better caption changes with the order
+SCORED, WRITTEN = 256, 32  # questions per batch, in mode score and in mode reason
+LEAST_PAIRS = 200  # before the share of reversed pairs is judged
+MANY_REVERSED = 0.5  # share of pairs whose better caption changes with the order
+RETRY_TOKENS = 64  # maximum tokens of the second answer, where it is written
 
 
 class OwnModel:
@@ -38,7 +49,7 @@ class OwnModel:
     def __init__(self, language: Language, template: QuestionTemplate, chat: ChatFormat | None, model: str):
         """`chat`: how the conversation becomes a text; None if the template is a text to continue."""
         self._language, self._template, self._chat, self.model = language, template, chat, model
-        verdicts = template.words or ((VERDICTS[0], VERDICTS[2]) if template.one else VERDICTS)  # yes first, of one
+        verdicts = template.words or ((VERDICTS[0], VERDICTS[2]) if template.one else VERDICTS)  # one caption: yes, no
         ids = [language.tokeniser.encode(verdict) for verdict in verdicts]
         if len({*map(tuple, ids)}) < len(ids) or any(len(tokens) != 1 for tokens in ids):
             raise UserError(
@@ -48,16 +59,16 @@ class OwnModel:
         self._begins = begins(language.tokeniser)
         self._next = NextTokens(language, [tokens[0] for tokens in ids])
         self.pairs = self.reversed = 0  # pairs so far, and those whose better caption changes with the order
-        self._told = False
+        self._warned = False
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         """See `Annotator`."""
-        for batch in batches_between_pauses(questions, BATCH):
+        for batch in batches_between_pauses(questions, SCORED):
             yield from zip(batch, self._one(batch) if self._template.one else self._two(batch), strict=True)
-            self._tell()
+            self._warn()
 
     def close(self) -> None:
-        """Nothing to release: the parameters go with the object."""
+        """Does nothing: the parameters go with the object."""
 
     def _probabilities(self, rows: Sequence[list[int]]) -> np.ndarray:
         """The probabilities of the verdicts after each text. [B, 2 or 3]"""
@@ -72,30 +83,30 @@ class OwnModel:
 
     def _one(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
         asked = [self._rows(question) for question in questions]
-        # One way to ask after the other, as each has a beginning of its own.
-        found = np.stack([self._probabilities(rows) for rows in zip(*asked, strict=True)])
-        z, mass = odds(found[:, :, 1], found[:, :, 0]).mean(0), found.sum(2).mean(0)
+        # First all texts with one order of the examples, then the others: each order has a common beginning.
+        probabilities = np.stack([self._probabilities(rows) for rows in zip(*asked, strict=True)])
+        z, mass = log_odds(probabilities[:, :, 1], probabilities[:, :, 0]).mean(0), probabilities.sum(2).mean(0)
         sizes = [sum(map(len, rows)) for rows in asked]
         return [_answer(*answer) for answer in zip(z.tolist(), mass.tolist(), sizes, strict=True)]
 
     def _two(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
-        rows = [self._rows(one)[0] for one in [*questions, *(question.turned for question in questions)]]
-        found = self._probabilities(rows)
-        found[:, :2] += found[:, 2:] / 2  # "neither" is half of each
-        z = odds(found[:, 0], found[:, 1]).reshape(2, -1)  # of the second place, in each order
-        mass = found[:, :2].sum(1).reshape(2, -1).mean(0)
+        rows = [self._rows(question)[0] for question in [*questions, *(question.turned for question in questions)]]
+        probabilities = self._probabilities(rows)
+        probabilities[:, :2] += probabilities[:, 2:] / 2  # "neither" is half of each
+        z = log_odds(probabilities[:, 0], probabilities[:, 1]).reshape(2, -1)  # of the second position, in each order
+        mass = probabilities[:, :2].sum(1).reshape(2, -1).mean(0)
         self.pairs += len(questions)
         self.reversed += int(((z[0] > 0) == (z[1] > 0)).sum())
         totals = np.reshape([*map(len, rows)], (2, -1)).sum(0)
         answers = zip(((z[0] - z[1]) / 2).tolist(), mass.tolist(), totals.tolist(), strict=True)
         return [_answer(*answer) for answer in answers]
 
-    def _tell(self) -> None:
-        """Prints once that the model's answers depend on the order of the captions."""
-        if self._told or self.pairs < LEAST:
+    def _warn(self) -> None:
+        """Prints once if the model's answers depend on the order of the captions."""
+        if self._warned or self.pairs < LEAST_PAIRS:
             return
-        self._told = True
-        if self.reversed > MANY * self.pairs:
+        self._warned = True
+        if self.reversed > MANY_REVERSED * self.pairs:
             print_line(
                 f"annotate: {self.reversed / self.pairs:.0%} of {self.pairs:,} pairs get the other caption in the "
                 "reverse order: the model chooses a position rather than a caption, and averaging both orders leaves "
@@ -104,13 +115,13 @@ class OwnModel:
 
 
 def begins(tokeniser: Tokeniser) -> list[int]:
-    """The special tokens with which texts of a model begin, as those of Llama 3 do."""
-    plain, whole = tokeniser.encode("a"), tokeniser.encode("a", special_tokens=True)
-    starts = (at for at in range(len(whole)) if whole[at : at + len(plain)] == plain)
-    return whole[: next(starts, 0)]
+    """The special tokens that the tokeniser puts before a text, as that of Llama 3 does."""
+    plain, special = tokeniser.encode("a"), tokeniser.encode("a", special_tokens=True)
+    starts = (at for at in range(len(special)) if special[at : at + len(plain)] == plain)
+    return special[: next(starts, 0)]
 
 
-def odds(no: np.ndarray, yes: np.ndarray) -> np.ndarray:
+def log_odds(no: np.ndarray, yes: np.ndarray) -> np.ndarray:
     """The log-odds of the second of two probabilities."""
     return np.log(np.maximum(yes, 1e-30)) - np.log(np.maximum(no, 1e-30))
 
@@ -119,3 +130,92 @@ def _answer(z: float, mass: float, tokens: int) -> QuestionAnswer:
     if not mass >= MIN_MASS:  # also NaN
         return QuestionAnswer(None, f"no verdict: the verdicts have a probability of {mass:.2g} together", mass, tokens)
     return QuestionAnswer(float(1 / (1 + np.exp(-np.clip(z, -30, 30)))), "", float(min(mass, 1.0)), tokens)
+
+
+# ---- mode reason
+
+
+class OwnReasons:
+    """An annotator that parses what a model in this process writes."""
+
+    def __init__(
+        self, language: Language, template: QuestionTemplate, chat: ChatFormat, sampling: Sampling, seed: int,
+        model: str,
+    ):  # fmt: skip
+        """Raises UserError if the model's context is too short for a question and its answer."""
+        self._language, self._template, self._chat, self.model = language, template, chat, model
+        self._seed, self._max_tokens = seed, sampling.max_tokens
+        self._sampling = TokenSampling(sampling.temperature, max(sampling.top_k, 0), sampling.top_p)
+        self._ends = chat.end(language.tokeniser)
+        self._lengths = [len(language.tokeniser.encode(verdict)) for verdict in template.verdicts]
+        self._samples: Counter[Question] = Counter()  # by question, so far
+        self._encode([template.messages(Question("", None if template.one else ""))])  # the shortest question
+
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
+        """See `Annotator`."""
+        for batch in batches_between_pauses(questions, WRITTEN):
+            yield from zip(batch, self._answer(batch), strict=True)
+
+    def close(self) -> None:
+        """Does nothing: the parameters go with the object."""
+
+    def _answer(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
+        conversations = [self._template.messages(question) for question in questions]
+        rows = self._encode(conversations)
+        written = self._write(rows, self._keys(questions), self._sampling, self._max_tokens)
+        answers = [
+            QuestionAnswer(self._template.read(text), text, 1.0, len(row), 0, tokens)
+            for row, (text, tokens) in zip(rows, written, strict=True)
+        ]
+        again: dict[int, list[int]] = {}  # the second request by index
+        for index, answer in enumerate(answers):
+            if answer.yes is None:
+                messages = self._template.again(conversations[index], answer.said)
+                row = self._chat.encode(self._language.tokeniser, messages)
+                if self._fits(row, max(self._lengths, default=RETRY_TOKENS)):
+                    again[index] = row
+        for (index, row), (text, tokens) in zip(again.items(), self._verdicts([*again.values()]), strict=True):
+            answers[index] = answers[index].asked_again(self._template.read(text), text, (len(row), 0, tokens))
+        return answers
+
+    def _verdicts(self, rows: Sequence[list[int]]) -> list[tuple[str, int]]:
+        """The second answers, which are the most probable verdicts, and their numbers of tokens."""
+        if not rows:
+            return []
+        if not self._lengths:  # the verdicts are patterns, so they cannot be scored
+            keys = jax.random.split(jax.random.key(self._seed), len(rows))  # unused: at temperature 0 nothing is drawn
+            return self._write(rows, keys, TokenSampling(0.0), RETRY_TOKENS)
+        best = self._language.score(rows, self._template.verdicts).argmax(1)
+        return [(self._template.verdicts[index], self._lengths[index]) for index in best.tolist()]
+
+    def _write(
+        self, rows: Sequence[list[int]], keys: jax.Array, sampling: TokenSampling, max_tokens: int
+    ) -> list[tuple[str, int]]:
+        """The model's text after each conversation, and its number of tokens, with the one that ends it."""
+        written = self._language.generate_tokens(rows, max_tokens, keys, sampling, ends=self._ends)
+        return [(self._language.tokeniser.decode(tokens), min(len(tokens) + 1, max_tokens)) for tokens in written]
+
+    def _encode(self, conversations: Sequence[list[Message]]) -> list[list[int]]:
+        """The tokens of conversations; raises UserError if an answer may not fit behind one."""
+        rows = [self._chat.encode(self._language.tokeniser, messages) for messages in conversations]
+        longest = max(rows, key=len)
+        if not self._fits(longest, self._max_tokens):
+            raise UserError(
+                f"a question has {len(longest):,} tokens, and its answer up to {self._max_tokens:,}, but the model "
+                f"{self.model!r} reads at most {self._language.config.max_positions:,} "
+                "(--config.annotate.sampling.max_tokens, --config.annotate.model)"
+            )
+        return rows
+
+    def _fits(self, row: list[int], new_tokens: int) -> bool:
+        limit = self._language.config.max_positions
+        return not limit or len(row) + new_tokens <= limit
+
+    def _keys(self, questions: Sequence[Question]) -> jax.Array:
+        """A random key for each question, from the seed, the question and the number of its sample. [B]"""
+        seeds = []
+        for question in questions:
+            named = json.dumps([self._seed, *question, self._samples[question]])
+            seeds.append(int.from_bytes(hashlib.sha256(named.encode()).digest()[:4], "big"))
+            self._samples[question] += 1
+        return jax.vmap(jax.random.key)(np.array(seeds, np.uint32))

@@ -1,4 +1,4 @@
-"""A judge that computes with JAX, in a process of its own: in the learner's, both would share threads and memory.
+"""Runs a judge that uses JAX in a process of its own, apart from the learner's threads and memory.
 
     OwnProcess.answers ──── questions, up to TOGETHER in a message ────> main, in the other process
                        <─── their answers ──────────────────────────────
@@ -71,13 +71,13 @@ class OwnProcess:
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         """Yields answers as they arrive, and draws a question while fewer than IN_FLIGHT lack one.
 
-        At a pause it sends the questions that it has, and goes on with the next without waiting.
+        At a pause it sends the questions that it has, and continues with the next without waiting.
         """
-        source, drawn = iter(questions), list[Question]()
+        stream, drawn = iter(questions), list[Question]()
         ended = False
         while not ended or self._flight:
             is_full = self._flight >= IN_FLIGHT
-            question = NOT_DRAWN if ended or is_full else next(source, END)
+            question = NOT_DRAWN if ended or is_full else next(stream, END)
             if isinstance(question, Question):
                 drawn.append(question)
                 self._flight += 1

@@ -74,27 +74,27 @@ def read_verdict(text: str, key: str) -> float | None:
 
 def read_label(text: str) -> float | None:
     """1 or 0 by the verdict in a text on whether a caption is helpful; None without a verdict."""
-    found = LABEL.findall(text)
-    return float(found[-1].lower() == "yes") if found else None
+    labels = LABEL.findall(text)
+    return float(labels[-1].lower() == "yes") if labels else None
 
 
 def read_own(text: str, patterns: Mapping[str, str], one: bool) -> float | None:
     """P(yes) by the patterns of a prompt; None if no pattern matches.
 
-    `patterns`: by names of OWN_WORDS; they have passed `pattern_problem`. Of two matches at the same place, the longer
-    one counts.
+    `patterns`: by names of OWN_WORDS; they have passed `pattern_problem`. Of two matches at the same position, the
+    longer one counts.
     """
-    found: list[tuple[tuple[int, int], str]] = []  # for each pattern the span of its first or last match, and its name
+    spans: list[tuple[int, int, str]] = []  # for each pattern start and end of its first or last match, and its name
     for name, pattern in patterns.items():
         matches = re.finditer(pattern, text)
         kept = collections.deque(matches, maxlen=1) if one else itertools.islice(matches, 1)
-        found += [(match.span(), name) for match in kept]
-    if not found:
+        spans += [(*match.span(), name) for match in kept]
+    if not spans:
         return None
     if one:
-        _, chosen = max(found, key=lambda pair: (pair[0][1], -pair[0][0]))
+        _, _, chosen = max(spans, key=lambda span: (span[1], -span[0]))
     else:
-        _, chosen = min(found, key=lambda pair: (pair[0][0], -pair[0][1]))
+        _, _, chosen = min(spans, key=lambda span: (span[0], -span[1]))
     return OWN_WORDS[one][chosen]
 
 
@@ -142,24 +142,25 @@ def verdict_of_token(token: str) -> str | None:
     return bare if bare in VERDICTS else None
 
 
-def shares(logprobs: Iterable[tuple[str, float]]) -> dict[str, float]:
+def verdict_probabilities(logprobs: Iterable[tuple[str, float]]) -> dict[str, float]:
     """The probability of each verdict, given tokens and their log-probabilities."""
-    found = dict.fromkeys(VERDICTS, 0.0)
+    probabilities = dict.fromkeys(VERDICTS, 0.0)
     for token, logprob in logprobs:
         verdict = verdict_of_token(token)
         if verdict is not None:
-            found[verdict] += math.exp(logprob)
-    return found
+            probabilities[verdict] += math.exp(logprob)
+    return probabilities
 
 
 def to_answer(
-    found: Mapping[str, float], prompt_tokens: int, cached_tokens: int, output_tokens: int, one: bool = False
+    probabilities: Mapping[str, float], prompt_tokens: int, cached_tokens: int, output_tokens: int, one: bool = False
 ) -> QuestionAnswer:
     """Computes an answer from the probabilities of the verdicts; `one`: on a single caption."""
-    mass = found["1"] + found["0"] if one else sum(found.values())
+    first, second, neither = (probabilities.get(verdict, 0.0) for verdict in VERDICTS)
+    mass = first + neither if one else first + second + neither
     if not mass >= MIN_MASS:  # also NaN
         verdicts = "(1) and (0)" if one else "(1), (2) and (0)"
         said = f"no verdict: the model gives {verdicts} a probability of {mass:.2g} together"
         return QuestionAnswer(None, said, mass, prompt_tokens, cached_tokens, output_tokens)
-    yes = (found["1"] if one else found["2"] + found["0"] / 2) / mass
+    yes = (first if one else second + neither / 2) / mass
     return QuestionAnswer(min(max(yes, 0.0), 1.0), "", min(mass, 1.0), prompt_tokens, cached_tokens, output_tokens)

@@ -1,7 +1,7 @@
 r"""Prompts for language models: built-in versions, goals, and the user's own.
 
 A prompt is a TOML file with the fields `system`, `reason` or `score` (the request in that mode), `captions` and
-`retry`. One with an `ending` is no conversation but a text to continue, for small models. The general prompts are in
+`retry`. A prompt with an `ending` is a text to continue, not a conversation, for small models. General prompts are in
 envs/general, those of a game among its texts (envs/texts.py). A prompt with a place for `{caption}` instead of
 `{first}` and `{second}` asks whether one caption is helpful. Everything constant comes before the captions, so that an
 engine with prefix caching computes it once.
@@ -38,12 +38,13 @@ EXAMPLES = "examples"  # the version that is a text to continue
 VERSIONS = ("auto", *CHATS, EXAMPLES)
 CLASSIFY, RATE = "classify", "rate"  # the versions that ask about one caption: in a conversation, and as a text
 MODES = ("reason", "score", "rate")
-OTHER = "other"  # the examples of goals that have none of their own
+OTHER = "other"  # the examples for goals without examples of their own
 ANSWERS = "answers"  # the field with the patterns of the verdict
 WITH_SPACES = ("captions", "ending", "good", "bad")  # fields of a text to continue whose spaces at both ends count
 FILE = "--config.annotate.prompt_file"
 
 Message = dict[str, str]
+Examples = dict[str, tuple[list[str], list[str]]]  # captions that are good and bad, by goal
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,15 @@ class QuestionTemplate:
     request: str  # contains the goal
     captions: str  # contains {first} and {second}, or {caption}
     retry: str  # "" in mode score, which parses no text
-    ending: str = ""  # after the captions of a text to continue, which is no conversation; "": a conversation
+    ending: str = ""  # after the captions of a text to continue; "": a conversation
     system_role: bool = True  # False: the template has no such role; the user's message begins with the text
     answers: dict[str, str] = field(default_factory=dict)  # patterns by names of OWN_WORDS; {}: the built-in words
     words: tuple[str, ...] = ()  # good and bad, which continue the text about one caption; (): digits
     requests: tuple[str, ...] = ()  # with `words`: the request with its examples in one order and in the other
 
     def messages(self, question: Question) -> list[Message]:
-        if question.second is None:
-            places = {"{caption}": question.first}
-        else:
+        places = {"{caption}": question.first}
+        if question.second is not None:
             places = {"{first}": question.first, "{second}": question.second}
         user = f"{self.request}\n{_fill(self.captions, places)}"
         if not self.system:
@@ -109,7 +109,7 @@ class QuestionTemplate:
 
     @property
     def hash(self) -> str:
-        """A hash of all fields, which identifies the prompt; without those of later versions where they are empty."""
+        """A hash of all fields, which identifies the prompt; fields of later versions count only if they are set."""
         later = ("answers", "ending", "words", "requests")
         fields = {name: value for name, value in asdict(self).items() if name not in later or value}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
@@ -137,43 +137,32 @@ def make_prompt(
     fields, answers, examples = _read(path)
     if mode == "rate" and "rate" not in fields:
         mode = "score"  # the same question
-    if mode == "reason" and fields.get("ending"):
-        raise UserError(
-            f"prompt file {str(path)!r} has an `ending`, so it is a text to continue, in which no analysis is written "
-            "(--config.annotate.mode=rate or score, --config.annotate.prompt, .prompt_file)"
-        )
-    needed = ["captions", mode, *{"reason": ["retry"], "rate": ["ending", "good", "bad"]}.get(mode, [])]
-    for name in needed:
-        if not fields.get(name):
-            raise UserError(f"prompt file {str(path)!r} lacks the field {name!r} ({FILE})")
-    for name in ("caption",) if one else ("first", "second"):
-        if f"{{{name}}}" not in fields["captions"]:
-            raise UserError(f"the field 'captions' of prompt file {str(path)!r} has no place for {{{name}}} ({FILE})")
-    if mode != "reason":
-        answers = {}  # this mode parses no text
-    elif answers:
+    _check_fields(fields, mode, goal, one, path)
+    if mode == "reason" and answers:
         _check_answers(answers, path, one)
-    text = goal_text(texts, goal)
-    if "{goal}" not in fields[mode] and goal != "defaultgoal":
-        raise UserError(
-            f"the field {mode!r} of prompt file {str(path)!r} has no place for {{goal}}, so the goal {goal!r} would "
-            "never be mentioned (--config.annotate.goal, --config.annotate.prompt_file)"
-        )
+    request = _fill(fields[mode], {"{game}": texts.about, "{goal}": goal_text(texts, goal)})
     template = QuestionTemplate(
         system=fields.get("system", "").replace("{game}", texts.about),
-        request=re.sub(r"[ \t]+\n", "\n", _fill(fields[mode], {"{game}": texts.about, "{goal}": text})).strip(),
+        request=re.sub(r"[ \t]+\n", "\n", request).strip(),
         captions=fields["captions"],
         retry=fields["retry"] if mode == "reason" else "",
         ending=fields.get("ending", ""),
         system_role=system_role,
-        answers={name: answers[name] for name in OWN_WORDS[one] if name in answers},
+        answers={name: answers[name] for name in OWN_WORDS[one] if name in answers} if mode == "reason" else {},
     )
-    if mode != "rate":
-        return template
+    return _with_examples(template, fields, examples, goal) if mode == "rate" else template
+
+
+def _with_examples(
+    template: QuestionTemplate, fields: Mapping[str, str], examples: Examples, goal: str
+) -> QuestionTemplate:
+    """The template of a rating, with the goal's examples in both orders before the caption.
+
+    Small models mind whether the last example is a good one, and this decides their answer about no message.
+    """
     template = replace(template, words=(fields["good"], fields["bad"]))
-    # Small models mind whether the last example is a good one, and this decides what they think of no message.
-    of_goal = [examples[name] for name in (goal, PROGRESS if goal in GENERAL else OTHER) if name in examples]
-    good, bad = of_goal[0] if of_goal else ([], [])
+    group = PROGRESS if goal in GENERAL else OTHER
+    good, bad = examples.get(goal) or examples.get(group) or ([], [])
     pairs = [((yes, fields["good"]), (no, fields["bad"])) for yes, no in zip(good, bad, strict=True)]
     requests = []
     for order in (pairs, [pair[::-1] for pair in pairs]):
@@ -184,13 +173,33 @@ def make_prompt(
     return replace(template, request=requests[0], requests=tuple(dict.fromkeys(requests)))
 
 
+def _check_fields(fields: Mapping[str, str], mode: str, goal: str, one: bool, path: Path) -> None:
+    """Raises UserError if a prompt file lacks what a mode needs."""
+    if mode == "reason" and fields.get("ending"):
+        raise UserError(
+            f"prompt file {str(path)!r} has an `ending`, so it is a text to continue, in which no analysis is written "
+            "(--config.annotate.mode=rate or score, --config.annotate.prompt, .prompt_file)"
+        )
+    for name in ("captions", mode, *{"reason": ["retry"], "rate": ["ending", "good", "bad"]}.get(mode, [])):
+        if not fields.get(name):
+            raise UserError(f"prompt file {str(path)!r} lacks the field {name!r} ({FILE})")
+    for name in ("caption",) if one else ("first", "second"):
+        if f"{{{name}}}" not in fields["captions"]:
+            raise UserError(f"the field 'captions' of prompt file {str(path)!r} has no place for {{{name}}} ({FILE})")
+    if "{goal}" not in fields[mode] and goal != "defaultgoal":
+        raise UserError(
+            f"the field {mode!r} of prompt file {str(path)!r} has no place for {{goal}}, so the goal {goal!r} would "
+            "never be mentioned (--config.annotate.goal, --config.annotate.prompt_file)"
+        )
+
+
 def is_sentence(goal: str) -> bool:
-    """Whether a goal is a sentence of the user's, and not the name of a goal."""
+    """Whether a goal is a sentence of the user rather than a name."""
     return " " in goal.strip()
 
 
 def goal_text(texts: Texts, goal: str) -> str:
-    """The text of a goal: of a named goal from the game's texts, of a sentence the sentence itself."""
+    """The text of a goal: for a name the game's text, for a sentence the sentence itself."""
     goals = texts.goals
     if goal in goals:
         return goals[goal]
@@ -206,9 +215,6 @@ def _fill(text: str, places: Mapping[str, str]) -> str:
     return re.sub("|".join(map(re.escape, places)), lambda place: places[place[0]], text)
 
 
-Examples = dict[str, tuple[list[str], list[str]]]  # captions that are good and bad, by goal
-
-
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Any], Examples]:
     """The text fields of a prompt file, its unchecked `answers`, and its examples."""
     fields = read_toml(path, f"prompt file {str(path)!r}", FILE)
@@ -216,20 +222,20 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Any], Examples]:
     if not isinstance(answers, dict):
         raise UserError(f"{ANSWERS!r} in prompt file {str(path)!r} must be a table of patterns ({FILE})")
     examples = _examples(fields.pop("examples", {}), path)
-    known = {"system", "retry", *WITH_SPACES, *MODES}
     for name, value in fields.items():
-        if name not in known or not isinstance(value, str):
-            what = "is not a field of a prompt" if name not in known else "must be text"
-            raise UserError(f"{name!r} in prompt file {str(path)!r} {what} ({FILE})")
+        unknown = name not in {"system", "retry", *WITH_SPACES, *MODES}
+        if unknown or not isinstance(value, str):
+            problem = "is not a field of a prompt" if unknown else "must be text"
+            raise UserError(f"{name!r} in prompt file {str(path)!r} {problem} ({FILE})")
     kept = WITH_SPACES if "ending" in fields else ()
     texts = {name: value if name in kept else value.strip() for name, value in fields.items()}
     return texts, answers, examples
 
 
-def _examples(found: Any, path: Path) -> Examples:
+def _examples(table: Any, path: Path) -> Examples:
     """Checks the examples of a prompt file."""
     examples: Examples = {}
-    for goal, lists in found.items() if isinstance(found, dict) else [("", None)]:
+    for goal, lists in table.items() if isinstance(table, dict) else [("", None)]:
         both: list[Any] = [lists.get(name) for name in ("good", "bad")] if isinstance(lists, dict) else []
         texts = [isinstance(one, list) and all(isinstance(text, str) for text in one) for one in both]
         if not both or not all(texts) or len(both[0]) != len(both[1]):
@@ -237,7 +243,7 @@ def _examples(found: Any, path: Path) -> Examples:
                 f"{shown(f'examples.{goal}')} in prompt file {str(path)!r} must be two lists of texts, `good` and "
                 f"`bad`, of the same length ({FILE})"
             )
-        examples[goal] = (both[0], both[1])
+        examples[goal] = both[0], both[1]
     return examples
 
 
@@ -258,5 +264,4 @@ def _check_answers(answers: Mapping[str, Any], path: Path, one: bool) -> None:
         else:
             problem = pattern_problem(pattern)
         if problem:
-            where = f"{shown(f'{ANSWERS}.{name}')} in prompt file {str(path)!r}"
-            raise UserError(f"{where} {problem} ({FILE})")
+            raise UserError(f"{shown(f'{ANSWERS}.{name}')} in prompt file {str(path)!r} {problem} ({FILE})")

@@ -171,7 +171,7 @@ class JudgeSection:
 
 @dataclass(frozen=True)
 class AnnotateSection(Annotate):
-    """The section."""
+    """The section `annotate`, with its inner sections."""
 
     sampling: SamplingSection = field(default_factory=SamplingSection)
     vllm: Vllm = field(default_factory=Vllm)

@@ -1,12 +1,11 @@
-"""Asks a judge on the side: a thread runs the loop of asking.py while the caller goes on.
+"""Asks a judge in the background: a thread runs the loop of asking.py while the caller continues.
 
     caller       plan(items, limit)   the items to ask next, most urgent first; replaces the previous plan
                  answers()            the answers since the last call
     the thread   takes items from the plan, at most `limit` in all; asks; hands the answers back
 
 The caller's methods never wait. They swap one reference and empty one deque, so they need no locks. An item is taken
-once: later plans skip items that are in flight, or answered and not yet fetched. The answer cache has all earlier
-answers, so no question is asked twice.
+once: later plans skip items that are in flight, or answered and not yet fetched.
 
 If the annotator fails, the items in flight return to the plan, and the judge is opened again after a pause that
 doubles. `silent_s` is the time since the last answer.
@@ -49,13 +48,6 @@ class AnsweredItem(NamedTuple):
     cached: bool  # the answer is from the answer cache
 
 
-class NextItems(NamedTuple):
-    """The items to ask next."""
-
-    items: Sequence[Item] = ()
-    limit: int = 0  # on the number of items ever taken
-
-
 class Stream:
     """Asks a judge, in a thread that runs from the constructor to `close`."""
 
@@ -81,8 +73,9 @@ class Stream:
         self.taken = taken  # items ever taken
         self.problem = ""  # the reason why the judge cannot be asked now
         self.failures = 0  # of the judge
-        self._plan, self._place = NextItems(), 0  # the thread's plan, and its position there
-        self._planned = self._plan  # the newest plan
+        self._planned: tuple[Sequence[Item], int] = ((), 0)  # the newest plan: items, and the limit of `taken`
+        self._plan: tuple[Sequence[Item], int] = self._planned  # the thread's plan
+        self._position = 0  # in the thread's plan
         self._seen: set[tuple[int, int]] = set()  # items taken that are still in the plan
         self._flight: dict[Question, list[Item]] = {}
         self._back: collections.deque[AnsweredItem] = collections.deque()
@@ -101,7 +94,7 @@ class Stream:
 
         Raises Incomplete if an immediate judge fails.
         """
-        self._planned = NextItems(items, limit)
+        self._planned = items, limit
         self._wake.set()
         if self.immediate:
             assert self._asking is not None
@@ -115,11 +108,12 @@ class Stream:
         """
         if self._error is not None:
             raise self._error
-        back = [self._back.popleft() for _ in range(len(self._back))]
-        return sorted(back, key=lambda answered: answered.item[:2]) if self.immediate else back
+        answers = [self._back.popleft() for _ in range(len(self._back))]
+        return sorted(answers, key=lambda answered: answered.item[:2]) if self.immediate else answers
 
     @property
     def under_way(self) -> int:
+        """The number of questions in flight."""
         return len(self._flight)
 
     @property
@@ -192,11 +186,12 @@ class Stream:
     def _next(self) -> Item | None:
         """Takes the next item of the newest plan; None if every item is taken or the limit is reached."""
         if self._planned is not self._plan:
-            self._plan, self._place = self._planned, 0
-            self._seen &= {item[:2] for item in self._plan.items}
-        while self._place < len(self._plan.items) and self.taken < self._plan.limit:
-            item = self._plan.items[self._place]
-            self._place += 1
+            self._plan, self._position = self._planned, 0
+            self._seen &= {item[:2] for item in self._plan[0]}
+        items, limit = self._plan
+        while self._position < len(items) and self.taken < limit:
+            item = items[self._position]
+            self._position += 1
             if item[:2] not in self._seen:
                 self._seen.add(item[:2])
                 self.taken += 1
@@ -208,11 +203,11 @@ class Stream:
         lost = [item for items in self._flight.values() for item in items]
         self._seen -= {item[:2] for item in lost}
         self.taken -= len(lost)
-        self._flight, self._place = {}, 0
+        self._flight, self._position = {}, 0
 
     def _close_cache(self, asking: Asking | Ratings) -> None:
         if asking.cache:
             try:
                 asking.cache.close()
-            except UserError as refused:  # the disk is full, or the like
-                self.problem = str(refused)
+            except UserError as error:  # such as a full disk
+                self.problem = str(error)

@@ -1,4 +1,4 @@
-"""Backend `vllm`: the model runs in this process, on its GPUs.
+"""The backend `vllm`: a chat model in this process, on its GPUs.
 
 `LLM.chat` gets thousands of questions per call: the engine batches them itself, and computes the common prefix of all
 prompts once (prefix caching). Tensor parallelism is an option of the engine; for data parallelism, start one process
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import itertools
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -76,18 +78,18 @@ class VllmEngine:
         """Does nothing: the engine ends with the process."""
 
     def _score(self, conversations: list[list[Message]]) -> list[QuestionAnswer]:
-        opened = [[*messages, {"role": "assistant", "content": OPENING}] for messages in conversations]
+        prefilled = [[*messages, {"role": "assistant", "content": OPENING}] for messages in conversations]
         answers = []
-        for output in self._chat(opened, self._params, add_generation_prompt=False, continue_final_message=True):
+        for output in self._chat(prefilled, self._params, add_generation_prompt=False, continue_final_message=True):
             if output is None:
                 answers.append(TOO_LONG)
                 continue
             logprobs = output.outputs[0].logprobs[0]
-            found = {
+            probabilities = {
                 verdict: sum(math.exp(logprobs[token].logprob) for token in ids)
                 for verdict, ids in self._tokens.items()
             }
-            answers.append(to_answer(found, *_tokens(output), one=self._prompt.one))
+            answers.append(to_answer(probabilities, *_tokens(output), one=self._prompt.one))
         return answers
 
     def _reason(self, conversations: list[list[Message]]) -> list[QuestionAnswer]:
@@ -144,9 +146,9 @@ class VllmEngine:
 
 
 def check_vllm(model: str) -> None:
-    """Raises UserError if the model cannot be loaded, as far as its files tell."""
+    """Raises UserError if the model's files show that it cannot be loaded."""
     if not model:
-        raise UserError(f"which model? a directory or a name ({FLAG})")
+        raise UserError(f"name a model: a directory, or a name of the Hugging Face hub ({FLAG})")
     directory = Path(model).expanduser()
     if not directory.is_dir():
         if directory.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
@@ -166,7 +168,7 @@ def check_vllm(model: str) -> None:
 
 
 def identity(model: str) -> str:
-    """Identifies a model: its name and, for a directory, a hash of its files, wherever it lies."""
+    """Identifies a model: its name and, for a directory, a hash of its files, independent of its path."""
     directory = Path(model).expanduser()
     if not directory.is_dir():
         return model
@@ -176,8 +178,8 @@ def identity(model: str) -> str:
         size = file.stat().st_size
         digest.update(f"{file.name} {size}".encode())
         with open(file, "rb") as data:
-            for place in (0, size // 2, max(size - SAMPLED_BYTES, 0)):
-                data.seek(place)
+            for offset in (0, size // 2, max(size - SAMPLED_BYTES, 0)):
+                data.seek(offset)
                 digest.update(data.read(SAMPLED_BYTES))
     return f"{directory.resolve().name} {digest.hexdigest()[:16]}"
 
@@ -190,22 +192,20 @@ def weight_files(directory: Path) -> list[Path]:
 def verdict_token_ids(tokenizer: Any) -> dict[str, list[int]]:
     """The tokens that begin each verdict after the opening, with or without a space."""
     opening = tokenizer.encode(OPENING, add_special_tokens=False)
-    found: dict[str, list[int]] = {}
-    for verdict in VERDICTS:
-        ids = set()
+    tokens: dict[str, set[int]] = {verdict: set() for verdict in VERDICTS}
+    for verdict, ids in tokens.items():
         for text in (verdict, f" {verdict}"):
-            whole = tokenizer.encode(OPENING + text, add_special_tokens=False)
-            if whole[: len(opening)] == opening and len(whole) > len(opening):
-                ids.add(whole[len(opening)])
-        found[verdict] = sorted(ids)
-    shared = {token for ids in found.values() for token in ids if sum(token in other for other in found.values()) > 1}
-    found = {verdict: [token for token in ids if token not in shared] for verdict, ids in found.items()}
-    if not all(found.values()):
+            opened = tokenizer.encode(OPENING + text, add_special_tokens=False)
+            if opened[: len(opening)] == opening and len(opened) > len(opening):
+                ids.add(opened[len(opening)])
+    times = Counter(itertools.chain(*tokens.values()))
+    unique = {verdict: sorted(token for token in ids if times[token] == 1) for verdict, ids in tokens.items()}
+    if not all(unique.values()):
         raise UserError(
             f"the tokenizer of this model cannot tell the verdicts (1), (2) and (0) apart by their first token: use "
             f"--config.annotate.mode=reason ({FLAG})"
         )
-    return found
+    return unique
 
 
 def _check_installed() -> None:

@@ -1,5 +1,5 @@
 """Checks whether a reward is right: takes rewards, labels and the steps of episodes, and returns findings.
 
-Pure functions on NumPy arrays. Nothing here asks a judge or reads a file: `judge.py` and `wholes.py` list the questions
-to ask, and take the answers as arrays. `findings.py` says how the checks become findings.
+Pure functions on NumPy arrays. Nothing here asks a judge or reads a file: `judge.py` and `whole_episodes.py` list the
+questions, and take the answers as arrays; `findings.py` turns checks into findings.
 """

@@ -1,4 +1,4 @@
-"""Captions in groups: those with the same rules are one group, and so are those that differ only in digits."""
+"""Groups of captions: those with the same rules, and those that differ only in digits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Captions(NamedTuple):
 
     @property
     def shows_nothing(self) -> int:
-        """The number of the caption of the neutral moment; -1 if it is not among them."""
+        """The number of the neutral moment's caption; -1 without it."""
         return self.texts.index("") if "" in self.texts else -1
 
 
@@ -42,9 +42,9 @@ def group_captions(texts: Sequence[str], rules: Sequence[str] | None = None) -> 
     """
     numbers: dict[tuple[bool, str], int] = {}
     group = np.empty(len(texts), np.int64)
-    for at, text in enumerate(texts):
-        rule = rules[at] if rules is not None else ""
-        group[at] = numbers.setdefault((bool(rule), rule or without_digits(text)), len(numbers))
+    for number, text in enumerate(texts):
+        rule = rules[number] if rules is not None else ""
+        group[number] = numbers.setdefault((bool(rule), rule or without_digits(text)), len(numbers))
     return group, [name for _, name in numbers]
 
 

@@ -1,22 +1,34 @@
-"""The whole audit: from what is known of a reward to the questions for its judge, and from the answers to findings.
+"""The audit: from the evidence about a reward to questions for its judge, and from the answers to findings.
 
     plan = make_plan(evidence, limits, seed)
     answers = ...                               # the judge's, to plan.questions and plan.repeats
-    found = examine(evidence, plan, answers)
+    audited = examine(evidence, plan, answers)
 
-Where evidence is missing, a sentence gives the reason, and the checks that need this evidence repeat it.
+Where evidence is missing, a sentence gives the reason, and the checks that need this evidence repeat it. Two checks are
+here: whether the agent is worse than random play in the world's own figures, and inversions, kinds of captions that the
+reward puts on the wrong side of others by the judge's labels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit import labels, pay, wholes
+from motif_jax.audit import pay, whole_episodes
 from motif_jax.audit.captions import Captions
-from motif_jax.audit.figures import WORSE, Figures, check_figures
-from motif_jax.audit.findings import Check, Findings, conclude
+from motif_jax.audit.findings import (
+    LEVEL,
+    Check,
+    Findings,
+    Suspicion,
+    binomial_tail,
+    conclude,
+    normal_tail,
+    percent,
+    quoted,
+)
 from motif_jax.audit.judge import (
     AGAIN,
     ANSWERED,
@@ -37,8 +49,16 @@ from motif_jax.audit.judge import (
 )
 from motif_jax.audit.pay import Paid, Steps
 
-PAID = pay.PAY, pay.INFLATED, pay.LOOPS, pay.HELD
-JUDGED = ANSWERED, ORDERS, AGAIN, CIRCLES, OPINION
+WORSE, INVERSIONS = "worse than random play", "inversions"
+PAY_CHECKS = pay.PAY, pay.INFLATED, pay.LOOPS, pay.HELD
+JUDGE_CHECKS = ANSWERED, ORDERS, AGAIN, CIRCLES, OPINION, whole_episodes.NAME
+FEWEST_EPISODES = 20  # of each player
+FEWEST_QUESTIONS = 20  # about a kind of captions
+TESTED = 8  # kinds of captions
+SECOND = "--config.audit.second_reward_dir"
+WRONG = 0.5  # share of the labels of a kind of captions that is reported if passed: worse than chance
+
+Figures = Mapping[str, tuple[np.ndarray, np.ndarray]]  # by name: of the agent's episodes and of random play's. [E] each
 
 
 class Labels(NamedTuple):
@@ -48,7 +68,7 @@ class Labels(NamedTuple):
     target: np.ndarray  # P(second is better); NaN where unknown. [N]
 
 
-class Wholes(NamedTuple):
+class EpisodePairs(NamedTuple):
     """The same games, played by random play and by the agent."""
 
     early: list[str]  # the episodes of random play in words. [P]
@@ -58,20 +78,20 @@ class Wholes(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What is known of a reward; a string says why something is not."""
+    """The evidence about a reward; a string is the reason why a part is missing."""
 
     captions: Captions
-    rules: bool  # whether the worth of captions is known by rules, rather than asked
+    rules: bool  # whether rules give the worth of captions; otherwise the judge is asked
     steps: Steps | str  # of the agent
     still: np.ndarray  # whether nothing happens in these steps, see `pay.check_held`. [T] bool
     figures: Figures | str  # of the world
     labels: Labels | str
-    wholes: Wholes | str
+    episodes: EpisodePairs | str
     judge: str = ""  # why no judge can be asked
     soft: bool = False  # whether the judge answers with probabilities
 
     def seen(self) -> tuple[np.ndarray, np.ndarray]:
-        """How much pay each caption got, and how often it was seen. [U] each"""
+        """The pay for each caption, and how often it was seen. [U] each"""
         count = len(self.captions.texts)
         if isinstance(self.steps, Steps):
             caption, weights = self.steps.caption, np.maximum(self.steps.pay, 0)
@@ -98,40 +118,39 @@ def make_plan(evidence: Evidence, limits: QuestionLimits, seed: int) -> JudgePla
     if not evidence.rules and captions.shows_nothing >= 0:
         ask_for_worth(plan, captions)
     ask_for_consistency(plan, captions, limits, np.random.default_rng([seed, 25]))
-    if isinstance(evidence.wholes, Wholes):
-        plan.wholes = plan.both(zip(evidence.wholes.early, evidence.wholes.late, strict=True))
+    if isinstance(evidence.episodes, EpisodePairs):
+        plan.episodes = plan.both(zip(evidence.episodes.early, evidence.episodes.late, strict=True))
     return plan
 
 
 def examine(
     evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers, second: Opinion | str = "no second judge is named"
 ) -> Audited:
-    """The findings about a reward and its judge; `second`: of another judge, or why there is none."""
+    """The findings about a reward and its judge; `second`: another judge's opinion, or the reason why it is missing."""
     captions = evidence.captions
     if len(plan.worth):
         captions = with_asked_worth(captions, plan, answers, evidence.soft)
-    known, found = evidence.figures, None
-    checks = [Check(WORSE, skipped=known) if isinstance(known, str) else check_figures(known)]
+    figures, episodes, paid = evidence.figures, evidence.episodes, None
+    checks = [Check(WORSE, skipped=figures) if isinstance(figures, str) else check_figures(figures)]
     if isinstance(evidence.steps, Steps):
-        found = pay.share_out(evidence.steps, captions)
-        checks += _check_pay(captions, found, evidence.steps, evidence.still)
+        paid = pay.share_pay(evidence.steps, captions)
+        checks += _check_pay(captions, paid, evidence.steps, evidence.still)
     else:
-        checks += [Check(name, skipped=evidence.steps) for name in PAID]
+        checks += [Check(name, skipped=evidence.steps) for name in PAY_CHECKS]
     checks.append(_check_labels(evidence, plan, answers))
     if evidence.judge:
-        checks += [Check(name, skipped=evidence.judge) for name in (*JUDGED, wholes.NAME)]
+        checks += [Check(name, skipped=evidence.judge) for name in JUDGE_CHECKS]
+        return Audited(conclude(checks), captions, paid)
+    checks += check_judge(plan, answers)
+    if isinstance(second, str):
+        checks.append(Check(OPINION, skipped=f"{second} (--config.audit.second_judge)"))
     else:
-        checks += check_judge(plan, answers)
-        if isinstance(second, str):
-            checks.append(Check(OPINION, skipped=f"{second} (--config.audit.second_judge)"))
-        else:
-            checks.append(check_opinion(plan, answers, captions, evidence.seen()[0], second))
-        if isinstance(evidence.wholes, Wholes):
-            returns = evidence.wholes.early_return, evidence.wholes.late_return
-            checks.append(wholes.check_wholes(plan, answers, *returns))
-        else:
-            checks.append(Check(wholes.NAME, skipped=evidence.wholes))
-    return Audited(conclude(checks), captions, found)
+        checks.append(check_opinion(plan, answers, captions, evidence.seen()[0], second))
+    if isinstance(episodes, str):
+        checks.append(Check(whole_episodes.NAME, skipped=episodes))
+    else:
+        checks.append(whole_episodes.check_episodes(plan, answers, episodes.early_return, episodes.late_return))
+    return Audited(conclude(checks), captions, paid)
 
 
 def _check_pay(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray) -> list[Check]:
@@ -145,7 +164,7 @@ def _check_pay(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray) 
     else:
         why = ""
     if why:
-        return [Check(name, skipped=why) for name in PAID]
+        return [Check(name, skipped=why) for name in PAY_CHECKS]
     checks = [pay.check_loops(captions, paid, steps), pay.check_held(captions, paid, steps, still)]
     if np.isnan(captions.worth).all():
         why = "the judge's worth of the captions is not known"
@@ -155,21 +174,124 @@ def _check_pay(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray) 
 
 
 def _check_labels(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) -> Check:
-    """By the annotation's labels; where they are not known, by the answers about pairs in both orders."""
+    """By the annotation's labels, or else by the answers about pairs in both orders."""
     if isinstance(evidence.labels, Labels):
-        return labels.check_inversions(evidence.captions, *evidence.labels)
+        return check_inversions(evidence.captions, *evidence.labels)
     if not len(plan.flips):
-        return Check(labels.NAME, skipped=evidence.labels)
-    asked = labels.check_inversions(evidence.captions, plan.pairs, 0.5 + verdicts(answers.mean(plan.flips)) / 2)
-    if asked.skipped:
-        return asked._replace(skipped=f"{asked.skipped}, and {evidence.labels}")
-    return asked._replace(about=f"{asked.about}, asked for this audit, as {evidence.labels}")
+        return Check(INVERSIONS, skipped=evidence.labels)
+    check = check_inversions(evidence.captions, plan.pairs, 0.5 + verdicts(answers.mean(plan.flips)) / 2)
+    if check.skipped:
+        return check._replace(skipped=f"{check.skipped}, and {evidence.labels}")
+    return check._replace(scope=f"{check.scope}, asked for this audit, as {evidence.labels}")
 
 
 def group_values(captions: Captions, times: np.ndarray) -> np.ndarray:
     """The mean reward of each group over the times that its captions were seen; NaN where unknown. [G]"""
-    known, size = ~np.isnan(captions.values) & (times > 0), len(captions.names)
-    weights = np.where(known, times, 0)
+    size = len(captions.names)
+    weights = np.where(np.isnan(captions.values), 0, times)
     total = np.bincount(captions.group, weights, size)
     sums = np.bincount(captions.group, weights * np.nan_to_num(captions.values), size)
     return np.divide(sums, total, out=np.full(size, np.nan), where=total > 0)
+
+
+# ---- the world's figures
+
+
+def check_figures(figures: Figures) -> Check:
+    """Finds figures that are lower for the agent than for random play; in all of them higher is better.
+
+    A figure is worse if its mean is lower, and the ranks of the agent's episodes among all are too low for chance (the
+    test of Mann and Whitney, one-sided, with the normal distribution and mean ranks of ties).
+    """
+    count = min(len(values) for both in figures.values() for values in both)
+    if count < FEWEST_EPISODES:
+        why = f"{count} episodes were evaluated, and {FEWEST_EPISODES} are needed (--config.evaluate.episodes)"
+        return Check(WORSE, skipped=why)
+    worse, better = ({name: chance_of(*both[::way]) for name, both in figures.items()} for way in (1, -1))
+    lowest = min(worse, key=worse.__getitem__)
+    sides = [[name for name, p in ps.items() if p * len(ps) <= LEVEL] for ps in (worse, better)]
+    below, above = ([_compared(name, *figures[name]) for name in names] for names in (sides[0] or [lowest], sides[1]))
+    sentence = f"the agent is below random play in {', '.join(below)}, and above it in {', '.join(above) or 'nothing'}"
+    advice = (
+        "a second opinion on what it is paid for, --config.audit.second_judge, another judge, --config.annotate.model, "
+        "or a longer training, --config.policy.train_for_env_steps"
+    )
+    ours, theirs = figures[lowest]
+    size = float(((theirs > ours[:, None]) + 0.5 * (theirs == ours[:, None])).mean())
+    scope = f"{', '.join(map(_title, figures))}; {len(ours):,} and {len(theirs):,} episodes"
+    return Check(WORSE, scope, (Suspicion(sentence, advice, size, worse[lowest]),), tested=len(figures))
+
+
+def chance_of(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The one-sided p-value that our episodes are lower (Mann and Whitney); 1 if their mean is not lower."""
+    if not ours.mean() < theirs.mean():
+        return 1.0
+    _, index, times = np.unique(np.concatenate([ours, theirs]), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(times) - (times - 1) / 2)[index]
+    size, rest, middle = len(ours), len(theirs), (len(ranks) + 1) / 2
+    deviation = (size * rest / (len(ranks) - 1) * float(((ranks - middle) ** 2).mean())) ** 0.5
+    return normal_tail((size * middle - float(ranks[:size].sum()) - 0.5) / deviation)
+
+
+def _compared(name: str, ours: np.ndarray, theirs: np.ndarray) -> str:
+    return f"{_title(name)} ({ours.mean():.3g} against {theirs.mean():.3g})"
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ")
+
+
+# ---- labels
+
+
+def check_inversions(captions: Captions, pairs: np.ndarray, target: np.ndarray) -> Check:
+    """Finds kinds of captions of which the reward contradicts most labels.
+
+    A second reward, learnt with another seed, must contradict them, too: an inversion of one seed alone may be chance.
+    Pairs that show the same two captions are one question, and each question counts once.
+
+    Args:
+      pairs: captions of the two moments of each pair. [N, 2] int
+      target: P(second is better) by the judge; 1/2 is a tie, NaN is unknown. [N]
+    """
+    values = np.stack([one[pairs] for one in (captions.values, captions.second) if one is not None])  # [R, N, 2]
+    decided = ~np.isnan(target) & (target != 0.5) & ~np.isnan(values).any((0, 2))
+    decided &= captions.group[pairs[:, 0]] != captions.group[pairs[:, 1]]
+    if not decided.any():
+        return Check(INVERSIONS, skipped="no label is a preference between captions whose reward is known")
+    pairs, target, values = pairs[decided], target[decided], values[:, decided]
+    difference = values[..., 1] - values[..., 0]
+    wrong = np.where(difference == 0, 0.5, (difference > 0) != (target > 0.5))
+
+    # One row per question: how many pairs ask it, and how many of their labels each reward contradicts.
+    ends = np.sort(pairs, axis=1).astype(np.int64)
+    _, first, inverse, asked = np.unique(
+        ends[:, 0] * len(captions.texts) + ends[:, 1], return_index=True, return_inverse=True, return_counts=True
+    )
+    errors = [np.bincount(inverse, weights=one) for one in wrong]
+    sides = captions.group[ends[first]]  # [Q, 2]
+
+    def by_group(weights: np.ndarray) -> np.ndarray:
+        """Sums over the questions about each group."""
+        return sum(np.bincount(side, weights, len(captions.names)) for side in sides.T)  # type: ignore[return-value]
+
+    labels, mistakes, questions = by_group(asked), by_group(errors[0]), by_group(np.ones(len(asked)))
+    shares = np.stack([by_group(one / asked) for one in errors]) / np.maximum(questions, 1)  # [R, G]
+    share, suspicions = shares.min(0), []  # a kind is inverted as far as all rewards say so
+    alone = captions.second is None
+    seeds = "one reward" if alone else "two rewards"
+    advice = "more pairs with it, --config.collect.num_pairs, or a longer training, --config.reward.num_epochs"
+    if alone:
+        advice = f"a second reward, learnt with another seed, {SECOND}, to see whether it is chance; {advice}"
+    for group in np.argsort(-np.where(questions >= FEWEST_QUESTIONS, share, -1), kind="stable")[:TESTED]:
+        count = int(questions[group])
+        if count < FEWEST_QUESTIONS or share[group] <= WRONG:
+            break
+        wrongs = " and ".join(percent(float(one)) for one in shares[:, group])
+        suspicions.append(Suspicion(
+            f"{quoted(captions.names[group])} is on the wrong side in {wrongs} of {count:,} questions about it, which "
+            f"{labels[group]:,.0f} labels answer, by {seeds}",
+            advice, float(mistakes[group] / len(target)), binomial_tail(share[group] * count, count, WRONG),
+        ))  # fmt: skip
+    scope = f"{len(target):,} labels, {len(asked):,} questions, {seeds}"
+    return Check(INVERSIONS, scope, tuple(suspicions), tested=int((questions >= FEWEST_QUESTIONS).sum()))

@@ -1,4 +1,4 @@
-"""Findings: what a check suspects, with a p-value; which of all suspicions are reported (Holm), and in which order.
+"""Findings: the suspicions of all checks with their p-values, and which of them are reported (Holm).
 
 Each check tests the hypothesis that a quantity does not pass its threshold. Over all suspicions of all checks together,
 Holm's procedure keeps the chance of any false alarm at LEVEL. Findings come worst first: by the share of the pay, of
@@ -25,12 +25,12 @@ class Suspicion(NamedTuple):
 
 
 class Check(NamedTuple):
-    """What one check has seen."""
+    """The result of one check."""
 
     name: str
-    about: str = ""  # what was looked at, in a few words
+    scope: str = ""  # the data that was examined, in a few words
     suspicions: tuple[Suspicion, ...] = ()
-    skipped: str = ""  # why it could not be made; "": it was made
+    skipped: str = ""  # the reason why it was not made; "": it was made
     tested: int = 0  # candidates, of which the suspicions are the worst; 0: all are suspicions
 
 
@@ -57,24 +57,24 @@ def conclude(checks: Iterable[Check]) -> Findings:
     checks = list(checks)
     suspicions = [(check.name, one) for check in checks for one in check.suspicions]
     adjusted = holm([one.p for _, one in suspicions], sum(max(one.tested, len(one.suspicions)) for one in checks))
-    found = [
+    findings = [
         Finding(name, one.sentence, one.advice, one.size, p)
         for (name, one), p in zip(suspicions, adjusted, strict=True)
         if p <= LEVEL
     ]
-    found.sort(key=lambda one: (-one.size, one.check, one.sentence))
-    named = {one.check for one in found}
+    findings.sort(key=lambda one: (-one.size, one.check, one.sentence))
+    named = {one.check for one in findings}
     clear = [check for check in checks if not check.skipped and check.name not in named]
-    return Findings(found, clear, [check for check in checks if check.skipped])
+    return Findings(findings, clear, [check for check in checks if check.skipped])
 
 
 def holm(ps: list[float], count: int) -> list[float]:
     """Holm's adjusted p-values of the lowest of `count` p-values, in the same order: those up to LEVEL are rejected."""
     order = sorted(range(len(ps)), key=ps.__getitem__)
     adjusted, largest = [0.0] * len(ps), 0.0
-    for place, at in enumerate(order):
-        largest = max(largest, min(1.0, (count - place) * ps[at]))
-        adjusted[at] = largest
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (count - rank) * ps[index]))
+        adjusted[index] = largest
     return adjusted
 
 
@@ -86,17 +86,19 @@ def normal_tail(deviations: float) -> float:
 def binomial_tail(hits: float, trials: float, share: float) -> float:
     """The chance of at least this many hits, if each of the trials is a hit with the chance `share`, above 0.
 
-    Numbers that are not whole, as of effective trials, are rounded so that the chance is rather too high.
+    Fractional numbers, as of effective trials, are rounded so that the chance is not underestimated.
     """
     hits, trials = math.floor(hits), math.ceil(trials)
     if hits <= 0:
         return 1.0
     if trials > EXACT:
         return normal_tail((hits - 0.5 - trials * share) / (trials * share * (1 - share)) ** 0.5)
-    log, other = math.log(share), math.log1p(-share)
-    ways = math.lgamma(trials + 1)
+    log_hit, log_miss = math.log(share), math.log1p(-share)
+    log_factorial = math.lgamma(trials + 1)
     terms = (
-        math.exp(ways - math.lgamma(k + 1) - math.lgamma(trials - k + 1) + k * log + (trials - k) * other)
+        math.exp(
+            log_factorial - math.lgamma(k + 1) - math.lgamma(trials - k + 1) + k * log_hit + (trials - k) * log_miss
+        )
         for k in range(hits, trials + 1)
     )
     return min(math.fsum(terms), 1.0)

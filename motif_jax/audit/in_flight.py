@@ -1,4 +1,4 @@
-"""The audit of a reward that is learnt during training: what it has just paid for, by the judge's labels so far.
+"""The audit of a reward that is learnt during training: the captions it has paid for, by the judge's labels so far.
 
 Nothing is asked. A caption is worth 1 if the judge calls it better than no message, 0 if it calls it neutral, and -1 if
 it calls it worse; captions without a label have no worth. With these, the checks are those of `pay.py`.
@@ -15,7 +15,7 @@ from motif_jax.audit import pay
 from motif_jax.audit.captions import Captions, group_captions
 from motif_jax.audit.findings import Check, Findings, conclude
 from motif_jax.audit.judge import verdicts
-from motif_jax.audit.pay import Paid, Steps, share_out
+from motif_jax.audit.pay import Paid, Steps, share_pay
 
 SHOWN = 8  # kinds of captions in the list of what is paid most
 MORE_LABELS = (
@@ -36,7 +36,7 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> I
     """Audits the last episodes.
 
     Args:
-      steps: the steps of the episodes that were paid; the numbers of episodes without any come first.
+      steps: the paid steps of the episodes; episodes without any have the first numbers.
       texts: the captions. [U]
       better: P(better than no message) of each caption, by the judge; NaN without a label. [U]
     """
@@ -44,7 +44,7 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> I
     group, names = group_captions(texts)
     of_kind = Captions(list(texts), np.full(len(texts), np.nan), group, names, _mean(worth, group, len(names)))
     of_label = _split(of_kind, worth)  # captions of one kind may have different labels
-    paid = share_out(steps, of_label)
+    paid = share_pay(steps, of_label)
     if steps.episodes < pay.FEWEST or not paid.total.sum():
         why = "no step of the last episodes is paid"
         if 0 < steps.episodes < pay.FEWEST:
@@ -60,9 +60,9 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> I
 
 def _mean(worth: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
     """The mean worth of each group's captions with a label; NaN without one. [G]"""
-    known = ~np.isnan(worth)
-    count = np.bincount(group[known], minlength=groups)
-    sums = np.bincount(group[known], worth[known], groups)
+    labelled = ~np.isnan(worth)
+    count = np.bincount(group[labelled], minlength=groups)
+    sums = np.bincount(group[labelled], worth[labelled], groups)
     return np.divide(sums, count, out=np.full(groups, np.nan), where=count > 0)
 
 

@@ -1,7 +1,7 @@
-"""How consistent the judge is: the questions to ask it, and what its answers show.
+"""Checks how consistent the judge is: the questions to ask it, and the checks of its answers.
 
-An answer is P(second is better), NaN where it could not be read. Questions are pairs of texts, in the order shown. The
-same question is asked twice only as a repeat, so a cache of answers must not stand between.
+An answer is P(second is better), NaN where it could not be read. Questions are pairs of texts, in the order shown. No
+answer may come from a cache, as some questions are repeated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OPINION = "second opinion"
 
 
 class QuestionLimits(NamedTuple):
-    """How much is asked."""
+    """The numbers of questions."""
 
     flips: int  # pairs, each asked in both orders
     triples: int  # three questions each
@@ -39,12 +39,12 @@ class QuestionLimits(NamedTuple):
 
 
 class JudgePlan:
-    """The questions, each once, and which of them belong to what."""
+    """The distinct questions, and their numbers by check."""
 
     def __init__(self) -> None:
         self.questions: list[tuple[str, str]] = []
         self.flips = self.worth = np.zeros((0, 2), np.int64)  # the question, and its other order. [F, 2], [K, 2]
-        self.wholes = self.flips  # the same of pairs of whole episodes: random play first. [P, 2]
+        self.episodes = self.flips  # the same of pairs of whole episodes: random play first. [P, 2]
         self.triples = np.zeros((0, 3), np.int64)  # a or b, b or c, a or c. [R, 3]
         self.repeats = np.zeros(0, np.int64)  # [S]
         self.pool = np.zeros(0, np.int64)  # captions that questions are about. [K]
@@ -77,27 +77,28 @@ class JudgeAnswers(NamedTuple):
 
 
 class Opinion(NamedTuple):
-    """What a second judge says of the pairs of captions that the first one is asked about in both orders."""
+    """A second judge's answers about the pairs of captions that the first one is asked about in both orders."""
 
     judge: str
     answers: np.ndarray  # P(second is better). [F]
 
 
 def choose_pool(captions: Captions, pay: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Captions to ask about: those that get most of the pay, the most frequent ones, and some from all over the reward.
+    """Captions to ask about: those with most of the pay, the most frequent ones, and some across all rewards.
 
-    One of each group: its most frequent caption.
+    Each group is represented by its most frequent caption.
 
     Args:
       pay, times: of each caption. [U]
     """
     order = np.lexsort((-times, captions.group))
-    known = np.array([bool(captions.texts[at]) for at in order], bool)  # asking about nothing says little
-    order = order[known]
-    chief = order[np.unique(captions.group[order], return_index=True)[1]]
-    by_pay = chief[np.argsort(-np.bincount(captions.group, pay)[captions.group[chief]], kind="stable")]
-    by_times = chief[np.argsort(-np.bincount(captions.group, times)[captions.group[chief]], kind="stable")]
-    by_value = chief[np.argsort(captions.values[chief], kind="stable")]
+    order = order[[bool(captions.texts[number]) for number in order]]  # without the neutral moment
+    first = order[np.unique(captions.group[order], return_index=True)[1]]
+    by_pay, by_times = (
+        first[np.argsort(-np.bincount(captions.group, weights)[captions.group[first]], kind="stable")]
+        for weights in (pay, times)
+    )
+    by_value = first[np.argsort(captions.values[first], kind="stable")]
     spread = by_value[np.linspace(0, max(len(by_value) - 1, 0), POOL // 3).astype(int)] if len(by_value) else by_value
     parts = np.concatenate([by_pay[: POOL // 3], spread, by_times])
     return parts[np.sort(np.unique(parts, return_index=True)[1])][:POOL]
@@ -219,7 +220,7 @@ def _check_triples(plan: JudgePlan, answers: JudgeAnswers) -> Check:
 def check_opinion(
     plan: JudgePlan, answers: JudgeAnswers, captions: Captions, pay: np.ndarray, second: Opinion
 ) -> Check:
-    """Whether a second judge decides the pairs like the first; `pay` of each caption, [U]."""
+    """Compares a second judge's verdicts with the first one's. `pay`: of each caption. [U]"""
     own, other = verdicts(answers.mean(plan.flips)), verdicts(second.answers)
     decided = np.abs(own * other) == 1
     count, against = int(decided.sum()), decided & (own != other)
@@ -252,10 +253,10 @@ def _rate(share: float, count: int) -> str:
 
 
 def describe(plan: JudgePlan) -> str:
-    """What will be asked, in words."""
+    """The numbers of questions, in words."""
     parts = [
         f"{2 * len(plan.flips)} for both orders", f"{plan.triples.size} for triples", f"{len(plan.repeats)} repeats",
-        f"{2 * len(plan.worth)} for the worth of captions", f"{2 * len(plan.wholes)} about whole episodes",
+        f"{2 * len(plan.worth)} for the worth of captions", f"{2 * len(plan.episodes)} about whole episodes",
     ]  # fmt: skip
     asked = ", ".join(part for part in parts if not part.startswith("0 "))
     return f"{len(plan.questions) + len(plan.repeats):,} questions ({asked}; some serve twice)"

@@ -1,4 +1,4 @@
-"""What an agent is paid for: shares of its pay, pay for neutral captions, inflation, loops, and held pay.
+"""Checks of an agent's pay: its shares, pay for neutral captions, inflation, loops, and held pay.
 
 Pay is the learnt reward of a step as the agent receives it, before its coefficient. Shares are of the positive pay.
 """
@@ -60,16 +60,16 @@ class Paid(NamedTuple):
         return float(share), float(error)
 
 
-def share_out(steps: Steps, captions: Captions) -> Paid:
-    """Shares out the pay."""
+def share_pay(steps: Steps, captions: Captions) -> Paid:
+    """Divides the pay among the groups of captions."""
     group, pay = captions.group[steps.caption], np.maximum(steps.pay, 0)
     count, episodes = len(captions.names), steps.episodes
     times = np.bincount(group, minlength=count)
     columns = np.flatnonzero(np.bincount(group, weights=pay, minlength=count))
-    place = np.full(count, -1)
-    place[columns] = np.arange(len(columns))
+    column_of = np.full(count, -1)
+    column_of[columns] = np.arange(len(columns))
     paid = pay > 0
-    cell = steps.episode[paid].astype(np.int64) * len(columns) + place[group[paid]]
+    cell = steps.episode[paid].astype(np.int64) * len(columns) + column_of[group[paid]]
     table = np.bincount(cell, weights=pay[paid], minlength=episodes * len(columns)).reshape(episodes, len(columns))
     total, share, error = table.sum(1), np.zeros(count), np.zeros(count)
     if len(columns):
@@ -92,26 +92,26 @@ def above(share: float, error: float, threshold: float) -> float:
 
 def check_neutral(captions: Captions, paid: Paid) -> Check:
     """Finds paid groups that the judge calls neutral or worse."""
-    about = f"{len(paid.total):,} episodes, {int((paid.times > 0).sum()):,} kinds of captions"
+    scope = f"{len(paid.total):,} episodes, {int((paid.times > 0).sum()):,} kinds of captions"
     dull = captions.worth <= captions.neutral  # False for unknown worths (NaN)
-    found = []
+    suspicions = []
     for group in np.argsort(-np.where(dull, paid.share, -1), kind="stable")[:TESTED]:
         share, error = float(paid.share[group]), float(paid.error[group])
         if not dull[group] or not share:
             break
         each = share * paid.total.sum() / paid.times[group]
-        what = "neutral" if captions.worth[group] == captions.neutral else "worse than nothing"
-        found.append(Suspicion(
+        verdict = "neutral" if captions.worth[group] == captions.neutral else "worse than nothing"
+        suspicions.append(Suspicion(
             f"{quoted(captions.names[group])} gets {percent(share, *ends(share, error))} of the pay, {each:.2g} each "
-            f"time, and the judge calls it {what}",
+            f"time, and the judge calls it {verdict}",
             THRESHOLD, share, above(share, error, NEUTRAL_GROUP),
         ))  # fmt: skip
     share, error = paid.together(dull)
-    found.append(Suspicion(
+    suspicions.append(Suspicion(
         f"{percent(share, *ends(share, error))} of the pay is for captions that the judge calls neutral or worse",
         f"{THRESHOLD}, or {MORE_DEGREES}", share, above(share, error, NEUTRAL_PAY),
     ))  # fmt: skip
-    return Check(PAY, about, tuple(found), tested=int((dull & (paid.share > 0)).sum()) + 1)
+    return Check(PAY, scope, tuple(suspicions), tested=int((dull & (paid.share > 0)).sum()) + 1)
 
 
 def ends(share: float, error: float) -> tuple[float, float]:
@@ -120,7 +120,7 @@ def ends(share: float, error: float) -> tuple[float, float]:
 
 
 def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check:
-    """Groups of small worth with a large reward: [(r - r0) / (r* - r0)] / [(w - w0) / (w* - w0)] above INFLATION.
+    """Finds inflated groups: [(r - r0) / (r* - r0)] / [(w - w0) / (w* - w0)] is above INFLATION.
 
     0 is the neutral moment, * the rule that the judge likes best among those seen SEEN times. The error of r is the
     spread of the values within groups; r0 has none, as no moment is more frequent. A group counts only if its share of
@@ -144,7 +144,7 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
     small = known & (part > 0) & (part < 1) & (paid.share > 0)
     spread, counts = spread_within(captions)
     spread = max(spread, LEAST_SPREAD * abs(top - base))
-    liked, found = quoted(captions.names[best[0]]), []
+    liked, suspicions = quoted(captions.names[best[0]]), []
     for group in np.argsort(-np.where(small, paid.share, -1), kind="stable")[:TESTED]:
         if not small[group]:
             break
@@ -157,12 +157,14 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
         beyond = values[group] - (1 - goal) * base - goal * top  # above 0 where the ratio is above INFLATION
         error = spread * (1 / counts[group] + goal**2 / counts[best].sum()) ** 0.5
         p = max(normal_tail(beyond / error), above(share, float(paid.error[group]), MATTERS))
-        found.append(Suspicion(f"{sentence}, and gets {percent(share)} of the pay", MORE_DEGREES, share, p))
-    return Check(INFLATED, f"{len(found)} kinds of captions beside {liked}", tuple(found), tested=int(small.sum()))
+        suspicions.append(Suspicion(f"{sentence}, and gets {percent(share)} of the pay", MORE_DEGREES, share, p))
+    return Check(
+        INFLATED, f"{len(suspicions)} kinds of captions beside {liked}", tuple(suspicions), tested=int(small.sum())
+    )
 
 
 def find_best(captions: Captions, frequent: np.ndarray) -> np.ndarray:
-    """The groups that the judge likes best, all of the same worth; what matches several rules is an exception."""
+    """The groups that the judge likes best, all of the same worth; groups of several rules are left out."""
     single = np.array([SEVERAL not in name for name in captions.names])
     liked = np.flatnonzero(frequent & single & (captions.worth > captions.neutral))
     return liked[captions.worth[liked] == captions.worth[liked].max(initial=-np.inf)]
@@ -179,10 +181,11 @@ def spread_within(captions: Captions) -> tuple[float, np.ndarray]:
 
 
 def check_loops(captions: Captions, paid: Paid, steps: Steps) -> Check:
-    """Captions that an episode is paid for again and again.
+    """Finds captions whose repeats get much of an episode's pay.
 
     A caption, whatever its digits, loops in an episode if its repeats, beyond the first time, get more than LOOP of the
-    episode's pay. What the judge likes at least half as much as the best is meant to be repeated, and does not count.
+    episode's pay. Captions that the judge likes at least half as much as the best are meant to be repeated, and do not
+    count.
     """
     texts: dict[str, int] = {}
     keys = np.array([texts.setdefault(key, len(texts)) for key in map(without_digits, captions.texts)], np.int64)
@@ -192,30 +195,33 @@ def check_loops(captions: Captions, paid: Paid, steps: Steps) -> Check:
     wanted = (worth > captions.neutral) & (worth >= (captions.neutral + best) / 2)
 
     rows = np.flatnonzero(steps.pay > 0)
-    spot = steps.episode[rows].astype(np.int64) * len(names) + keys[steps.caption[rows]]
-    spots, first, inverse, times = np.unique(spot, return_index=True, return_inverse=True, return_counts=True)
-    repeated = np.bincount(inverse, weights=steps.pay[rows], minlength=len(spots)) - steps.pay[rows][first]
-    loops = (repeated > LOOP * paid.total[spots // len(names)]) & (times > REPEATS)
-    episodes = np.bincount(spots[loops] % len(names), minlength=len(names))
+    cell = steps.episode[rows].astype(np.int64) * len(names) + keys[steps.caption[rows]]
+    cells, first, inverse, times = np.unique(cell, return_index=True, return_inverse=True, return_counts=True)
+    repeated = np.bincount(inverse, weights=steps.pay[rows], minlength=len(cells)) - steps.pay[rows][first]
+    loops = (repeated > LOOP * paid.total[cells // len(names)]) & (times > REPEATS)
+    episodes = np.bincount(cells[loops] % len(names), minlength=len(names))
     episodes[wanted] = 0
-    found = []
+    suspicions = []
     for key in np.argsort(-episodes, kind="stable")[:TESTED]:
         number, share = int(episodes[key]), float(episodes[key] / len(paid.total))
         if not number:
             break
-        found.append(Suspicion(
+        suspicions.append(Suspicion(
             f"in {percent(share, *share_interval(share, len(paid.total)))} of the episodes the repeats of "
             f"{quoted(names[key])} get more than {percent(LOOP)} of the pay",
             "a larger --config.policy.count_exponent, or shorter games, --config.env.max_episode_steps", share,
             binomial_tail(number, len(paid.total), LOOPING),
         ))  # fmt: skip
     return Check(
-        LOOPS, f"{len(paid.total):,} episodes, {len(names):,} captions", tuple(found), tested=int((episodes > 0).sum())
+        LOOPS,
+        f"{len(paid.total):,} episodes, {len(names):,} captions",
+        tuple(suspicions),
+        tested=int((episodes > 0).sum()),
     )
 
 
 def check_held(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray) -> Check:
-    """Pay for standing: in HELD_STEPS or more steps in a row, for one kind of captions, while nothing else happens.
+    """Finds pay for one kind of captions in HELD_STEPS or more steps in a row, while nothing else happens.
 
     What the judge likes counts too, because nothing is done for it.
 
@@ -235,8 +241,6 @@ def check_held(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray) 
         f"{HELD_STEPS} or more steps in a row and no figure of the game changes, most for "
         f"{quoted(captions.names[best])} ({percent(float(most[best] / paid.total.sum()))})"
     )
-    advice = (
-        "a second opinion on these captions, --config.audit.second_judge, or a larger --config.policy.count_exponent"
-    )
+    advice = "a second opinion, --config.audit.second_judge, or a larger --config.policy.count_exponent"
     suspicion = Suspicion(sentence, advice, share, above(share, error, HELD_PAY))
     return Check(HELD, f"{len(paid.total):,} episodes", (suspicion,))

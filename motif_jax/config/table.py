@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar, get_type_hints
 
-from ml_collections import ConfigDict
-
 from motif_jax.console import clean
 from motif_jax.structs import UserError
 
@@ -257,22 +255,22 @@ def part(kind: type) -> Any:
 
 def tables_of(config: type) -> Tables:
     """The tables of a dataclass whose fields are values or, as dataclasses or mappings, sections."""
-    found: Tables = {"": table_of(config)} if table_of(config) else {}
+    tables: Tables = {"": table_of(config)} if table_of(config) else {}
     for name, (kind, table) in _sections(config).items():
         if table is None:
             table = table_of(kind)
             for part, values in tables_of(kind).items():
                 table = table | {f"{part}.{key}": one for key, one in values.items() if part}
-        found[name] = table
-    return found
+        tables[name] = table
+    return tables
 
 
 def typed(config: type[Config], values: Mapping[str, Any]) -> Config:
     """The dataclass with these values, which `check_values` has passed; others are left out."""
-    found = {one.name: values[one.name] for one in fields(config) if "value" in one.metadata}  # type: ignore[arg-type]
+    arguments = {one.name: values[one.name] for one in fields(config) if "value" in one.metadata}  # type: ignore[arg-type]
     for name, (kind, table) in _sections(config).items():
-        found[name] = dict(values[name]) if table is not None else typed(kind, values[name])
-    return config(**found)
+        arguments[name] = dict(values[name]) if table is not None else typed(kind, values[name])
+    return config(**arguments)
 
 
 def _sections(config: type) -> dict[str, tuple[Any, Table | None]]:
@@ -292,9 +290,9 @@ def keys(tables: Tables) -> dict[str, Value]:
     }
 
 
-def check_values(config: ConfigDict, tables: Tables) -> None:
+def check_values(config: Mapping[str, Any], tables: Tables) -> None:
     """Raises UserError if the config lacks a value, or if a value is not of its kind."""
-    flat = flatten(config.to_dict())
+    flat = flatten(config)
     for key, value in keys(tables).items():
         if key not in flat:
             raise UserError(f"the config has no value {key!r} (--config.{key})")

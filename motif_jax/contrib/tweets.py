@@ -50,37 +50,33 @@ def read_tweets(file: Path) -> Iterator[Tweet]:
     """Yields the games of a CSV file; skips tweets without a game of one to six rows."""
     for number, (where, row) in enumerate(csv_rows(file)):
         if len(row) != COLUMNS:
-            raise UserError(f"{where} has {len(row)} values, where {COLUMNS} are due ({FLAG})")
+            raise UserError(f"{where} has {len(row)} values, not {COLUMNS} ({FLAG})")
         if not re.fullmatch("[0-9]{1,9}", row[0].strip()):
             if not number:
                 continue  # the header
-            raise UserError(f"{where} has {shown(row[0])} where the number of a puzzle is due ({FLAG})")
-        game = find_rows(row[-1])
-        if game:
-            yield Tweet(int(row[0]), game)
+            raise UserError(f"{where} has {shown(row[0])} instead of the number of a puzzle ({FLAG})")
+        if rows := find_rows(row[-1]):
+            yield Tweet(int(row[0]), rows)
 
 
 def find_rows(text: str) -> tuple[str, ...]:
-    """The first block of lines that consist of five squares.
+    """Returns the first block of lines that consist of five squares, as letters.
 
-    () if there are not one to six lines, or if the block goes on after an all green line: then it is not a game.
+    Returns () if it is not a game: without one to six lines, or with a line after an all green one.
     """
-    found: list[str] = []
+    rows: list[str] = []
     for line in text.splitlines():
         squares = "".join(SQUARES.get(letter, "?") for letter in line.strip().replace("\ufe0f", ""))
         if len(squares) == LETTERS and "?" not in squares:
-            found.append(squares)
-        elif found:
+            rows.append(squares)
+        elif rows:
             break
-    return tuple(found) if len(found) <= MOST_ROWS and WON not in found[:-1] else ()
+    return tuple(rows) if len(rows) <= MOST_ROWS and WON not in rows[:-1] else ()
 
 
 def code_of(row: str) -> int:
-    """Colours as a number in base 3: b is 0, y is 1, g is 2; the first letter counts most."""
-    code = 0
-    for letter in row:
-        code = 3 * code + "byg".index(letter)
-    return code
+    """Converts colours to a number in base 3: b is 0, y is 1, g is 2; the first letter counts most."""
+    return int(row.translate(str.maketrans("byg", "012")), 3)
 
 
 def retrofit(

@@ -52,7 +52,7 @@ class WordsSource(Captioned):
 
     @staticmethod
     def check(section: OnlineValues, texts: Texts) -> None:
-        """Raises UserError for values of `policy.online` that cannot work."""
+        """Raises UserError for invalid values of `policy.online`."""
         if not section.vectors:
             raise UserError(f"the kind 'words' needs a file of word vectors ({FLAG})")
         if not Path(section.vectors).expanduser().is_file():
@@ -84,7 +84,7 @@ class WordsSource(Captioned):
         self._table = RewardTable(self.values, np.zeros((0, 256), np.uint8))
 
     def embed(self, text: str) -> np.ndarray:
-        """The sum of the vectors of a text's words. [D] float32"""
+        """Returns the sum of the vectors of a text's words. [D] float32"""
         total = np.zeros(self._facts["size"], np.float32)
         for word in re.findall(r"[^\W_]+(?:'[^\W_]+)*", text):
             for written in (word, word.lower()):
@@ -95,9 +95,9 @@ class WordsSource(Captioned):
         return total
 
     def values(self, messages: np.ndarray) -> np.ndarray:
-        """The worth of distinct messages. [K, 256] -> [K] float32"""
-        found = np.array([cosine(self.embed(decode(message)), self._goal) for message in messages], np.float32)
-        return np.where(found > self._facts["floor"], found, np.float32(0))
+        """Returns the worth of distinct messages. [K, 256] -> [K] float32"""
+        closeness = np.array([cosine(self.embed(decode(message)), self._goal) for message in messages], np.float32)
+        return np.where(closeness > self._facts["floor"], closeness, np.float32(0))
 
     def worth(self, messages: np.ndarray) -> np.ndarray:
         return self._table(messages)
@@ -135,7 +135,7 @@ class WordsSource(Captioned):
 
 
 def words_facts(config: SourcesConfig) -> Facts:
-    """Facts that these rewards depend on, beside the vectors."""
+    """Returns what these rewards depend on, beside the vectors."""
     section, texts = config.policy.online, texts_of(config.env, config.annotate.lexicon)
     sentences = [goal_text(texts, turn.goal) for turn in parse_goals(section.goals)]
     facts = captioned_facts(config.policy) | {"kind": "words", "goals": section.goals, "floor": section.floor}
@@ -143,14 +143,14 @@ def words_facts(config: SourcesConfig) -> Facts:
 
 
 def cosine(one: np.ndarray, other: np.ndarray) -> float:
-    """The cosine of the angle between two vectors; as in the release, norms below LEAST_NORM count as LEAST_NORM."""
+    """Returns the cosine of an angle; as in the release, norms below LEAST_NORM count as LEAST_NORM."""
     norms = (max(float(np.linalg.norm(vector)), LEAST_NORM) for vector in (one, other))
     return float(one @ other) / math.prod(norms)
 
 
 def read_vectors(path: Path) -> dict[str, np.ndarray]:
     """Reads word vectors, all of the same size. [D] float32 each"""
-    found: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
     size = 0
     try:
         with open(path, encoding="utf-8", errors="replace") as lines:
@@ -166,14 +166,14 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
                     raise UserError(
                         f"line {number:,} of {str(path)!r} has a number that is not finite or too large ({FLAG})"
                     )
-                found.setdefault(word, vector)
-                if len(found) >= MOST_WORDS:
+                vectors.setdefault(word, vector)
+                if len(vectors) >= MOST_WORDS:
                     break
     except OSError as error:
         raise UserError(f"cannot read {str(path)!r}: {error.strerror} ({FLAG})") from error
-    if not found:
+    if not vectors:
         raise UserError(f"there are no word vectors in {str(path)!r} ({FLAG})")
-    return found
+    return vectors
 
 
 def _parse(numbers: list[str]) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Checkpoints by orbax: a tree of arrays with facts in JSON; each checkpoint is complete or does not exist.
+"""Checkpoints by orbax: a tree of arrays with metadata in JSON; each checkpoint is complete or does not exist.
 
     <directory>/<step>/state/    arrays
-    <directory>/<step>/facts/    JSON: all facts that are needed to use the arrays
+    <directory>/<step>/facts/    JSON: the metadata that are needed to use the arrays
 
 Orbax writes a checkpoint under a temporary name and renames it, so a killed run still has the previous one. A
 checkpoint that cannot be read, or whose checksum is wrong (orbax does not check it), is renamed with a warning, and the
@@ -37,11 +37,11 @@ from motif_jax.files import LAYOUT_KEY, check_layout, checkpoint_steps
 from motif_jax.structs import UserError
 from motif_jax.system.errors import is_about_the_file
 
-Found = TypeVar("Found")
-LOSS, MILESTONE = "loss", "milestone"  # keys of the facts: for the ranking, and for checkpoints that are never deleted
-EMPTY = "empty_arrays"  # key of the facts: path, shape and dtype of each array without elements
+Content = TypeVar("Content")
+LOSS, MILESTONE = "loss", "milestone"  # keys of the metadata: the ranking, and checkpoints that are never deleted
+EMPTY = "empty_arrays"  # key of the metadata: path, shape and dtype of each array without elements
 LAYOUT = 1  # version of checkpoints; raise it with every change by which older ones would be misread
-FACTS, SUMS = "facts", "sha256"  # on disk: the facts, and checksums of the arrays and of the facts
+METADATA, SUMS = "facts", "sha256"  # on disk: the metadata, and checksums of the arrays and of the metadata
 
 
 class Checkpoints:
@@ -66,37 +66,36 @@ class Checkpoints:
             raise UserError(
                 f"the checkpoints in {str(self.directory)!r} cannot be opened ({_reason(error)}): move it away"
             ) from error
-        self._known: dict[int, dict[str, Any]] = {}  # loss and milestone, by step
-        self._sums: dict[int, str] = {}  # checksums of the arrays, by step, as `facts` found them
-        self._mine = False  # whether this process may delete surplus checkpoints
+        self._rankings: dict[int, dict[str, Any]] = {}  # loss and milestone, by step
+        self._may_delete = False  # a process that only reads deletes no surplus checkpoints
 
     def save(
-        self, step: int, state: Any, facts: dict[str, Any], loss: float | None = None, milestone: bool = False
+        self, step: int, state: Any, metadata: dict[str, Any], loss: float | None = None, milestone: bool = False
     ) -> None:
         """Starts to write a checkpoint; the next save, or `close`, waits for it and deletes surplus ones."""
         # Copies on the host, because the next step may reuse the memory of `state`, and one device must be able to read
-        # a checkpoint of four. Orbax refuses empty arrays: `_whole` puts them back from the facts.
-        whole = host_copy(state)
-        copy = jax.tree.map(lambda array: array if array.size else None, whole)
+        # a checkpoint of four. Orbax refuses empty arrays: `_with_empty` puts them back from the metadata.
+        arrays = host_copy(state)
+        copy = jax.tree.map(lambda array: array if array.size else None, arrays)
         every, before = self._milestone_every, max(self.steps(), default=0)
-        known: dict[str, Any] = {
+        added: dict[str, Any] = {
             MILESTONE: milestone or (bool(every) and step // every > before // every), LAYOUT_KEY: LAYOUT
         }  # fmt: skip
         if loss is not None:
-            known[LOSS] = float(loss)
-        leaves = jax.tree_util.tree_flatten_with_path(whole)[0]
+            added[LOSS] = float(loss)
+        leaves = jax.tree_util.tree_flatten_with_path(arrays)[0]
         if empty := [[keys_of(path), leaf.shape, leaf.dtype.name] for path, leaf in leaves if not leaf.size]:
-            known[EMPTY] = empty
-        facts = json.loads(json.dumps(facts | known))  # also a copy, because orbax writes it in the background
-        said = {FACTS: facts, SUMS: {"state": sum_of_arrays(copy), "facts": sum_of_facts(facts)}}
-        items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(said))
+            added[EMPTY] = empty
+        metadata = json.loads(json.dumps(metadata | added))  # also a copy, because orbax writes it in the background
+        checked = {METADATA: metadata, SUMS: {"state": sum_of_arrays(copy), "facts": checksum_of(metadata)}}
+        items = ocp.args.Composite(state=ocp.args.StandardSave(copy), facts=ocp.args.JsonSave(checked))
         if not self.directory.is_dir():  # orbax would make it again, without the lost checkpoints
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.directory))
         self._prune()
-        self._mine = True
+        self._may_delete = True
         if not self._manager.save(step, args=items):
             raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
-        self._known[step] = known
+        self._rankings[step] = added
 
     def wait(self) -> None:
         """Waits until the checkpoint that is being written is complete."""
@@ -111,42 +110,46 @@ class Checkpoints:
         ranked = [step for step in self.steps() if LOSS in self._ranks(step)]
         return min(ranked, key=lambda step: (self._ranks(step)[LOSS], step), default=None)
 
-    def facts(self, step: int) -> dict[str, Any]:
-        """The facts of a checkpoint; raises ValueError if they are damaged, UserError if the layout is another one."""
+    def metadata(self, step: int) -> dict[str, Any]:
+        """The metadata of a checkpoint; raises ValueError if they are damaged, UserError for another layout."""
+        return self._read_metadata(step)[0]
+
+    def _read_metadata(self, step: int) -> tuple[dict[str, Any], str]:
+        """The metadata, and the checksum of the arrays."""
         items = ocp.args.Composite(facts=ocp.args.JsonRestore())
-        said = dict(self._manager.restore(step, args=items)["facts"])
-        if said.keys() != {FACTS, SUMS} or said[SUMS]["facts"] != sum_of_facts(said[FACTS]):
-            raise ValueError("its facts are damaged")
-        check_layout(said[FACTS], self.directory, LAYOUT)
-        self._sums[step] = said[SUMS]["state"]
-        return said[FACTS]
+        saved = dict(self._manager.restore(step, args=items)["facts"])
+        if saved.keys() != {METADATA, SUMS} or saved[SUMS]["facts"] != checksum_of(saved[METADATA]):
+            raise ValueError("its metadata are damaged")
+        check_layout(saved[METADATA], self.directory, LAYOUT)
+        return saved[METADATA], saved[SUMS]["state"]
 
     def raw(self, step: int) -> Any:
         """The arrays as they were saved, on the host, in dictionaries."""
         return self._read(step)[1]
 
     def _read(self, step: int) -> tuple[int, Any, dict[str, Any]]:
-        facts = self.facts(step)  # first, because they name the layout
+        metadata, checksum = self._read_metadata(step)  # first, because they name the layout
         items = ocp.args.Composite(state=ocp.args.StandardRestore())
-        found = self._manager.restore(step, args=items)["state"]
-        if sum_of_arrays(found) != self._sums[step]:
+        arrays = self._manager.restore(step, args=items)["state"]
+        if sum_of_arrays(arrays) != checksum:
             raise ValueError("its arrays are damaged")
-        return step, _whole(found, {tuple(path): (shape, dtype) for path, shape, dtype in facts.get(EMPTY, [])}), facts
+        empty = {tuple(path): (shape, dtype) for path, shape, dtype in metadata.get(EMPTY, [])}
+        return step, _with_empty(arrays, empty), metadata
 
     def latest(self) -> tuple[int, Any, dict[str, Any]] | None:
-        """Step, arrays (as `raw`) and facts of the last readable checkpoint; None without checkpoints.
+        """Step, arrays (as `raw`) and metadata of the last readable checkpoint; None without checkpoints.
 
         Later, unreadable checkpoints are renamed, as training will write these steps again. Raises UserError, and does
         not rename, if all are unreadable: the user decides whether to start again.
         """
         unreadable: list[int] = []
         for step in reversed(self.steps()):
-            found = self._try(step, self._read)
-            if found is not None:
+            checkpoint = self._try(step, self._read)
+            if checkpoint is not None:
                 for damaged in unreadable:
                     self._set_aside(damaged)
-                self._mine = True  # a killed run may have left surplus checkpoints
-                return found
+                self._may_delete = True  # a killed run may have left surplus checkpoints
+                return checkpoint
             unreadable.append(step)
         if unreadable:
             raise UserError(
@@ -163,7 +166,7 @@ class Checkpoints:
         self._manager.reload()
 
     def readable(self, which: str) -> tuple[int, Any, dict[str, Any]]:
-        """Step, arrays and facts of the "last" or "best" readable checkpoint, or of the named step."""
+        """Step, arrays and metadata of the "last" or "best" readable checkpoint, or of the named step."""
         steps = self.steps()
         if which == "best":
             order = sorted(steps, key=lambda step: (self._ranks(step).get(LOSS, float("inf")), step))
@@ -172,11 +175,10 @@ class Checkpoints:
         else:
             order = [step for step in steps if str(step) == which]
         for step in order:
-            found = self._try(step, self._read)
-            if found is not None:
-                return found
-        has = ", ".join(map(str, steps)) or "none"
-        where = str(self.directory)
+            checkpoint = self._try(step, self._read)
+            if checkpoint is not None:
+                return checkpoint
+        has, where = ", ".join(map(str, steps)) or "none", str(self.directory)
         if not order:
             raise UserError(f"{where!r} has no checkpoint {which}; it has {has}")
         if which in ("last", "best"):
@@ -189,8 +191,8 @@ class Checkpoints:
         self._manager.close()
 
     def _prune(self) -> None:
-        if not self._mine:
-            return  # a process that only reads does not delete
+        if not self._may_delete:
+            return
         self._manager.wait_until_finished()
         steps = self.steps()
         kept = {*steps[-self._keep :], self.best()} | {step for step in steps if self._ranks(step).get(MILESTONE)}
@@ -199,12 +201,12 @@ class Checkpoints:
                 self._manager.delete(step)
 
     def _ranks(self, step: int) -> dict[str, Any]:
-        if step not in self._known:
-            facts = self._try(step, self.facts) or {LOSS: float("inf")}
-            self._known[step] = {key: facts[key] for key in (LOSS, MILESTONE) if key in facts}
-        return self._known[step]
+        if step not in self._rankings:
+            metadata = self._try(step, self.metadata) or {LOSS: float("inf")}
+            self._rankings[step] = {key: metadata[key] for key in (LOSS, MILESTONE) if key in metadata}
+        return self._rankings[step]
 
-    def _try(self, step: int, read: Callable[[int], Found]) -> Found | None:
+    def _try(self, step: int, read: Callable[[int], Content]) -> Content | None:
         try:
             return read(step)
         except Exception as error:  # orbax and tensorstore may raise anything, even `Exception` itself
@@ -229,19 +231,19 @@ def _is_not_from_orbax(record: logging.LogRecord) -> bool:
     return not (record.exc_info and "/orbax/" in record.pathname)
 
 
-def _whole(tree: Any, empty: dict[tuple[str, ...], tuple[list[int], str]], path: tuple[str, ...] = ()) -> Any:
+def _with_empty(tree: Any, empty: dict[tuple[str, ...], tuple[list[int], str]], path: tuple[str, ...] = ()) -> Any:
     """The arrays that orbax has read; None stands for arrays without elements, which are put back."""
     if isinstance(tree, dict):
-        return {key: _whole(inner, empty, (*path, str(key))) for key, inner in tree.items()}
+        return {key: _with_empty(inner, empty, (*path, str(key))) for key, inner in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_whole(inner, empty, (*path, str(number))) for number, inner in enumerate(tree)]
+        return [_with_empty(inner, empty, (*path, str(number))) for number, inner in enumerate(tree)]
     if tree is not None:
         return np.asarray(tree)
     if path not in empty:
         return None
     shape, dtype = empty[path]
     if 0 not in shape:
-        raise ValueError("its facts are damaged")
+        raise ValueError("its metadata are damaged")
     return np.zeros(shape, dtype)
 
 
@@ -249,9 +251,9 @@ def _reason(error: Exception) -> str:
     return clean((str(error).splitlines() or [""])[0], 200)
 
 
-def sum_of_facts(facts: dict[str, Any]) -> str:
-    """SHA-256 checksum of facts, which must be JSON's types."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+def checksum_of(metadata: dict[str, Any]) -> str:
+    """SHA-256 checksum of metadata, which must be JSON's types."""
+    return hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()
 
 
 def find_checkpoints(path: Path, kind: str = "reward") -> Path:
@@ -268,7 +270,7 @@ def find_saved(path: Path, kind: str) -> Path:
 
 
 def read_saved(directory: Path, kind: str, which: str) -> tuple[int, Any, dict[str, Any]]:
-    """Step, arrays and facts from the directory of `find_saved`; `which` is "last", "best" or a step."""
+    """Step, arrays and metadata from the directory of `find_saved`; `which` is "last", "best" or a step."""
     if is_release(directory):
         return read_release(directory, kind, which)
     with reading(directory) as checkpoints:

@@ -27,11 +27,11 @@ def local_copy(tree: Tree) -> Tree:
     ValueError if this host has only a part of an array.
     """
     leaves, structure = jax.tree.flatten(tree)
-    whole = [number for number, leaf in enumerate(leaves) if leaf.is_fully_replicated]
-    copies = _copy_all([leaves[number].addressable_data(0) for number in whole])  # one program for all arrays
-    found = dict(zip(whole, copies, strict=True))
+    replicated = [number for number, leaf in enumerate(leaves) if leaf.is_fully_replicated]
+    copies = _copy_all([leaves[number].addressable_data(0) for number in replicated])  # one program for all arrays
+    by_number = dict(zip(replicated, copies, strict=True))
     return jax.tree.unflatten(
-        structure, [found[number] if number in found else _joined(leaf) for number, leaf in enumerate(leaves)]
+        structure, [by_number[number] if number in by_number else _joined(leaf) for number, leaf in enumerate(leaves)]
     )
 
 
@@ -52,10 +52,10 @@ def host_part(leaf: jax.Array) -> np.ndarray:
     parts = {start: np.asarray(part) for start, part in _parts(leaf).items()}
     first = np.min([*parts], 0)
     last = np.max([np.add(start, part.shape) for start, part in parts.items()], 0)
-    found = np.empty(last - first, leaf.dtype)
+    joined = np.empty(last - first, leaf.dtype)
     for start, part in parts.items():
-        found[tuple(slice(a, a + size) for a, size in zip(start - first, part.shape, strict=True))] = part
-    return found
+        joined[tuple(slice(a, a + size) for a, size in zip(start - first, part.shape, strict=True))] = part
+    return joined
 
 
 _copy_all = jax.jit(lambda leaves: [leaf.copy() for leaf in leaves])
@@ -63,10 +63,10 @@ _copy_all = jax.jit(lambda leaves: [leaf.copy() for leaf in leaves])
 
 @partial(jax.jit, static_argnums=(1, 2))
 def _join(parts: list[jax.Array], starts: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> jax.Array:
-    found = jnp.zeros(shape, parts[0].dtype)
+    joined = jnp.zeros(shape, parts[0].dtype)
     for part, start in zip(parts, starts, strict=True):
-        found = jax.lax.dynamic_update_slice(found, part, start)
-    return found
+        joined = jax.lax.dynamic_update_slice(joined, part, start)
+    return joined
 
 
 def _parts(leaf: jax.Array) -> dict[tuple[int, ...], jax.Array]:

@@ -1,4 +1,4 @@
-"""The hosts of one run: their meeting, and their votes before each update.
+"""The hosts of one run: how they connect, and their votes before each update.
 
 Several hosts run the same program at the same time, each with its own games and devices. They must run collective
 operations in the same order, or all wait forever. So a host that fails reports it in the next vote.
@@ -30,8 +30,8 @@ from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.meeting import Meeting, split_address
 
-START_TIMEOUT_S = 300.0  # for all hosts to meet
-LOOK_EVERY_S = 0.5  # for signals, during the meeting
+START_TIMEOUT_S = 300.0  # for all hosts to connect
+POLL_INTERVAL_S = 0.5  # for signals, while hosts connect
 LEAVE_TIMEOUT_S = 3600  # for all hosts to end: the first one saves meanwhile
 SAVE_EVERY_S = 60.0  # with several hosts, as any of them may be lost
 
@@ -46,7 +46,7 @@ def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
     check_known(meeting)
     local = bind_address(meeting) if meeting.process_id == 0 else None
     jax.config.update("jax_enable_preemption_service", False)  # it would replace our handler of SIGTERM
-    failed: list[Exception] = []
+    errors: list[Exception] = []
 
     def join() -> None:
         try:
@@ -64,14 +64,14 @@ def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
             # minute late. Here all of them come from the meeting; later, the first one may read a large checkpoint.
             from_every_host(np.zeros(1, np.int32))
         except Exception as error:  # raised below
-            failed.append(error)
+            errors.append(error)
 
     # In a thread, because JAX ignores signals while it waits, and aborts the process at its timeout.
     joining = threading.Thread(target=join, name="joining", daemon=True)
     joining.start()
     deadline = time.monotonic() + START_TIMEOUT_S
     while joining.is_alive() and time.monotonic() < deadline and not stop_asked():
-        joining.join(LOOK_EVERY_S)
+        joining.join(POLL_INTERVAL_S)
     if joining.is_alive():
         if name := stop_asked():
             raise Stopped(f"stopped by {name} before all hosts had met; give the same command again to go on")
@@ -80,13 +80,13 @@ def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
             "seconds: each must run the same command with its own number, and reach process 0 there "
             "(--config.distributed.coordinator, .num_processes, .process_id)"
         )
-    if failed:
-        reason = (str(failed[0]).splitlines() or [""])[0]
+    if errors:
+        reason = (str(errors[0]).splitlines() or [""])[0]
         raise UserError(f"the hosts cannot meet at {meeting.address!r}: {reason} ({meeting.flag})")
 
 
 def check_known(meeting: Meeting) -> None:
-    """Raises UserError if this machine cannot resolve the name of the host."""
+    """Raises UserError if this machine cannot resolve the host's name."""
     try:
         socket.getaddrinfo(meeting.host, meeting.port)
     except (socket.gaierror, UnicodeError) as error:  # UnicodeError: a part of the name is empty or too long
@@ -159,8 +159,8 @@ class Hosts:
         return strongest, np.delete(all_numbers, self.me, 0)
 
     def _gather(self, vote: Vote, numbers: Iterable[int]) -> tuple[np.ndarray, np.ndarray]:
-        found = from_every_host(np.array([vote, *numbers], np.int32))
-        return found[:, 0], found[:, 1:]
+        gathered = from_every_host(np.array([vote, *numbers], np.int32))
+        return gathered[:, 0], gathered[:, 1:]
 
     def check_same(self, what: str, tree: Any) -> None:
         """Raises UserError, on all hosts, if their arrays differ; `what`: the arrays, for the message."""

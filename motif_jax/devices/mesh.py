@@ -212,18 +212,18 @@ class DeviceMemory(NamedTuple):
 
 def describe_memory(device: Any) -> DeviceMemory | None:
     """JAX's memory on a device; None if JAX does not know it, as on CPUs."""
-    found = device.memory_stats() or {}
-    if "bytes_limit" not in found:
+    stats = device.memory_stats() or {}
+    if "bytes_limit" not in stats:
         return None
-    return DeviceMemory(found["bytes_limit"], found["bytes_limit"] - found.get("bytes_in_use", 0))
+    return DeviceMemory(stats["bytes_limit"], stats["bytes_limit"] - stats.get("bytes_in_use", 0))
 
 
 def needed_bytes(compiled: Any) -> int:
     """Bytes that a compiled program takes on a device beside its arguments; 0 if the compiler does not know."""
-    found = compiled.memory_analysis()
-    if found is None:
+    analysis = compiled.memory_analysis()
+    if analysis is None:
         return 0
-    return int(found.temp_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes)
+    return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes)
 
 
 def check_fits(program: Any, arguments: tuple[Any, ...], device: Any, what: str, flags: str) -> None:

@@ -40,7 +40,7 @@ def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: 
     """Puts arrays into the tree structure of `like`; raises UserError for another name, shape or dtype, and for numbers
     that are not finite.
     """
-    wanted, form = jax.tree_util.tree_flatten_with_path(like)
+    wanted, structure = jax.tree_util.tree_flatten_with_path(like)
     by_path = dict(by_path)
     leaves: list[Any] = []
     for path, leaf in wanted:
@@ -54,18 +54,18 @@ def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: 
             )
         leaves.append(array)
     if by_path:
-        more = ".".join(sorted(by_path)[0])
-        raise UserError(f"the checkpoint in {str(source)!r} is of another architecture: it also has {more} ({flag})")
-    found = jax.tree_util.tree_unflatten(form, leaves)
-    check_parameters(found, source, flag)
-    return found
+        extra = ".".join(sorted(by_path)[0])
+        raise UserError(f"the checkpoint in {str(source)!r} is of another architecture: it also has {extra} ({flag})")
+    tree = jax.tree_util.tree_unflatten(structure, leaves)
+    check_parameters(tree, source, flag)
+    return tree
 
 
 def sum_of_arrays(state: Any) -> str:
     """SHA-256 checksum of the arrays of a tree and their names, independent of the kinds of containers."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for name, leaf in sorted(leaves_by_path(state).items()):
         array = np.asarray(leaf)
-        found.update(f"{name} {array.dtype} {array.shape}".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        checksum.update(f"{name} {array.dtype} {array.shape}".encode())
+        checksum.update(np.ascontiguousarray(array).tobytes())
+    return checksum.hexdigest()

@@ -1,14 +1,14 @@
 """Releases: directories with a trained policy, its reward, and a card, which others can load.
 
     README.md             the card: use, training, results, licence
-    config.json           facts about the arrays, the figures of the card, and the SHA-256 of every other file
+    config.json           metadata of the arrays, metrics for the card, and the SHA-256 of every other file
     policy.safetensors    params.*, frozen.*, and sources.NAME.* for reward sources beside the learnt reward
     reward.safetensors    params.*, captions, counts
     best.npz              a replay of the best evaluated episode
 
 This is also the layout of a model on the Hugging Face Hub. The releases that come with the program are in
 motif_jax/zoo; their names are `motif_jax/NAME`. Reading a release does not execute code: it has only arrays, JSON and
-text, each file must have its SHA-256, and classes that the facts name are used only if the program has them
+text, each file must have its SHA-256, and classes that the metadata name are used only if the program has them
 (rewards/sources.py). This module does not load JAX.
 """
 
@@ -31,13 +31,13 @@ from motif_jax.system.foreign import LIMIT, parse_foreign_json, read_bytes, sha2
 
 ZOO = Path(__file__).parents[1] / "zoo"
 PREFIX = "motif_jax"  # of the names of releases that come with the program
-CARD, FACTS, REPLAY = "README.md", "config.json", "best.npz"
+CARD, METADATA, REPLAY = "README.md", "config.json", "best.npz"
 RELEASED = ("policy", "reward")
 FORMAT = 1  # version of this layout
 LARGEST = 2**34  # bytes of one file
-Facts = dict[str, Any]
+Metadata = dict[str, Any]
 NUMBER = (int, float)
-# The required facts: types, or dictionaries of forms. {None: form}: every value has this form.
+# The required metadata: types, or dictionaries of forms. {None: form}: every value has this form.
 LEARNT = {
     "model": {"message": str, "blstats": bool, "crop": bool, "glyphs": bool},
     "statistics": {"mean": NUMBER, "variance": NUMBER, "quantiles": {None: NUMBER}},
@@ -58,17 +58,17 @@ def find_release(path: Path) -> Path | None:
         return None
     if is_release(ZOO / path.name):
         return ZOO / path.name
-    names = ", ".join(f"{PREFIX}/{one.name}" for one in sorted(ZOO.glob("*")) if is_release(one)) or "none"
-    raise UserError(f"there is no release {str(path)!r}; this version has {names}")
+    names = [f"{PREFIX}/{directory.name}" for directory in sorted(ZOO.glob("*")) if is_release(directory)]
+    raise UserError(f"there is no release {str(path)!r}; this version has {', '.join(names)}")
 
 
 def check_saved(path: str, flag: str) -> None:
     """Raises UserError if a value of the config, unless it is empty, names neither a directory nor a release."""
     try:
-        found = not path or Path(path).expanduser().is_dir() or find_release(Path(path))
+        exists = not path or Path(path).expanduser().is_dir() or find_release(Path(path))
     except UserError as error:
         raise UserError(f"{error} ({flag})") from None
-    if not found:
+    if not exists:
         raise UserError(f"there is no directory {path!r} ({flag})")
 
 
@@ -82,96 +82,96 @@ def file_of(directory: Path, kind: str) -> Path:
     return directory / f"{kind}.safetensors"
 
 
-def read_facts(directory: Path) -> Facts:
+def read_metadata(directory: Path) -> Metadata:
     """The content of config.json; raises UserError if it or the card is damaged."""
-    with _refusing(directory, FACTS):
-        facts = parse_foreign_json(read_bytes(directory / FACTS, LIMIT))
-        if facts.pop(CHECKSUM, None) != _checksum(facts):
+    with _refusing(directory, METADATA):
+        metadata = parse_foreign_json(read_bytes(directory / METADATA, LIMIT))
+        if metadata.pop(CHECKSUM, None) != _checksum(metadata):
             raise ValueError("its checksum is missing or differs: it is not what was written there")
-        if not isinstance(facts.get("files"), dict):
+        if not isinstance(metadata.get("files"), dict):
             raise ValueError("it has no checksums")
-        if facts.get("format") != FORMAT:
-            raise ValueError(f"its format is {facts.get('format')!r}, but this version reads {FORMAT}")
-    read_checked(directory, CARD, facts, LIMIT)
-    return facts
+        if metadata.get("format") != FORMAT:
+            raise ValueError(f"its format is {metadata.get('format')!r}, but this version reads {FORMAT}")
+    read_checked(directory, CARD, metadata, LIMIT)
+    return metadata
 
 
-def _checksum(facts: Facts) -> str:
-    """The checksum of facts, independent of spaces and of the order of keys."""
-    return "sha256:" + hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+def _checksum(metadata: Metadata) -> str:
+    """The checksum of metadata, independent of spaces and of the order of keys."""
+    return "sha256:" + hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def read_checked(directory: Path, name: str, facts: Facts, limit: int = LARGEST) -> bytes:
-    """The bytes of one file of a release; raises UserError if their SHA-256 differs from the one in `facts`."""
+def read_checked(directory: Path, name: str, metadata: Metadata, limit: int = LARGEST) -> bytes:
+    """The bytes of one file of a release; raises UserError if their SHA-256 differs from the one in `metadata`."""
     with _refusing(directory, name):
         data = read_bytes(directory / name, limit)
-        if hashlib.sha256(data).hexdigest() != facts["files"].get(name):
-            raise ValueError(f"its checksum is not the one in {FACTS}")
+        if hashlib.sha256(data).hexdigest() != metadata["files"].get(name):
+            raise ValueError(f"its checksum is not the one in {METADATA}")
         return data
 
 
 def released_step(directory: Path) -> int:
     """The number of training steps of a release's policy."""
-    return _of_kind(directory, read_facts(directory), "policy")["step"]
+    return _of_kind(directory, read_metadata(directory), "policy")["step"]
 
 
 def released_replay(directory: Path) -> Path | None:
     """The replay of a release's best episode; None if the directory does not have one."""
     if not is_release(directory) or not (directory / REPLAY).is_file():
         return None
-    read_checked(directory, REPLAY, read_facts(directory))
+    read_checked(directory, REPLAY, read_metadata(directory))
     return directory / REPLAY
 
 
-def read_release(directory: Path, kind: str, which: str) -> tuple[int, Any, Facts]:
-    """Reads a "policy" or a "reward" as `Checkpoints.readable` does: step, arrays in dictionaries, and facts."""
-    facts = read_facts(directory)
-    own = _of_kind(directory, facts, kind)
-    step = own["step"]
+def read_release(directory: Path, kind: str, which: str) -> tuple[int, Any, Metadata]:
+    """Reads a "policy" or a "reward" as `Checkpoints.readable` does: step, arrays in dictionaries, and metadata."""
+    metadata = read_metadata(directory)
+    entry = _of_kind(directory, metadata, kind)
+    step = entry["step"]
     if which not in ("last", "best", str(step)):
         raise UserError(f"{str(directory)!r} has no checkpoint {which}; it has {step}")
-    tree = _read_tree(directory, kind, facts)
+    tree = _read_tree(directory, kind, metadata)
     if kind == "reward":
         arrays = {name: tree.get(name, np.zeros(0)) for name in ("captions", "counts")}
-        return step, {"train": {"params": tree.get("params", {})}, **arrays}, own["facts"]
+        return step, {"train": {"params": tree.get("params", {})}, **arrays}, entry["facts"]
     sources = dict(tree.get("sources", {}))
-    if "learnt" in own["facts"]["sources"]:
-        sources["learnt"] = _read_tree(directory, "reward", facts)
-    whole = {"learner": {"params": tree.get("params", {})}, "frozen": tree.get("frozen", {}), "sources": sources}
-    return step, whole, own["facts"]
+    if "learnt" in entry["facts"]["sources"]:
+        sources["learnt"] = _read_tree(directory, "reward", metadata)
+    saved = {"learner": {"params": tree.get("params", {})}, "frozen": tree.get("frozen", {}), "sources": sources}
+    return step, saved, entry["facts"]
 
 
-def _of_kind(directory: Path, facts: Facts, kind: str) -> Facts:
-    """Step and facts of a policy or a reward; their form is checked."""
-    own = facts.get(kind)
-    if own is None:
+def _of_kind(directory: Path, metadata: Metadata, kind: str) -> Metadata:
+    """Step and metadata of a policy or a reward; their form is checked."""
+    entry = metadata.get(kind)
+    if entry is None:
         raise UserError(f"the release in {str(directory)!r} has no {kind}")
-    own = _numbers(own)
-    with _refusing(directory, FACTS):
-        _check_form(own, FORMS[kind], kind)
-        if "learnt" in own["facts"].get("sources", {}):
+    entry = _numbers(entry)
+    with _refusing(directory, METADATA):
+        _check_form(entry, FORMS[kind], kind)
+        if "learnt" in entry["facts"].get("sources", {}):
             form = LEARNT | {"mix": {None: NUMBER}}
-            _check_form(own["facts"]["sources"]["learnt"]["facts"], form, f"{kind}.facts.sources.learnt.facts")
-    return own
+            _check_form(entry["facts"]["sources"]["learnt"]["facts"], form, f"{kind}.facts.sources.learnt.facts")
+    return entry
 
 
 def _check_form(value: Any, form: Any, name: str) -> None:
-    """Raises ValueError if the type of a fact differs from its form."""
+    """Raises ValueError if the type of a value differs from its form."""
     if not isinstance(form, dict):
         kinds = form if isinstance(form, tuple) else (form,)
         if type(value) not in kinds:
-            raise ValueError(f"its fact {name!r:.80} must be of type {kinds[-1].__name__}, not {value!r:.80}")
+            raise ValueError(f"its value {name!r:.80} must be of type {kinds[-1].__name__}, not {value!r:.80}")
         return
     if not isinstance(value, dict):
-        raise ValueError(f"its fact {name!r:.80} must be an object, not {value!r:.80}")
+        raise ValueError(f"its value {name!r:.80} must be an object, not {value!r:.80}")
     for key in value if None in form else form:
         _check_form(value.get(key), form[None] if None in form else form[key], f"{name}.{key}")
 
 
-def _read_tree(directory: Path, kind: str, facts: Facts) -> dict[str, Any]:
+def _read_tree(directory: Path, kind: str, metadata: Metadata) -> dict[str, Any]:
     """The arrays of a file as nested dictionaries: "params.core.kernel" is tree["params"]["core"]["kernel"]."""
     name = file_of(directory, kind).name
-    data = read_checked(directory, name, facts)
+    data = read_checked(directory, name, metadata)
     tree: dict[str, Any] = {}
     with _refusing(directory, name):
         for path, array in safetensors.numpy.load(data).items():
@@ -188,12 +188,13 @@ def _read_tree(directory: Path, kind: str, facts: Facts) -> dict[str, Any]:
 
 
 def write_release(
-    directory: Path, arrays: Mapping[str, Mapping[tuple[str, ...], Any]], facts: Facts, card: str, replay: bytes | None
-) -> None:
+    directory: Path, arrays: Mapping[str, Mapping[tuple[str, ...], Any]], metadata: Metadata, card: str,
+    replay: bytes | None,
+) -> None:  # fmt: skip
     """Writes a release, config.json last; replaces an older one in the directory, if its files are unchanged.
 
-    `arrays`: of a "policy", a "reward" or both, by their paths (`parameters.leaves_by_path`). `facts`: for config.json;
-    `files` and `format` are added.
+    `arrays`: of a "policy", a "reward" or both, by their paths (`parameters.leaves_by_path`). `metadata`: for
+    config.json; `files` and `format` are added.
     """
     files = {CARD: card.encode()}
     files |= {
@@ -212,8 +213,8 @@ def write_release(
         (directory / old).unlink(missing_ok=True)
     for name, data in files.items():
         write_whole(directory / name, lambda file, data=data: file.write(data))  # type: ignore[misc]
-    facts = to_plain({**facts, "format": FORMAT, "files": digests})
-    write_json(directory / FACTS, facts | {CHECKSUM: _checksum(facts)})
+    metadata = to_plain({**metadata, "format": FORMAT, "files": digests})
+    write_json(directory / METADATA, metadata | {CHECKSUM: _checksum(metadata)})
 
 
 def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]) -> None:
@@ -221,32 +222,34 @@ def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]
 
     Its SHA-256 must be the one in the directory's config.json or, after a killed export, one of `digests`.
     """
-    before: Facts = {}
+    before: Metadata = {}
     with contextlib.suppress(OSError, ValueError):
-        before = read_json(directory / FACTS).get("files") or {}
-    strange = [FACTS] if os.path.lexists(directory / FACTS) and not before else []
+        before = read_json(directory / METADATA).get("files") or {}
+    changed = [METADATA] if os.path.lexists(directory / METADATA) and not before else []
     for name in names:
         if os.path.lexists(directory / name):
             with _refusing(directory, name):
                 if sha256_of(directory / name) not in (before.get(name), digests.get(name)):
-                    strange.append(name)
-    if strange:
+                    changed.append(name)
+    if changed:
         raise UserError(
-            f"{str(directory / strange[0])!r} would be replaced, but was changed since this program wrote it: name "
+            f"{str(directory / changed[0])!r} would be replaced, but was changed since this program wrote it: name "
             "another directory (--config.export.to), or move this one away if an export was killed there"
         )
 
 
 @contextlib.contextmanager
 def usable(directory: Path) -> Iterator[None]:
-    """A context for code that uses the facts of a release: an error becomes a UserError of one sentence."""
+    """A context for code that uses the metadata of a release: an error becomes a UserError of one sentence."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if not is_release(directory):
             raise
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise UserError(f"the release in {str(directory)!r} has facts that this version cannot use ({said})") from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise UserError(
+            f"the release in {str(directory)!r} has metadata that this version cannot use ({reason})"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -256,12 +259,12 @@ def _refusing(directory: Path, name: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise UserError(f"the release in {str(directory)!r} has no file {name!r}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, safetensors.SafetensorError) as error:
-        said = " ".join(str(error).split())[:200]
-        raise UserError(f"the release in {str(directory)!r} cannot be used: {name!r}: {said}") from error
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"the release in {str(directory)!r} cannot be used: {name!r}: {reason}") from error
 
 
 def _numbers(tree: Any) -> Any:
-    """Facts, with infinite numbers in place of the texts that `to_plain` wrote for them."""
+    """Metadata, with infinite numbers in place of the texts that `to_plain` wrote for them."""
     if isinstance(tree, dict):
         return {name: _numbers(item) for name, item in tree.items()}
     if isinstance(tree, list):

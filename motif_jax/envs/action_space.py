@@ -30,15 +30,15 @@ class ActionSpace(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """How many numbers a network puts out for an action: logits, or mean and scale of each number."""
+        """The number of a network's outputs for an action: logits, or mean and scale of each number."""
         return sum(self.sizes) if self.sizes else 2 * len(self.low)
 
     def record(self) -> dict[str, list[float]]:
-        """For the facts of checkpoints; `ActionSpace(**record)` is the space."""
+        """Returns keyword arguments for `ActionSpace` in JSON, for the metadata of checkpoints."""
         return {name: list(values) for name, values in self._asdict().items() if values}
 
     def draw(self, chance: float) -> list[Any]:
-        """A uniformly distributed action, for a number in [0, 1)."""
+        """Returns a uniformly distributed action, for a number in [0, 1)."""
         draw = random.Random(chance).random
         if self.sizes:
             return [int(draw() * size) for size in self.sizes]
@@ -46,23 +46,23 @@ class ActionSpace(NamedTuple):
 
 
 def space_of(world: Any) -> ActionSpace | None:
-    """A world's space of actions; None if its actions are single choices or texts."""
+    """Returns a world's space of actions; None if its actions are single choices or texts."""
     return getattr(world, "action_space", None)
 
 
-def space_from(facts: Mapping[str, Any]) -> ActionSpace | None:
-    """The space that the facts of a model name, if any; raises ValueError if the model has not its outputs."""
-    if "action_space" not in facts:
+def space_from(model: Mapping[str, Any]) -> ActionSpace | None:
+    """Returns the space in a model's metadata, if any; raises ValueError if the model lacks its outputs."""
+    if "action_space" not in model:
         return None
-    space = ActionSpace(**{name: tuple(values) for name, values in facts["action_space"].items()})
+    space = ActionSpace(**{name: tuple(values) for name, values in model["action_space"].items()})
     if len(space.low) != len(space.high) or bool(space.sizes) == bool(space.low):
-        raise ValueError("action_space has either sizes, or as many low as high bounds")
-    if space.outputs != facts["num_actions"]:
+        raise ValueError("action_space has either sizes, or equally many low and high bounds")
+    if space.outputs != model["num_actions"]:
         raise ValueError(f"num_actions must be {space.outputs}, the outputs of its action_space")
     return space
 
 
 def spell(action: np.ndarray) -> str:
-    """One action as text, such as "2, 0" or "-0.50, 1.00"."""
-    whole = np.issubdtype(action.dtype, np.integer)
-    return ", ".join(str(number) if whole else f"{number:.{DECIMALS}f}" for number in action.tolist())
+    """Formats an action as text, such as "2, 0" or "-0.50, 1.00"."""
+    digits = "d" if np.issubdtype(action.dtype, np.integer) else f".{DECIMALS}f"
+    return ", ".join(f"{number:{digits}}" for number in action.tolist())

@@ -10,18 +10,18 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from motif_jax.config.table import Whole
-from motif_jax.envs.gym_games import SEEDS
+from motif_jax.envs.gym_world import SEEDS
 from motif_jax.envs.own_code import WORLD_FLAG, guarded, message_of
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.world import suggest
 from motif_jax.structs import EndStatus, Turn, UserError
 
 RAW = "-raw"  # TextArena's suffix for games without wrappers, whose observations are lists of new messages
@@ -82,10 +82,9 @@ class ArenaGame(TextGame):
             how = f"pip install textarena ({WORLD_FLAG})"
             raise UserError(f"the world {world.name!r} needs TextArena: {how}") from error
         if world.id + RAW not in ENV_REGISTRY:
-            known = [name.removesuffix(RAW) for name in ENV_REGISTRY if name.endswith(RAW)]
-            near = difflib.get_close_matches(world.id, known, n=1)
-            hint = f": did you mean {near[0]!r}?" if near else ""
-            raise UserError(f"TextArena has no game {world.id!r}{hint} ({WORLD_FLAG})")
+            names = [name.removesuffix(RAW) for name in ENV_REGISTRY if name.endswith(RAW)]
+            hint = suggest(world.id, names, "its package lists them")
+            raise UserError(f"TextArena has no game {world.id!r} ({WORLD_FLAG}): {hint}")
         super().__init__(world.written, world.heard, world.time_limit)
         self._moves, self._enough = world.moves, world.enough
         self._draws = random.getstate()
@@ -103,21 +102,21 @@ class ArenaGame(TextGame):
         return self.opening
 
     def answer(self, text: str) -> Answer:
-        """See `TextGame`; at the end the game says why."""
+        """See `TextGame`; the last answer includes the game's reason for the end."""
         with self._own_draws():
             done, _ = self._env.step(action=text)
-            said = self._said()
+            reply = self._new_messages()
             if not done:
-                return Answer(said, 0.0)
-            rewards, told = self._env.close()
+                return Answer(reply, 0.0)
+            rewards, infos = self._env.close()
         reward = rewards.get(PLAYER) if rewards else None
         if not isinstance(reward, int | float):
             raise UserError(f"TextArena's {self._id!r} ended without a reward, but with {reward!r:.50} ({WORLD_FLAG})")
-        reason = str(told[PLAYER].get("reason") or "")
-        said = "\n".join(filter(None, (said, reason)))
+        reason = str(infos[PLAYER].get("reason") or "")
+        reply = "\n".join(filter(None, (reply, reason)))
         if reward >= self._enough:
-            return Answer(said, float(reward), EndStatus.TASK_SUCCESSFUL)
-        return Answer(said, float(reward), EndStatus.ENDED, reason)
+            return Answer(reply, float(reward), EndStatus.TASK_SUCCESSFUL)
+        return Answer(reply, float(reward), EndStatus.ENDED, reason)
 
     def draw(self, chance: float) -> str:
         return self._moves[int(chance * len(self._moves))]
@@ -134,17 +133,17 @@ class ArenaGame(TextGame):
             for turn in turns:
                 if turn.is_action:
                     self._env.step(action=turn.text)
-                    self._said()
+                    self._new_messages()
 
     def _begin(self) -> str:
         with self._own_draws():
             random.seed(self._seed)
             with guarded(functools.partial(self._unplayable, {})):
                 self._env.reset(num_players=1, seed=self._seed)
-            return self._said()
+            return self._new_messages()
 
     def _unplayable(self, options: Mapping[str, Any], error: BaseException) -> UserError:
-        """Says why TextArena cannot make or begin the game: it wants a key, a download, or more players."""
+        """Explains that TextArena cannot make or begin the game: it needs a key, a download, or more players."""
         if options and isinstance(error, TypeError):
             return UserError(
                 f"TextArena's {self._id!r} cannot be made with the options {', '.join(options)}: {error} "
@@ -154,8 +153,7 @@ class ArenaGame(TextGame):
             f"TextArena's {self._id!r} cannot be played here by one player: {message_of(error)} ({WORLD_FLAG})"
         )
 
-    def _said(self) -> str:
-        """The game's new messages."""
+    def _new_messages(self) -> str:
         _, messages = self._env.get_observation()
         return "\n".join(str(text) for speaker, text, _ in messages if speaker != PLAYER)
 

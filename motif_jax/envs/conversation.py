@@ -28,7 +28,7 @@ MOST_UNKNOWN = 20  # texts in a row that name no action; the last one ends the e
 
 
 class Heard(NamedTuple):
-    """What the world says."""
+    """The world's reply."""
 
     text: str
     reward: float  # of the agent's last text
@@ -39,7 +39,7 @@ class Conversation:
     """One game; see the module docstring."""
 
     def __init__(self, env: Mapping[str, Any]):
-        """Makes the game; raises UserError for values that cannot work."""
+        """Makes the game; raises UserError for invalid values."""
         check_section(env)
         self._env, self._world = dict(env), check_world(env)
         self._actions = {name.lower(): number for number, name in enumerate(self._world.action_names)}

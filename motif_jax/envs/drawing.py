@@ -13,18 +13,18 @@ Pieces = list[tuple[str, int]]  # of a row: texts with colours 0..15, or 16..31 
 ScreenRow = str | Sequence[tuple[str, int]]  # text, or pieces of text with their colours
 
 
-def draw_screen(said: str, drawn: Sequence[Pieces]) -> Screen:
+def draw_screen(message: str, drawn: Sequence[Pieces]) -> Screen:
     """Draws a message in the first two rows, and centred rows below.
 
     Args:
-      said: the message, up to 160 characters in Latin-1; other characters become "?".
+      message: up to 160 characters in Latin-1; other characters become "?".
       drawn: up to 21 rows; the widest is centred, the others are aligned with its left end.
     """
     rows, columns = SCREEN_SHAPE
     chars, colors = np.full(SCREEN_SHAPE, ord(" "), np.uint8), np.zeros(SCREEN_SHAPE, np.uint8)
     widest = max((sum(len(text) for text, _ in pieces) for pieces in drawn), default=0)
     margin = (" " * ((columns - widest) // 2), GREY)
-    lines = [[(said[:columns], WHITE)], [(said[columns : 2 * columns], WHITE)], []]
+    lines = [[(message[:columns], WHITE)], [(message[columns : 2 * columns], WHITE)], []]
     for number, pieces in enumerate([*lines, *([margin, *pieces] for pieces in drawn)][:rows]):
         at = 0
         for text, color in pieces:

@@ -9,35 +9,525 @@
             return "You see a red ball."
 
 `--config.env.world=module:GoTo` then plays it (docs/own-game.md).
+
+Return values of the environment and of the subclass are validated in every step of every game, so each check begins
+with a fast test that nearly all values pass. An error names the world, the method and the value.
 """
 
 from __future__ import annotations
 
-import difflib
+import contextlib
 import enum
 import functools
+import io
+import math
 import os
-from collections.abc import Mapping, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
+import numpy as np
+from gymnasium import spaces
 
+from motif_jax.captions import WIDTH, encode
 from motif_jax.config.table import Whole, shown
 from motif_jax.envs.action_space import ActionSpace, space_from
-from motif_jax.envs.drawing import ScreenRow
-from motif_jax.envs.gym_answers import AnswerChecks
-from motif_jax.envs.gym_games import GymWorldGame, quiet
-from motif_jax.envs.gym_spaces import Field, Parts, fields_of, parts_of
+from motif_jax.envs.drawing import GREY, Pieces, ScreenRow, draw_screen
 from motif_jax.envs.own_code import WORLD_FLAG
-from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, Viewpoint, trained_world, unreadable
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, Viewpoint, step_specs, suggest, trained_world, unreadable
+from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, EpisodeInfo, UserError
 
+ALONE = "observation"  # the name of an observation outside a Dict
+STEP = "(observation, reward, terminated, truncated, info)"
+RESET = "(observation, info)"
+LARGEST = float(np.finfo(np.float32).max)  # rewards are recorded as float32
+MOST_PIXELS = 8192  # per side of a picture
+COLOURS = 16  # of a world's screen
+CHOICES = {np.dtype(np.bool_): 2, np.dtype(np.uint8): 256}  # number of values of small types
+UNSIGNED = {number.itemsize: number for number in map(np.dtype, ("u1", "u2", "u4", "u8"))}  # by size in bytes
+ENVIRONMENT = ("reset", "step", "close", "unwrapped", "observation_space", "action_space")
+SIDE = 320  # maximum pixels of the longer side of a picture
+QUALITY = 80  # of WebP, out of 100
+REVERSED = 16  # added to a colour for reversed video
+STYLE = re.compile(r"\033\[([\d;]{0,40})m")
+OTHER = re.compile(r"\033\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")  # other control sequences
+SEEDS = 2**31  # exclusive limit of seeds; even, to keep the lowest bit, which separates training from evaluation
+ENDED = "the game ended"  # without success
 RENDER_MODES = ("rgb_array", "ansi")  # supported ones, the preferred one first
 AUTO = "auto"  # the first of RENDER_MODES that the environment has, unless the world draws its own screen
 SUCCESS = 0.0  # an episode that terminates with a reward above this has succeeded
+dtype_of = functools.cache(np.dtype)
+
+
+# ---- spaces
+
+
+class Field(NamedTuple):
+    """One array of the observations."""
+
+    path: tuple[str, ...]  # keys of the nested dictionaries
+    spec: ArraySpec
+    convert: Callable[[Any], Any]  # the environment's value -> an array-like that fits the spec
+
+
+def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict[str, Field]:
+    """Returns the fields of an observation space by name; raises UserError for spaces that cannot be recorded.
+
+    `kinds`: the user's kinds of some observations, by name (networks/kinds.py).
+    """
+    fields: dict[str, Field] = {}
+    for path, leaf in _leaves(space, ()):
+        name = "_".join(path) or ALONE
+        if name in (CAPTIONS | step_specs()) or name.startswith("event_") or name in fields:
+            raise UserError(
+                f"the environment of the world {world!r} gives an observation called {name!r}, a name that is taken: "
+                f"rename it with a wrapper ({WORLD_FLAG})"
+            )
+        field = _field(leaf, path, kinds.get(name, ""))
+        if field is None:
+            raise UserError(
+                f"the world {world!r} cannot record the observation {name!r}, whose space is {type(leaf).__name__}: "
+                f"make it a Box, a text, discrete values or a Dict of these with a wrapper ({WORLD_FLAG})"
+            )
+        fields[name] = field
+    for name in kinds:
+        if name not in fields:
+            raise UserError(
+                f"the world {world!r} declares the kind of the observation {name!r}, which its environment does not "
+                f"give: it gives {', '.join(fields)} ({WORLD_FLAG})"
+            )
+    return fields
+
+
+def _leaves(space: spaces.Space, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], spaces.Space]]:
+    """Yields the spaces in nested dictionaries, with their paths."""
+    if not isinstance(space, spaces.Dict):
+        yield path, space
+        return
+    for key, inner in space.spaces.items():
+        yield from _leaves(inner, (*path, str(key)))
+
+
+class ActionParts(NamedTuple):
+    """How a space of actions with several parts is recorded."""
+
+    space: ActionSpace
+    convert: Callable[[Any], Any]  # a recorded action -> the environment's
+
+
+def action_parts_of(space: spaces.Space, world: str) -> ActionParts | None:
+    """Returns the parts of a space of actions; None if it is Discrete. Raises UserError for other spaces."""
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        _check_choices(int(space.n), space, world)
+        return None
+    count = int(np.prod(space.shape)) if space.shape else 0
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary) and count:
+        sizes = getattr(space, "nvec", np.full(count, 2))  # without it: a MultiBinary
+        _check_choices(sum(sizes.ravel().tolist()), space, world)
+        start, shape, dtype = getattr(space, "start", 0), space.shape, space.dtype
+
+        def shifted(action: Any) -> np.ndarray:
+            return (np.reshape(action, shape) + start).astype(dtype)
+
+        return ActionParts(ActionSpace(tuple(sizes.ravel().tolist())), shifted)
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and count:
+        low, high, box = space.low, space.high, space
+        with np.errstate(over="ignore", invalid="ignore"):
+            bounds = np.float32(low), np.float32(high)
+            width = bounds[1] - bounds[0]
+        if not (np.isfinite(width) & (width > 0)).all():
+            raise UserError(
+                f"the actions of the world {world!r} must have bounds whose differences are positive and finite in "
+                f"float32, not {space}: set them with a wrapper, such as gymnasium.wrappers.RescaleAction "
+                f"({WORLD_FLAG})"
+            )
+
+        def clipped(action: Any) -> np.ndarray:
+            return np.clip(np.reshape(action, box.shape).astype(box.dtype), low, high)  # float32 may round up
+
+        return ActionParts(ActionSpace((), *(tuple(bound.ravel().tolist()) for bound in bounds)), clipped)
+    raise UserError(
+        f"the action space of the world {world!r} must be Discrete from 0 on, MultiDiscrete, MultiBinary or a Box of "
+        f"fractions, not {space}: convert it with a wrapper ({WORLD_FLAG})"
+    )
+
+
+def _check_choices(count: int, space: spaces.Space, world: str) -> None:
+    if count > MOST_CATEGORIES:
+        raise UserError(
+            f"the action space {space} of the world {world!r} has {count:,} values, but may have at most "
+            f"{MOST_CATEGORIES:,}: choose fewer with a wrapper ({WORLD_FLAG})"
+        )
+
+
+def _field(space: spaces.Space, path: tuple[str, ...], kind: str) -> Field | None:
+    """Returns the field of a space other than Dict; None if unsupported. An empty `kind` is inferred."""
+    if isinstance(space, spaces.Text) or isinstance(space.sample(), str):
+        return Field(path, ArraySpec((WIDTH,), "uint8", kind or "text"), encode)
+    if isinstance(space, spaces.Discrete):
+        start, values = int(space.start), int(space.n)
+        return Field(path, ArraySpec((), "int32", kind or "category", values), lambda value: value - start)
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        values = 2 if isinstance(space, spaces.MultiBinary) else int(np.max(space.nvec))
+        several = "category" if len(space.shape) <= 1 else "grid"
+        return Field(path, ArraySpec(space.shape, "int32", kind or several, values), np.asarray)
+    if isinstance(space, spaces.Box):
+        kind, dtype = kind or _kind_of_box(space), np.dtype(space.dtype)
+        discrete = kind in ("category", "grid") and dtype.kind in "iu"
+        if not np.can_cast(dtype, np.int32):
+            dtype = np.dtype(np.int32 if discrete else np.float32)  # types that devices compute with
+        return Field(path, ArraySpec(space.shape, str(dtype), kind, _values(space) if discrete else 0), np.asarray)
+    return None
+
+
+def _kind_of_box(space: spaces.Box) -> str:
+    """Infers the kind of a Box from its type, shape and bounds; "" if they do not decide it."""
+    rank = len(space.shape)
+    if rank <= 1 or (rank == 2 and np.issubdtype(space.dtype, np.floating)):
+        return "vector"
+    if (
+        space.dtype == np.uint8
+        and rank == 3
+        and space.shape[2] <= IMAGE_CHANNELS
+        and space.high.max() == BYTE_VALUES - 1
+    ):
+        return "image"
+    if np.issubdtype(space.dtype, np.integer) and rank in (2, 3) and 0 < _values(space) < BYTE_VALUES:
+        return "grid"
+    return ""
+
+
+def _values(space: spaces.Box) -> int:
+    """Returns the number of values of a Box from 0 on; 0 if it is unbounded or can be negative."""
+    low, high = int(space.low.min()), int(space.high.max())
+    return high + 1 if low >= 0 and high < MOST_CATEGORIES else 0
+
+
+# ---- checks of return values
+
+
+class AnswerChecks:
+    """The checks of one world or game (`what`); each returns the validated value."""
+
+    def __init__(self, name: str, what: str = "world"):
+        self._who = f"the {what} {name!r}"
+
+    def refusal(self, method: str, wanted: str, value: Any, words: str = "") -> UserError:
+        return UserError(f"{method} of {self._who} must return {wanted}, not {words or _spelled(value)} ({WORLD_FLAG})")
+
+    def environment(self, env: Any) -> Any:
+        """Checks the return value of `make`."""
+        if not all(hasattr(env, name) for name in ENVIRONMENT):
+            raise self.refusal("make()", "an environment of gymnasium", env)
+        for name in ("observation_space", "action_space"):
+            if not isinstance(getattr(env, name), spaces.Space):
+                raise self.refusal("make()", f"an environment whose {name} is a space of gymnasium", getattr(env, name))
+        return env
+
+    def parts(self, method: str, wanted: str, value: Any) -> Sequence[Any]:
+        """Checks the tuple that `reset` or `step` returns; `wanted` names its parts."""
+        if not isinstance(value, tuple | list) or len(value) != wanted.count(",") + 1:
+            raise self.refusal(method, wanted, value)
+        return value
+
+    def number(self, method: str, wanted: str, value: Any, largest: float = sys.float_info.max) -> float:
+        if not isinstance(value, str | bytes):
+            try:
+                number = float(value)
+            except (TypeError, ValueError, OverflowError):
+                number = math.nan
+            if -largest <= number <= largest:
+                return number
+        raise self.refusal(method, wanted, value)
+
+    def reward(self, value: Any, method: str = "step()") -> float:
+        return self.number(method, "a reward that is a finite number of float32", value, LARGEST)
+
+    def flag(self, method: str, what: str, value: Any) -> bool:
+        """Checks True or False; a number is converted."""
+        if value is True or value is False:
+            return value
+        if isinstance(value, int | float | np.generic | np.ndarray) and np.size(value) == 1:
+            return bool(value)
+        raise self.refusal(method, f"True or False as {what!r}", value)
+
+    def array(self, method: str, name: str, field: Field, observation: Any) -> np.ndarray:
+        """Checks one array of an observation."""
+        value, spec = observation, field.spec
+        try:
+            for key in field.path:
+                value = value[key]
+        except (KeyError, IndexError, TypeError) as error:
+            raise self.refusal(method, f"an observation with {name!r}", observation) from error
+        try:
+            given = np.asarray(field.convert(value))
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise self.refusal(method, f"the observation {name!r} as its space says", value) from error
+        if given.shape != spec.shape:
+            wanted = f"the observation {name!r} of shape {spec.shape}, as its space says"
+            raise self.refusal(method, wanted, value, f"of shape {given.shape}")
+        dtype, kind = dtype_of(spec.dtype), given.dtype.kind
+        if kind == "f":
+            # A fast test: the sum of squares exceeds LARGEST, or is NaN, if a number is huge or not finite.
+            if not np.vdot(given, given) <= LARGEST:
+                self._check_finite(method, name, given)
+        elif kind not in "biu":
+            raise self.refusal(method, f"numbers in the observation {name!r}", value)
+        if spec.categories and kind != "f":
+            if spec.categories < CHOICES.get(given.dtype, math.inf) and not _in_range(given, spec.categories):
+                wanted = f"numbers from 0 to {spec.categories - 1} in the observation {name!r}, as its space says"
+                raise self.refusal(method, wanted, value)
+            return given.astype(dtype, copy=False)
+        if given.dtype == dtype:
+            return given
+        with np.errstate(invalid="ignore"):  # a float that is too large for an integer
+            array = given.astype(dtype)
+        if dtype.kind != "f" and not (array == given).all():
+            raise self.refusal(method, f"numbers of the type {spec.dtype} in the observation {name!r}", value)
+        return array
+
+    def _check_finite(self, method: str, name: str, given: np.ndarray) -> None:
+        with np.errstate(over="ignore"):
+            bad = np.argwhere(~np.isfinite(given.astype(np.float32)))
+        if len(bad):
+            at = tuple(bad[0].tolist())
+            where = f" at index {at[0] if len(at) == 1 else at}" if at else ""
+            wanted = f"finite numbers of float32 in the observation {name!r}"
+            raise self.refusal(method, wanted, given, f"{given[at]}{where}")
+
+    def text(self, method: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self.refusal(method, "text", value)
+        return value
+
+    def pixels(self, value: Any) -> np.ndarray:
+        """Checks a picture. [height, width, 3] uint8"""
+        if not (
+            isinstance(value, np.ndarray)
+            and value.dtype == np.uint8
+            and value.ndim == 3
+            and value.shape[2] == 3
+            and 0 < min(value.shape) <= max(value.shape) <= MOST_PIXELS
+        ):
+            wanted = f"a picture of shape (height, width, 3) and type uint8, up to {MOST_PIXELS:,} on a side"
+            raise self.refusal("render()", f"{wanted} (or set picture = '' in its class)", value)
+        return value
+
+    def names(self, what: str, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, tuple | list) or not all(isinstance(name, str) for name in value):
+            raise self.refusal(what, "a tuple of texts", value)
+        return tuple(value)
+
+    def figures(self, figures: Mapping[str, type], value: Any) -> tuple[float, ...]:
+        wanted = f"a finite number for each of {', '.join(figures)}"
+        several = isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim > 0)
+        if not several or len(value) != len(figures):
+            raise self.refusal("measure()", wanted, value)
+        return tuple(
+            kind(self.number("measure()", wanted, number)) for kind, number in zip(figures.values(), value, strict=True)
+        )
+
+    def rows(self, value: Any) -> list[Pieces]:
+        """Checks the rows of a screen; returns them as pieces of text with their colours."""
+        wanted = f"rows of text, or of pieces of text with colours from 0 to {COLOURS - 1}"
+        lines = value.splitlines() if isinstance(value, str) else value
+        if not isinstance(lines, Sequence):
+            raise self.refusal("screen()", wanted, value)
+        rows = []
+        for line in lines:
+            pieces = [(line, GREY)] if isinstance(line, str) else line
+            if not isinstance(pieces, Sequence):
+                raise self.refusal("screen()", wanted, line)
+            for piece in pieces:
+                match piece:
+                    case (str(), int() | np.integer() as color) if 0 <= color < COLOURS:
+                        continue
+                raise self.refusal("screen()", wanted, piece)
+            rows.append([(text, int(color)) for text, color in pieces])
+        return rows
+
+
+def _in_range(given: np.ndarray, categories: int) -> bool:
+    """Whether all integers are in [0, categories)."""
+    if not given.ndim:
+        return 0 <= int(given) < categories
+    if given.dtype.kind == "i":
+        given = given.view(UNSIGNED[given.itemsize])  # negative numbers become huge
+    return bool(np.maximum.reduce(given, axis=None) < categories)
+
+
+def _spelled(value: Any) -> str:
+    """Describes a value in a few words."""
+    if isinstance(value, np.ndarray) and value.size > 9:
+        return f"an array of shape {value.shape} and type {value.dtype}"
+    try:
+        return shown(value)
+    except Exception:  # whatever the value's own __repr__ raises
+        return f"a value of type {type(value).__name__}"
+
+
+# ---- rendering
+
+
+def encode_picture(pixels: np.ndarray) -> bytes:
+    """Encodes pixels, [height, width, 3] uint8, as WebP with sides of at most SIDE."""
+    from PIL import Image  # slow to import, and most games are never shown
+
+    picture = Image.fromarray(pixels)
+    picture.thumbnail((SIDE, SIDE))
+    packed = io.BytesIO()
+    picture.save(packed, "WEBP", quality=QUALITY, method=2)
+    return packed.getvalue()
+
+
+def pieces_of_ansi(text: str) -> list[Pieces]:
+    """Splits text with ANSI escape sequences into lines of pieces with their colours."""
+    rows, color = [], GREY
+    for line in text.strip("\n").split("\n"):
+        pieces: Pieces = []
+        for number, part in enumerate(STYLE.split(line)):
+            if number % 2:
+                color = _color(part, color)
+            elif plain := OTHER.sub("", STYLE.sub("", part)):
+                pieces.append((plain, color))
+        rows.append(pieces)
+    return rows
+
+
+def _color(codes: str, color: int) -> int:
+    """Returns the colour after SGR codes: 30 to 37 and 90 to 97 set the foreground, 40 to 47 and 100 to 107 reverse."""
+    for code in map(int, filter(None, codes.split(";") if codes else ["0"])):
+        ground, dark = divmod(code, 10)
+        if code in (0, 39, 49):
+            color = GREY
+        elif code == 7:
+            color |= REVERSED
+        elif ground in (3, 9) and dark < 8:
+            color = dark + 8 * (ground == 9)
+        elif ground in (4, 10) and dark < 8:
+            color = dark + 8 * (ground == 10) + REVERSED
+    return color
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Suppresses what environments print."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+# ---- games and worlds
+
+
+class GymWorldGame:
+    """One environment as a `world.Game`."""
+
+    def __init__(self, world: GymWorld, shown: bool):
+        """Makes the environment; it can render itself if `shown`."""
+        self._world, self._fields, self._answers = world, world.fields, AnswerChecks(world.name)
+        self._drawn = b""  # the last picture, unencoded
+        self._trouble: list[Pieces] = []  # why a picture is missing
+        with quiet():
+            env = self._make_shown() if shown else None
+            self._env = self._answers.environment(world.make() if env is None else env)
+        self._draws = None if env is None else getattr(env, "render_mode", None)
+        self._state = self._env.unwrapped
+        self.num_actions, self._parts = len(world.action_names), world.action_parts
+        self.seen: dict[str, np.ndarray] = {}  # current observations by name
+
+    def _make_shown(self) -> Any:
+        """Makes an environment that can render itself; on an error returns None and shows it on the screen."""
+        try:
+            return self._world.make_shown()
+        except Exception as error:
+            self._explain(error)
+            return None
+
+    def reset(self, seed: GameSeed, episode: int = 0) -> None:
+        self._drawn = b""  # so that an episode begins with a picture
+        with quiet():
+            result = self._env.reset(seed=seed.core % SEEDS)
+        observation, _ = self._answers.parts("reset()", RESET, result)
+        self._episode, self._steps, self._return, self._success = episode, 0, 0.0, False
+        self.end, self.cause = EndStatus.RUNNING, ""
+        self._counts: dict[bytes, int] = {}
+        self._look("reset()", observation)
+
+    def step(self, action: Any) -> float:
+        answers, parts = self._answers, self._parts
+        result = self._env.step(parts.convert(action) if parts else int(action))
+        observation, paid, terminated, truncated, _ = answers.parts("step()", STEP, result)
+        reward = answers.reward(paid)
+        terminated = answers.flag("step()", "terminated", terminated)
+        truncated = answers.flag("step()", "truncated", truncated)
+        self._steps += 1
+        self._return += reward
+        if terminated:
+            success = self._world.succeeded(reward, self._state)
+            self._success = answers.flag("succeeded()", "success", success)
+            self.end = EndStatus.TASK_SUCCESSFUL if self._success else EndStatus.ENDED
+            self.cause = "" if self._success else ENDED
+        elif truncated or self._steps >= self._world.time_limit:
+            self.end = EndStatus.ABORTED
+        self._look("step()", observation)
+        return reward
+
+    def info(self) -> EpisodeInfo:
+        figures = self._world.figures
+        own = self._answers.figures(figures, self._world.measure(self._state)) if figures else ()
+        return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, own)
+
+    def draw(self, chance: float) -> Any:
+        """Returns the action for a number in [0, 1), all equally likely."""
+        return self._parts.space.draw(chance) if self._parts else int(chance * self.num_actions)
+
+    def screen(self) -> Screen:
+        """Draws the caption, and below it the world's screen or the environment's text."""
+        rows = self._answers.rows(self._world.screen(self._state)) + self._trouble
+        if self._draws == "ansi" and (drawn := self._render()) is not None:
+            rows = pieces_of_ansi(self._answers.text("render()", drawn))
+        return draw_screen(self.message.decode("latin-1"), rows)
+
+    def picture(self) -> bytes:
+        """Returns the environment's picture as WebP; empty if it has not changed, or without pictures."""
+        if self._draws != "rgb_array" or (drawn := self._render()) is None:
+            return b""
+        pixels = self._answers.pixels(drawn)
+        if (content := repr(pixels.shape).encode() + pixels.tobytes()) == self._drawn:
+            return b""
+        self._drawn = content
+        return encode_picture(pixels)
+
+    def _render(self) -> Any:
+        """Renders the environment; on an error returns None and shows it on the screen."""
+        try:
+            with quiet():
+                return self._env.render()
+        except Exception as error:
+            self._draws = None
+            self._explain(error)
+            return None
+
+    def _explain(self, error: Exception) -> None:
+        self._trouble = [[(f"no picture: {error}".splitlines()[0], GREY)]]
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _look(self, method: str, observation: Any) -> None:
+        """Stores the observations that `method` returned, and their caption."""
+        for name, field in self._fields.items():
+            self.seen[name] = self._answers.array(method, name, field, observation)
+        caption = self._answers.text("caption()", self._world.caption(observation, self._state))
+        self.message = caption.strip().encode("latin-1", "replace").replace(b"\0", b"")[:WIDTH]
+        self.message_count = self._counts[self.message] = self._counts.get(self.message, 0) + 1
+        padded = np.frombuffer(self.message.ljust(WIDTH, b"\0"), np.uint8)
+        self.seen |= {"message": padded, "message_count": np.array(self.message_count, np.int32)}
 
 
 class GymWorld(SequentialWorld):
@@ -82,7 +572,7 @@ class GymWorld(SequentialWorld):
           observation: as the environment gives it.
           env: the environment without its wrappers.
         """
-        raise NotImplementedError(f"{type(self).__name__} must say what has just happened: def caption(...)")
+        raise NotImplementedError(f"{type(self).__name__} must define caption(observation, env)")
 
     def screen(self, env: Any) -> Sequence[ScreenRow]:
         """Draws up to 21 rows of 80 characters, each text or pieces of text with their colours."""
@@ -99,7 +589,7 @@ class GymWorld(SequentialWorld):
     # ---- the World interface
 
     @functools.cached_property
-    def _spaces(self) -> tuple[dict[str, Field], tuple[str, ...], Parts | None]:
+    def _spaces(self) -> tuple[dict[str, Field], tuple[str, ...], ActionParts | None]:
         """The fields of observations, and names or parts of actions, from a temporary environment."""
         if not self.id and type(self).make is GymWorld.make:
             raise UserError(f"the world {self.class_name!r} names no environment, as id = ... ({WORLD_FLAG})")
@@ -113,14 +603,13 @@ class GymWorld(SequentialWorld):
             with quiet():
                 env = answers.environment(self.make())
         except gymnasium.error.UnregisteredEnv as error:
-            near = difflib.get_close_matches(self.id, list(gymnasium.registry), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "import what registers it in the module of the world"
+            hint = suggest(self.id, gymnasium.registry, "import what registers it in the module of the world")
             raise UserError(f"gymnasium knows no environment {self.id!r} ({WORLD_FLAG}): {hint}") from error
         try:
             self._render_mode = self._find_render_mode(env)
             fields = fields_of(env.observation_space, self.kinds, self.name)
             given: Any = type(self).action_names
-            parts = parts_of(env.action_space, self.name)
+            parts = action_parts_of(env.action_space, self.name)
             names = () if parts or isinstance(given, property) else given
             return fields, () if parts else _names_of(env, names, self.name, answers), parts
         finally:
@@ -160,7 +649,7 @@ class GymWorld(SequentialWorld):
         return self._spaces[1]
 
     @property
-    def action_parts(self) -> Parts | None:
+    def action_parts(self) -> ActionParts | None:
         """The parts of an action of several choices or numbers; None for single choices."""
         return self._spaces[2]
 
@@ -180,8 +669,8 @@ class GymWorld(SequentialWorld):
     @functools.cached_property
     def specs(self) -> dict[str, ArraySpec]:
         """See `World.specs`: the environment's observations before and after each step, and the captions."""
-        found = {name: field.spec for name, field in self.fields.items()}
-        return found | {f"event_{name}": spec for name, spec in found.items()} | CAPTIONS
+        specs = {name: field.spec for name, field in self.fields.items()}
+        return specs | {f"event_{name}": spec for name, spec in specs.items()} | CAPTIONS
 
     def check(self) -> None:
         """Makes an environment, and plays a step in it."""
@@ -197,16 +686,16 @@ class GymWorld(SequentialWorld):
     def game(self, shown: bool = True) -> GymWorldGame:
         return GymWorldGame(self, shown)
 
-    def plays(self, facts: Mapping[str, Any]) -> str:
+    def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the class, the actions and the observations must match."""
-        if trained_world(facts) != self.class_name:
-            return f"was trained in the world {trained_world(facts)!r}, not {self.class_name!r}"
-        actions = facts["model"]["num_actions"]
-        if space_from(facts["model"]) != self.action_space:
+        if trained_world(metadata) != self.class_name:
+            return f"was trained in the world {trained_world(metadata)!r}, not {self.class_name!r}"
+        model = metadata["model"]
+        if space_from(model) != self.action_space:
             return f"has actions of other parts than the world {self.name!r}"
-        if not self.action_space and actions != len(self.action_names):
-            return f"has {actions} actions, but the world {self.name!r} has {len(self.action_names)}"
-        return unreadable(facts["model"].get("reads", {}), self.specs)
+        if not self.action_space and model["num_actions"] != len(self.action_names):
+            return f"has {model['num_actions']} actions, but the world {self.name!r} has {len(self.action_names)}"
+        return unreadable(model.get("reads", {}), self.specs)
 
 
 def _names_of(env: gymnasium.Env, given: Any, world: str, answers: AnswerChecks) -> tuple[str, ...]:

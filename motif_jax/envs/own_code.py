@@ -1,4 +1,4 @@
-"""Loads the user's code, named `module:Class`, and distinguishes its errors from ours, and checks a world's data.
+"""Loads the user's code, named `module:Class`, attributes its errors, and checks the data of a user's world.
 
 An error of the user's code is reported in one sentence with the class and the flag, followed by its traceback. This
 includes exceptions outside `Exception`: a game that calls `sys.exit(0)` must not end the program silently.
@@ -8,7 +8,6 @@ Observations are checked against their specs once, before the first step; reward
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import signal
 import traceback
@@ -18,15 +17,13 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from motif_jax.envs.world import Vector, World
+from motif_jax.envs.world import Vector, World, suggest
 from motif_jax.names import WORLDS, find
 from motif_jax.structs import ArraySpec, Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import find_refusal
 
 PACKAGE = str(Path(__file__).parent.parent)
-CALLERS = tuple(  # of the user's code
-    str(Path(__file__).with_name(name)) for name in ("gym_games.py", "gym_world.py", "arena_world.py")
-)
+CALLERS = tuple(str(Path(__file__).with_name(name)) for name in ("gym_world.py", "arena_world.py"))  # of user code
 WORLD_FLAG, TASK_FLAG = "--config.env.world", "--config.env.task"
 LIBRARIES = {"importlib", "numpy", "jax", "jaxlib", "flax", "optax"}  # called by this package
 LONGEST = 10_000  # characters of a traceback, from its end
@@ -57,25 +54,25 @@ def load_class(text: str, what: str, flag: str) -> Any:
         return failure(f"the {what} {text!r}", flag, error)
 
     with guarded(explain):
-        found = importlib.import_module(module)
-    if not callable(getattr(found, name, None)):
-        near = difflib.get_close_matches(name, [key for key in vars(found) if not key.startswith("_")], n=1)
-        hint = f": did you mean {near[0]!r}?" if near else ""
-        raise UserError(f"cannot use the {what} {text!r} ({flag}): module {module!r} has no class {name!r}{hint}")
-    return getattr(found, name)
+        imported = importlib.import_module(module)
+    if not callable(getattr(imported, name, None)):
+        names = [key for key in vars(imported) if not key.startswith("_")]
+        hint = f"module {module!r} has no class {name!r}: {suggest(name, names, 'define it')}"
+        raise UserError(f"cannot use the {what} {text!r} ({flag}): {hint}")
+    return getattr(imported, name)
 
 
-def failure(who: str, flag: str, error: BaseException, more: str = "") -> UserCodeError:
-    """Makes a UserCodeError from an error of the user's code; `more` is appended to the sentence."""
+def failure(who: str, flag: str, error: BaseException, suffix: str = "") -> UserCodeError:
+    """Makes a UserCodeError from an error of the user's code; `suffix` is appended to the sentence."""
     lines = traceback.format_exception(type(error), error, _own_frames(error) or error.__traceback__)
-    return UserCodeError(f"{who} failed with {message_of(error)} ({flag}){more}", "".join(lines)[-LONGEST:])
+    return UserCodeError(f"{who} failed with {message_of(error)} ({flag}){suffix}", "".join(lines)[-LONGEST:])
 
 
 def message_of(error: BaseException) -> str:
     """Returns the type and the message of an exception in one line."""
-    said = traceback.format_exception_only(error)  # the message, then notes, such as JAX's
-    what = said[-1 if isinstance(error, SyntaxError) else 0].strip()
-    return " ".join(line.strip() for line in what.splitlines() if line.strip(" *"))[:LONGEST_SENTENCE]
+    parts = traceback.format_exception_only(error)  # the message, then notes, such as JAX's
+    message = parts[-1 if isinstance(error, SyntaxError) else 0].strip()
+    return " ".join(line.strip() for line in message.splitlines() if line.strip(" *"))[:LONGEST_SENTENCE]
 
 
 @contextlib.contextmanager
@@ -95,23 +92,23 @@ def guarded(explain: Callable[[BaseException], UserError | None]) -> Iterator[No
         # Outside the program, as in a notebook, Python itself raises KeyboardInterrupt.
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             raise
-        found = explain(error)
-        if found is None:
+        explained = explain(error)
+        if explained is None:
             raise
-        raise found from error
+        raise explained from error
 
 
-def reported(env: Mapping[str, Any], more: str = "") -> contextlib.AbstractContextManager[None]:
+def reported(env: Mapping[str, Any], suffix: str = "") -> contextlib.AbstractContextManager[None]:
     """Converts exceptions of the user's game in the block to UserCodeError; see `guarded`."""
-    return guarded(lambda error: as_failure(env, error, more))
+    return guarded(lambda error: as_failure(env, error, suffix))
 
 
-def as_failure(env: Mapping[str, Any], error: BaseException, more: str = "") -> UserCodeError | None:
+def as_failure(env: Mapping[str, Any], error: BaseException, suffix: str = "") -> UserCodeError | None:
     """Makes a UserCodeError; None if the error was not raised in or below the user's code, or is the system's."""
     named = owner(env)
     if named is None or find_refusal(error) or not _own_frames(error):
         return None
-    return failure(*named, error, more)
+    return failure(*named, error, suffix)
 
 
 def _interrupt_of(error: BaseException) -> Interrupted | None:

@@ -24,13 +24,13 @@ of colour and noun that MixedTrainLocal holds out.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from motif_jax.config.table import Whole, table_of
 from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
 from motif_jax.envs.nethack.tasks import ANY_CHARACTER
+from motif_jax.envs.world import suggest
 from motif_jax.envs.worlds import make_world, title
 from motif_jax.structs import UserError
 
@@ -93,32 +93,31 @@ def is_variation(protocol: str) -> bool:
 
 def split_variations(text: str) -> list[str]:
     """Splits the config value into variations, unparsed; raises UserError for an invalid one."""
-    found = [part.strip() for part in text.split(";") if part.strip()]
-    for name in found:
+    variations = [part.strip() for part in text.split(";") if part.strip()]
+    for name in variations:
         if "/" in name or not name.isprintable() or len(name.encode()) > 200:  # it becomes a part of a directory's name
             raise UserError(
                 f"a variation must be up to 200 printable bytes without /, not {name!r:.100} ({VARIATIONS_FLAG})"
             )
         parse_variation(name)
-    if twice := [name for name in found if found.count(name) > 1]:
+    if twice := [name for name in variations if variations.count(name) > 1]:
         raise UserError(f"the variation {twice[0]!r:.100} is named twice ({VARIATIONS_FLAG})")
-    return found
+    return variations
 
 
 def parse_variation(text: str) -> dict[str, Any]:
     """Returns the config values that a variation changes."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for part in text.split("+"):
         name, equals, value = (word.strip() for word in part.partition("="))
-        if not equals or name not in OF_GAMES or name in found:
-            near = difflib.get_close_matches(name, OF_GAMES, n=1)
-            hint = f"did you mean {near[0]!r}?" if near and near[0] != name else f"choose from {', '.join(OF_GAMES)}"
+        if not equals or name not in OF_GAMES or name in values:
+            hint = suggest(name, [other for other in OF_GAMES if other != name])
             raise UserError(f"a variation must be as rewording=synonyms, not {part!r:.100} ({VARIATIONS_FLAG}): {hint}")
         kind = table_of(BabyAISettings)[name].kind
         given = int(value) if isinstance(kind, Whole) and value.isdecimal() else value
         kind.check(name, VARIATIONS_FLAG, given)
-        found[name] = given
-    return found
+        values[name] = given
+    return values
 
 
 def is_for_scripted(changes: Mapping[str, Any]) -> bool:

@@ -11,7 +11,6 @@ game (texts.py). A rule with an empty worth only counts events.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import math
 import re
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from motif_jax.config.table import shown
+from motif_jax.envs.world import suggest
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_text
 
@@ -109,19 +109,18 @@ def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
     """Reads and checks a file of rules."""
     file = f"lexicon {str(path)!r}"
     content = read_toml(path, file, flag)
-    for name in content:
-        if name != "rule":
-            raise UserError(f"{file} has {shown(name)}, and rules are written as [[rule]] ({flag})")
+    if other := [key for key in content if key != "rule"]:
+        raise UserError(f"{file} has the key {shown(other[0])}: write rules as [[rule]] ({flag})")
     tables = content.get("rule")
     if not isinstance(tables, list) or not tables:
-        raise UserError(f"{file} has no rules, which are written as [[rule]] ({flag})")
+        raise UserError(f"{file} has no rules: write them as [[rule]] ({flag})")
     valued = [PROGRESS, *(goal for goal in goals if goal not in GENERAL)]
     rules: dict[str, Rule] = {}
     for number, table in enumerate(tables, 1):
         problem = _problem(table, rules, valued)
         if problem:
-            called = table.get("name") if isinstance(table, dict) else None
-            which = f"rule {number}" + (f", {shown(called)}," if isinstance(called, str) and called else "")
+            name = table.get("name") if isinstance(table, dict) else None
+            which = f"rule {number}" + (f", {shown(name)}," if isinstance(name, str) and name else "")
             raise UserError(f"{which} of {file} {problem} ({flag})")
         rules[table["name"]] = Rule(table["name"], table["pattern"], table["worth"])
     return Rules(tuple(rules.values()), _version(rules.values(), valued))
@@ -154,7 +153,7 @@ def _problem(table: Any, before: Collection[str], valued: Collection[str]) -> st
     if name in before:
         return "has the name of an earlier rule"
     if not isinstance(pattern, str) or not pattern:
-        return f"needs a pattern, which is text, not {shown(pattern)}"
+        return f"needs text as its pattern, not {shown(pattern)}"
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
@@ -163,9 +162,7 @@ def _problem(table: Any, before: Collection[str], valued: Collection[str]) -> st
         return f"needs a table of numbers by goal as its worth, not {shown(worth)}"
     for goal, value in worth.items():
         if goal not in valued:
-            near = difflib.get_close_matches(goal, valued, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(valued)}"
-            return f"has a worth to the unknown goal {shown(goal)}: {hint}"
+            return f"has a worth to the unknown goal {shown(goal)}: {suggest(goal, valued)}"
         if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1e9:
             return f"has a worth to {goal!r} that is not a finite number: {shown(value)}"
     return ""

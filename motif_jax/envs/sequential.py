@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from motif_jax.envs.seeding import GameSeed, game_seed
-from motif_jax.envs.world import WAIT, Game, Rows
+from motif_jax.envs.world import WAIT, Rows
 from motif_jax.structs import EndStatus, EpisodeInfo
-
-
-class SeenGame(Game, Protocol):
-    """The interface of the group's games."""
-
-    @property
-    def seen(self) -> dict[str, np.ndarray]: ...  # current observations by name
-    def draw(self, chance: float) -> Any: ...  # an action, for a number in [0, 1)
 
 
 class SequentialVector:
@@ -30,17 +21,16 @@ class SequentialVector:
 
     def __init__(
         self,
-        make: Callable[[], SeenGame],
-        num_games: int,
+        games: Iterable[Any],
         observations: Iterable[str],
         *,
         seed: int,
         stream: int,
-        next_episode: Callable[[int], int] | None,
-        stepping: Any,
+        next_episode: Callable[[int], int] | None = None,
+        stepping: Any = None,
     ):
-        """Makes games with `make`; see `World.vector`."""
-        self.games: list[Any] = [make() for _ in range(num_games)]
+        """Takes games with `draw`, and with current observations by name in `seen`; see `World.vector` for the rest."""
+        self.games: list[Any] = list(games)
         names = tuple(observations)
         self._plain = [name for name in names if not name.startswith("event_")]
         self._events = [(name, name.removeprefix("event_")) for name in names if name.startswith("event_")]
@@ -49,11 +39,10 @@ class SequentialVector:
         self._next_episode = next_episode or (lambda _: next(numbers))
         self._stepping = stepping if stepping is not None else [0]
         self.before_step: Callable[[Sequence[Any]], None] | None = None  # takes all actions of a step
-        self.first = np.ones(num_games, bool)
+        self.first = np.ones(len(self.games), bool)
         self.finished: list[tuple[int, EpisodeInfo]] = []
 
     def open_rows(self, rows: dict[str, np.ndarray]) -> Rows:
-        """Returns the rows unchanged."""
         return rows
 
     def replace_games(self, by: Callable[[Any], Any]) -> None:
@@ -80,9 +69,13 @@ class SequentialVector:
         game = self.games[index]
         for chance in chances:
             self._stepping[0] = index + 1
-            game.step(game.draw(chance))
+            game.step(self.draw(game, chance))
             if game.end:
                 self._start(index)
+
+    def draw(self, game: Any, chance: float) -> Any:
+        """Returns an action for a number in [0, 1)."""
+        return game.draw(chance)
 
     def observe(self, rows: Rows) -> None:
         for index, game in enumerate(self.games):
@@ -139,9 +132,9 @@ class SequentialWorld:
         extra_frames: Iterable[str] = (),
         stepping: Any = None,
     ) -> SequentialVector:
-        make = functools.partial(self.game, shown=self.screen_frames[0] in extra_frames)
+        games = [self.game(shown=self.screen_frames[0] in extra_frames) for _ in range(num_games)]
         vector = SequentialVector(
-            make, num_games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
+            games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
         )
         self.prepare(vector, seed, stream)
         return vector

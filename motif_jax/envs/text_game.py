@@ -15,7 +15,7 @@ import numpy as np
 
 from motif_jax.captions import WIDTH
 from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
-from motif_jax.envs.gym_answers import LARGEST, AnswerChecks
+from motif_jax.envs.gym_world import LARGEST, AnswerChecks
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import SCREEN_SHAPE, Screen, to_row, to_text
 from motif_jax.screens import printable
@@ -38,11 +38,11 @@ FORM = str, float, EndStatus, str  # of the values of an Answer
 
 
 class TextState(NamedTuple):
-    """A moment of a conversation."""
+    """A snapshot of a conversation, from which it can be continued."""
 
     turns: tuple[Turn, ...]
     end: EndStatus
-    hidden: Any  # the world's hidden state, on which its answers depend; None if it has no such state
+    hidden: Any  # the world's hidden state, on which its answers depend; None without one
 
 
 class TextGame:
@@ -82,9 +82,9 @@ class TextGame:
 
     def caption(self) -> str:
         """Describes what has just happened in one line."""
-        said = next((turn.text for turn in reversed(self.turns) if turn.is_action), None)
+        written = next((turn.text for turn in reversed(self.turns) if turn.is_action), None)
         heard = f'you hear "{self.heard}"' if self.heard else "nobody answers"
-        return heard[:1].upper() + heard[1:] if said is None else f'You write "{said[:100]}" and {heard}'
+        return heard[:1].upper() + heard[1:] if written is None else f'You write "{written[:100]}" and {heard}'
 
     def drawn(self) -> Sequence[Pieces]:
         """Returns the rows of the screen below the caption."""
@@ -136,11 +136,11 @@ class TextGame:
         return sum(turn.is_action for turn in self.turns)
 
     def state(self) -> TextState:
-        """Returns the current moment, for `set_state`."""
+        """Returns a snapshot, for `set_state`."""
         return TextState(tuple(self.turns), self.end, self.hidden)
 
     def set_state(self, state: TextState) -> None:
-        """Continues from a moment of this game or another; further random draws are this episode's own."""
+        """Continues from a snapshot of this game or another; further random draws are this episode's own."""
         self.turns, self.end, self.cause = list(state.turns), state.end, ""
         self.restore(state.turns, state.hidden)
         self._counts = {}
@@ -152,8 +152,8 @@ class TextGame:
 
     def info(self) -> EpisodeInfo:
         total = float(sum(turn.reward or 0.0 for turn in self.turns))
-        won = self.end == EndStatus.TASK_SUCCESSFUL
-        return EpisodeInfo(self.episode, self.steps, total, int(self.end), won, self.measure())
+        success = self.end == EndStatus.TASK_SUCCESSFUL
+        return EpisodeInfo(self.episode, self.steps, total, int(self.end), success, self.measure())
 
     def screen(self) -> Screen:
         """Draws the caption, and the world's rows below it."""
@@ -163,7 +163,7 @@ class TextGame:
         """Nothing to free."""
 
     def _check(self, answer: Any) -> Answer:
-        """Validates an answer, which code of the user's may have made."""
+        """Validates an answer, which may come from a user's code."""
         if type(answer) is Answer and tuple(map(type, answer)) == FORM and abs(answer[1]) <= LARGEST:  # a fast test
             return answer
         checks, method = self._checks, "answer()"
@@ -173,12 +173,11 @@ class TextGame:
         return Answer(checks.text(method, reply), checks.reward(reward, method), end, checks.text(method, cause))
 
     def _look(self) -> None:
-        said = printable(self.caption()).encode("latin-1", "replace")[:WIDTH]
-        self.message, self.message_count = said, self._counts.get(said, 0) + 1
-        self._counts[said] = self.message_count
+        self.message = printable(self.caption()).encode("latin-1", "replace")[:WIDTH]
+        self.message_count = self._counts[self.message] = self._counts.get(self.message, 0) + 1
         self.seen = {
             "heard": to_row(self.heard, self._heard),
-            "message": np.frombuffer(said.ljust(WIDTH, b"\0"), np.uint8),
+            "message": np.frombuffer(self.message.ljust(WIDTH, b"\0"), np.uint8),
             "message_count": np.array(self.message_count, np.int32),
         }
 

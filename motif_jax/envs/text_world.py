@@ -1,19 +1,120 @@
-"""The base class of text worlds.
+"""The base class of text worlds, and their scripted players.
 
-Their action is a text (`world.text_action`). In addition to the captions they have the observation `heard`: the world's
-answer to the agent's last text. A player that remembers its own texts thus knows the whole conversation.
+The action of a text world is a text (`world.text_action`). In addition to the captions it has the observation `heard`:
+the world's answer to the agent's last text. A player that remembers its own texts thus knows the whole conversation.
+
+Names of scripted players:
+
+    random                           a text that the world draws, in every world
+    optimal                          a player of the world
+    repeat(2)                        a player with arguments, separated by blanks
+    repeat*0.6+candidate*0.4         before each text, one of several is drawn with these weights (default 1)
+
+Commas and colons are for mixtures drawn once per episode (`actors/players.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
+from motif_jax.console import clean
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
 from motif_jax.envs.text_game import TextGame
-from motif_jax.envs.text_players import Makers, TextPlayer, parse_player
-from motif_jax.envs.world import CAPTIONS, TEXT, World, text_action, to_text, trained_world
-from motif_jax.structs import ArraySpec
+from motif_jax.envs.world import CAPTIONS, TEXT, World, suggest, text_action, to_text, trained_world
+from motif_jax.structs import ArraySpec, UserError
+
+FLAG = "--config.collect.collector"
+TERM = re.compile(r"([A-Za-z_]+)(?:\(([^()]*)\))?(?:\*([^*]*))?")
+
+
+class TextPlayer(Protocol):
+    """Plays one game."""
+
+    def begin(self, rng: random.Random) -> None: ...  # a new episode; `rng` is the only source of randomness
+    def choose(self, game: Any) -> str: ...
+
+
+Makers = Mapping[str, Callable[[list[str]], TextPlayer]]  # makes a player from its arguments, by name
+
+
+class RandomWriter:
+    """Writes random texts of the world."""
+
+    def begin(self, rng: random.Random) -> None:
+        self._random = rng.random
+
+    def choose(self, game: Any) -> str:
+        return game.draw(self._random())
+
+
+class TurnMixture:
+    """Draws a player before each text."""
+
+    def __init__(self, players: Sequence[TextPlayer], weights: Sequence[float]):
+        self._players, self._weights = list(players), list(weights)
+
+    def begin(self, rng: random.Random) -> None:
+        self._rng = rng
+        for player in self._players:
+            player.begin(rng)
+
+    def choose(self, game: Any) -> str:
+        return self._rng.choices(self._players, self._weights)[0].choose(game)
+
+
+def parse_player(text: str, makers: Makers) -> TextPlayer:
+    """Makes the player that the text describes (see the module docstring); raises UserError for an invalid one."""
+    players, weights = [], []
+    for term in re.split(r"\+(?![^(]*\))", text):
+        match = TERM.fullmatch(term.strip())
+        if not match:
+            raise UserError(f"a player must have the form repeat*0.6+candidate*0.4, not {clean(repr(text))} ({FLAG})")
+        name, arguments, weight = match.groups()
+        players.append(_make(name, arguments.split() if arguments else [], makers))
+        weights.append(_weight(name, weight))
+    return players[0] if len(players) == 1 else TurnMixture(players, weights)
+
+
+def _make(name: str, arguments: list[str], makers: Makers) -> TextPlayer:
+    if name == "random":
+        return without_arguments(name, RandomWriter)(arguments)
+    if name not in makers:
+        raise UserError(f"unknown collector {clean(repr(name))} ({FLAG}): {suggest(name, ('random', *makers))}")
+    return makers[name](arguments)
+
+
+def _weight(name: str, text: str | None) -> float:
+    try:
+        weight = float("1" if text is None else text)
+    except ValueError:
+        weight = -1.0
+    if not 0 < weight < float("inf"):
+        raise UserError(f"the weight of {name!r} must be a positive number, not {clean(repr(text))} ({FLAG})")
+    return weight
+
+
+def without_arguments(name: str, make: Callable[[], TextPlayer]) -> Callable[[list[str]], TextPlayer]:
+    """Makes an entry of `Makers` that raises UserError if it is given arguments."""
+
+    def make_checked(arguments: list[str]) -> TextPlayer:
+        if arguments:
+            raise UserError(f"the player {name!r} takes no arguments, not {clean(' '.join(arguments))!r} ({FLAG})")
+        return make()
+
+    return make_checked
+
+
+def take_number(name: str, arguments: list[str], default: int, most: int) -> tuple[int, list[str]]:
+    """Returns the first argument as a number from 1 to `most` (`default` if it is not one), and the rest."""
+    if not arguments or not arguments[0].lstrip("-").isdigit():
+        return default, arguments
+    number = int(arguments[0][:12])
+    if not 1 <= number <= most:
+        raise UserError(f"the number of {name!r} must be from 1 to {most:,}, not {clean(arguments[0])} ({FLAG})")
+    return number, arguments[1:]
 
 
 class TextWorld(SequentialWorld, World):
@@ -50,7 +151,7 @@ class TextWorld(SequentialWorld, World):
         return ("random", *self.makers)
 
     def scripted(self, text: str) -> TextPlayer:
-        """Makes a scripted player, see `text_players.parse_player`."""
+        """Makes a scripted player, see the module docstring."""
         return parse_player(text, self.makers)
 
     def check(self) -> None:
@@ -65,11 +166,11 @@ class TextWorld(SequentialWorld, World):
                 [action if isinstance(action, str) else to_text(action) for action in actions]
             )
 
-    def plays(self, facts: Mapping[str, Any]) -> str:
+    def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world must match, and the policy must write texts."""
-        own = f"{type(self).__module__}:{type(self).__qualname__}"  # as configs name a user's world
-        if trained_world(facts) not in (self.name, own):
-            return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
-        if actions := facts["model"].get("num_actions"):
+        class_name = f"{type(self).__module__}:{type(self).__qualname__}"  # as configs name a user's world
+        if trained_world(metadata) not in (self.name, class_name):
+            return f"was trained in the world {trained_world(metadata)!r}, not {self.name!r}"
+        if actions := metadata["model"].get("num_actions"):
             return f"chooses among {actions} actions, but the world {self.name!r} is played by writing"
         return ""

@@ -32,27 +32,31 @@ class Texts(NamedTuple):
     lexicon: str  # the user's file of rules; "": the game's own
 
     def prompt(self, version: str) -> Path:
-        own = self.folder / f"{version}.toml" if self.folder else None
-        return own if own and own.exists() else GENERAL_TEXTS / f"{version}.toml"
+        return _file_of(self.folder, f"{version}.toml") or GENERAL_TEXTS / f"{version}.toml"
 
     def rules(self) -> Rules:
         if self.lexicon:
             return read_rules(Path(self.lexicon).expanduser(), self.goals, LEXICON_FLAG)
-        own = self.folder / "lexicon.toml" if self.folder else None
-        return read_rules(own, self.goals, FLAG) if own and own.exists() else NO_RULES
+        file = _file_of(self.folder, "lexicon.toml")
+        return read_rules(file, self.goals, FLAG) if file else NO_RULES
+
+
+def _file_of(folder: Path | None, name: str) -> Path | None:
+    return folder / name if folder and (folder / name).exists() else None
 
 
 def read_texts(about: str, folder: Path | None, lexicon: str = "") -> Texts:
     """Reads the goals of a game; the arguments are the fields of `Texts`."""
     if folder is not None and not folder.is_dir():
         raise UserError(f"there is no directory {str(folder)!r}, where the game has its texts ({FLAG})")
-    own = folder / "goals.toml" if folder else None
-    goals = _read_goals(GENERAL_TEXTS / "goals.toml") | (_read_goals(own) if own and own.exists() else {})
+    goals = _read_goals(GENERAL_TEXTS / "goals.toml")
+    if file := _file_of(folder, "goals.toml"):
+        goals |= _read_goals(file)
     return Texts(about, goals, folder, lexicon)
 
 
 def texts_of(env: Mapping[str, Any], lexicon: str) -> Texts:
-    """Reads the texts about the game of the config's section `env`; `lexicon` is that of `annotate`."""
+    """Reads the texts about the game of the config's section `env`; `lexicon`: `config.annotate.lexicon`."""
     world = make_world(env)
     return read_texts(world.about, world.texts, lexicon)
 

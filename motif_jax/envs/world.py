@@ -146,8 +146,8 @@ class World(Protocol):
     def game(self, shown: bool = True) -> Game:
         """Makes one game; without `shown`, only its messages and figures are used."""
 
-    def plays(self, facts: Mapping[str, Any]) -> str:
-        """Returns why a policy with these checkpoint facts cannot play in this world; "" if it can."""
+    def plays(self, metadata: Mapping[str, Any]) -> str:
+        """Returns why a policy with this checkpoint metadata cannot play in this world; "" if it can."""
 
 
 def text_action(width: int) -> ArraySpec:
@@ -193,14 +193,18 @@ def step_specs(action: ArraySpec = CHOICE) -> dict[str, ArraySpec]:
 
 def select_specs(specs: Mapping[str, ArraySpec], keys: Iterable[str]) -> dict[str, ArraySpec]:
     """Returns the specs of the named observations, in the given order; raises UserError for an unknown name."""
-    found = {}
+    keys = tuple(keys)
     for key in keys:
         if key not in specs:
-            near = difflib.get_close_matches(key, specs, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(specs)}"
-            raise UserError(f"unknown observation {key!r} (observations): {hint}")
-        found[key] = specs[key]
-    return found
+            raise UserError(f"unknown observation {key!r} (observations): {suggest(key, specs)}")
+    return {key: specs[key] for key in keys}
+
+
+def suggest(name: str, names: Iterable[str], otherwise: str = "") -> str:
+    """Returns how to correct an unknown name: the nearest of `names`, or else all of them, or `otherwise`."""
+    names = list(names)
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise or f"choose from {', '.join(names)}"
 
 
 def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -211,10 +215,9 @@ def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape if 1 <= len(shape) <= 2 else (math.prod(shape),)
 
 
-def trained_world(facts: Mapping[str, Any]) -> str:
-    """Returns a policy's training world from its checkpoint facts; old facts do not name it."""
-    env = facts["config"]["env"]
-    return str(env.get("world", "nethack"))
+def trained_world(metadata: Mapping[str, Any]) -> str:
+    """Returns a policy's training world from its checkpoint metadata; without a name it is NetHack."""
+    return str(metadata["config"]["env"].get("world", "nethack"))
 
 
 def unreadable(reads: Mapping[str, Sequence[Any]], specs: Mapping[str, ArraySpec]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import json
@@ -16,7 +15,7 @@ from motif_jax.envs.action_space import ActionSpace, space_of
 from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.own_code import WORLD_FLAG, load_class, reported
-from motif_jax.envs.world import CAPTIONS, World, is_text
+from motif_jax.envs.world import CAPTIONS, World, is_text, suggest
 from motif_jax.names import WORLDS, find
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
@@ -36,12 +35,12 @@ class WorldSection:
 
 TABLE: Table = table_of(WorldSection) | table_of(GameSettings) | table_of(BabyAISettings, SECTION)
 OPTIONS_FLAG = "--config.env.options"
-# What lines, summaries and metrics of episodes call something else: no figure of a world can have these names.
+# Names of other values in the lines, summaries and metrics of episodes; no figure of a world can have them.
 TAKEN = (
     *EpisodeInfo._fields, "return", "intrinsic_return", "returns", "terms", "cause", "did", "count", "all",
     "share_death", "share_ended", "share_aborted",
 )  # fmt: skip
-ALWAYS_RECORDED = (  # of games; other values are left out where they have their defaults
+ALWAYS_RECORDED = (  # values of the section; others are omitted at their defaults
     "task", "screen", "max_episode_steps", "penalty_mode", "penalty_step", "character", "reference_time_limit",
     "reference_sober",
 )  # fmt: skip
@@ -58,10 +57,7 @@ FORMS_IN_WORDS = {
 
 
 def make_world(env: Mapping[str, Any]) -> World:
-    """The world that the section names; raises UserError if it cannot be made.
-
-    Values that an older record of the section lacks are as if the world were NetHack.
-    """
+    """Makes the world that the config's section `env`, or a record of it, names; by default NetHack."""
     name, options = env.get("world", "nethack"), parse_options(env.get("options", "{}"))
     made = find_world(name)
     with reported(env):
@@ -75,8 +71,7 @@ def find_world(name: str) -> Any:
     if ":" in name:
         return load_class(name, "world", WORLD_FLAG)
     if name not in WORLDS:
-        near = difflib.get_close_matches(name, WORLDS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(WORLDS)}, or name module:Class"
+        hint = suggest(name, WORLDS, f"choose from {', '.join(WORLDS)}, or name module:Class")
         raise UserError(f"unknown world {name!r} ({WORLD_FLAG}): {hint}")
     return find(WORLDS, name)
 
@@ -91,9 +86,7 @@ def check_section(env: Any) -> None:
         flat |= {f"{name}.{key}".rstrip("."): value for key, value in nested.items()}
     for name, given in flat.items():
         if name not in TABLE:
-            near = difflib.get_close_matches(name, TABLE, n=1)
-            hint = f": did you mean {near[0]!r}?" if near else ""
-            raise UserError(f"env has no value {shown(name)} (--config.env){hint}")
+            raise UserError(f"env has no value {shown(name)} (--config.env): {suggest(name, TABLE)}")
         TABLE[name].kind.check(name.rpartition(".")[2], f"--config.env.{name}", given)
 
 
@@ -106,7 +99,7 @@ def check_world(env: Mapping[str, Any]) -> World:
 
 
 def parse_options(text: str) -> dict[str, Any]:
-    """The options of a world, from their JSON text."""
+    """Parses the JSON text of a world's options."""
     try:
         options = json.loads(text)
     except (ValueError, RecursionError):
@@ -117,12 +110,12 @@ def parse_options(text: str) -> dict[str, Any]:
 
 
 def _bind(made: Any, options: dict[str, Any], env: Mapping[str, Any], name: str) -> Any:
-    """The call that makes a world with its options; raises UserError if it does not take them."""
+    """Returns the call that makes a world with its options; raises UserError if it does not take them."""
     if of_section := getattr(made, "of_section", None):  # its settings are values of the section itself
         if options:
             raise UserError(f"the world {name!r} takes no options, not {next(iter(options))!r} ({OPTIONS_FLAG})")
         return functools.partial(of_section, env)
-    if "max_episode_steps" in options:  # it overrides the config's: there are workdirs with such options
+    if "max_episode_steps" in options:  # it overrides the section's
         TABLE["max_episode_steps"].kind.check("max_episode_steps", OPTIONS_FLAG, options["max_episode_steps"])
     if "max_episode_steps" in env:
         options = {"max_episode_steps": env["max_episode_steps"], **options}
@@ -136,13 +129,13 @@ def _bind(made: Any, options: dict[str, Any], env: Mapping[str, Any], name: str)
 
 
 def _check_interface(world: World, name: str) -> None:
-    """Raises UserError where a world of the user's own is not as `World` asks for."""
+    """Raises UserError unless a user's world has all members of `World`, of the right types."""
     methods = [key for key in vars(World) if callable(getattr(World, key)) and not key.startswith("_")]
     missing = object()
     for key in (*World.__annotations__, *methods):
-        # Not `hasattr`, which would take an AttributeError in code of the user's for a missing attribute.
+        # Not `hasattr`, which would hide an AttributeError raised in the user's code.
         if inspect.getattr_static(world, key, missing) is missing:
-            raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py asks for ({WORLD_FLAG})")
+            raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py requires ({WORLD_FLAG})")
         getattr(world, key)
     for key, kinds in FORMS.items():
         value = getattr(world, key)
@@ -154,8 +147,8 @@ def _check_interface(world: World, name: str) -> None:
     for key, kind in world.figures.items():
         if not isinstance(key, str) or key in TAKEN or kind not in (bool, int, float):
             raise UserError(
-                f"the world {name!r} has the figure {key!r} of type {kind!r}: it must be bool, int or float, and be "
-                f"called otherwise than {', '.join(TAKEN)} ({WORLD_FLAG})"
+                f"the world {name!r} has the figure {key!r} of type {kind!r}: it must be bool, int or float, and have "
+                f"a name other than {', '.join(TAKEN)} ({WORLD_FLAG})"
             )
     for key, spec in CAPTIONS.items():
         if world.specs.get(key) != spec:
@@ -179,9 +172,9 @@ def _check_interface(world: World, name: str) -> None:
 
 
 def essential(env: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells games apart, of the section or a record of it: records stay comparable when values are added.
+    """Returns the values of the section, or of a record of it, that decide the games, without most defaults.
 
-    Values of sections within it stand under names such as `babyai.level`.
+    So records stay comparable when values are added. Nested sections are flattened to names such as `babyai.level`.
     """
     flat = flatten(dict(env))
     default = {name for name, value in flat.items() if name in TABLE and TABLE[name].default == value}
@@ -192,7 +185,7 @@ def essential(env: Mapping[str, Any]) -> dict[str, Any]:
 def without_nethack(
     config: Mapping[str, Any], machine: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """A config and a machine without the values and the version that only NetHack uses, if another game is played."""
+    """Removes NetHack's values and version from a config and a machine's metadata, if a user's world is played."""
     if ":" not in str(config["env"]["world"]):
         return config, machine
     versions = {name: version for name, version in machine.get("versions", {}).items() if name != "nle"}
@@ -211,7 +204,7 @@ def without_nethack(
 
 
 def title(env: Mapping[str, Any]) -> str:
-    """What is played, in a word: the world's name, or what its class makes of the section or a record of it."""
+    """Returns a short title of the game: the world's name, unless its class has a method `title`."""
     world = str(env.get("world", "nethack"))
-    made = find(WORLDS, world)  # the code of a user is not imported for this
+    made = find(WORLDS, world)  # does not import a user's code
     return str(made.title(env)) if hasattr(made, "title") else world

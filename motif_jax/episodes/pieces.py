@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from motif_jax.actors.layout import Ended, Full
+from motif_jax.actors.layout import Ended, FilledSlot
 from motif_jax.envs.world import WAIT
 from motif_jax.structs import EpisodeInfo
 
 StepArrays = dict[str, np.ndarray]  # one row per step of an episode. [T, ...] each
 
 
-def played(steps: StepArrays) -> StepArrays:
-    """The steps without those in which the game waited."""
+def without_waits(steps: StepArrays) -> StepArrays:
+    """Returns the steps without those in which the game waited."""
     actions = steps.get("action")
     if actions is None or actions.ndim > 1 or not (waits := actions == WAIT).any():
         return steps
@@ -28,7 +28,7 @@ class Pieces:
         self._open: dict[tuple[int, int, int], dict[str, list[np.ndarray]]] = {}  # by worker, group, game
 
     def take(
-        self, full: Full, rows: Mapping[str, np.ndarray], first: np.ndarray, ended: Iterable[Ended]
+        self, full: FilledSlot, rows: Mapping[str, np.ndarray], first: np.ndarray, ended: Iterable[Ended]
     ) -> list[tuple[EpisodeInfo, StepArrays]]:
         """Appends a rollout's steps to their episodes.
 
@@ -45,15 +45,15 @@ class Pieces:
         for game, begins in enumerate(first):
             if begins:  # drops the steps of an episode whose worker died, which is played again
                 self._open[full.worker, full.group, game] = {key: [] for key in rows}
-        found = []
+        finished = []
         for step, game, info in ended:
             parts = self._open[full.worker, full.group, game]
             for key, array in rows.items():
                 parts[key].append(array[start[game] : step + 1, game].copy())
-            found.append((info, played({key: np.concatenate(chunks) for key, chunks in parts.items()})))
+            finished.append((info, without_waits({key: np.concatenate(chunks) for key, chunks in parts.items()})))
             self._open[full.worker, full.group, game] = {key: [] for key in rows}
             start[game] = step + 1
         for game, begin in enumerate(start):
             for key, array in rows.items():
                 self._open[full.worker, full.group, game][key].append(array[begin:, game].copy())
-        return found
+        return finished

@@ -50,11 +50,11 @@ class EpisodeEvents(NamedTuple):
     did: dict[str, int] | None  # number of events by kind; None if unknown
 
 
-class Moments(NamedTuple):
-    """The moments of an episode: the first, and the one that each step led to. [T + 1] each"""
+class EpisodeMessages(NamedTuple):
+    """The messages of an episode: the first, and one after each step. [T + 1] each"""
 
     messages: list[bytes]
-    still: list[bool]  # whether all figures of the world are those of the moment before
+    still: list[bool]  # whether the step changed none of the world's figures
 
 
 class Happenings:
@@ -95,27 +95,24 @@ class EventCounter:
     def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
         """The events of an episode; None if playback differs, as in a world that is not deterministic."""
         with reported(self._env):
-            return self._describe(info, actions)
-
-    def _describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
-        if self._game is None:
-            self._game = make_world(self._env).game(shown=False)
-        captions: collections.Counter[bytes] = collections.Counter()
-        begin(self._game, self._seed, info.episode)
-        for action in actions.tolist():
-            if self._game.end:  # earlier than in the original episode
+            if self._game is None:
+                self._game = make_world(self._env).game(shown=False)
+            captions: collections.Counter[bytes] = collections.Counter()
+            begin(self._game, self._seed, info.episode)
+            for action in actions.tolist():
+                if self._game.end:  # earlier than in the original episode
+                    return None
+                self._game.step(action)
+                captions[caption_of(self._game)] += 1
+            if self._game.info() != info:
                 return None
-            self._game.step(action)
-            captions[caption_of(self._game)] += 1
-        if self._game.info() != info:
-            return None
-        return EpisodeEvents(self._game.cause, self._happenings.count(captions))
+            return EpisodeEvents(self._game.cause, self._happenings.count(captions))
 
 
-def moments_of(
+def messages_of(
     env: Mapping[str, Any], seed: int, rows: Iterable[Mapping[str, Any]], tracks: Mapping[int, Track]
-) -> Iterator[Moments | None]:
-    """Plays episodes back for their messages, and for the steps in which nothing happens; None if playback differs.
+) -> Iterator[EpisodeMessages | None]:
+    """Plays episodes back and yields the messages of each; None if playback differs.
 
     `rows`: the episodes' lines of `episodes.jsonl`. `tracks`: by number.
     """
@@ -134,13 +131,13 @@ def moments_of(
                     still.append(figures == before)
                     before = figures
                 same = len(messages) == row["steps"] + 1 and is_same(row, game.info(), world.figures)
-                yield Moments(messages, still) if same else None
+                yield EpisodeMessages(messages, still) if same else None
 
 
 def is_same(row: Mapping[str, Any], info: EpisodeInfo, figures: Iterable[str]) -> bool:
     """Whether an episode that was played back has ended as its line of `episodes.jsonl` says."""
-    found = figures_of(info, figures)
-    return all(row.get(name) in (value, None) for name, value in found.items())  # None: the world lacked this figure
+    figures_now = figures_of(info, figures)
+    return all(row.get(name) in (value, None) for name, value in figures_now.items())  # None: not recorded
 
 
 def begin(game: Game, seed: int, episode: int) -> None:
@@ -154,56 +151,49 @@ def figures_of(info: EpisodeInfo, figures: Iterable[str]) -> dict[str, Any]:
 
 
 def make_replay(
-    env: Mapping[str, Any], seed: int, row: Mapping[str, Any], track: Track, about: Mapping[str, Any]
+    env: Mapping[str, Any], seed: int, row: Mapping[str, Any], track: Track, metadata: Mapping[str, Any]
 ) -> Replay | None:
     """Plays an episode back and records every frame; None if playback differs.
 
-    `about`: further entries of `Replay.about`, such as the player.
+    `metadata`: further entries of `Replay.metadata`, such as the player.
     """
     with reported(env):
-        return _make_replay(env, seed, row, track, about)
-
-
-def _make_replay(
-    env: Mapping[str, Any], seed: int, row: Mapping[str, Any], track: Track, about: Mapping[str, Any]
-) -> Replay | None:
-    world = make_world(env)
-    game = world.game()
-    try:
-        begin(game, seed, row["episode"])
-        frames = RecordedFrames(game)
-        for action in track.action.tolist():
-            if game.end:
-                return None
-            frames.step(action)
-        info = game.info()
-    finally:
-        game.close()
+        world = make_world(env)
+        with contextlib.closing(world.game()) as game:
+            begin(game, seed, row["episode"])
+            frames = RecordedFrames(game)
+            for action in track.action.tolist():
+                if game.end:
+                    return None
+                frames.step(action)
+            info = game.info()
     if not is_same(row, info, world.figures):
         return None
     packed = frames.packed()
-    assert packed is not None  # None only happens with a limit
+    assert packed is not None  # there is no limit
     if frames.too_many_pictures:
         print_line(
             f"no pictures in the replay of episode {row['episode']}: they have more than {MOST_PICTURES:,} bytes"
         )
-    return replay_of(env, row, track, about, packed)
+    return replay_of(env, row, track, metadata, packed)
 
 
 def replay_of(
-    env: Mapping[str, Any], row: Mapping[str, Any], track: Track, about: Mapping[str, Any], packed: Mapping[str, Any]
+    env: Mapping[str, Any], row: Mapping[str, Any], track: Track, metadata: Mapping[str, Any], packed: Mapping[str, Any]
 ) -> Replay:
-    """A replay of an episode from its frames (`recorder.RecordedFrames.packed`); see `make_replay`."""
+    """Makes a replay of an episode from its frames (`recorder.RecordedFrames.packed`); see `make_replay`."""
     world = make_world(env)
-    facts = {"episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": title(env)}
     action, names = track.action, list(world.action_names)
     if is_text(world.action):
         action, names = numbered([printable(to_text(row)) for row in track.action.tolist()])
     elif track.action.ndim > 1:
         action, names = numbered([spell(row) for row in track.action])
-    facts |= {"action_names": names, "figures": dict(row)}
+    own = {
+        "episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": title(env),
+        "action_names": names, "figures": dict(row),
+    }  # fmt: skip
     return Replay(
-        {**about, **facts}, action=action, z=track.z, intrinsic=track.intrinsic, value=track.value,
+        {**metadata, **own}, action=action, z=track.z, intrinsic=track.intrinsic, value=track.value,
         probability=track.probability, odds=track.odds, charge=track.charge, **unpacked(packed),
     )  # fmt: skip
 
@@ -220,7 +210,7 @@ def write_tracks(file: Path, tracks: Mapping[int, Track]) -> None:
     arrays: dict[str, Any] = {"episode": np.array(numbers, np.int64)}
     arrays |= {"steps": np.array([len(tracks[number].action) for number in numbers], np.int64)}
     odds = [track.odds for track in tracks.values()]
-    if len({None if one is None else one.shape[1] for one in odds}) == 1 and odds[0] is not None:
+    if len({None if array is None else array.shape[1] for array in odds}) == 1 and odds[0] is not None:
         arrays[ODDS] = np.concatenate([tracks[number].odds for number in numbers])
     if all(track.charge is not None for track in tracks.values()) and numbers:
         arrays[CHARGE] = np.concatenate([tracks[number].charge for number in numbers])

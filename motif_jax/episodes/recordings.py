@@ -39,15 +39,16 @@ def plays_the_same_twice(env: Mapping[str, Any], seed: int, beside: bool) -> boo
 
 
 def _play(world: World, seed: int, episode: int, beside: bool) -> list[Any]:
-    """The moments of a short piece of an episode, and its state at the end."""
-    games, rng, moments = [_make(world) for _ in range(1 + beside)], random.Random(episode), []
+    """Plays a short piece of an episode; returns what is seen at each step, and the state at the end."""
+    games, rng, frames = [_make(world) for _ in range(1 + beside)], random.Random(episode), []
     game, reward = games[0], 0.0
     try:
-        for number, one in enumerate(games):
-            begin(one, seed, episode + EPISODES * number)
+        for number, other in enumerate(games):
+            begin(other, seed, episode + EPISODES * number)
         for step in range(STEPS):
             seen = game.seen.values() if hasattr(game, "seen") else game.screen()
-            moments.append([caption_of(game), game.message_count, reward, *(np.asarray(one).tobytes() for one in seen)])
+            arrays = [np.asarray(array).tobytes() for array in seen]
+            frames.append([caption_of(game), game.message_count, reward, *arrays])
             if game.end:
                 break
             reward = game.step(_draw(world, game, rng))
@@ -55,10 +56,10 @@ def _play(world: World, seed: int, episode: int, beside: bool) -> list[Any]:
                 if other.end:
                     begin(other, seed, EPISODES + episode)
                 other.step(_draw(world, other, random.Random(step)))
-        return [*moments, game.info(), game.end, game.cause]
+        return [*frames, game.info(), game.end, game.cause]
     finally:
-        for one in games:
-            one.close()
+        for game in games:
+            game.close()
 
 
 def _make(world: World) -> Any:

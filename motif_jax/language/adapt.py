@@ -39,7 +39,7 @@ class LowRank(nnx.Module):
         low = x.astype(y.dtype) @ self.low_a[...].astype(y.dtype) @ self.low_b[...].astype(y.dtype)
         return y + low * self.factor
 
-    def whole(self) -> Linear:
+    def merged(self) -> Linear:
         """The sum of both as one linear map."""
         kernel = self.base.kernel[...]
         added = self.factor * (self.low_a[...] @ self.low_b[...])
@@ -54,12 +54,12 @@ def add_low_rank(model: Model, names: Sequence[str], rank: int, alpha: float, se
     are multiplied by alpha / rank.
     """
     model, rngs = nnx.clone(model), nnx.Rngs(seed)
-    found = [(path, module) for path, module in _modules(model, Linear) if "blocks" in path]
+    matrices = [(path, module) for path, module in _modules(model, Linear) if "blocks" in path]
     for name in names:
-        if not any(_is_called(path, name) for path, _ in found):
-            known = ", ".join(sorted({".".join(path[path.index("blocks") + 1 :]) for path, _ in found}))
-            raise UserError(f"no matrix of this language model is called {name!r}; it has {known}")
-    for path, module in found:
+        if not any(_is_called(path, name) for path, _ in matrices):
+            available = ", ".join(sorted({".".join(path[path.index("blocks") + 1 :]) for path, _ in matrices}))
+            raise UserError(f"no matrix of this language model is called {name!r}; it has {available}")
+    for path, module in matrices:
         if any(_is_called(path, name) for name in names):
             _put(model, path, LowRank(module, rank, alpha, rngs=rngs))
     return model
@@ -69,7 +69,7 @@ def merge_low_rank(model: Model) -> Model:
     """A copy of the model with all low-rank products added to their matrices."""
     model = nnx.clone(model)
     for path, module in list(_modules(model, LowRank)):
-        _put(model, path, module.whole())
+        _put(model, path, module.merged())
     return model
 
 
@@ -79,27 +79,27 @@ def new_additions(params: Any, names: Sequence[str], rank: int, seed: int) -> di
     for name in names:
         if not any(_is_called(path[:-1], name) for path in kernels):
             raise UserError(f"no matrix of this language model is called {name!r}")
-    rngs, found = nnx.Rngs(seed), {}
+    rngs, additions = nnx.Rngs(seed), {}
     for path, kernel in kernels.items():
         if any(_is_called(path[:-1], name) for name in names):
             *stack, inputs, outputs = kernel.shape
             normal = nnx.initializers.normal(inputs**-0.5)
-            found["-".join(path)] = {
+            additions["-".join(path)] = {
                 "low_a": normal(rngs.params(), (*stack, inputs, rank), jnp.float32),
                 "low_b": jnp.zeros((*stack, rank, outputs), jnp.float32),
             }
-    return found
+    return additions
 
 
 def with_additions(params: Any, additions: Mapping[str, Mapping[str, jax.Array]], factor: float) -> Any:
-    """The parameters of the whole model, as plain matrices."""
+    """The parameters of the model with the additions, as plain matrices."""
 
-    def whole(path: Any, leaf: Any) -> Any:
+    def merge(path: Any, leaf: Any) -> Any:
         if (added := additions.get("-".join(name_of(path)))) is None:
             return leaf
         return (leaf.astype(jnp.float32) + factor * (added["low_a"] @ added["low_b"])).astype(leaf.dtype)
 
-    return jax.tree_util.tree_map_with_path(whole, params)
+    return jax.tree_util.tree_map_with_path(merge, params)
 
 
 def _modules(model: Any, kind: type) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -68,14 +68,7 @@ def search(
     def step(now: _Search) -> _Search:
         logits, carry = next_logits(model, now.hidden, now.token, allowed, shift, arguments, now.carry)
         odds = jax.nn.log_softmax(logits).reshape(num_rows, width, vocabulary)
-        possible = odds
-        if limits.forced.shape[1]:  # only the forced token is possible; it keeps its own log-probability
-            forced = limits.forced[:, jnp.minimum(now.step, limits.forced.shape[1] - 1)][:, None, None]
-            free = (forced == FREE) | (now.step >= limits.forced.shape[1])
-            possible = jnp.where(free | (jnp.arange(vocabulary) == forced), odds, NEVER)
-        # A finished beam has one continuation: padding, with log-probability 0.
-        only_pad = jnp.where(jnp.arange(vocabulary) == limits.pad, 0.0, NEVER)
-        added = jnp.where(now.done[..., None], only_pad, possible)
+        added = _possible(odds, now, limits)
         totals = now.log_probs.sum(-1, keepdims=True) + added
         # All beams are equal at the start, so only the first one is extended.
         totals = jnp.where((now.step == 0) & (jnp.arange(width) > 0)[:, None], NEVER, totals)
@@ -102,3 +95,15 @@ def search(
     rows = jnp.arange(num_rows)
     tokens = last.tokens[rows, best]
     return Generated(tokens, row_lengths(tokens, limits), last.log_probs[rows, best])
+
+
+def _possible(log_probs: jax.Array, now: _Search, limits: TokenLimits) -> jax.Array:
+    """The log-probabilities of each beam's next tokens, minus infinity where they are impossible. [B, W, V]"""
+    tokens = jnp.arange(log_probs.shape[-1])
+    if limits.forced.shape[1]:  # only the forced token is possible; it keeps its own log-probability
+        forced = limits.forced[:, jnp.minimum(now.step, limits.forced.shape[1] - 1)][:, None, None]
+        free = (forced == FREE) | (now.step >= limits.forced.shape[1])
+        log_probs = jnp.where(free | (tokens == forced), log_probs, NEVER)
+    # A finished beam has one continuation: padding, with log-probability 0.
+    only_pad = jnp.where(tokens == limits.pad, 0.0, NEVER)
+    return jnp.where(now.done[..., None], only_pad, log_probs)

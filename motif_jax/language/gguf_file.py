@@ -74,7 +74,7 @@ class GgufTensor(NamedTuple):
     kind: str  # one of TYPES
     shape: list[int]  # outputs first
     start: int  # offset in the file
-    heads: int = 0  # above 0: the rows of so many heads are in llama.cpp's order
+    heads: int = 0  # above 0: the number of heads whose rows are in llama.cpp's order
 
     @property
     def array(self) -> np.ndarray:
@@ -91,7 +91,7 @@ class GgufTensor(NamedTuple):
                 data = file.read(size := _row_bytes(self.kind, len(part)))
                 if len(data) < size:
                     raise UserError(f"{self.file!r} became shorter while it was read")
-                with np.errstate(all="ignore"):  # what is not finite is refused later
+                with np.errstate(all="ignore"):  # numbers that are not finite are refused later
                     part[...] = dequantize(np.frombuffer(data, np.uint8)[None], kind)[0]
         if self.heads:
             pairs = array.reshape(self.heads, self.shape[0] // self.heads // 2, 2, -1)
@@ -216,7 +216,7 @@ def _name_of(kind: int) -> str:
 
 
 def _row_bytes(kind: str, numbers: int) -> int:
-    """The bytes of a row of so many numbers; raises ValueError if they are not whole blocks."""
+    """The bytes of a row of `numbers` numbers; raises ValueError if they are not whole blocks."""
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     numbers_of_block, bytes_of_block = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
@@ -288,14 +288,14 @@ def _ends(metadata: dict[str, Any]) -> list[Any]:
     named = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
     named = [end for end in named if end is not None]
     tokens, kinds = metadata.get(TOKENS), metadata.get(KINDS)
-    known: list[Any] = []
+    well_known: list[Any] = []
     if isinstance(tokens, list) and isinstance(kinds, np.ndarray) and len(tokens) == len(kinds):
-        known = [number for number in np.flatnonzero(kinds == CONTROL).tolist() if tokens[number] in ENDS]
-    return list(dict.fromkeys([*named, *known]))
+        well_known = [number for number in np.flatnonzero(kinds == CONTROL).tolist() if tokens[number] in ENDS]
+    return list(dict.fromkeys([*named, *well_known]))
 
 
 def _rope_scaling(value: Callable[..., Any], tensors: dict[str, GgufTensor]) -> dict[str, Any] | None:
-    """How rotary positions are extended, as in config.json."""
+    """The entry rope_scaling of config.json, which extends rotary positions."""
     kind = value("rope.scaling.type", "none")
     if kind == "linear":
         return {"rope_type": "linear", "factor": value("rope.scaling.factor")}
@@ -324,22 +324,22 @@ def _rope_scaling(value: Callable[..., Any], tensors: dict[str, GgufTensor]) -> 
 def read_gguf_tensors(path: Path, config: LanguageConfig) -> dict[str, GgufTensor]:
     """All tensors by the names in Hugging Face's files, also unknown ones."""
     heads = {"attn_q": config.heads, "attn_k": config.kv_heads} if config.family == "llama" else {}
-    found = {}
+    tensors = {}
     for name, tensor in read_header(path).tensors.items():
         block = re.fullmatch(r"blk\.(\d{1,4})\.(\w+)\.(weight|bias)", name)
         if block and block[2] in OURS:
             tensor = tensor._replace(heads=heads.get(block[2], 0))
-            found[f"model.layers.{int(block[1])}.{OURS[block[2]]}.{block[3]}"] = tensor
+            tensors[f"model.layers.{int(block[1])}.{OURS[block[2]]}.{block[3]}"] = tensor
         elif name != FREQUENCIES:
-            found[OUTSIDE.get(name, name)] = tensor
-    return found
+            tensors[OUTSIDE.get(name, name)] = tensor
+    return tensors
 
 
 # ---- tokeniser
 
 
 class PreTokeniser(NamedTuple):
-    """What a name in tokenizer.ggml.pre stands for: entries of tokenizer.json."""
+    """A value of tokenizer.ggml.pre as entries of tokenizer.json."""
 
     steps: tuple[dict[str, Any], ...]
     normalizer: dict[str, Any] | None = None
@@ -393,13 +393,13 @@ def read_gguf_template(path: Path) -> str:
 
 
 def _tokenizer_json(metadata: dict[str, Any]) -> str:
-    """The tokenizer.json that the metadata stand for; raises ValueError if they are not of one that is known."""
+    """The tokenizer.json that the metadata stand for; raises ValueError for an unknown kind of tokeniser."""
     kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
     if kind != "gpt2":
         raise ValueError(f"its tokenizer.ggml.model must be gpt2 (BPE of bytes), not {kind!r:.80}")
     if pre not in PRE_TOKENISERS:
         raise ValueError(f"its tokenizer.ggml.pre must be one of {', '.join(PRE_TOKENISERS)}, not {pre!r:.80}")
-    how = PRE_TOKENISERS[pre]
+    split = PRE_TOKENISERS[pre]
     words, kinds = _words(metadata)
     vocabulary = {word: number for number, word in enumerate(words)}
     if len(vocabulary) < len(words):
@@ -409,19 +409,19 @@ def _tokenizer_json(metadata: dict[str, Any]) -> str:
          "lstrip": False, "rstrip": False, "normalized": False}
         for number in range(len(words)) if kinds[number] in (CONTROL, OWN)
     ]  # fmt: skip
-    around = [_around(metadata, name, words, default) for name, default in (("bos", how.begins), ("eos", False))]
-    whole = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": how.normalizer,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": list(how.steps)},
+    around = [_around(metadata, name, words, default) for name, default in (("bos", split.begins), ("eos", False))]
+    content = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": split.normalizer,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": list(split.steps)},
         "post_processor": _template(vocabulary, *around),
         "decoder": _byte_level(use_regex=True),
         "model": {
             "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
-            "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "ignore_merges": how.whole_words,
+            "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "ignore_merges": split.whole_words,
             "vocab": vocabulary, "merges": _merges(metadata, vocabulary),
         },
     }  # fmt: skip
-    return json.dumps(whole, ensure_ascii=False)
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _words(metadata: dict[str, Any]) -> tuple[list[str], list[int]]:

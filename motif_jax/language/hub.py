@@ -41,7 +41,7 @@ from motif_jax.language.gguf_file import (
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import FLOAT32, Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
-from motif_jax.language.names import blocks_of, canonical, places
+from motif_jax.language.names import blocks_of, canonical, hub_tensors
 from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_foreign_text, read_json, same
 from motif_jax.structs import UserError
 from motif_jax.system.errors import in_words
@@ -69,7 +69,7 @@ def read_language_model(
     tensors: Mapping[str, Tensor | GgufTensor]
     tensors = read_gguf_tensors(directory, config) if directory.is_file() else _read_tensors(directory, config)
     head = tensors.get(HEAD)
-    other = tensors.get(places(config)["embedding"].name)
+    other = tensors.get(hub_tensors(config)["embedding"].name)
     if isinstance(head, Tensor) and (config.tied or config.family == "t5"):  # as in transformers, the tensors decide
         config = config._replace(tied=isinstance(other, Tensor) and same(head, other))
     graph, shapes = _split_shapes(config, types, remat)
@@ -79,14 +79,14 @@ def read_language_model(
     arrays = {}
     for path, leaf in wanted.items():
         name = ".".join(path)
-        place = places(config)[name]
+        hub_tensor = hub_tensors(config)[name]
         array = np.empty(leaf.shape, leaf.dtype)
-        parts = array if "{}" in place.name else array[None]
-        for part, (their_name, _) in zip(parts, blocks_of(leaf.shape, place), strict=True):
-            whole = tensors[their_name].array
-            ours = place.ours(whole if adapter is None else adapter.added(their_name, whole))
-            for first in range(0, ours.shape[-1], 256):  # transposing in strips takes a sixth of the time
-                part[..., first : first + 256] = ours[..., first : first + 256]
+        parts = array if "{}" in hub_tensor.name else array[None]
+        for part, (their_name, _) in zip(parts, blocks_of(leaf.shape, hub_tensor), strict=True):
+            tensor = tensors[their_name].array
+            view = hub_tensor.ours(tensor if adapter is None else adapter.added(their_name, tensor))
+            for first in range(0, view.shape[-1], 256):  # transposing in strips takes a sixth of the time
+                part[..., first : first + 256] = view[..., first : first + 256]
             if not np.isfinite(part).all():
                 raise UserError(f"{their_name} in {tensors[their_name].file!r} has a value that is not finite")
         arrays[path] = array
@@ -112,8 +112,8 @@ def read_config(directory: Path) -> LanguageConfig:
         config = config_from_hub(content)
         if (directory / GENERATION).exists():
             file = directory / GENERATION
-            more = read_json(directory, GENERATION).get("eos_token_id")
-            ends = config_from_hub({**content, "eos_token_id": more}).ends
+            ends_of_generation = read_json(directory, GENERATION).get("eos_token_id")
+            ends = config_from_hub({**content, "eos_token_id": ends_of_generation}).ends
             config = config._replace(ends=tuple(dict.fromkeys((*config.ends, *ends))))
     except ValueError as error:
         raise UserError(f"cannot build the model of {str(file)!r}: {error}") from error
@@ -159,7 +159,7 @@ def check_size(tokeniser: Tokeniser, config: LanguageConfig, where: str = "") ->
 
 
 def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
-    """All tensors by the names in `places`. They stay in their files until they are used."""
+    """All tensors by the names in `hub_tensors`. They stay in their files until they are used."""
     if (directory / INDEX).exists():
         index = read_json(directory, INDEX).get("weight_map")
         if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
@@ -175,22 +175,22 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
         others = [file.name for file in sorted(directory.glob("*.bin"))]
         why = f"; {others[0]!r} is a pickle, which is not read: save the model with safetensors" if others else ""
         raise UserError(f"there is neither {TENSORS} nor {INDEX} in {str(directory)!r}{why}")
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for file_name in names:
         file = find_file(directory, file_name)
         opened, names_in_file = open_tensors(file)
-        lost = [name for name, its in (index or {}).items() if its == file_name and name not in names_in_file]
+        lost = [name for name, where in (index or {}).items() if where == file_name and name not in names_in_file]
         if lost:
             raise UserError(f"{str(file)!r} lacks {lost[0]!r:.200}, which {INDEX} says is in it")
         for name in names_in_file:
-            known = canonical(name, config)
-            if known is None:
+            ours = canonical(name, config)
+            if ours is None:
                 continue
             tensor = Tensor.of(opened, name, file)
-            if known in found and not same(found[known], tensor):
-                raise UserError(f"{name!r:.200} in {str(file)!r} is not the same as {known}, which it should be")
-            found[known] = tensor
-    return found
+            if ours in tensors and not same(tensors[ours], tensor):
+                raise UserError(f"{name!r:.200} in {str(file)!r} is not the same as {ours}, which it should be")
+            tensors[ours] = tensor
+    return tensors
 
 
 def _check(
@@ -200,17 +200,17 @@ def _check(
     shapes: dict[str, tuple[int, ...]] = {}
     for path, leaf in wanted.items():
         name = ".".join(path)
-        place = places(config)[name]
-        for their_name, shape in blocks_of(leaf.shape, place):
-            shapes[their_name] = place.their_shape(shape)
+        hub_tensor = hub_tensors(config)[name]
+        for their_name, shape in blocks_of(leaf.shape, hub_tensor):
+            shapes[their_name] = hub_tensor.their_shape(shape)
     missing = [name for name in shapes if name not in tensors]
     unknown = [name for name in tensors if name not in shapes and not (name == HEAD and config.tied)]
-    other = [
+    reshaped = [
         f"{name} is {tensors[name].shape}, not {list(shape)}"
         for name, shape in shapes.items()
         if name in tensors and tensors[name].shape != list(shape)
     ]
-    parts = (("missing", missing), ("unknown", unknown), ("of another shape", other))
+    parts = (("missing", missing), ("unknown", unknown), ("of another shape", reshaped))
     if problems := [f"{len(names)} {how} ({_some(names)})" for how, names in parts if names]:
         raise UserError(
             f"the tensors in {str(directory)!r} do not fit the {config.family} in its "
@@ -244,16 +244,16 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
     tensors: dict[str, np.ndarray] = {}
     for path, leaf in leaves_by_path(nnx.state(model, nnx.Param)).items():
         name, array = ".".join(path), np.asarray(leaf)
-        place = places(config)[name]
-        parts = array if "{}" in place.name else array[None]
-        for part, (their_name, shape) in zip(parts, blocks_of(array.shape, place), strict=True):
-            whole = tensors.setdefault(their_name, np.empty(place.their_shape(shape), array.dtype))
-            place.ours(whole)[...] = part  # a view
+        hub_tensor = hub_tensors(config)[name]
+        parts = array if "{}" in hub_tensor.name else array[None]
+        for part, (their_name, shape) in zip(parts, blocks_of(array.shape, hub_tensor), strict=True):
+            tensor = tensors.setdefault(their_name, np.empty(hub_tensor.their_shape(shape), array.dtype))
+            hub_tensor.ours(tensor)[...] = part  # a view
     if config.family == "t5" and config.tied and not config.scale_logits:
         tensors[HEAD] = tensors["shared.weight"]  # the config alone would be read as untied
     shards: list[dict[str, np.ndarray]] = [{}]
     for name, array in sorted(tensors.items()):
-        if shards[-1] and sum(one.nbytes for one in shards[-1].values()) + array.nbytes > shard_bytes:
+        if shards[-1] and sum(stored.nbytes for stored in shards[-1].values()) + array.nbytes > shard_bytes:
             shards.append({})
         shards[-1][name] = array
     names = [f"model-{number + 1:05}-of-{len(shards):05}.safetensors" for number in range(len(shards))]
@@ -261,7 +261,7 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
     for name, shard in zip(names, shards, strict=True):
         write_whole(directory / name, lambda file, shard=shard: file.write(save(shard, {"format": "pt"})))  # type: ignore[misc]
     if len(shards) > 1:
-        where = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
+        where = {tensor_name: name for name, shard in zip(names, shards, strict=True) for tensor_name in shard}
         size = sum(array.nbytes for array in tensors.values())
         _write_json(directory / INDEX, {"metadata": {"total_size": size}, "weight_map": where})
     dtype = next(iter(tensors.values())).dtype.name

@@ -219,10 +219,10 @@ def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def make_config(family: str, vocabulary: int, width: int, layers: int, heads: int, **more: Any) -> LanguageConfig:
+def make_config(family: str, vocabulary: int, width: int, layers: int, heads: int, **values: Any) -> LanguageConfig:
     """The config of a new model, for training from scratch with the built-in tokeniser.
 
-    `more` are further values of its Hugging Face `config.json`, and override those chosen here.
+    `values` are further values of its Hugging Face `config.json`, and override those chosen here.
     """
     sizes: dict[str, Any] = {"model_type": family, "vocab_size": vocabulary, "pad_token_id": 0, "eos_token_id": 1}
     if family == "t5":
@@ -233,4 +233,4 @@ def make_config(family: str, vocabulary: int, width: int, layers: int, heads: in
     else:
         sizes |= {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
         sizes |= {"head_dim": width // heads, "intermediate_size": 4 * width, "tie_word_embeddings": True}
-    return config_from_hub(sizes | more)
+    return config_from_hub(sizes | values)

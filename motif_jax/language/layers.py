@@ -61,7 +61,6 @@ class Norm(nnx.Module):
     """Layer norm, or root-mean-square norm (without mean and bias), in float32."""
 
     def __init__(self, size: int, kind: str, epsilon: float, types: Types):
-        """Initially the scale is one and the bias zero."""
         self.epsilon, self.dtype = epsilon, types.compute
         self.scale = nnx.Param(jnp.ones(size, types.params))
         self.bias = nnx.Param(jnp.zeros(size, types.params)) if kind == "layer" else None
@@ -82,7 +81,6 @@ class MLP(nnx.Module):
     """down(act(up(x))), or gated: down(act(gate(x)) * up(x))"""
 
     def __init__(self, config: LanguageConfig, types: Types, *, rngs: nnx.Rngs):
-        """width -> mlp_size -> width"""
         width, size, bias = config.width, config.mlp_size, config.mlp_bias
         self.activation = config.activation
         self.gate = Linear(width, size, bias, types, rngs=rngs) if config.gated else None
@@ -101,7 +99,6 @@ class Attention(nnx.Module):
     """Softmax attention; groups of the `heads` query heads share `kv_heads` heads of keys and values."""
 
     def __init__(self, config: LanguageConfig, types: Types, *, rngs: nnx.Rngs):
-        """Makes the parameters, for attention to the same tokens or to an encoder's output."""
         width, size, bias = config.width, config.head_size, config.attention_bias
         self.head_size = size
         # T5 does not divide by sqrt(head_size); its initial queries are smaller instead.

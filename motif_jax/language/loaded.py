@@ -110,13 +110,13 @@ class Language:
         lists: list[Any] = [choices] if shared else list(choices)
         if not shared and len(lists) != len(rows):
             raise UserError(f"there are choices for {len(lists)} contexts, but {len(rows)} contexts")
-        tokens = [[self._texts.encode_choice(choice) for choice in one] for one in lists]
+        tokens = [[self._texts.encode_choice(choice) for choice in of_row] for of_row in lists]
         most = max(map(len, tokens), default=0)
         if not most:
             raise UserError("there are no choices to score")
         common = replicate(make_tree(tokens, MULTIPLE), self._mesh) if shared else None
-        found = np.full((len(rows), most), -np.inf, np.float32)
-        longest = max(len(choice) for one in tokens for choice in one)
+        log_probs = np.full((len(rows), most), -np.inf, np.float32)
+        longest = max(len(choice) for of_row in tokens for choice in of_row)
         for chunk in self._texts.chunks(rows, longest):
             tree = common
             if tree is None:
@@ -124,8 +124,8 @@ class Language:
                 tree = shard(ChoiceTree(*(self._texts.fill(array, len(chunk)) for array in own)), self._mesh)
             scores = self._score(self.params, *self._texts.pad([rows[row] for row in chunk]), tree)
             width = min(most, scores.shape[1])
-            found[chunk, :width] = np.asarray(scores)[: len(chunk), :width]
-        return found
+            log_probs[chunk, :width] = np.asarray(scores)[: len(chunk), :width]
+        return log_probs
 
     def generate(
         self, contexts: Sequence[str], max_tokens: int = 64, *, temperature: float = 1.0, top_k: int = 0,
@@ -182,28 +182,28 @@ class Language:
         Returns:
           The tokens of the continuations, without those that ended them.
         """
-        may = self._may_generate(allowed)
+        allowed_tokens = self._may_generate(allowed)
         ends = (*self.config.ends, *ends)
         stops = no_limits(self.config.vocabulary, 0, ends).stops
         run = self._program(max_tokens, beams, shift)
         sampling = TokenSampling(*map(jnp.asarray, sampling, (jnp.float32, jnp.int32, jnp.float32)))
         starts = [[]] * len(rows) if starts is None else starts
-        found: list[list[int]] = [[]] * len(rows)
+        continuations: list[list[int]] = [[]] * len(rows)
         for chunk in self._texts.chunks(rows, max_tokens):
             forced = np.full((len(chunk), max_tokens), FREE, np.int32)
             for number, row in enumerate(chunk):
                 forced[number, : len(starts[row])] = starts[row]
             filled = jnp.asarray(self._texts.fill(forced, len(chunk)))
-            limits = TokenLimits(may, stops, filled, jnp.int32(max(self.config.pad, 0)))
+            limits = TokenLimits(allowed_tokens, stops, filled, jnp.int32(max(self.config.pad, 0)))
             chunk_keys = keys[np.resize(chunk, self._texts.size(len(chunk)))]
             padded = self._texts.pad([rows[row] for row in chunk])
             answer = run(
                 self.params, *padded, chunk_keys, sampling, limits, np.float32(length_penalty), shift_arguments
             )
             for row, tokens, length in zip(chunk, np.asarray(answer.tokens), np.asarray(answer.lengths), strict=False):
-                said = tokens[:length].tolist()
-                found[row] = said[:-1] if said and said[-1] in ends else said
-        return found
+                written = tokens[:length].tolist()
+                continuations[row] = written[:-1] if written and written[-1] in ends else written
+        return continuations
 
     def generate_guided(
         self, row: list[int], guide: Guide[State], max_tokens: int, keys: jax.Array, sampling: TokenSampling
@@ -276,19 +276,19 @@ class Language:
 
     def _may_generate(self, allowed: Iterable[int] | None) -> jax.Array:
         """Which tokens may be generated: never padding, nor rows of the embedding beyond the tokeniser. [V] bool"""
-        may = np.arange(self.config.vocabulary) < self.tokeniser.size
+        allowed_tokens = np.arange(self.config.vocabulary) < self.tokeniser.size
         if self.config.pad >= 0 and self.config.pad not in self.config.ends:
-            may[self.config.pad] = False
+            allowed_tokens[self.config.pad] = False
         if allowed is not None:
-            only = np.zeros_like(may)
-            wanted = list(allowed)
-            if wrong := [token for token in wanted if not 0 <= token < self.tokeniser.size]:
+            only = np.zeros_like(allowed_tokens)
+            listed = list(allowed)
+            if wrong := [token for token in listed if not 0 <= token < self.tokeniser.size]:
                 raise UserError(f"the allowed token {wrong[0]} must be from 0 to below {self.tokeniser.size}")
-            only[wanted] = True
-            may &= only
-        if not may.any():
+            only[listed] = True
+            allowed_tokens &= only
+        if not allowed_tokens.any():
             raise UserError("no token is allowed")
-        return jnp.asarray(may)
+        return jnp.asarray(allowed_tokens)
 
     def _guided(self, room: int, repeats: int) -> tuple[Callable[..., Any], ...]:
         """Compiled: reads a context; reads a token per row; draws tokens."""
@@ -306,7 +306,7 @@ class Language:
         def pick(logits: Any, allowed: Any, keys: Any, step: Any, sampling: TokenSampling) -> jax.Array:
             return draw(jnp.where(allowed, logits, NEVER), keys_of(keys, step), sampling)
 
-        return self._guided_programs.setdefault((room, repeats), (*map(jax.jit, (begin, read, pick)),))
+        return self._guided_programs.setdefault((room, repeats), (jax.jit(begin), jax.jit(read), jax.jit(pick)))
 
     def _program(self, length: int, beams: int, shift: AddToLogits | None) -> Callable[..., Generated]:
         """The compiled loop, cached by length, number of beams and shift function."""

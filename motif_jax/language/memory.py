@@ -1,4 +1,4 @@
-"""Memory that training a language model takes, by formula, to be told before the model is read."""
+"""Estimates the memory that training a language model takes, before the model is read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from motif_jax.system.machine import available_mib
 
 
 def activation_bytes(config: LanguageConfig, rows: int, length: int, itemsize: int, remat: bool) -> int:
-    """Bytes of what the gradient of `rows` of `length` tokens needs; the compiler's need was 0.9 to 1.1 of it."""
+    """Bytes of the activations that are kept for the gradient; the compiler needed 0.9 to 1.1 times as much."""
     layers = config.layers + config.encoder_layers
     of_token = (12 * config.width + 5 * config.mlp_size + 2 * config.heads * length) * itemsize
     if remat:
@@ -28,28 +28,30 @@ def bytes_of(tree: Any) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def tell_memory(what: str, learnt: Any, weights: int, learning: int, activations: int, copies: int, flags: str) -> None:
-    """Prints what a training takes of the memory; raises UserError if not even its parameters fit.
+def print_memory(
+    what: str, learnt: Any, weights: int, learning: int, activations: int, copies: int, flags: str
+) -> None:
+    """Prints the memory that a training takes; raises UserError if not even its parameters fit.
 
     Args:
       what: the subject of the sentence.
       learnt: parameters, or their shapes.
       weights, learning, activations: bytes of all parameters; of gradients and optimizer; of activations.
-      copies: bytes of what the host keeps or writes, which count where it has no device with memory of its own.
+      copies: bytes that the host keeps or writes; they count if its devices have no memory of their own.
       flags: those that reduce the memory.
     """
     count = sum(leaf.size for leaf in jax.tree.leaves(learnt))
     device = jax.local_devices()[0]
     memory = describe_memory(device)
-    there = memory.free if memory else available_mib() * 2**20
+    available = memory.free if memory else available_mib() * 2**20
     learning += 0 if memory else copies
-    if weights + learning > there:
+    if weights + learning > available:
         raise UserError(
             f"{what} learns {count:,} parameters, which needs {in_words(weights + learning)} of memory, but only "
-            f"{in_words(there)} are free ({flags})"
+            f"{in_words(available)} are free ({flags})"
         )
     print_line(
         f"{what} learns {count:,} parameters: weights {in_words(weights)}, gradients, optimizer and copies "
-        f"{in_words(learning)}, activations about {in_words(activations)}, of {in_words(there)} that are free"
-        + (f": too little, if this estimate is right ({flags})" if weights + learning + activations > there else "")
+        f"{in_words(learning)}, activations about {in_words(activations)}, of {in_words(available)} that are free"
+        + (f": too little, if this estimate is right ({flags})" if weights + learning + activations > available else "")
     )

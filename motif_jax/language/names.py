@@ -14,7 +14,7 @@ import numpy as np
 from motif_jax.language.config import LanguageConfig
 
 
-class Place(NamedTuple):
+class HubTensor(NamedTuple):
     """A Hugging Face tensor that contains one of our arrays."""
 
     name: str  # with {} for the number of the block
@@ -34,66 +34,66 @@ class Place(NamedTuple):
 
 
 LLAMA = {
-    "attention_norm.scale": Place("input_layernorm.weight"),
-    "mlp_norm.scale": Place("post_attention_layernorm.weight"),
-    **{f"attention.{it}.kernel": Place(f"self_attn.{it}_proj.weight", True) for it in "qkvo"},
-    **{f"attention.{it}.bias": Place(f"self_attn.{it}_proj.bias") for it in "qkvo"},
-    **{f"attention.{it}_norm.scale": Place(f"self_attn.{it}_norm.weight") for it in "qk"},
-    **{f"mlp.{it}.kernel": Place(f"mlp.{it}_proj.weight", True) for it in ("gate", "up", "down")},
-    **{f"mlp.{it}.bias": Place(f"mlp.{it}_proj.bias") for it in ("gate", "up", "down")},
+    "attention_norm.scale": HubTensor("input_layernorm.weight"),
+    "mlp_norm.scale": HubTensor("post_attention_layernorm.weight"),
+    **{f"attention.{it}.kernel": HubTensor(f"self_attn.{it}_proj.weight", True) for it in "qkvo"},
+    **{f"attention.{it}.bias": HubTensor(f"self_attn.{it}_proj.bias") for it in "qkvo"},
+    **{f"attention.{it}_norm.scale": HubTensor(f"self_attn.{it}_norm.weight") for it in "qk"},
+    **{f"mlp.{it}.kernel": HubTensor(f"mlp.{it}_proj.weight", True) for it in ("gate", "up", "down")},
+    **{f"mlp.{it}.bias": HubTensor(f"mlp.{it}_proj.bias") for it in ("gate", "up", "down")},
 }
 GPT2 = {
-    **{f"attention_norm.{our}": Place(f"ln_1.{their}") for our, their in (("scale", "weight"), ("bias", "bias"))},
-    **{f"mlp_norm.{our}": Place(f"ln_2.{their}") for our, their in (("scale", "weight"), ("bias", "bias"))},
-    **{f"attention.{it}.kernel": Place("attn.c_attn.weight", third=index) for index, it in enumerate("qkv")},
-    **{f"attention.{it}.bias": Place("attn.c_attn.bias", third=index) for index, it in enumerate("qkv")},
-    "attention.o.kernel": Place("attn.c_proj.weight"),
-    "attention.o.bias": Place("attn.c_proj.bias"),
-    "mlp.up.kernel": Place("mlp.c_fc.weight"),
-    "mlp.up.bias": Place("mlp.c_fc.bias"),
-    "mlp.down.kernel": Place("mlp.c_proj.weight"),
-    "mlp.down.bias": Place("mlp.c_proj.bias"),
+    **{f"attention_norm.{our}": HubTensor(f"ln_1.{their}") for our, their in (("scale", "weight"), ("bias", "bias"))},
+    **{f"mlp_norm.{our}": HubTensor(f"ln_2.{their}") for our, their in (("scale", "weight"), ("bias", "bias"))},
+    **{f"attention.{it}.kernel": HubTensor("attn.c_attn.weight", third=index) for index, it in enumerate("qkv")},
+    **{f"attention.{it}.bias": HubTensor("attn.c_attn.bias", third=index) for index, it in enumerate("qkv")},
+    "attention.o.kernel": HubTensor("attn.c_proj.weight"),
+    "attention.o.bias": HubTensor("attn.c_proj.bias"),
+    "mlp.up.kernel": HubTensor("mlp.c_fc.weight"),
+    "mlp.up.bias": HubTensor("mlp.c_fc.bias"),
+    "mlp.down.kernel": HubTensor("mlp.c_proj.weight"),
+    "mlp.down.bias": HubTensor("mlp.c_proj.bias"),
 }
 
 
-def _t5(cross: bool, gated: bool) -> dict[str, Place]:
+def _t5(cross: bool, gated: bool) -> dict[str, HubTensor]:
     mlp = "layer.2" if cross else "layer.1"
     up = "wi_1" if gated else "wi"
     return {
-        "attention_norm.scale": Place("layer.0.layer_norm.weight"),
-        **{f"attention.{it}.kernel": Place(f"layer.0.SelfAttention.{it}.weight", True) for it in "qkvo"},
-        "cross_norm.scale": Place("layer.1.layer_norm.weight"),
-        **{f"cross.{it}.kernel": Place(f"layer.1.EncDecAttention.{it}.weight", True) for it in "qkvo"},
-        "mlp_norm.scale": Place(f"{mlp}.layer_norm.weight"),
-        "mlp.gate.kernel": Place(f"{mlp}.DenseReluDense.wi_0.weight", True),
-        "mlp.up.kernel": Place(f"{mlp}.DenseReluDense.{up}.weight", True),
-        "mlp.down.kernel": Place(f"{mlp}.DenseReluDense.wo.weight", True),
+        "attention_norm.scale": HubTensor("layer.0.layer_norm.weight"),
+        **{f"attention.{it}.kernel": HubTensor(f"layer.0.SelfAttention.{it}.weight", True) for it in "qkvo"},
+        "cross_norm.scale": HubTensor("layer.1.layer_norm.weight"),
+        **{f"cross.{it}.kernel": HubTensor(f"layer.1.EncDecAttention.{it}.weight", True) for it in "qkvo"},
+        "mlp_norm.scale": HubTensor(f"{mlp}.layer_norm.weight"),
+        "mlp.gate.kernel": HubTensor(f"{mlp}.DenseReluDense.wi_0.weight", True),
+        "mlp.up.kernel": HubTensor(f"{mlp}.DenseReluDense.{up}.weight", True),
+        "mlp.down.kernel": HubTensor(f"{mlp}.DenseReluDense.wo.weight", True),
     }
 
 
-def places(config: LanguageConfig) -> dict[str, Place]:
+def hub_tensors(config: LanguageConfig) -> dict[str, HubTensor]:
     """The tensor for each of our names, including names that some models of the family lack."""
-    head = {"head.kernel": Place("lm_head.weight", True)}
+    head = {"head.kernel": HubTensor("lm_head.weight", True)}
     if config.family == "t5":
-        found = {"embedding": Place("shared.weight")} | head
+        tensors = {"embedding": HubTensor("shared.weight")} | head
         for stack in ("encoder", "decoder"):
             table = _t5(stack == "decoder", config.gated)
-            found |= {f"{stack}.blocks.{our}": _below(f"{stack}.block.{{}}.", place) for our, place in table.items()}
-            found[f"{stack}.norm.scale"] = Place(f"{stack}.final_layer_norm.weight")
+            tensors |= {f"{stack}.blocks.{our}": _below(f"{stack}.block.{{}}.", its) for our, its in table.items()}
+            tensors[f"{stack}.norm.scale"] = HubTensor(f"{stack}.final_layer_norm.weight")
             bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-            found[f"{stack}.relative"] = Place(bias)
-        return found
+            tensors[f"{stack}.relative"] = HubTensor(bias)
+        return tensors
     if config.family == "gpt2":
-        found = {"embedding": Place("transformer.wte.weight"), "positions": Place("transformer.wpe.weight")} | head
-        found |= {f"stack.blocks.{our}": _below("transformer.h.{}.", place) for our, place in GPT2.items()}
-        norm = {"stack.norm.scale": "transformer.ln_f.weight", "stack.norm.bias": "transformer.ln_f.bias"}
-        return found | {our: Place(their) for our, their in norm.items()}
-    found = {"embedding": Place("model.embed_tokens.weight"), "stack.norm.scale": Place("model.norm.weight")} | head
-    return found | {f"stack.blocks.{our}": _below("model.layers.{}.", place) for our, place in LLAMA.items()}
+        names = {"embedding": "transformer.wte.weight", "positions": "transformer.wpe.weight",
+                 "stack.norm.scale": "transformer.ln_f.weight", "stack.norm.bias": "transformer.ln_f.bias"}  # fmt: skip
+        tensors = {our: HubTensor(their) for our, their in names.items()} | head
+        return tensors | {f"stack.blocks.{our}": _below("transformer.h.{}.", its) for our, its in GPT2.items()}
+    head |= {"embedding": HubTensor("model.embed_tokens.weight"), "stack.norm.scale": HubTensor("model.norm.weight")}
+    return head | {f"stack.blocks.{our}": _below("model.layers.{}.", its) for our, its in LLAMA.items()}
 
 
-def _below(prefix: str, place: Place) -> Place:
-    return place._replace(name=prefix + place.name)
+def _below(prefix: str, tensor: HubTensor) -> HubTensor:
+    return tensor._replace(name=prefix + tensor.name)
 
 
 ALIASES = {  # other names of a tensor, some of which files repeat
@@ -108,7 +108,7 @@ UNUSED = (
 
 
 def canonical(name: str, config: LanguageConfig) -> str | None:
-    """The name of a tensor in `places`; None for an unused tensor."""
+    """The name of a tensor in `hub_tensors`; None for an unused tensor."""
     if name.endswith(UNUSED):
         return None
     prefix = PREFIXES.get(config.family, "model.")
@@ -117,10 +117,10 @@ def canonical(name: str, config: LanguageConfig) -> str | None:
     return ALIASES.get(config.family, {}).get(name, name)
 
 
-def blocks_of(shape: tuple[int, ...], place: Place) -> Iterator[tuple[str, tuple[int, ...]]]:
+def blocks_of(shape: tuple[int, ...], tensor: HubTensor) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The names of the tensors that contain one of our arrays, with the shape of our part of each."""
-    if "{}" not in place.name:
-        yield place.name, shape
+    if "{}" not in tensor.name:
+        yield tensor.name, shape
         return
     for number in range(shape[0]):
-        yield place.name.format(number), shape[1:]
+        yield tensor.name.format(number), shape[1:]

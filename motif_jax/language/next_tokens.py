@@ -1,7 +1,7 @@
-"""Log-probabilities of next tokens after many texts that begin alike: what texts have in common is read once.
+"""Log-probabilities of next tokens after many texts that begin alike; their common beginning is read once.
 
-A judge's questions differ in a few words at their end, and captions begin alike, too. The beginning that all texts have
-in common is kept in a cache. Their ends are sorted and packed as trees behind it:
+A judge's questions differ in a few words at their end, and captions begin alike, too. The common beginning of all texts
+is kept in a cache. Their ends are sorted and packed as trees behind it:
 
     beginning --- You --- see --- here --- an apple --- . ->
                    |               `------ a --- dagger --- . ->
@@ -40,7 +40,7 @@ class Tree(NamedTuple):
 
 
 class NextTokens:
-    """A decoder that is asked about the same few next tokens again and again."""
+    """Computes log-probabilities of the same few next tokens after any texts."""
 
     def __init__(self, language: Language, ids: Sequence[int]):
         """`ids`: tokens whose log-probabilities are wanted. [K]"""
@@ -74,18 +74,18 @@ class NextTokens:
         size = len(self._begin)
         ends = [tuple(row[size:]) for row in rows]
         room = max(self._nodes, 1 << (max(map(len, ends)) - 1).bit_length())
-        found = np.empty((len(rows), len(self._ids)), np.float32)
+        log_probs = np.empty((len(rows), len(self._ids)), np.float32)
         for numbers, tree in pack(ends, room):
             scores = self._read(self._language.params, self._state(room), tree)
-            found[numbers] = np.asarray(scores)[: len(numbers)]
-        return found
+            log_probs[numbers] = np.asarray(scores)[: len(numbers)]
+        return log_probs
 
     def _use_beginning(self, rows: Sequence[Sequence[int]]) -> None:
         least = min(map(len, rows)) - 1  # the last token of each row stays
         first, last = min(map(tuple, rows)), max(map(tuple, rows))  # in the order of tokens, all rows lie between
         shared = first[: min(common(first, last), least)]
-        known = [begin for begin in self._states if begin and shared[: len(begin)] == begin]
-        self._begin = max(known, key=len, default=shared)
+        cached = [begin for begin in self._states if begin and shared[: len(begin)] == begin]
+        self._begin = max(cached, key=len, default=shared)
         self._states.setdefault(self._begin, {})
         if len(self._states) > KEPT:
             del self._states[next(begin for begin in self._states if begin != self._begin)]

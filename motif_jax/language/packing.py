@@ -21,20 +21,20 @@ import jax.numpy as jnp
 import numpy as np
 
 STEP = 32  # sizes are multiples of this
-FEW = 8  # texts of a call; fewer have no beginning in common, because what they share differs from call to call
+FEW = 8  # a call of fewer texts has no common beginning, because it would differ from call to call
 SOME = 2.25  # texts of average length in a row; more make attention slower
-NOWHERE = 2**30  # a slot that does not exist, for rows that fill up a call
+NOWHERE = 2**30  # an index beyond all slots, for rows that pad a call
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Places:
-    """Where the texts of an array of tokens [..., L] lie; a call reads `texts` of them in `rows` rows of `size`.
+    """The layout of texts, an array of tokens [..., L]: a call reads `texts` of them in `rows` rows of `size`.
 
     The arrays have one number for each text, so they are cut into batches like the tokens.
     """
 
-    start: Any  # the first slot of the text's rest, among all slots of its call. [...] int32
+    start: Any  # the first slot of the text after the beginning, among all slots of its call. [...] int32
     common: Any  # number of tokens in the beginning, the same for all texts of a call. [...] int32
     texts: int = field(metadata={"static": True})
     rows: int = field(metadata={"static": True})
@@ -58,7 +58,7 @@ def pack(tokens: np.ndarray, calls: np.ndarray, nodes: int, padding: int, digits
       calls: the number of the call in which each text is read, from 0 on. [...]
       nodes: of each text's tree.
       padding: no token.
-      digits: the number of rows is rounded up to so many binary digits; fewer for fewer compiled programs.
+      digits: binary digits to which the number of rows is rounded up; fewer digits, fewer compiled programs.
 
     Returns:
       The tokens with another L, and their places.
@@ -99,7 +99,7 @@ def _beginning(rows: np.ndarray, shortest: int, texts: int) -> tuple[int, int]:
 
 
 def _up(number: int, digits: int, least: int) -> int:
-    """Rounds up to a multiple of `least` with so many binary digits, so that few sizes occur."""
+    """Rounds up to a multiple of `least` that has at most about `digits` binary digits, so that few sizes occur."""
     step = max(least, 1 << max((number - 1).bit_length() - digits, 0))
     return -(-number // step) * step
 

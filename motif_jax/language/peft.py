@@ -29,7 +29,7 @@ from motif_jax.config.table import LARGEST, shown
 from motif_jax.files import write_whole
 from motif_jax.language.adapt import LowRank
 from motif_jax.language.config import locate_model
-from motif_jax.language.names import Place, blocks_of, places
+from motif_jax.language.names import HubTensor, blocks_of, hub_tensors
 from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_json
 from motif_jax.structs import UserError
 
@@ -47,7 +47,7 @@ KINDS_IN_WORDS = {dict: "a table", bool: "true or false"}
 
 
 class Adapter(NamedTuple):
-    """What is added to the matrices of a model."""
+    """Additions to the matrices of a model."""
 
     base: str  # the model's directory
     content: dict[str, Any]  # of CONFIG
@@ -91,8 +91,8 @@ def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
 
 def make_adapter(content: dict[str, Any], tensors: Mapping[str, Tensor], file: Path) -> Adapter:
     """Checks an adapter's files; raises UserError for another kind of adapter or tensors that do not fit together."""
-    for name, known in PLAIN.items():
-        if content.get(name) not in known:
+    for name, values in PLAIN.items():
+        if content.get(name) not in values:
             raise UserError(f"{str(file)!r} has {name} {shown(content.get(name))}: only low-rank products are read")
     base, alpha = content.get("base_model_name_or_path"), content.get("lora_alpha", math.nan)
     if not isinstance(base, str) or not _is_number(alpha):
@@ -137,8 +137,8 @@ def write_adapter(directory: Path, model: Any, base: str) -> None:
     fused = model.config.family == "gpt2"  # its matrices are [inputs, outputs], and q, k and v are one
     parts: dict[str, dict[int, tuple[np.ndarray, np.ndarray]]] = {}
     for path, module in low:
-        place = places(model.config)[f"{path}.kernel"]
-        for name, third, pair in _by_block(place, module):
+        hub_tensor = hub_tensors(model.config)[f"{path}.kernel"]
+        for name, third, pair in _by_block(hub_tensor, module):
             parts.setdefault(name, {})[third] = pair
     tensors: dict[str, np.ndarray] = {}
     ranks: dict[str, int] = {}
@@ -160,11 +160,11 @@ def write_adapter(directory: Path, model: Any, base: str) -> None:
     write_whole(directory / CONFIG, lambda file: file.write(text.encode()))
 
 
-def _by_block(place: Place, module: LowRank) -> Iterator[tuple[str, int, tuple[np.ndarray, np.ndarray]]]:
+def _by_block(hub_tensor: HubTensor, module: LowRank) -> Iterator[tuple[str, int, tuple[np.ndarray, np.ndarray]]]:
     """The name of each block's matrix, the third of it that is ours, and our two factors."""
     a, b = np.asarray(module.low_a[...]), np.asarray(module.low_b[...])
-    for number, (name, _) in enumerate(blocks_of(a.shape, place)):
-        yield name.removesuffix(".weight"), -1 if place.third is None else place.third, (a[number], b[number])
+    for number, (name, _) in enumerate(blocks_of(a.shape, hub_tensor)):
+        yield name.removesuffix(".weight"), -1 if hub_tensor.third is None else hub_tensor.third, (a[number], b[number])
 
 
 def _outputs(thirds: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
@@ -181,15 +181,15 @@ def _outputs(thirds: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= LARGEST  # NaN is not
+    return type(value) in (int, float) and abs(value) <= LARGEST  # False for NaN
 
 
 def _by_pattern(patterns: Any, module: str, default: float) -> float:
     """The value of the first pattern that the end of the module's name matches; patterns must be plain names."""
-    for pattern, found in (patterns or {}).items():
+    for pattern, alpha in (patterns or {}).items():
         name = pattern.replace("\\", "")
-        if not re.fullmatch(r"[\w.]+", name) or not _is_number(found):
+        if not re.fullmatch(r"[\w.]+", name) or not _is_number(alpha):
             raise UserError(f"the adapter's alpha_pattern {pattern!r:.100} is not a module's name with a number")
         if f".{module}".endswith(f".{name}"):
-            return float(found)
+            return float(alpha)
     return default

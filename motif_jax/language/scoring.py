@@ -48,10 +48,10 @@ def make_tree(choices: Sequence[Sequence[Sequence[int]]], multiple: int = 1) -> 
     `choices`: tokens of the choices of each context; a single entry serves all contexts. Numbers of nodes, choices and
     tokens are rounded up to multiples of `multiple`, for fewer compiled programs.
     """
-    tries = [_make_trie(one) for one in choices]
+    tries = [_make_trie(of_row) for of_row in choices]
     num_rows, num_choices = len(choices), _up(max(map(len, choices)), multiple)
     num_nodes = _up(max(len(trie) for trie in tries) - 1, multiple)
-    length = _up(max((len(choice) for one in choices for choice in one), default=0), multiple)
+    length = _up(max((len(choice) for of_row in choices for choice in of_row), default=0), multiple)
     tree = ChoiceTree(
         np.zeros((num_rows, num_nodes), np.int32),
         np.zeros((num_rows, num_nodes, num_nodes), bool),
@@ -59,17 +59,17 @@ def make_tree(choices: Sequence[Sequence[Sequence[int]]], multiple: int = 1) -> 
         np.zeros((num_rows, num_choices, length), np.int32),
         np.zeros((num_rows, num_choices, length), bool),
     )
-    for row, (one, trie) in enumerate(zip(choices, tries, strict=True)):
+    for row, (of_row, trie) in enumerate(zip(choices, tries, strict=True)):
         for path, number in trie.items():
             if path:
                 tree.nodes[row, number - 1] = path[-1]
                 above = [trie[path[:end]] - 1 for end in range(1, len(path) + 1)]
                 tree.above[row, number - 1, above] = True
-        for choice, tokens in enumerate(one):
-            for place, token in enumerate(tokens):
-                tree.tokens[row, choice, place] = token
-                tree.parents[row, choice, place] = trie[tuple(tokens[:place])]
-                tree.valid[row, choice, place] = True
+        for choice, tokens in enumerate(of_row):
+            for position, token in enumerate(tokens):
+                tree.tokens[row, choice, position] = token
+                tree.parents[row, choice, position] = trie[tuple(tokens[:position])]
+                tree.valid[row, choice, position] = True
     return tree
 
 
@@ -106,7 +106,7 @@ def score(
     logits = model.logits(hidden)  # [B, 1 + K, vocabulary]
     total = jax.nn.logsumexp(logits, -1)
     rows = jnp.arange(len(tokens))[:, None, None]
-    found = logits[rows, tree.parents, tree.tokens]
-    valid = jnp.broadcast_to(tree.valid, found.shape)
-    log_probs = jnp.where(valid, found - total[rows, tree.parents], 0)
-    return Scores(jnp.where(valid.any(-1), log_probs.sum(-1), -jnp.inf), jnp.where(valid, found, 0), hidden[:, 0])
+    chosen = logits[rows, tree.parents, tree.tokens]
+    valid = jnp.broadcast_to(tree.valid, chosen.shape)
+    log_probs = jnp.where(valid, chosen - total[rows, tree.parents], 0)
+    return Scores(jnp.where(valid.any(-1), log_probs.sum(-1), -jnp.inf), jnp.where(valid, chosen, 0), hidden[:, 0])

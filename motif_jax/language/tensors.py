@@ -25,14 +25,14 @@ class Tensor(NamedTuple):
 
     @classmethod
     def of(cls, opened: Any, name: str, file: Path) -> Tensor:
-        """One of a file; raises UserError if its numbers are not of a type that is read."""
+        """A tensor of an open file; raises UserError if its numbers are not floats."""
         if (dtype := opened.get_slice(name).get_dtype()) not in FLOATS:
             raise UserError(f"{name!r:.200} in {str(file)!r} has type {dtype}, but must have {', '.join(FLOATS)}")
         return cls(opened, name, str(file))
 
     @property
     def array(self) -> np.ndarray:
-        """A copy."""
+        """The numbers, as a copy."""
         return self.opened.get_tensor(self.name)
 
     @property

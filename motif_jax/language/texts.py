@@ -47,13 +47,13 @@ class TextBatches(NamedTuple):
             raise UserError(f"the choice {choice!r:.80} has no tokens")
         return tokens
 
-    def chunks(self, rows: Sequence[Sequence[int]], more: int) -> Iterator[list[int]]:
-        """Groups the numbers of the rows by similar length, for batches; `more` tokens may follow each row."""
+    def chunks(self, rows: Sequence[Sequence[int]], room: int) -> Iterator[list[int]]:
+        """Groups the numbers of the rows by similar length, for batches; `room` tokens may follow each row."""
         most = self.config.max_positions
         for number, row in enumerate(rows):
-            if most and len(row) + more > most:
+            if most and len(row) + room > most:
                 raise UserError(
-                    f"context {number} has {len(row)} tokens, and {more} may follow, but this language model reads "
+                    f"context {number} has {len(row)} tokens, and {room} may follow, but this language model reads "
                     f"at most {most}"
                 )
         order = sorted(range(len(rows)), key=lambda row: len(rows[row]))

@@ -12,7 +12,7 @@ from motif_jax.structs import UserError
 
 
 class PolicyGradient(Algorithm):
-    """PPO's clipped surrogate, where a subclass does not say otherwise."""
+    """The defaults: PPO's clipped surrogate, without targets that are computed once per update."""
 
     def make_learner(self, config: Any, world: Any, learning: Learning) -> tuple[Any, Any]:
         from motif_jax.learner.update import init_state, make_policy_update

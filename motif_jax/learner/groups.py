@@ -26,11 +26,11 @@ FLOOR = 1e-4  # least divisor of advantages, so that nearly equal returns do not
 
 
 def relative(values: jax.Array, counted: jax.Array, ids: jax.Array, number: int, by_deviation: bool) -> jax.Array:
-    """Values relative to the others with the same id: (value - mean) / (deviation, n - 1, at least FLOOR).
+    """Values relative to those with the same id: (value - mean) / max(deviation, FLOOR), with n - 1 in the deviation.
 
     Args:
       values: [N]
-      counted: the others are 0, and do not count. [N] bool
+      counted: whether a value counts; the result for others is 0. [N] bool
       ids: below `number`. [N] int32
 
     Returns:
@@ -38,15 +38,15 @@ def relative(values: jax.Array, counted: jax.Array, ids: jax.Array, number: int,
     """
     chex.assert_equal_shape([values, counted, ids])
 
-    def total_of(array: jax.Array) -> jax.Array:
+    def sum_by_id(array: jax.Array) -> jax.Array:
         return jax.ops.segment_sum(jnp.where(counted, array, 0.0), ids, number)[ids]
 
-    count = total_of(jnp.ones_like(values))
-    apart = values - total_of(values) / jnp.maximum(count, 1)
+    count = sum_by_id(jnp.ones_like(values))
+    distance = values - sum_by_id(values) / jnp.maximum(count, 1)
     if by_deviation:
-        deviation = jnp.sqrt(total_of(apart**2) / jnp.maximum(count - 1, 1))
-        apart = apart / jnp.maximum(deviation, FLOOR)
-    return jnp.where(counted & (count > 1), apart, 0.0)
+        deviation = jnp.sqrt(sum_by_id(distance**2) / jnp.maximum(count - 1, 1))
+        distance = distance / jnp.maximum(deviation, FLOOR)
+    return jnp.where(counted & (count > 1), distance, 0.0)
 
 
 def returns_from(reward: jax.Array, discount: float) -> jax.Array:
@@ -70,12 +70,12 @@ def group_advantages(
     chex.assert_equal_shape([reward, played, visit])
     steps, columns = reward.shape
     reward = jnp.where(played, reward, 0.0)
-    place = jnp.arange(columns) // group.group_size
+    group_of = jnp.arange(columns) // group.group_size
     by_deviation = group.divide_by == "deviation"
-    of_episode = relative(reward.sum(0), played.any(0), place, columns, by_deviation)
+    of_episode = relative(reward.sum(0), played.any(0), group_of, columns, by_deviation)
     advantages = jnp.where(played, of_episode, 0.0)
     if find_algorithm(settings.algorithm).compares_visits:
-        ids = (place * steps * group.group_size + visit).reshape(-1)
+        ids = (group_of * steps * group.group_size + visit).reshape(-1)
         remaining = returns_from(reward, settings.discount).reshape(-1)
         of_step = relative(remaining, played.reshape(-1), ids, steps * columns, by_deviation)
         advantages += group.step_weight * of_step.reshape(steps, columns)
@@ -94,8 +94,8 @@ def weights(played: jax.Array, group: GroupSettings, num_minibatches: int) -> ja
         share = share / jnp.maximum(length, 1)
     elif group.mean_over == "limit":
         share = share / len(played)
-    whole = share.sum() if group.mean_over == "steps" else (length > 0).sum().astype(jnp.float32)
-    return num_minibatches * share / jnp.maximum(total(whole), 1)
+    divisor = share.sum() if group.mean_over == "steps" else (length > 0).sum().astype(jnp.float32)
+    return num_minibatches * share / jnp.maximum(total(divisor), 1)
 
 
 def with_group_targets(
@@ -107,25 +107,25 @@ def with_group_targets(
     `visit`, and `index`, the places of these steps among the T * B of this device, filled up with -1. [1, N]
     """
     rollouts, (steps, columns) = data.rollouts, data.reward.shape
-    own = rollouts.group
-    played = own["played"]
-    advantages = group_advantages(data.reward, played, own["visit"], settings, group)
+    groups = rollouts.group
+    played = groups["played"]
+    advantages = group_advantages(data.reward, played, groups["visit"], settings, group)
     valid = data.valid & played
     target = returns_from(jnp.where(played, data.reward, 0.0), settings.discount)
     targets = Targets(VTrace(target, advantages), advantages)
-    seen = {name: array[:-1] for name, array in rollouts.observations.items()}
-    rollouts = rollouts._replace(observations=seen, first=rollouts.first[:-1], moments={}, group=())
+    observations = {name: array[:-1] for name, array in rollouts.observations.items()}
+    rollouts = rollouts._replace(observations=observations, first=rollouts.first[:-1], reward_inputs={}, group=())
     weight: Any = weights(valid, group, settings.num_minibatches)
     data = Samples(rollouts, data.reward, valid, targets, weight)
-    if "index" in own:
-        index = own["index"][0]
+    if "index" in groups:
+        index = groups["index"][0]
 
         def take(array: jax.Array) -> jax.Array:
             return array.reshape(steps * columns, *array.shape[2:])[index][None]
 
         data = jax.tree.map(take, data._replace(rollouts=rollouts._replace(core=jnp.zeros((steps, columns, 0)))))
-        there, weight = index >= 0, data.weight
-        data = data._replace(valid=data.valid & there, weight=jnp.where(there, weight, 0.0))
+        exists, weight = index >= 0, data.weight
+        data = data._replace(valid=data.valid & exists, weight=jnp.where(exists, weight, 0.0))
     if not group.reference_coefficient:
         return data
     batch = data.rollouts

@@ -19,9 +19,15 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from motif_jax.devices.mesh import DATA, total
 from motif_jax.learner.settings import RATIO_RANGE, GroupSettings, Settings, find_algorithm
+from motif_jax.networks.actions import Gaussian
+
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # of the mean over a standard normal variable
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+LOG_2PI = math.log(2 * math.pi)
 
 
 class Head(NamedTuple):
@@ -44,8 +50,8 @@ class Head(NamedTuple):
         return self._of_taken(self.log_old)
 
     def _of_taken(self, log: jax.Array) -> jax.Array:
-        found = jnp.take_along_axis(log, self.taken[..., None], -1)[..., 0]
-        return found if self.counts is None else jnp.where(self.counts, found, 0.0)
+        chosen = jnp.take_along_axis(log, self.taken[..., None], -1)[..., 0]
+        return chosen if self.counts is None else jnp.where(self.counts, chosen, 0.0)
 
     def entropy(self, weight: jax.Array) -> jax.Array:
         """This device's part of the mean entropy."""
@@ -60,10 +66,57 @@ class Head(NamedTuple):
         return weight if self.counts is None else jnp.where(self.counts, weight, 0.0)
 
 
+class NumbersHead(NamedTuple):
+    """As `Head`, for actions of D numbers, drawn from squashed Gaussians (networks/actions.py).
+
+    Each number is scaled to (-1, 1), so that bounds do not change the terms. Ratios are those of the Gaussians: the
+    squashing changes both densities by the same factor.
+    """
+
+    new: Gaussian  # of the policy. [T, B, D]
+    old: Gaussian  # of the acting policy. [T, B, D]
+    taken: jax.Array  # u. [T, B, D]
+    scale: None = None  # of the exploration term: 1
+
+    @property
+    def log_pi(self) -> jax.Array:
+        """Log density of what was drawn, before it was squashed. [T, B]"""
+        return log_density(self.new, self.taken)
+
+    @property
+    def log_mu(self) -> jax.Array:
+        """That of the acting policy. [T, B]"""
+        return log_density(self.old, self.taken)
+
+    def entropy(self, weight: jax.Array) -> jax.Array:
+        """This device's part of the mean entropy, in nats; 0.69 for a number that is uniform in (-1, 1)."""
+        return part_of_mean(squashed_entropies(self.new).sum(-1), weight)
+
+    def divergence(self, weight: jax.Array) -> jax.Array:
+        """KL(mu || pi)"""
+        difference = (self.old.mean - self.new.mean) * jnp.exp(-self.new.log_scale)
+        change = self.old.log_scale - self.new.log_scale
+        terms = (jnp.exp(2 * change) + difference**2 - 1) / 2 - change
+        return part_of_mean(terms.sum(-1), weight)
+
+
+def log_density(distribution: Gaussian, u: jax.Array) -> jax.Array:
+    """[..., D] -> [...]"""
+    z = (u - distribution.mean) * jnp.exp(-distribution.log_scale)
+    return -(z**2 / 2 + distribution.log_scale + LOG_2PI / 2).sum(-1)
+
+
+def squashed_entropies(distribution: Gaussian) -> jax.Array:
+    """Entropies of tanh(u): those of the Gaussian plus the mean of log(1 - tanh(u)^2), by quadrature. [..., D]"""
+    u = distribution.mean[..., None] + jnp.exp(distribution.log_scale)[..., None] * NODES.astype(np.float32)
+    log_slope = 2 * (math.log(2) - u - jax.nn.softplus(-2 * u))
+    return (1 + LOG_2PI) / 2 + distribution.log_scale + log_slope @ WEIGHTS.astype(np.float32)
+
+
 class LossInputs(NamedTuple):
     """Inputs of the terms. The default shape is [T, B]. The policy is the trained one."""
 
-    heads: tuple[Any, ...]  # the choices of each step: `Head`, or `numbers.NumbersHead`
+    heads: tuple[Any, ...]  # the choices of each step: `Head` or `NumbersHead`
     log_pi: jax.Array  # log probability of the choices that took effect
     log_mu: jax.Array  # that of the acting policy
     ratio: jax.Array  # pi / mu, clamped to RATIO_RANGE for APPO and to FINITE_RANGE for PPO
@@ -90,10 +143,9 @@ def sum_of_terms(
     policy_loss = find_algorithm(settings.algorithm).policy_loss(inputs, settings, group)
     value_error = value_loss(inputs.value, inputs.old_value, inputs.target, inputs.weight, settings.clip_value)
     entropies = [head.entropy(inputs.weight) for head in inputs.heads]
-    mean_entropy = _sum(entropies)
-    scales = [head.scale for head in inputs.heads]
     exploration_loss = _sum(
-        -entropy if scale is None else scale * -entropy for scale, entropy in zip(scales, entropies, strict=True)
+        -entropy if head.scale is None else head.scale * -entropy
+        for head, entropy in zip(inputs.heads, entropies, strict=True)
     )
     terms = {
         "policy_loss": policy_loss,
@@ -102,10 +154,10 @@ def sum_of_terms(
     }
     if group and inputs.reference is not None:
         (head,) = inputs.heads
-        apart = part_of_mean((jnp.exp(head.log_all) * (head.log_all - inputs.reference)).sum(-1), inputs.weight)
-        terms["reference_loss"] = group.reference_coefficient * apart
+        divergence = part_of_mean((jnp.exp(head.log_all) * (head.log_all - inputs.reference)).sum(-1), inputs.weight)
+        terms["reference_loss"] = group.reference_coefficient * divergence
     loss = _sum(terms.values())
-    return loss, terms | {"loss": loss, "entropy": mean_entropy}
+    return loss, terms | {"loss": loss, "entropy": _sum(entropies)}
 
 
 def _sum(terms: Iterable[jax.Array]) -> jax.Array:

@@ -43,7 +43,7 @@ class Rollouts(NamedTuple):
     reward: jax.Array  # the game's raw reward. [T, B]
     terminated: jax.Array  # [T, B] bool
     truncated: jax.Array  # [T, B] bool
-    moments: dict[str, jax.Array]  # inputs of the intrinsic reward; may be empty. [T, B, ...]
+    reward_inputs: dict[str, jax.Array]  # of the intrinsic reward; may be empty. [T, B, ...]
     control: Any = ()  # choices of a policy with options, by name (options.py). [T, B] each
     group: Any = ()  # of grpo and gigpo (groups.py): `played` and `visit`, [T, B], and perhaps `index`, [1, N]
 
@@ -69,15 +69,15 @@ class Samples(NamedTuple):
 def with_targets(data: Samples, params: Any, frozen: Any, unroll: Unroll, settings: Settings) -> Samples:
     """Adds targets of GAE to samples, with the current parameters; called inside a mapped function."""
     rollouts, memory = data.rollouts, data.rollouts.core.shape[-1]
-    seen = (rollouts.observations, rollouts.first)
+    inputs = (rollouts.observations, rollouts.first)
     if not memory:  # the last observation is enough
-        seen = jax.tree.map(lambda array: array[-1:], seen)
-    last = unroll(params, frozen, *seen, rollouts.core[0])[1][-1:]
+        inputs = jax.tree.map(lambda array: array[-1:], inputs)
+    last = unroll(params, frozen, *inputs, rollouts.core[0])[1][-1:]
     values = jnp.concatenate([rollouts.value, last])  # [T + 1, B]
     ends = (rollouts.terminated, rollouts.truncated)
     v_t, discount_t, trace_t = next_values(values, data.reward, *ends, settings.discount, settings.bootstrap)
-    made = gae(rollouts.value, v_t, data.reward, discount_t, trace_t, settings.gae_lambda)
-    targets = Targets(made, normalised(made.advantages, data.valid, settings))
+    estimates = gae(rollouts.value, v_t, data.reward, discount_t, trace_t, settings.gae_lambda)
+    targets = Targets(estimates, normalised(estimates.advantages, data.valid, settings))
     observations = jax.tree.map(lambda array: array[:-1], rollouts.observations)
     rollouts = rollouts._replace(observations=observations, first=rollouts.first[:-1])
     data = data._replace(rollouts=rollouts, targets=targets)
@@ -145,11 +145,11 @@ def calls_of(steps: int, games: int, parts: int, settings: Settings, most: int =
       settings: the learner's.
       most: observations that are read at a time; 0: all of a minibatch.
     """
-    own, count = games // parts, settings.num_minibatches
-    most = min(most or steps * own, steps * own // count)
-    columns = np.arange(steps * own).reshape(own, steps).T  # as `_as_columns` numbers them
-    pieces = -(-(steps * own // count) // most)  # of a minibatch
+    own_games, count = games // parts, settings.num_minibatches
+    most = min(most or steps * own_games, steps * own_games // count)
+    columns = np.arange(steps * own_games).reshape(own_games, steps).T  # as `_as_columns` numbers them
+    pieces = -(-(steps * own_games // count) // most)  # of a minibatch
     numbers = columns % count * pieces + columns // count // most
-    after = count * pieces + np.arange(own) // most  # the last observations, which `with_targets` reads
+    after = count * pieces + np.arange(own_games) // most  # the last observations, which `with_targets` reads
     calls = np.concatenate([numbers, after[None]])  # of one device
     return np.concatenate([calls + part * (calls.max() + 1) for part in range(parts)], 1)

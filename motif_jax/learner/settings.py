@@ -14,7 +14,7 @@ FINITE_RANGE = (1e-9, 1e9)  # of the others, only to avoid overflow
 
 @dataclass(frozen=True)
 class LearnerSection:
-    """How it learns."""
+    """How the policy learns: algorithm, optimizer and losses."""
 
     algorithm: str = value(
         "appo",
@@ -122,11 +122,11 @@ class GroupSettings:
     )
 
 
-CHOICES = {name: one.kind.choices for name, one in table_of(LearnerSection).items() if isinstance(one.kind, Text)}
+CHOICES = {name: row.kind.choices for name, row in table_of(LearnerSection).items() if isinstance(row.kind, Text)}
 
 
 class Learning(NamedTuple):
-    """What an algorithm makes its learner from."""
+    """The inputs of `Algorithm.make_learner`."""
 
     model: Any  # policies.model.Model
     mesh: Any
@@ -147,7 +147,7 @@ class Algorithm:
     from_replay = False  # minibatches are drawn from a buffer
     learns_options = False
     cuts_steps = False  # without memory, minibatches consist of single steps
-    ratio_range: tuple[float, float] | None = FINITE_RANGE  # to which pi / mu is clamped; None: it is not
+    ratio_range: tuple[float, float] | None = FINITE_RANGE  # limits of pi / mu; None: it is not clamped
 
     def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
         """Raises UserError for values of `config.policy` that cannot work.
@@ -156,11 +156,11 @@ class Algorithm:
         """
 
     def splits_steps(self, section: Any, memory: bool) -> bool:
-        """Whether minibatches are not made of a batch's columns, the rollouts of single games."""
+        """Whether minibatches consist of single steps, not of a batch's columns (rollouts of games)."""
         return self.cuts_steps and not memory
 
     def group(self, section: Any) -> GroupSettings | None:
-        """How groups of episodes count; None for an algorithm without groups."""
+        """The settings of groups of episodes; None for an algorithm without groups."""
         return None
 
     def make_learner(self, config: Any, world: Any, learning: Learning) -> tuple[Any, Any]:
@@ -180,5 +180,5 @@ def find_algorithm(name: str) -> Algorithm:
     """The algorithm of a name; raises ValueError if it does not exist."""
     if name not in ALGORITHMS:
         raise ValueError(f"algorithm={name!r}: give one of {', '.join(ALGORITHMS)}")
-    found: Algorithm = find(ALGORITHMS, name)()
-    return found
+    algorithm: Algorithm = find(ALGORITHMS, name)()
+    return algorithm

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import chex
@@ -21,10 +22,9 @@ import optax
 from motif_jax.devices.mesh import total
 from motif_jax.learner import losses
 from motif_jax.learner.groups import log_ratio_of_episodes
-from motif_jax.learner.numbers import NumbersHead
 from motif_jax.learner.options import Control
-from motif_jax.learner.samples import Rollouts, Samples, Unroll, minibatch, normalised
-from motif_jax.learner.settings import CHOICES, GroupSettings, Settings, find_algorithm
+from motif_jax.learner.samples import Rollouts, Samples, Targets, Unroll, minibatch, normalised
+from motif_jax.learner.settings import Algorithm, GroupSettings, Settings, find_algorithm
 from motif_jax.learner.vtrace import next_values, vtrace
 from motif_jax.networks.actions import ActionSpace, gaussian, split, unsquash
 
@@ -98,6 +98,131 @@ def descend(
     return params, optimizer_state, {name: optax.tree.norm(tree) for name, tree in trees.items()}
 
 
+@dataclass(frozen=True)
+class PolicyUpdate:
+    """The learner's step; see `make_policy_update`."""
+
+    unroll: Unroll
+    shape_rewards: ShapeRewards
+    settings: Settings
+    control: Control | None
+    space: ActionSpace | None
+    group: GroupSettings | None
+    algorithm: Algorithm
+
+    def update(self, state: LearnerState, frozen: Any, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
+        """Takes all optimizer steps with some rollouts."""
+        settings = self.settings
+        check(rollouts)
+        with jax.named_scope("rewards"):
+            rewards = self.shape_rewards(rollouts)
+            chex.assert_equal_shape([*rewards, rollouts.reward])
+        lag = state.version - rollouts.version
+        valid = lag < settings.max_policy_lag
+        data = Samples(rollouts, rewards.total, valid)
+        with jax.named_scope("targets"):
+            data = self.algorithm.targets(data, state, frozen, self.unroll, settings, self.group)
+        if (num_steps := settings.num_epochs * settings.num_minibatches) == 1:
+            new, metrics = self.step(state, frozen, data)
+        else:
+
+            def body(state: LearnerState, index: jax.Array) -> tuple[LearnerState, Metrics]:
+                return self.step(state, frozen, minibatch(data, index, settings.num_minibatches))
+
+            new, steps = jax.lax.scan(body, state, jnp.arange(num_steps) % settings.num_minibatches)
+            reduce = {"min": jnp.min, "max": jnp.max, "finite": jnp.min}
+            metrics = {name: reduce.get(name.rpartition("_")[2], jnp.mean)(array) for name, array in steps.items()}
+            if self.algorithm.on_policy:  # the effect of all steps; and 0 up to rounding
+                metrics["kl_of_last_epoch"] = steps["kl"][-settings.num_minibatches :].mean()
+                metrics["ratio_deviation_of_first_step"] = steps["ratio_deviation"][0]
+        metrics |= over_all(data.valid if self.group else valid, lag, rewards)
+        good = (metrics["finite"] > 0) & (metrics["valid_fraction"] > 0)
+        state = jax.tree.map(lambda new, old: jnp.where(good, new, old), new, state)
+        return state._replace(version=state.version + 1), {name: jnp.float32(metrics[name]) for name in metrics}
+
+    def step(self, state: LearnerState, frozen: Any, data: Samples) -> tuple[LearnerState, Metrics]:
+        """Takes one optimizer step; the version is not changed."""
+        settings = self.settings
+        anneal = functools.partial(annealed, version=state.version, total_updates=settings.total_updates)
+        rate = warmed(anneal(settings.learning_rate, settings.learning_rate_end), state.optimizer, settings)
+        coefficient = of_controller = anneal(settings.exploration_coefficient, settings.exploration_end)
+        if self.control:
+            of_controller = self.control.exploration_after(state.version, settings.total_updates)
+        gradient = jax.grad(self.loss, has_aux=True)
+        gradients, (means, spread) = gradient(state.params, frozen, data, coefficient, of_controller)
+        with jax.named_scope("optimizer"):
+            gradients, means = total((gradients, means))
+            optimizer = make_optimizer(settings)
+            params, optimizer_state, norms = descend(optimizer, state.params, state.optimizer, gradients, rate)
+        finite = jnp.isfinite(jnp.stack([means["loss"], *norms.values()])).all()
+        metrics = means | spread | norms | {"learning_rate": rate, "finite": finite}
+        return state._replace(params=params, optimizer=optimizer_state), metrics
+
+    def loss(
+        self, params: Any, frozen: Any, data: Samples, coefficient: jax.Array, of_controller: jax.Array
+    ) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
+        """Returns this device's parts of the loss and of averaged metrics, and metrics of all devices' samples.
+
+        `coefficient`, `of_controller`: of the exploration term; the second is of the controller's heads.
+        """
+        batch, settings, steps = data.rollouts, self.settings, len(data.reward)
+        observations, first = batch.observations, batch.first
+        if self.control:
+            observations, first = self.control.with_behaviour(batch)
+        logits, values = self.unroll(params, frozen, observations, first, batch.core[0])
+        chex.assert_equal_shape([values[: steps + 1], batch.first])
+        chex.assert_equal_shape([logits[:steps], batch.logits])
+        chex.assert_type([logits, values], jnp.float32)
+        heads = self.heads(logits[:steps], batch, of_controller)
+        log_pi = functools.reduce(operator.add, [head.log_pi for head in heads])
+        log_mu = functools.reduce(operator.add, [head.log_mu for head in heads])
+        log_ratio = log_pi - log_mu
+        if self.group and self.group.ratio == "episode":
+            log_ratio = log_ratio_of_episodes(log_ratio, data.valid)
+        limits = self.algorithm.ratio_range
+        ratio = losses.clamped_ratio(log_ratio, limits) if limits else jnp.exp(log_ratio)
+        (targets, advantages), used = self.targets(data, values, ratio)
+        value, reference = values[:steps], data.reference  # [T, B]
+        with jax.named_scope("loss"):
+            inputs = losses.LossInputs(
+                heads=heads, log_pi=log_pi, log_mu=log_mu, ratio=ratio, value=value, old_value=batch.value,
+                target=targets, advantage=used,
+                weight=losses.weigh(data.valid) if data.weight is None else data.weight,
+                reference=None if reference is None else jax.nn.log_softmax(reference),
+            )  # fmt: skip
+            loss, means = losses.sum_of_terms(inputs, settings, coefficient, self.group)
+        means |= losses.distances(inputs, settings.clip_ratio)
+        return loss, (means, losses.spread(ratio, value, targets, advantages, data.valid))
+
+    def heads(
+        self, logits: jax.Array, batch: Rollouts, of_controller: jax.Array
+    ) -> tuple[losses.Head | losses.NumbersHead, ...]:
+        """The choices of each step, under the policy with these logits and under the acting one."""
+        space = self.space
+        if self.control:
+            return self.control.chosen(logits, batch, of_controller)
+        if space is None:
+            return (losses.Head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
+        if not space.sizes:
+            return (losses.NumbersHead(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
+        parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
+        return tuple(losses.Head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts)
+
+    def targets(self, data: Samples, values: jax.Array, ratio: jax.Array) -> Targets:
+        """Those of the samples if they were computed once per update, otherwise V-trace's. `values`: [T + 1 or 2, B]"""
+        batch, settings = data.rollouts, self.settings
+        if data.targets is not None:
+            return data.targets
+        with jax.named_scope("vtrace"):
+            if self.control:
+                return self.control.targets(values, data.reward, ratio, data.valid, batch, settings)
+            ends = (batch.terminated, batch.truncated)
+            v_t, discount_t, trace_t = next_values(values, data.reward, *ends, settings.discount, settings.bootstrap)
+            clips = (settings.clip_rho, settings.clip_c)
+            estimates = vtrace(values[:-1], v_t, data.reward, discount_t, ratio, trace_t, *clips)
+            return Targets(estimates, normalised(estimates.advantages, data.valid, settings))
+
+
 def make_policy_update(
     unroll: Unroll,
     shape_rewards: ShapeRewards,
@@ -117,118 +242,11 @@ def make_policy_update(
       finite, `metrics["finite"]` is 0. In this case, or without valid samples, parameters and optimizer are not
       changed. The version counts every call.
     """
-    for name, choices in CHOICES.items():
-        if getattr(settings, name) not in choices:
-            raise ValueError(f"{name}={getattr(settings, name)!r}: give one of {', '.join(choices)}")
-    optimizer = make_optimizer(settings)
-    num_steps = settings.num_epochs * settings.num_minibatches
     algorithm = find_algorithm(settings.algorithm)
-    limits = algorithm.ratio_range
-
-    def loss_of(
-        params: Any, frozen: Any, data: Samples, coefficient: jax.Array, of_controller: jax.Array
-    ) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
-        """Returns this device's parts of the loss and of averaged metrics, and metrics of all devices' samples."""
-        batch, reward, valid, made, weight, reference = data
-        steps = len(reward)
-        observations, first = control.with_behaviour(batch) if control else (batch.observations, batch.first)
-        logits, values = unroll(params, frozen, observations, first, batch.core[0])
-        chex.assert_equal_shape([values[: steps + 1], batch.first])
-        chex.assert_equal_shape([logits[:steps], batch.logits])
-        chex.assert_type([logits, values], jnp.float32)
-        value = values[:steps]  # [T, B]
-        heads: tuple[losses.Head | NumbersHead, ...]
-        if control:
-            heads = control.chosen(logits[:steps], batch, of_controller)
-        else:
-            heads = taken(space, logits[:steps], batch)
-        log_pi = functools.reduce(operator.add, [head.log_pi for head in heads])
-        log_mu = functools.reduce(operator.add, [head.log_mu for head in heads])
-        log_ratio = log_pi - log_mu
-        if group and group.ratio == "episode":
-            log_ratio = log_ratio_of_episodes(log_ratio, valid)
-        ratio = losses.clamped_ratio(log_ratio, limits) if limits else jnp.exp(log_ratio)
-
-        if made is not None:
-            (targets, advantages), used = made
-        elif control:
-            with jax.named_scope("vtrace"):
-                (targets, advantages), used = control.targets(values, reward, ratio, valid, batch, settings)
-        else:
-            with jax.named_scope("vtrace"):
-                ends = (batch.terminated, batch.truncated)
-                v_t, discount_t, trace_t = next_values(values, reward, *ends, settings.discount, settings.bootstrap)
-                clips = (settings.clip_rho, settings.clip_c)
-                targets, advantages = vtrace(value, v_t, reward, discount_t, ratio, trace_t, *clips)
-                used = normalised(advantages, valid, settings)
-
-        with jax.named_scope("loss"):
-            inputs = losses.LossInputs(heads=heads, log_pi=log_pi, log_mu=log_mu, ratio=ratio, value=value,
-                                       old_value=batch.value, target=targets, advantage=used,
-                                       weight=losses.weigh(valid) if weight is None else weight,
-                                       reference=None if reference is None else jax.nn.log_softmax(reference),
-                                       )  # fmt: skip
-            loss, means = losses.sum_of_terms(inputs, settings, coefficient, group)
-        means |= losses.distances(inputs, settings.clip_ratio)
-        return loss, (means, losses.spread(ratio, value, targets, advantages, valid))
-
-    def step(state: LearnerState, frozen: Any, data: Samples) -> tuple[LearnerState, Metrics]:
-        """Takes one optimizer step; the version is not changed."""
-        anneal = functools.partial(annealed, version=state.version, total_updates=settings.total_updates)
-        rate = warmed(anneal(settings.learning_rate, settings.learning_rate_end), state.optimizer, settings)
-        coefficient = anneal(settings.exploration_coefficient, settings.exploration_end)
-        of_controller = control.exploration_after(state.version, settings.total_updates) if control else coefficient
-        arguments = state.params, frozen, data, coefficient, of_controller
-        gradients, (means, spread) = jax.grad(loss_of, has_aux=True)(*arguments)
-        with jax.named_scope("optimizer"):
-            gradients, means = total((gradients, means))
-            params, optimizer_state, norms = descend(optimizer, state.params, state.optimizer, gradients, rate)
-        finite = jnp.isfinite(jnp.stack([means["loss"], *norms.values()])).all()
-        metrics = means | spread | norms | {"learning_rate": rate, "finite": finite}
-        return state._replace(params=params, optimizer=optimizer_state), metrics
-
-    def update(state: LearnerState, frozen: Any, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
-        check(rollouts, settings)
-        with jax.named_scope("rewards"):
-            rewards = shape_rewards(rollouts)
-            chex.assert_equal_shape([*rewards, rollouts.reward])
-        lag = state.version - rollouts.version
-        valid = lag < settings.max_policy_lag
-        data = Samples(rollouts, rewards.total, valid)
-        with jax.named_scope("targets"):
-            data = algorithm.targets(data, state, frozen, unroll, settings, group)
-        if num_steps == 1:
-            new, metrics = step(state, frozen, data)
-        else:
-
-            def body(state: LearnerState, index: jax.Array) -> tuple[LearnerState, Metrics]:
-                return step(state, frozen, minibatch(data, index, settings.num_minibatches))
-
-            new, steps = jax.lax.scan(body, state, jnp.arange(num_steps) % settings.num_minibatches)
-            reduce = {"min": jnp.min, "max": jnp.max, "finite": jnp.min}
-            metrics = {name: reduce.get(name.rpartition("_")[2], jnp.mean)(array) for name, array in steps.items()}
-            if algorithm.on_policy:  # the effect of all steps; and 0 up to rounding
-                metrics["kl_of_last_epoch"] = steps["kl"][-settings.num_minibatches :].mean()
-                metrics["ratio_deviation_of_first_step"] = steps["ratio_deviation"][0]
-        metrics |= over_all(data.valid if group else valid, lag, rewards)
-        good = (metrics["finite"] > 0) & (metrics["valid_fraction"] > 0)
-        state = jax.tree.map(lambda new, old: jnp.where(good, new, old), new, state)
-        return state._replace(version=state.version + 1), {name: jnp.float32(metrics[name]) for name in metrics}
-
-    return update
+    return PolicyUpdate(unroll, shape_rewards, settings, control, space, group, algorithm).update
 
 
-def taken(space: ActionSpace | None, logits: jax.Array, batch: Rollouts) -> tuple[losses.Head | NumbersHead, ...]:
-    """The action of each step, under the policy with these logits and under the acting one."""
-    if space is None:
-        return (losses.Head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
-    if not space.sizes:
-        return (NumbersHead(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
-    parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
-    return tuple(losses.Head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), action) for new, old, action in parts)
-
-
-def check(rollouts: Rollouts, settings: Settings) -> None:
+def check(rollouts: Rollouts) -> None:
     """Checks the shapes of the rollouts at compile time."""
     num_steps, batch = rollouts.reward.shape
     chex.assert_tree_shape_prefix(rollouts.observations, (num_steps + 1, batch))
@@ -237,12 +255,6 @@ def check(rollouts: Rollouts, settings: Settings) -> None:
     not_steps = ("observations", "first", "core", "group")
     others = {name: part for name, part in rollouts._asdict().items() if name not in not_steps}
     chex.assert_tree_shape_prefix(others, (num_steps, batch))
-    by_steps = find_algorithm(settings.algorithm).cuts_steps and not rollouts.core.shape[-1]
-    columns, what = (num_steps * batch, "steps") if by_steps else (batch, "rollouts")
-    if columns % settings.num_minibatches:
-        raise ValueError(
-            f"num_minibatches={settings.num_minibatches} does not divide the {columns} {what} of each device"
-        )
 
 
 def over_all(valid: jax.Array, lag: jax.Array, rewards: TrainingRewards) -> Metrics:

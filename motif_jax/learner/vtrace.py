@@ -67,12 +67,12 @@ def vtrace(
 
 
 def sums_back(added: jax.Array, carried: jax.Array) -> jax.Array:
-    """From the last step to the first, what is added there plus the carried part of the next step's sum. [T, ...]"""
+    """Computes sum_t = added_t + carried_t sum_{t+1}, from the last step to the first. [T, ...]"""
 
     def back(later: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         added, carried = step
-        found = added + carried * later
-        return found, found
+        total = added + carried * later
+        return total, total
 
     return jax.lax.scan(back, jnp.zeros_like(added[0]), (added, carried), reverse=True)[1]
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from motif_jax.envs.action_space import ActionSpace
 
 LARGEST = 7.0  # |u|: closer to its bounds, a float32 does not tell one number from the next
-# Bounds of means and of logarithms of scales. Without that of means, they drift past LARGEST where a bound is the best
-# number; what is recorded is then far from the mean, and small changes of the policy change its density a millionfold.
+# Bounds of means and of logarithms of scales. Without bounds, means drift past LARGEST where a bound is the best
+# number; recorded numbers are then far from the mean, and their density changes a millionfold with small changes.
 MEAN, LOG_SCALE = 3.0, 3.0
 
 

@@ -162,7 +162,7 @@ class GeneralEncoder(nnx.Module):
     def __init__(
         self, specs: Mapping[str, ArraySpec], *, behaviours: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
     ):
-        """Takes the specs of the observations, and the size of BEHAVIOUR; `for_cpu` encodes a few moments at a time."""
+        """Takes the specs of the observations, and the size of BEHAVIOUR; `for_cpu` encodes a few rows at a time."""
         self.parts = nnx.Dict(
             {name: make_part(name, spec, behaviours, for_cpu, dtype, rngs) for name, spec in specs.items()}
         )
@@ -257,8 +257,8 @@ class FilmEncoder(GeneralEncoder):
         self.features = sum(OUT if name in self.grids else PARTS[kinds[name]].FEATURES for name in specs)
 
     def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
-        found = {name: self._part(name, observations) for name in self.parts}
-        text = jnp.stack([found[name] for name in self.texts]).sum(0)
+        features = {name: self._part(name, observations) for name in self.parts}
+        text = jnp.stack([features[name] for name in self.texts]).sum(0)
         behaviour = [observations[BEHAVIOUR]] if self.behaviour else []
-        found |= {name: part(observations[name], text, *behaviour) for name, part in self.film.items()}
-        return jnp.concatenate([found[name] for name in self.reads], -1)
+        features |= {name: part(observations[name], text, *behaviour) for name, part in self.film.items()}
+        return jnp.concatenate([features[name] for name in self.reads], -1)

@@ -25,9 +25,11 @@ from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, Arra
 FLAG = "--config.policy.network"
 GENERAL = "general"  # a network for any observations (general.py)
 FILM = "film"  # the same, but texts modulate the encoders of grids (`general.FilmEncoder`)
-BY_SPECS = (GENERAL, FILM)  # policy.py has their encoders; those of users (own.py) read the same observations
+# Networks that are made from specs, and the kinds of observations that they need. policy.py has their encoders;
+# encoders of users (own.py) read the same observations.
+BY_SPECS: dict[str, set[str]] = {GENERAL: set(), FILM: {"grid", "text"}}
 LANGUAGE = "language"  # a language model (policies/language_policy.py)
-BEHAVIOUR = "behaviour"  # the observation of who is in charge, of policies with options (policies/options.py)
+BEHAVIOUR = "behaviour"  # the observation of the behaviour in charge (networks/options.py)
 PROMPT = "prompt"  # the observation of PROMPT_NETWORKS: UTF-8 padded with zeros
 # The observations of all other networks.
 FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}
@@ -46,25 +48,25 @@ class PromptNetwork:
         """Raises UserError for values of `config.policy` that cannot work."""
 
     def start(self, config: Any, world: World, workdir: Path) -> tuple[dict[str, Any], Any]:
-        """The options of a new network, as checkpoints hold them, and its `Model` with the initial parameters."""
+        """The spec of a new network, as checkpoints hold it, and its `Model` with the initial parameters."""
         raise NotImplementedError
 
-    def fields(self, options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
-        """The fields of `policies.model.Model`, from options; if `seed` is None, parameters are shapes only."""
+    def fields(self, spec: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
+        """The fields of `policies.model.Model`, from a spec; if `seed` is None, parameters are shapes only."""
         raise NotImplementedError
 
-    def scores_names(self, options: Mapping[str, Any]) -> bool:
+    def scores_names(self, spec: Mapping[str, Any]) -> bool:
         """Whether it chooses actions by their names, so they can be renamed."""
         return True
 
-    def language_model(self, options: Mapping[str, Any], params: Any, frozen: Any) -> Any:
+    def language_model(self, spec: Mapping[str, Any], params: Any, frozen: Any) -> Any:
         """The language model in it, for export; None for a network without one."""
 
 
 def find_prompt_network(name: str) -> PromptNetwork | None:
     """The network that reads prompts; None if the name is of another network."""
-    made = find(PROMPT_NETWORKS, name)
-    return made() if made else None
+    network = find(PROMPT_NETWORKS, name)
+    return network() if network else None
 
 
 def kind_of(name: str, spec: ArraySpec) -> str:
@@ -86,9 +88,9 @@ def kind_of(name: str, spec: ArraySpec) -> str:
         return "image"
     elif dtype.kind in ANY and rank <= 1 and all(spec.shape):
         return "vector"
-    said = f", as {spec.kind}" * bool(spec.kind) + f" of {spec.categories:,} values" * bool(spec.categories)
+    kind = f", as {spec.kind}" * bool(spec.kind) + f" of {spec.categories:,} values" * bool(spec.categories)
     raise UserError(
-        f"no encoder reads the observation {name!r}, which has the shape {spec.shape} and the type {spec.dtype}{said}: "
+        f"no encoder reads the observation {name!r}, which has the shape {spec.shape} and the type {spec.dtype}{kind}: "
         f"set its kind ({', '.join(RANKS)}; networks/kinds.py), or remove it from `reads` of the world "
         f"({FLAG}, --config.env.world)"
     )
@@ -130,10 +132,11 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
                 kind_of(name, specs[name])
         if not reads:
             raise UserError(f"`reads` of the world {world!r} is empty, so a policy cannot read it (--config.env.world)")
-        if network == FILM and not {"grid", "text"} <= {kind_of(name, specs[name]) for name in reads}:
+        needed = BY_SPECS.get(network, set())
+        if needed and not needed <= {kind_of(name, specs[name]) for name in reads}:
             raise UserError(
-                f"the network {network!r} reads a grid and a text, but the world {world!r} lets a policy read "
-                f"{', '.join(reads)}: {GENERAL!r} reads any observations ({FLAG})"
+                f"the network {network!r} reads {' and '.join(f'a {kind}' for kind in sorted(needed))}, but the world "
+                f"{world!r} lets a policy read {', '.join(reads)}: {GENERAL!r} reads any observations ({FLAG})"
             )
         return
     missing = [name for name in (FIXED | dict.fromkeys(PROMPT_NETWORKS, (PROMPT,)))[network] if name not in specs]

@@ -48,7 +48,6 @@ class Conv(nnx.Module):
     """A convolution along a line without padding, initialised as in PyTorch."""
 
     def __init__(self, inputs: int, outputs: int, width: int, *, rngs: nnx.Rngs):
-        """Initialises the kernel, [width, inputs, outputs], and the bias."""
         self.kernel = fan_in_uniform(rngs, (width, inputs, outputs), inputs * width)
         self.bias = fan_in_uniform(rngs, (outputs,), inputs * width)
 

@@ -46,17 +46,17 @@ def random_cells(key: jax.Array) -> jax.Array:
 
 
 def features(specs: Mapping[str, ArraySpec], cells: jax.Array, observations: Mapping[str, jax.Array]) -> jax.Array:
-    """Returns the features of N moments, concatenated in the order of `specs`. [N, D] float32"""
+    """Returns the features of N observations, concatenated in the order of `specs`. [N, D] float32"""
     parts = []
     for name, spec in specs.items():
         array = observations[name]
         if is_text(spec):
-            found = trigrams(array, PLACES)
+            part = trigrams(array, PLACES)
         elif is_picture(spec):
-            found = cells[array.astype(jnp.int32) % CELLS]
+            part = cells[array.astype(jnp.int32) % CELLS]
         else:
-            found = scale(array) if name == "blstats" else array.astype(jnp.float32)
-        parts.append(found.reshape(len(array), -1))
+            part = scale(array) if name == "blstats" else array.astype(jnp.float32)
+        parts.append(part.reshape(len(array), -1))
     return jnp.concatenate(parts, -1)
 
 

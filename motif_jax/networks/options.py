@@ -2,8 +2,8 @@
 
 Players store these choices of each step in rollouts, [T, B] int32 each:
 
-    charge  who was in charge of the step: an option, or the controller (number N), during whose steps the game waits
-    next    who is in charge of the next step, if the episode goes on
+    charge  the behaviour in charge: an option, or the controller (number N), during whose steps the game waits
+    next    the behaviour in charge of the next step, if the episode goes on
     drawn   the action that was drawn, also where the controller was in charge
     option  the option that was drawn, also where the controller was not in charge
     length  the same for the length of its turn, as an index
@@ -26,7 +26,7 @@ CHOICES = ("charge", "next", "drawn", "option", "length")
 
 
 class OptionHeads(NamedTuple):
-    """Sizes of the heads, and of what the network reads."""
+    """Sizes of the heads, and of the observation BEHAVIOUR."""
 
     actions: int
     options: int  # N: options, or mixtures of them
@@ -68,21 +68,21 @@ class OptionHeads(NamedTuple):
         return option, length
 
     def digits(self, option: jax.Array) -> list[jax.Array]:
-        """What each head of `choices` chose. [...] each"""
+        """The choice of each head of `choices`. [...] each"""
         count = len(self.choices)
         if count == 1:
             return [option]
-        return [option // self.levels ** (count - 1 - place) % self.levels for place in range(count)]
+        return [option // self.levels ** (count - 1 - index) % self.levels for index in range(count)]
 
     def column(self, charge: jax.Array) -> jax.Array:
-        """The column of who is in charge. [...]"""
+        """The column of the behaviour in charge. [...]"""
         return charge if self.weights is None else (charge == self.options).astype(charge.dtype)
 
-    def same(self, one: jax.Array, other: jax.Array) -> jax.Array:
+    def same(self, first: jax.Array, second: jax.Array) -> jax.Array:
         """Whether two numbers are of the same option, or of mixtures with the same coefficients. [...] bool"""
         if self.weights is None:
-            return one == other
-        return (self.behaviour(one) == self.behaviour(other)).all(-1)
+            return first == second
+        return (self.behaviour(first) == self.behaviour(second)).all(-1)
 
     def behaviour(self, charge: jax.Array, mixture: tuple[float, ...] | None = None) -> jax.Array:
         """The observation BEHAVIOUR: the option as a vector with a single 1, or the mixture.

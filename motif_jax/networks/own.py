@@ -33,25 +33,25 @@ class OwnEncoder(nnx.Module):
     def __init__(self, path: str, specs: Mapping[str, ArraySpec], *, dtype: DTypeLike, rngs: nnx.Rngs):
         """Makes the encoder; raises UserError if it does not fit its purpose, UserCodeError if it raises."""
         self.path, self.reads, self.dtype = path, tuple(specs), dtype
-        made = find_encoder(path)
+        make = find_encoder(path)
         with calls(path):
-            self.encoder = made(dict(specs), dtype=dtype, rngs=rngs)
+            self.encoder = make(dict(specs), dtype=dtype, rngs=rngs)
         before = self._variables()
-        seen = {name: jnp.asarray(np.ones((ROWS, *spec.shape), spec.dtype)) for name, spec in specs.items()}
+        ones = {name: jnp.asarray(np.ones((ROWS, *spec.shape), spec.dtype)) for name, spec in specs.items()}
         with calls(path):
-            features = self.encoder(seen)
+            features = self.encoder(ones)
         self.features = self._check(features, ROWS)
         after = self._variables()
-        same = {name for name in before.keys() & after.keys() if np.array_equal(before[name], after[name])}
-        if changed := [name for name in {**before, **after} if name not in same]:
+        unchanged = {name for name in before.keys() & after.keys() if np.array_equal(before[name], after[name])}
+        if changed := [name for name in {**before, **after} if name not in unchanged]:
             raise self._error(
                 f"its call changes {changed[0]!r}, and changes are lost, as those of nnx.BatchNorm and nnx.Dropout: "
                 "use nnx.LayerNorm"
             )
         graph, state = nnx.split(self.encoder)
-        more = {name: jax.ShapeDtypeStruct((ROWS + 1, *x.shape[1:]), x.dtype) for name, x in seen.items()}
+        more_rows = {name: jax.ShapeDtypeStruct((ROWS + 1, *x.shape[1:]), x.dtype) for name, x in ones.items()}
         with calls(path):  # as training compiles it, and with another number of rows
-            features = jax.eval_shape(lambda state, seen: nnx.merge(graph, state)(seen), state, more)
+            features = jax.eval_shape(lambda state, ones: nnx.merge(graph, state)(ones), state, more_rows)
         self._check(features, ROWS + 1)
 
     def prepare(self) -> None:
@@ -65,7 +65,7 @@ class OwnEncoder(nnx.Module):
 
     def _variables(self) -> dict[str, Any]:
         """The arrays of the encoder by name; raises UserError if training cannot keep one of them."""
-        found = {}
+        variables = {}
         for path, leaf in nnx.to_flat_state(nnx.state(self.encoder)):
             name, array = ".".join(map(str, path)), leaf.get_raw_value()
             if not (isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jnp.number)):
@@ -73,8 +73,8 @@ class OwnEncoder(nnx.Module):
             floats = jnp.issubdtype(array.dtype, jnp.floating)
             if floats != (array.dtype == jnp.float32) or (isinstance(leaf, nnx.Param) and not floats):
                 raise self._error(f"its variable {name!r} has the type {array.dtype}, and parameters need float32")
-            found[name] = array
-        return found
+            variables[name] = array
+        return variables
 
     def _check(self, features: Any, rows: int) -> int:
         shape, dtype = getattr(features, "shape", None), getattr(features, "dtype", type(features).__name__)
@@ -92,10 +92,10 @@ class OwnEncoder(nnx.Module):
 
 def find_encoder(path: str) -> Any:
     """Imports the class of `module:Class`; raises UserError if it is not a Flax NNX module."""
-    found = load_class(path, "network", FLAG)
-    if not (isinstance(found, type) and issubclass(found, nnx.Module)):
+    encoder = load_class(path, "network", FLAG)
+    if not (isinstance(encoder, type) and issubclass(encoder, nnx.Module)):
         raise UserError(f"cannot use the network {path!r}: it is not a subclass of flax.nnx.Module ({FLAG})")
-    return found
+    return encoder
 
 
 def calls(path: str) -> contextlib.AbstractContextManager[None]:

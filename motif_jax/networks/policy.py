@@ -69,8 +69,8 @@ class PolicyNetwork(nnx.Module):
             self.encoder = encoder(behaviours=behaviours, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
             self.reads, features = encoder.READS, encoder.FEATURES
         else:
-            known = ", ".join(sorted((*PRESETS, *BY_SPECS)))
-            raise UserError(f"unknown network {preset!r} (--config.policy.network): choose from {known}")
+            names = ", ".join(sorted((*PRESETS, *BY_SPECS)))
+            raise UserError(f"unknown network {preset!r} (--config.policy.network): choose from {names}")
         self.behaviour = BehaviourVector(behaviours, BEHAVIOUR_FEATURES, rngs=rngs) if behaviours else None
         features += BEHAVIOUR_FEATURES if behaviours else 0
         self.core = Core(features, self.core_size, dtype=dtype, rngs=rngs)

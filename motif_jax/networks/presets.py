@@ -1,4 +1,4 @@
-"""Encoders of NetHack policies: the observations of one moment in, one vector of features out.
+"""Encoders of NetHack policies: the observations of one step in, one vector of features out.
 
 `PRESETS` has the networks. Their observations are also in kinds.py, for checks without JAX.
 """
@@ -52,7 +52,6 @@ class BehaviourVector(nnx.Module):
     """The observation BEHAVIOUR as a vector, as large as the learnt vectors of cells, so that it is not drowned out."""
 
     def __init__(self, behaviours: int, features: int, *, rngs: nnx.Rngs):
-        """Initialises a learnt vector for each of its numbers."""
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (behaviours, features)))
 
     def __call__(self, behaviour: jax.Array) -> jax.Array:
@@ -151,9 +150,10 @@ def trigrams(message: jax.Array, size: int, most: int = MOST_TEXT) -> jax.Array:
     text = message[:, : most + 2].astype(jnp.uint32)
     pieces = text[:, :-2] | text[:, 1:-1] << 8 | text[:, 2:] << 16  # [N, most]
     hashed = pieces * jnp.uint32(0x9E3779B1)  # the upper bits of a product depend on all bits of its factors
-    place, sign = hashed >> (33 - size.bit_length()), 1 - 2 * (hashed >> (32 - size.bit_length()) & 1).astype(jnp.int32)
+    at = hashed >> (33 - size.bit_length())
+    sign = 1 - 2 * (hashed >> (32 - size.bit_length()) & 1).astype(jnp.int32)
     counted = jnp.where(pieces == 0, 0, sign).astype(jnp.float32)
-    return jnp.zeros((len(text), size)).at[jnp.arange(len(text))[:, None], place].add(counted)
+    return jnp.zeros((len(text), size)).at[jnp.arange(len(text))[:, None], at].add(counted)
 
 
 # The encoder of each network (a class with READS, FEATURES, `prepare` and `__call__`), and the size of its memory.

@@ -86,7 +86,6 @@ class BlstatsEncoder(nnx.Module):
     FEATURES = 128
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """Initialises two layers, 27 -> 128 -> 128."""
         numbers = OBSERVATIONS["vector"].shape[0]
         self.first, self.second = OrthogonalLinear(numbers, 128, rngs=rngs), OrthogonalLinear(128, 128, rngs=rngs)
 
@@ -101,7 +100,6 @@ class GlyphEncoder(nnx.Module):
     FEATURES = 960  # 6 x 20 x 8
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """Initialises a vector of 128 per glyph and two convolutions of stride 2."""
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (GLYPHS, 128)))
         self.convolutions = nnx.List(_convolutions((128, 16, 8), 2, rngs))
 
@@ -122,7 +120,6 @@ class CropEncoder(nnx.Module):
     FEATURES = 2048  # 16 x 16 x 8
 
     def __init__(self, *, rngs: nnx.Rngs):
-        """Initialises a vector of 128 per glyph and two convolutions of stride 1."""
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (GLYPHS, 128)))
         self.convolutions = nnx.List(_convolutions((128, 16, 8), 1, rngs))
 
@@ -183,21 +180,21 @@ class RewardModel(nnx.Module):
         self.first, self.second = OrthogonalLinear(features, 256, rngs=rngs), OrthogonalLinear(256, 512, rngs=rngs)
         self.head = OrthogonalLinear(512, 1, rngs=rngs)
 
-    def __call__(self, moment: Mapping[str, jax.Array]) -> jax.Array:
+    def __call__(self, observations: Mapping[str, jax.Array]) -> jax.Array:
         """Computes the rewards of moments. [B] float32
 
-        `moment`: the encoded ones of `message` [B, W], `vector` [B, 27], `blstats` [B, 27], `glyphs` [B, 21, 79].
+        `observations`: the encoded ones of `message` [B, W], `vector` [B, 27], `blstats` [B, 27], `glyphs` [B, 21, 79].
         """
         features = []
         if self.blstats is not None:
-            features.append(self.blstats(moment["vector"]))
+            features.append(self.blstats(observations["vector"]))
         if self.crop is not None:
-            place = moment["blstats"].astype(jnp.int32)
-            features.append(self.crop(moment["glyphs"], place[:, COLUMN], place[:, ROW]))
+            blstats = observations["blstats"].astype(jnp.int32)
+            features.append(self.crop(observations["glyphs"], blstats[:, COLUMN], blstats[:, ROW]))
         if self.glyphs is not None:
-            features.append(self.glyphs(moment["glyphs"]))
+            features.append(self.glyphs(observations["glyphs"]))
         if self.message is not None:
-            features.append(self.message(moment["message"]))
+            features.append(self.message(observations["message"]))
         hidden = self.second(jax.nn.relu(self.first(jnp.concatenate(features, -1))))
         return self.head(jax.nn.relu(hidden))[:, 0]
 

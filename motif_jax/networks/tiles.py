@@ -136,12 +136,12 @@ def plane_table(kernel: jax.Array) -> jax.Array:
 
 def tile_table(kernel: jax.Array) -> jax.Array:
     """Computes tiles' contributions. [8, 8, 3, outputs] -> [glyphs * COLORS * PARTS, outputs] float32"""
-    made = inks()
+    parts = inks()
     outputs = kernel.shape[-1]
-    planes = plane_table(kernel).reshape(*made.planes.shape[:2], RGB, PARTS * outputs)
+    planes = plane_table(kernel).reshape(*parts.planes.shape[:2], RGB, PARTS * outputs)
     black = jnp.zeros_like(planes[:, 0, 0])
     tiles = [
-        sum((planes[:, made.brightness[color, i], i] for i in range(RGB) if made.present[color, i]), black)
+        sum((planes[:, parts.brightness[color, i], i] for i in range(RGB) if parts.present[color, i]), black)
         for color in range(COLORS)
     ]
     return jnp.stack(tiles, 1).reshape(-1, outputs)

@@ -23,15 +23,15 @@ class Replies(NamedTuple):
 
 
 class Play(NamedTuple):
-    """What is known of the agent's tokens in games that it has just played, at the position before each. [B, T] each"""
+    """Inputs of the loss of groups, for each token that the agent wrote, at the position before it. [B, T] each"""
 
     advantage: Any
     weight: Any  # in a mean over the whole batch; 0 where no token was written
-    log_written: Any  # log probability when it was written
+    log_written: Any  # log probability of the token when it was written
 
 
 class TranscriptBatch(NamedTuple):
-    """The input of one update: rows of transcripts and, for some recipes, more."""
+    """The input of one update."""
 
     rows: Rows
     replies: Any = ()  # `Replies`, for recipes with values of replies
@@ -73,10 +73,10 @@ def in_chunks(read: Callable[[jax.Array, jax.Array], Any], chunk: int) -> Callab
 
     def mapped(hidden: jax.Array, action: jax.Array) -> Any:
         shape, size = action.shape, action.size
-        more = -size % chunk
-        flat = jnp.pad(hidden.reshape(size, -1), ((0, more), (0, 0))).reshape(-1, chunk, hidden.shape[-1])
-        actions = jnp.pad(action.reshape(size), (0, more)).reshape(-1, chunk)
-        found = jax.lax.map(lambda part: jax.checkpoint(read)(*part), (flat, actions))
-        return jax.tree.map(lambda array: array.reshape(-1)[:size].reshape(shape), found)
+        padding = -size % chunk
+        flat = jnp.pad(hidden.reshape(size, -1), ((0, padding), (0, 0))).reshape(-1, chunk, hidden.shape[-1])
+        actions = jnp.pad(action.reshape(size), (0, padding)).reshape(-1, chunk)
+        results = jax.lax.map(lambda part: jax.checkpoint(read)(*part), (flat, actions))
+        return jax.tree.map(lambda array: array.reshape(-1)[:size].reshape(shape), results)
 
     return mapped

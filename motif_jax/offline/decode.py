@@ -40,10 +40,10 @@ def begin_shift(
 ) -> dict[str, Any]:
     """Returns the shift's memory of contexts [B, L], without their last tokens."""
     before = segments.at[jnp.arange(len(segments)), last_index(segments)].set(0)
-    found = {"target": reader.begin(shifting.target["trunk"], tokens, before, room)}
+    memory = {"target": reader.begin(shifting.target["trunk"], tokens, before, room)}
     if clipped:
-        found["online"] = reader.begin(shifting.online["trunk"], tokens, before, room)
-    return found
+        memory["online"] = reader.begin(shifting.online["trunk"], tokens, before, room)
+    return memory
 
 
 def make_shift(reader: Reader, clipped: bool) -> Callable[..., tuple[jax.Array, Any]]:
@@ -78,7 +78,7 @@ def advantages(language: ModelFunctions, values: ShiftArguments, tokens: jax.Arr
 
 def value_of_texts(
     language: ModelFunctions, recipe: Recipe, values: ShiftArguments, tokens: jax.Array, segments: jax.Array,
-    said: jax.Array, lengths: jax.Array,
+    candidates: jax.Array, lengths: jax.Array,
 ) -> jax.Array:  # fmt: skip
     """Computes values of candidate texts: the sum of Q - V over their tokens, or the Q of the text. [B]
 
@@ -86,35 +86,31 @@ def value_of_texts(
       recipe: of the values; without values, all results are 0.
       values: see `ShiftArguments`; beta and clip are not used.
       tokens, segments: the context. [B, L]
-      said: the candidates' tokens, including the end mark. [B, N]
+      candidates: tokens of the candidates, including the end mark. [B, N]
       lengths: number of the candidates' tokens. [B]
     """
-    number = jnp.arange(said.shape[1])
-    there = number < lengths[:, None]
-    whole = jnp.concatenate([tokens, said], 1)
-    whole_segments = jnp.concatenate([segments, there.astype(segments.dtype)], 1)
+    valid = jnp.arange(candidates.shape[1]) < lengths[:, None]
+    texts = jnp.concatenate([tokens, candidates], 1)
+    text_segments = jnp.concatenate([segments, valid.astype(segments.dtype)], 1)
     rows, width = jnp.arange(len(tokens)), tokens.shape[1]
-    if recipe.values == "utterance":
-        hidden = language.hidden(values.target["trunk"], whole, whole_segments, None)
-        at_end = hidden[rows, width + jnp.maximum(lengths - 1, 0)]
-        return target_q(values, at_end)[..., 0]
-    if recipe.values == "reply":  # the trunk is the policy itself
-        hidden = language.hidden(values.target["trunk"], whole, whole_segments, None).astype(jnp.float32)
-        mean = jnp.where(whole_segments[..., None] > 0, hidden, 0.0).sum(1) / (whole_segments > 0).sum(1)[:, None]
-        return least([apply_head(head, mean)[..., 0] for head in values.target["q"]])
-    if recipe.values != "token":
+    if not recipe.has_values:
         return jnp.zeros(len(tokens))
+    hidden = language.hidden(values.target["trunk"], texts, text_segments, None)
+    if recipe.per_utterance:
+        return target_q(values, hidden[rows, width + jnp.maximum(lengths - 1, 0)])[..., 0]
+    if recipe.of_replies:  # the trunk is the policy itself
+        features = jnp.where(text_segments[..., None] > 0, hidden.astype(jnp.float32), 0.0)
+        mean = features.sum(1) / (text_segments > 0).sum(1)[:, None]
+        return least([apply_head(head, mean)[..., 0] for head in values.target["q"]])
 
     def before_each(hidden: jax.Array) -> jax.Array:
         """Selects the hidden states before each token of the candidates. [B, N, width]"""
         return jnp.concatenate([hidden[rows, last_index(segments)][:, None], hidden[:, width:-1]], 1)
 
-    of_target = before_each(language.hidden(values.target["trunk"], whole, whole_segments, None))
-    q = taken(target_q(values, of_target), said)
-    v = apply_head(
-        values.online["v"], before_each(language.hidden(values.online["trunk"], whole, whole_segments, None))
-    )
-    return jnp.where(there, q - v[..., 0], 0.0).sum(1)
+    q = taken(target_q(values, before_each(hidden)), candidates)
+    online = language.hidden(values.online["trunk"], texts, text_segments, None)
+    v = apply_head(values.online["v"], before_each(online))[..., 0]
+    return jnp.where(valid, q - v, 0.0).sum(1)
 
 
 def last_index(segments: jax.Array) -> jax.Array:

@@ -37,16 +37,16 @@ class Decisions(NamedTuple):
 
 def token_steps(rows: Rows) -> Decisions:
     """Returns decisions for tokens, at the positions before them."""
-    places = jnp.arange(rows.tokens.shape[1])
+    positions = jnp.arange(rows.tokens.shape[1])
     last = last_of_segment(rows.segments)
     mask = jnp.asarray(rows.is_action)
     following = _after(mask)
     is_last = following > last
     next_state = jnp.minimum(following, last)
     end = jnp.take_along_axis(jnp.asarray(rows.end), last, 1)
-    state = jnp.broadcast_to(places, mask.shape)
-    known = mask & ~(is_last & (end == CUT))  # the successor of a cut episode's last decision is unknown
-    return Decisions(known, state, next_state, next_state, jnp.asarray(rows.reward), is_last & (end == TERMINAL))
+    state = jnp.broadcast_to(positions, mask.shape)
+    usable = mask & ~(is_last & (end == CUT))  # the successor of a cut episode's last decision is unknown
+    return Decisions(usable, state, next_state, next_state, jnp.asarray(rows.reward), is_last & (end == TERMINAL))
 
 
 def utterance_steps(rows: Rows, followed: bool = False) -> Decisions:
@@ -54,22 +54,22 @@ def utterance_steps(rows: Rows, followed: bool = False) -> Decisions:
 
     `followed`: only decisions that end their episode or have a successor in the row.
     """
-    places = jnp.arange(rows.tokens.shape[1])
+    positions = jnp.arange(rows.tokens.shape[1])
     last = last_of_segment(rows.segments)
-    said = _shifted(jnp.asarray(rows.closes))  # at the last token of an utterance
+    ends = _shifted(jnp.asarray(rows.closes))  # at the last token of an utterance
     reward = jnp.pad(jnp.asarray(rows.reward), ((0, 0), (1, 0)))[:, :-1]
     starts = utterance_starts(rows)
-    state = jax.lax.cummax(jnp.where(_shifted(starts), places - 1, 0), axis=1)
+    state = jax.lax.cummax(jnp.where(_shifted(starts), positions - 1, 0), axis=1)
     # If the environment is silent, the next utterance starts at the last token of this one.
-    following = jax.lax.cummin(jnp.where(starts, places, len(places)), axis=1, reverse=True)
+    following = jax.lax.cummin(jnp.where(starts, positions, len(positions)), axis=1, reverse=True)
     is_last = following > last
     end = jnp.take_along_axis(jnp.asarray(rows.end), last, 1)
-    next_state, next_step = jnp.minimum(following, last), jnp.minimum(_after(said), last)
+    next_state, next_step = jnp.minimum(following, last), jnp.minimum(_after(ends), last)
     terminal = is_last & (end == TERMINAL)
-    known = said & ~(is_last & (end == CUT))
+    usable = ends & ~(is_last & (end == CUT))
     if followed:
-        known &= terminal | (_after(said) <= last)
-    return Decisions(known, state, next_state, next_step, reward, terminal)
+        usable &= terminal | (_after(ends) <= last)
+    return Decisions(usable, state, next_state, next_step, reward, terminal)
 
 
 def returns_to_go(rows: Rows, discount: float) -> jax.Array:
@@ -84,12 +84,11 @@ def returns_to_go(rows: Rows, discount: float) -> jax.Array:
 
     def back(later: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         reward, factor = now
-        found = reward + factor * later
-        return found, found
+        to_go = reward + factor * later
+        return to_go, to_go
 
     columns = jnp.asarray(rows.reward).T, (factor * goes_on).T
-    _, found = jax.lax.scan(back, jnp.zeros(len(segments)), columns, reverse=True)
-    return found.T
+    return jax.lax.scan(back, jnp.zeros(len(segments)), columns, reverse=True)[1].T
 
 
 def episode_returns(rows: Rows) -> jax.Array:
@@ -102,16 +101,16 @@ def episode_returns(rows: Rows) -> jax.Array:
 
 def first_of_segment(segments: jax.Array) -> jax.Array:
     """Returns the first position of each position's segment. [B, T] int32"""
-    places = jnp.arange(segments.shape[1])
+    positions = jnp.arange(segments.shape[1])
     begins = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
-    return jax.lax.cummax(jnp.where(begins, places, 0), axis=1)
+    return jax.lax.cummax(jnp.where(begins, positions, 0), axis=1)
 
 
 def last_of_segment(segments: jax.Array) -> jax.Array:
     """Returns the last position of each position's segment. [B, T] int32"""
-    places = jnp.arange(segments.shape[1])
+    positions = jnp.arange(segments.shape[1])
     ends = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (0, 1)), constant_values=True)
-    return jax.lax.cummin(jnp.where(ends, places, len(places)), axis=1, reverse=True)
+    return jax.lax.cummin(jnp.where(ends, positions, len(positions)), axis=1, reverse=True)
 
 
 def utterance_starts(rows: Rows) -> jax.Array:
@@ -127,8 +126,8 @@ def utterance_ends(rows: Rows) -> jax.Array:
 
     Undefined if the next token is not the agent's.
     """
-    said = _shifted(jnp.asarray(rows.closes))
-    return jnp.minimum(_after(said), last_of_segment(rows.segments))
+    ends = _shifted(jnp.asarray(rows.closes))
+    return jnp.minimum(_after(ends), last_of_segment(rows.segments))
 
 
 def _shifted(mask: jax.Array) -> jax.Array:

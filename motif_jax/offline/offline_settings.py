@@ -9,25 +9,25 @@ from motif_jax.config.table import MANY_SECONDS, Flag, Number, Text, Use, Whole,
 from motif_jax.structs import UserError
 
 # `when` takes a recipe and the section train_values.
-VALUES = Use("recipes that learn values", lambda recipe, _: bool(recipe.values))
-HEADS = Use("values per token or text", lambda recipe, _: recipe.values in ("token", "utterance"))
+VALUES = Use("recipes that learn values", lambda recipe, _: recipe.has_values)
+HEADS = Use("values per token or text", lambda recipe, _: recipe.has_trunk)
 EXPECTILE = Use("V by expectiles", lambda recipe, section: HEADS.when(recipe, section) and not recipe.expectile)
-TOKEN = Use("values per token", lambda recipe, _: recipe.values == "token")
-MARGIN = Use("a positive margin_weight", lambda recipe, section: recipe.values == "token" and section.margin_weight > 0)
-SOFT = Use("hard_update_every 0", lambda recipe, section: bool(recipe.values) and not section.hard_update_every)
+TOKEN = Use("values per token", lambda recipe, _: recipe.per_token)
+MARGIN = Use("a positive margin_weight", lambda recipe, section: recipe.per_token and section.margin_weight > 0)
+POLYAK = Use("hard_update_every 0", lambda recipe, section: recipe.has_values and not section.hard_update_every)
 CONSERVATIVE = Use("recipes with CQL's term", lambda recipe, _: recipe.conservative)
-BY_TOKEN = Use("CQL's term per token", lambda recipe, _: recipe.conservative and recipe.values == "token")
-WEIGHTED = Use("awac", lambda recipe, _: recipe.policy == "advantage")
+BY_TOKEN = Use("CQL's term per token", lambda recipe, _: recipe.conservative and recipe.per_token)
+WEIGHTED = Use("awac", lambda recipe, _: recipe.by_advantage)
 UNSIGNED = Use(
     "awac without advantage_sign",
     lambda recipe, section: WEIGHTED.when(recipe, section) and not section.advantage_sign,
 )
-SCALED = Use("recipes that use rewards", lambda recipe, _: bool(recipe.values) or recipe.conditioned)
+SCALED = Use("recipes that use rewards", lambda recipe, _: recipe.has_values or recipe.conditioned)
 SELECTIVE = Use("filtered_bc", lambda recipe, _: recipe.selective)
-CLONES = Use("recipes that clone", lambda recipe, _: recipe.policy in ("clone", "advantage"))
+CLONES = Use("recipes that clone", lambda recipe, _: recipe.clones)
 GROUPS = Use("grpo and gigpo", lambda recipe, _: recipe.plays)
-STEPS = Use("gigpo", lambda recipe, _: recipe.moments)
-DISCOUNTED = Use("recipes that learn values, and gigpo", lambda *them: VALUES.when(*them) or STEPS.when(*them))
+STEPS = Use("gigpo", lambda recipe, _: recipe.compares_visits)
+DISCOUNTED = Use("recipes that learn values, and gigpo", lambda recipe, _: recipe.has_values or recipe.compares_visits)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ValueTerms:
     )
     double_q: bool = value(True, Flag(), "use the smaller of two Q", decides=True, only_for=VALUES)
     polyak: float = value(
-        0.005, Number(0, 1, above=True), "share of new parameters in the target", decides=True, only_for=SOFT
+        0.005, Number(0, 1, above=True), "share of new parameters in the target", decides=True, only_for=POLYAK
     )
     hard_update_every: int = value(
         0, Whole(0), "updates after which the target is replaced instead; 0: never", decides=True, only_for=VALUES
@@ -143,9 +143,9 @@ class GroupLearning:
 
 @dataclass(frozen=True)
 class OfflineSettings(Learning, ValueTerms, GroupLearning):
-    """What the update needs beside a recipe."""
+    """The settings of an update."""
 
-    total_steps: int = 0  # of the optimizer, over which the learning rate falls; 0: it stays
+    total_steps: int = 0  # optimizer steps over which the learning rate decays; 0: it is constant
 
 
 @dataclass(frozen=True)
@@ -179,19 +179,19 @@ class Running:
 
 @dataclass(frozen=True)
 class OfflineSection(Learning, Running):
-    """What the sections train_language and train_values have in common, beside the recipe."""
+    """Values of both sections, train_language and train_values."""
 
 
 def settings_of(section: OfflineSection, total_steps: int) -> OfflineSettings:
     """The settings of the update, from the section train_language or train_values."""
-    names = [one.name for one in fields(OfflineSettings) if hasattr(section, one.name)]
+    names = [field.name for field in fields(OfflineSettings) if hasattr(section, field.name)]
     return OfflineSettings(**{name: getattr(section, name) for name in names}, total_steps=total_steps)
 
 
 def check_num_parts(section: OfflineSection, stage: str) -> None:
-    """Raises UserError if the rows of a batch cannot be cut into `num_parts`; `stage` is the section's name."""
+    """Raises UserError if `num_parts` does not divide the rows of a batch; `stage` is the section's name."""
     if section.batch_size % section.num_parts:
         raise UserError(
-            f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts "
+            f"batch_size {section.batch_size} cannot be split into {section.num_parts} parts "
             f"(--config.{stage}.batch_size, .num_parts)"
         )

@@ -83,26 +83,26 @@ def last_values(values: np.ndarray, rows: Rows, utterance: int, count: int) -> n
       values: per token. [B, T]
       rows: one episode each.
     """
-    found = np.empty((len(values), count), values.dtype)
+    last = np.empty((len(values), count), values.dtype)
     for row, closes in enumerate(np.asarray(rows.closes)):
         ends = np.flatnonzero(closes)
-        found[row] = values[row, ends[utterance] + 1 - count : ends[utterance] + 1]
-    return found
+        last[row] = values[row, ends[utterance] + 1 - count : ends[utterance] + 1]
+    return last
 
 
 def top_advantages(chosen: Chosen, rows: Rows) -> list[Utterance]:
     """Returns the utterances of a batch with the highest mean advantage, best first."""
     gap = np.asarray(chosen.q) - np.asarray(chosen.v)
     steps = mdp.utterance_steps(rows)
-    found = []
+    utterances = []
     for row, end in zip(*np.nonzero(np.asarray(steps.mask)), strict=True):
         start = int(steps.state[row, end])
-        found.append(Utterance(int(row), start, int(end), float(gap[row, start:end].mean())))
-    return sorted(found, key=lambda one: (-one.advantage, one.row, one.start))
+        utterances.append(Utterance(int(row), start, int(end), float(gap[row, start:end].mean())))
+    return sorted(utterances, key=lambda utterance: (-utterance.advantage, utterance.row, utterance.start))
 
 
 def make_readers(language: ModelFunctions, state: OfflineState, bounds: tuple[float, float]) -> dict[str, ReadValues]:
-    """Functions that compute Q and V of the tokens in the transcripts. V is always that of the learnt networks.
+    """Makes functions that compute Q and V of tokens; V is always that of the learnt networks.
 
     "online": Q of the learnt networks. "target": Q of the target networks, clipped to `bounds`, as in training and
     decoding.
@@ -111,8 +111,8 @@ def make_readers(language: ModelFunctions, state: OfflineState, bounds: tuple[fl
     learnt, target = state.learnt, state.target
 
     def read_target(rows: Rows) -> Chosen:
-        found = chosen(target, learnt, rows)
-        return found._replace(q=found.q.clip(*bounds))
+        values = chosen(target, learnt, rows)
+        return values._replace(q=values.q.clip(*bounds))
 
     return {"online": lambda rows: chosen(learnt, learnt, rows), "target": read_target}
 
@@ -124,44 +124,42 @@ def best_texts(
 
     `episodes`: numbers of the episodes to search. `width`: the number of tokens that are read of each.
     """
-    found = []
+    candidates = []
     for numbers, rows in _batches(renderer, episodes[:MOST_EPISODES], width):
-        for one in top_advantages(read(rows), rows):
-            if one.row < len(numbers):  # the others pad the batch
-                said = int(np.asarray(rows.closes)[one.row, : one.end].sum()) - 1  # index among the agent's texts
-                found.append((one.advantage, int(numbers[one.row]), said))
-    found.sort(key=lambda one: (-one[0], one[1], one[2]))
+        for utterance in top_advantages(read(rows), rows):
+            if utterance.row < len(numbers):  # the others pad the batch
+                index = int(np.asarray(rows.closes)[utterance.row, : utterance.end].sum()) - 1  # of the agent's texts
+                candidates.append((-utterance.advantage, int(numbers[utterance.row]), index))
     listed: dict[tuple[str, str], float] = {}
-    for advantage, number, said in found:
+    for loss, number, index in sorted(candidates):
         turns = transcripts.episode(number).turns
-        place = [at for at, turn in enumerate(turns) if turn.is_action][said]
-        before = turns[place - 1].text if place and not turns[place - 1].is_action else ""
-        listed.setdefault((turns[place].text, before), advantage)
+        at = [at for at, turn in enumerate(turns) if turn.is_action][index]
+        before = turns[at - 1].text if at and not turns[at - 1].is_action else ""
+        listed.setdefault((turns[at].text, before), -loss)
     top = list(listed.items())[:LISTED]
     return [{"text": text, "before": before, "advantage": round(value, 4)} for (text, before), value in top]
 
 
 def ranks(readers: dict[str, ReadValues], renderer: Renderer, transcripts: Transcripts, width: int) -> dict[str, Any]:
-    """How often the expert's text has a higher Q than the other player's in the same moment, by the text's number.
+    """Compares Q of the expert's text with Q of the other player's in the same moment, by the text's number.
 
     Returns:
       {"1": {"pairs": N, "online": [share at each of the last tokens], "target": [...]}, ...}; {} without branches.
     """
-    pairs = _pairs(transcripts)
-    found: dict[str, Any] = {}
-    for number, both in sorted(pairs.items()):
-        said = [_tokens_of(renderer, column, number, width) for column in both[:MOST_PAIRS].T]
-        kept = np.minimum(*said) > 0  # both texts are within the width
+    results: dict[str, Any] = {}
+    for number, pairs in sorted(_pairs(transcripts).items()):
+        sizes = [_tokens_of(renderer, episodes, number, width) for episodes in pairs[:MOST_PAIRS].T]
+        kept = np.minimum(*sizes) > 0  # both texts are within the width
         if not kept.any():
             continue
-        count = min(TOKENS, int(np.minimum(*said)[kept].min()))
-        chosen = both[:MOST_PAIRS][kept]
+        count = min(TOKENS, int(np.minimum(*sizes)[kept].min()))
+        chosen = pairs[:MOST_PAIRS][kept]
         shares = {}
         for name, read in readers.items():
-            values = [_last_q(read, renderer, column, number, count, width) for column in chosen.T]
+            values = [_last_q(read, renderer, episodes, number, count, width) for episodes in chosen.T]
             shares[name] = [round(float(share), 4) for share in rank_shares(*values)]
-        found[str(number + 1)] = {"pairs": len(chosen), **shares}
-    return found
+        results[str(number + 1)] = {"pairs": len(chosen), **shares}
+    return results
 
 
 def _pairs(transcripts: Transcripts) -> dict[int, np.ndarray]:
@@ -174,7 +172,7 @@ def _pairs(transcripts: Transcripts) -> dict[int, np.ndarray]:
     info = {name: np.asarray(transcripts.info[name]).astype(np.int64) for name in ("episode", "branch", "shared")}
     experts = {int(info["episode"][at]): at for at in np.flatnonzero(info["branch"] == 0).tolist()}
     before = np.concatenate([[0], np.cumsum(transcripts.is_action)])
-    found: dict[int, list[tuple[int, int]]] = {}
+    pairs: dict[int, list[tuple[int, int]]] = {}
     for branch in np.flatnonzero(info["branch"] > 0).tolist():
         expert = experts.get(int(info["episode"][branch]))
         if expert is None:
@@ -183,30 +181,29 @@ def _pairs(transcripts: Transcripts) -> dict[int, np.ndarray]:
         turns = transcripts.starts[pair] + info["shared"][branch]  # where they may differ first
         if (turns < transcripts.ends[pair]).all() and transcripts.text[turns[0]] != transcripts.text[turns[1]]:
             number = int(before[turns[1]] - before[transcripts.starts[branch]])
-            found.setdefault(number, []).append((expert, branch))
-    return {number: np.array(both) for number, both in found.items()}
+            pairs.setdefault(number, []).append((expert, branch))
+    return {number: np.array(episodes) for number, episodes in pairs.items()}
 
 
 def _tokens_of(renderer: Renderer, episodes: np.ndarray, utterance: int, width: int) -> np.ndarray:
     """The number of tokens in the agent's text `utterance` of each episode; 0 if it exceeds the width. [N]"""
-    found = []
+    sizes = []
     for numbers, rows in _batches(renderer, episodes, width):
         for row in range(len(numbers)):
-            ends = np.flatnonzero(rows.closes[row])
-            begins = ends[utterance - 1] + 1 if utterance and utterance < len(ends) else 0
-            whole = utterance < len(ends)
-            found.append(int(rows.is_action[row, begins : ends[utterance] + 1].sum()) if whole else 0)
-    return np.array(found)
+            before = np.cumsum(rows.closes[row]) - rows.closes[row]  # texts that ended before each position
+            is_whole = rows.closes[row].sum() > utterance
+            sizes.append(int((rows.is_action[row] & (before == utterance)).sum()) if is_whole else 0)
+    return np.array(sizes)
 
 
 def _last_q(
     read: ReadValues, renderer: Renderer, episodes: np.ndarray, utterance: int, count: int, width: int
 ) -> np.ndarray:
     """Q at the last tokens of the text `utterance` of each episode. [N, count]"""
-    found = []
-    for numbers, rows in _batches(renderer, episodes, width):
-        found.append(last_values(np.asarray(read(rows).q), rows, utterance, count)[: len(numbers)])
-    return np.concatenate(found)
+    return np.concatenate([
+        last_values(np.asarray(read(rows).q), rows, utterance, count)[: len(numbers)]
+        for numbers, rows in _batches(renderer, episodes, width)
+    ])  # fmt: skip
 
 
 def _batches(renderer: Renderer, episodes: np.ndarray, width: int) -> Iterator[tuple[np.ndarray, Rows]]:

@@ -6,70 +6,81 @@ from typing import NamedTuple
 
 
 class Recipe(NamedTuple):
-    """One algorithm."""
+    """One algorithm, with all that is particular about it. Without one of the first two, the policy is given."""
 
-    about: str
-    policy: str = ""  # "clone", "advantage" (cloning weighted by advantage), "group" (see `plays`); "": it is given
-    values: str = ""  # values per "token", "utterance", or "reply" (on a given model's features); "": without values
-    q_target: str = ""  # value of the next state: "value" V, "max" of Q, "soft" maximum with the policy, "replies"
-    v_target: str = "q"  # or "returns": discounted sums of the recorded rewards
-    expectile: float = 0.0  # of V; 0: from the config
-    conservative: bool = False  # with the loss that lowers Q of other actions
+    description: str
+    clones: bool = False  # the policy learns to write the texts of the transcripts
+    plays: bool = False  # the policy learns from groups of games that it plays, rather than from transcripts
+    by_advantage: bool = False  # cloning is weighted by the advantage
     conditioned: bool = False  # the policy is conditioned on the episode's return
     selective: bool = False  # only the best episodes are used
-    moments: bool = False  # a text is also compared with others in the same moment of a group
-    decoding: str = "policy"  # "shift": logits + beta (Q - V) per token; "rerank": the best of several texts
-    name: str = ""  # as `recipe_of` was given it
+    compares_visits: bool = False  # a text is also compared with others in the same moment of a group
+    per_token: bool = False  # learns V and Q of tokens, on a trunk of their own
+    per_utterance: bool = False  # the same of whole texts
+    of_replies: bool = False  # learns Q of whole texts, on hidden states of the given policy
+    hard_max: bool = False  # the value of the next state is the maximum of Q, not V
+    soft_max: bool = False  # the value of the next state is the soft maximum of Q, with the policy as prior
+    from_returns: bool = False  # V learns the discounted sums of the recorded rewards, not the target's Q
+    expectile: float = 0.0  # of V; 0: from the config
+    conservative: bool = False  # with the loss that lowers Q of other actions
+    shifts: bool = False  # decoding adds beta (Q - V) to the logits of each token
+    reranks: bool = False  # decoding draws several texts and writes the best
+    name: str = ""  # the argument of `recipe_of`
 
     @property
-    def plays(self) -> bool:
-        """Whether the policy learns from groups of games that it plays, rather than from transcripts."""
-        return self.policy == "group"
+    def learns_policy(self) -> bool:
+        return self.clones or self.plays
+
+    @property
+    def has_values(self) -> bool:
+        return self.has_trunk or self.of_replies
+
+    @property
+    def has_trunk(self) -> bool:
+        """Whether it learns V, Q and a trunk below them."""
+        return self.per_token or self.per_utterance
+
+    @property
+    def validation(self) -> Recipe:
+        """The recipe whose loss on held-out transcripts is measured: cloning, if this one plays."""
+        return RECIPES["bc"] if self.plays else self
 
 
 RECIPES = {
-    "bc": Recipe("behavioural cloning", policy="clone"),
-    "filtered_bc": Recipe("behavioural cloning of the best episodes", policy="clone", selective=True),
-    "ilql": Recipe("implicit language Q-learning, per token", values="token", q_target="value", conservative=True,
-                   decoding="shift"),
-    "utterance_ilql": Recipe("implicit language Q-learning, per utterance", values="utterance", q_target="value",
-                             decoding="rerank"),
-    "single_step": Recipe("values of the policy that was recorded (SARSA)", values="token", q_target="value",
-                          expectile=0.5, conservative=True, decoding="shift"),
-    "cql": Recipe("conservative Q-learning", values="token", q_target="max", expectile=0.5, conservative=True,
-                  decoding="shift"),
-    "psi": Recipe("psi-learning: Q-learning close to the policy", values="token", q_target="soft", expectile=0.5,
-                  decoding="shift"),
-    "awac": Recipe("cloning weighted by advantage", policy="advantage", values="token", q_target="value",
-                   conservative=True),
-    "utterance_awac": Recipe("cloning weighted by the advantage of the whole utterance", policy="advantage",
-                             values="utterance", q_target="value"),
-    "monte_carlo": Recipe("V from recorded returns", values="token", q_target="value", v_target="returns",
-                          conservative=True, decoding="shift"),
-    "decision_transformer": Recipe("cloning, told the return", policy="clone", conditioned=True),
-    "grpo": Recipe("games of the policy, better or worse than others that began alike", policy="group"),
-    "gigpo": Recipe("the same, and texts better or worse than others in the same moment", policy="group",
-                    moments=True),
-    "chai": Recipe("values of whole replies, over a given model", values="reply", q_target="replies",
-                   conservative=True, decoding="rerank"),
+    "bc": Recipe("behavioural cloning", clones=True),
+    "filtered_bc": Recipe("behavioural cloning of the best episodes", clones=True, selective=True),
+    "ilql": Recipe("implicit language Q-learning, per token", per_token=True, conservative=True, shifts=True),
+    "utterance_ilql": Recipe("implicit language Q-learning, per utterance", per_utterance=True, reranks=True),
+    "single_step": Recipe("values of the policy that was recorded (SARSA)", per_token=True, expectile=0.5,
+                          conservative=True, shifts=True),
+    "cql": Recipe("conservative Q-learning", per_token=True, hard_max=True, expectile=0.5, conservative=True,
+                  shifts=True),
+    "psi": Recipe("psi-learning: Q-learning close to the policy", per_token=True, soft_max=True, expectile=0.5,
+                  shifts=True),
+    "awac": Recipe("cloning weighted by advantage", clones=True, by_advantage=True, per_token=True, conservative=True),
+    "utterance_awac": Recipe("cloning weighted by the advantage of the whole utterance", clones=True,
+                             by_advantage=True, per_utterance=True),
+    "monte_carlo": Recipe("V from recorded returns", per_token=True, from_returns=True, conservative=True,
+                          shifts=True),
+    "decision_transformer": Recipe("cloning, conditioned on the return", clones=True, conditioned=True),
+    "grpo": Recipe("games of the policy, better or worse than others that began alike", plays=True),
+    "gigpo": Recipe("the same, and texts better or worse than others in the same moment", plays=True,
+                    compares_visits=True),
+    "chai": Recipe("values of whole replies, over a given model", of_replies=True, conservative=True, reranks=True),
 }  # fmt: skip
 JOINT = "joint"  # NAME+joint clones the policy at the same time, as in the paper's configs
 
 
 def recipe_of(name: str) -> Recipe:
     """Returns the recipe of NAME or NAME+joint; raises KeyError for an unknown name."""
-    plain, plus, more = name.partition("+")
-    recipe = RECIPES[plain]._replace(name=name)
-    if recipe.v_target == "returns" and recipe.values != "token":
-        raise ValueError(f"recipe {name!r}: returns are per token, so v_target='returns' needs values='token'")
-    if not plus:
-        return recipe
-    if more != JOINT or recipe.policy or recipe.values == "reply":
+    if name not in names():
         raise KeyError(name)
-    return recipe._replace(policy="clone", about=f"{recipe.about}, and cloning")
+    plain, joint, _ = name.partition("+")
+    recipe = RECIPES[plain]._replace(name=name)
+    return recipe._replace(clones=True, description=f"{recipe.description}, and cloning") if joint else recipe
 
 
 def names() -> tuple[str, ...]:
     """Returns all valid names of `recipe_of`."""
-    joint = [f"{name}+{JOINT}" for name, one in RECIPES.items() if not one.policy and one.values != "reply"]
+    joint = [f"{name}+{JOINT}" for name, recipe in RECIPES.items() if recipe.has_trunk and not recipe.clones]
     return (*RECIPES, *joint)

@@ -28,24 +28,24 @@ def count(recipe: Recipe, batch: TranscriptBatch) -> Sums:
     rows = batch.rows
     segments = jnp.asarray(rows.segments)
     predicted = (segments[:, 1:] > 0) & (segments[:, 1:] == segments[:, :-1])  # all but the first of each episode
-    found = {TOKENS: predicted.sum(), LEARNT: rows.is_action.sum()}
-    if recipe.values:
-        found[STEPS] = steps_of(recipe, rows).mask.sum()
-    return {name: jnp.float32(number) for name, number in found.items()}
+    counts = {TOKENS: predicted.sum(), LEARNT: rows.is_action.sum()}
+    if recipe.has_values:
+        counts[STEPS] = steps_of(recipe, rows).mask.sum()
+    return {name: jnp.float32(number) for name, number in counts.items()}
 
 
 def weights_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, tuple[float, str]]:
     """Returns each term's weight in the loss and the name of its count."""
-    found: dict[str, tuple[float, str]] = {}
-    if recipe.policy:
-        found["policy"] = (settings.policy_weight, TOKENS if settings.mean_over_all_tokens else LEARNT)
-    if recipe.values:
-        found["q"] = (settings.q_weight, STEPS)
-        if recipe.values != "reply":
-            found["v"] = (settings.v_weight, STEPS)
+    weights: dict[str, tuple[float, str]] = {}
+    if recipe.learns_policy:
+        weights["policy"] = (settings.policy_weight, TOKENS if settings.mean_over_all_tokens else LEARNT)
+    if recipe.has_values:
+        weights["q"] = (settings.q_weight, STEPS)
+        if recipe.has_trunk:
+            weights["v"] = (settings.v_weight, STEPS)
         others = {"conservative": settings.conservative_weight, "margin": settings.margin_weight}
-        found |= {name: (others[name], STEPS) for name in other_losses(recipe, settings)}
-    return found
+        weights |= {name: (others[name], STEPS) for name in other_losses(recipe, settings)}
+    return weights
 
 
 def divisor_of(name: str, recipe: Recipe, settings: OfflineSettings) -> str:
@@ -61,11 +61,11 @@ def sum_terms(
     """Sums the terms of the loss and additional metrics over a batch, by name. [] each"""
     sums: Sums = {}
     advantage = None
-    if recipe.values == "reply":
+    if recipe.of_replies:
         sums |= reply_terms(language, settings, weights, batch)
-    elif recipe.values:
+    elif recipe.has_values:
         sums, advantage = value_terms(language, recipe, settings, weights, batch.rows)
-    if recipe.policy:
+    if recipe.learns_policy:
         sums |= _policy_terms(language, recipe, settings, weights, batch.rows, advantage)
     return sums
 
@@ -91,25 +91,24 @@ def _policy_terms(
 
     hidden = language.hidden(policy, rows.tokens, rows.segments, added)
     loss, right = in_chunks(read, settings.chunk)(hidden, next_tokens(rows))
-    if recipe.policy == "advantage":
-        assert advantage is not None
-        known = steps_of(recipe, rows).mask
-        if recipe.values == "utterance":  # all tokens of an utterance share its weight
+    if advantage is not None and recipe.by_advantage:
+        has_advantage = steps_of(recipe, rows).mask
+        if recipe.per_utterance:  # all tokens of an utterance share its weight
             end = mdp.utterance_ends(rows)
-            advantage, known = (jnp.take_along_axis(array, end, 1) for array in (advantage, known))
+            advantage, has_advantage = (jnp.take_along_axis(array, end, 1) for array in (advantage, has_advantage))
         if settings.advantage_sign:
             loss *= losses.sign_weight(advantage, settings.advantage_beta)
         else:
             loss *= losses.advantage_weight(advantage, settings.advantage_beta, settings.advantage_weight)
-        mask = mask & known
+        mask = mask & has_advantage
     return {"policy": masked_sum(loss, mask), "accuracy": masked_sum(right, rows.is_action)}
 
 
 def steps_of(recipe: Recipe, rows: Rows) -> mdp.Decisions:
     """Returns the decisions whose values a recipe learns."""
-    if recipe.values == "token":
+    if recipe.per_token:
         return mdp.token_steps(rows)
-    return mdp.utterance_steps(rows, followed=recipe.values == "reply")
+    return mdp.utterance_steps(rows, followed=recipe.of_replies)
 
 
 def value_terms(
@@ -130,24 +129,17 @@ def value_terms(
     value = apply_head(learnt["v"], hidden)[..., 0]  # [B, T]
     of_target = _read_targets(target["q"], hidden_target, action, recipe, settings.chunk)
     q_target = jnp.clip(of_target["q"], settings.value_min, settings.value_max)
-    if recipe.q_target == "value":
-        following = value
-    elif recipe.q_target == "max":
-        following = of_target["max"]
-    elif recipe.q_target == "soft":
-        following = of_target["soft"]
+    if recipe.soft_max:
         reward += _log_policy(language, weights, rows, action)
-    else:
-        raise NotImplementedError(f"value_terms has no q_target {recipe.q_target!r} (recipe {recipe.name!r})")
-    following = jnp.take_along_axis(following, steps.next_state, 1)
+    following = jnp.take_along_axis(of_target.get("max", value), steps.next_state, 1)
     y = losses.bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount)
     v = jnp.take_along_axis(value, steps.state, 1)
     goal = q_target
-    if recipe.v_target == "returns":
+    if recipe.from_returns:
         goal = mdp.returns_to_go(rows, settings.discount) / settings.reward_scale
 
     # ---- losses
-    q_loss = losses.huber_loss if recipe.q_target == "soft" else losses.squared_loss
+    q_loss = losses.huber_loss if recipe.soft_max else losses.squared_loss
     read = _read_heads(learnt["q"], hidden, action, recipe, settings)
     sums = {
         "v": masked_sum(losses.expectile_loss(v, goal, recipe.expectile or settings.expectile), steps.mask),
@@ -170,14 +162,14 @@ def reply_terms(language: ModelFunctions, settings: OfflineSettings, weights: We
     policy = jax.lax.stop_gradient(weights.policy)
     hidden = language.hidden(policy, rows.tokens, rows.segments, None).astype(jnp.float32)
     first = mdp.first_of_segment(rows.segments)
-    places = jnp.arange(rows.tokens.shape[1])
+    positions = jnp.arange(rows.tokens.shape[1])
     before = jnp.pad(jnp.cumsum(hidden, 1), ((0, 0), (1, 0), (0, 0)))
     since = jnp.take_along_axis(before, first[..., None], 1)
-    feature = (before[:, 1:] - since) / (places - first + 1)[..., None]  # [B, T, width]
+    feature = (before[:, 1:] - since) / (positions - first + 1)[..., None]  # [B, T, width]
 
     # ---- the sampled replies of each utterance, and of the next
-    said = jnp.pad(rows.closes, ((0, 0), (1, 0)))[:, :-1]
-    number = jnp.clip(jnp.cumsum(said, 1) - 1, 0, replies.log_probs.shape[1] - 1)  # of the utterance that ends there
+    ends = jnp.pad(rows.closes, ((0, 0), (1, 0)))[:, :-1]
+    number = jnp.clip(jnp.cumsum(ends, 1) - 1, 0, replies.log_probs.shape[1] - 1)  # of the utterance that ends there
     target = least([apply_head(head, replies.features)[..., 0] for head in weights.target["q"]])  # [B, K, n]
     best = jnp.take_along_axis(target.max(-1), number, 1)  # [B, T]
     following = jnp.take_along_axis(best, steps.next_step, 1)
@@ -205,19 +197,19 @@ def _read_heads(
     heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, settings: OfflineSettings
 ) -> dict[str, list[jax.Array]]:
     """Returns, for each Q head, its value of the chosen action and its losses over all tokens. [B, T] each"""
-    if recipe.values == "utterance":
+    if recipe.per_utterance:
         return {"q": [apply_head(head, hidden)[..., 0] for head in heads]}
     names = other_losses(recipe, settings)
 
     def read(hidden: jax.Array, action: jax.Array) -> dict[str, list[jax.Array]]:
         alls = [apply_head(head, hidden) for head in heads]
-        found = {"q": [losses.taken(one, action) for one in alls]}
+        terms = {"q": [losses.taken(q_all, action) for q_all in alls]}
         if "conservative" in names:
             temperature = settings.conservative_temperature
-            found["conservative"] = [losses.conservative_loss(one, action, temperature) for one in alls]
+            terms["conservative"] = [losses.conservative_loss(q_all, action, temperature) for q_all in alls]
         if "margin" in names:
-            found["margin"] = [losses.margin_loss(one, action, settings.margin) for one in alls]
-        return found
+            terms["margin"] = [losses.margin_loss(q_all, action, settings.margin) for q_all in alls]
+        return terms
 
     return in_chunks(read, settings.chunk)(hidden, action)
 
@@ -226,17 +218,17 @@ def _read_targets(
     heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, chunk: int
 ) -> dict[str, jax.Array]:
     """Returns the targets' smaller Q of the chosen action, and its plain or soft maximum over tokens. [B, T]"""
-    if recipe.values == "utterance":
+    if recipe.per_utterance:
         return {"q": least([apply_head(head, hidden)[..., 0] for head in heads])}
 
     def read(hidden: jax.Array, action: jax.Array) -> dict[str, jax.Array]:
         smaller = least([apply_head(head, hidden) for head in heads])
-        found = {"q": losses.taken(smaller, action)}
-        if recipe.q_target == "max":
-            found["max"] = smaller.max(-1)
-        if recipe.q_target == "soft":
-            found["soft"] = jax.nn.logsumexp(smaller, -1)
-        return found
+        targets = {"q": losses.taken(smaller, action)}
+        if recipe.hard_max:
+            targets["max"] = smaller.max(-1)
+        if recipe.soft_max:
+            targets["max"] = jax.nn.logsumexp(smaller, -1)
+        return targets
 
     return jax.lax.stop_gradient(in_chunks(read, chunk)(hidden, action))
 
@@ -250,8 +242,8 @@ def _log_policy(language: ModelFunctions, weights: Weights, rows: Rows, action: 
 
 def other_losses(recipe: Recipe, settings: OfflineSettings) -> list[str]:
     """Returns the names of additional losses of Q."""
-    found = ["conservative"] if recipe.conservative else []
-    return [*found, "margin"] if recipe.values == "token" and settings.margin_weight else found
+    names = ["conservative"] if recipe.conservative else []
+    return [*names, "margin"] if recipe.per_token and settings.margin_weight else names
 
 
 def _add(arrays: list[jax.Array]) -> jax.Array:

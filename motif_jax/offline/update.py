@@ -60,24 +60,24 @@ def init_state(
     """
     learnt: dict[str, Any] = {}
     target: dict[str, Any] = {}
-    if recipe.policy:
+    if recipe.learns_policy:
         learnt["policy"] = policy
     if recipe.conditioned:
         learnt["condition"] = new_condition(language.width)
-    if recipe.values:
+    if recipe.has_values:
         learnt |= new_values(key, language, recipe, bias, settings.double_q)
         target["q"] = learnt["q"]
-    if recipe.values in ("token", "utterance"):
+    if recipe.has_trunk:
         learnt["trunk"] = target["trunk"] = trunk
     learnt, target = jax.tree.map(jnp.array, (learnt, target))  # copies, because the update donates its state
     return OfflineState(learnt, target, make_optimizer(settings).init(learnt), jnp.zeros((), jnp.int32))
 
 
 class Objective(NamedTuple):
-    """What an update minimises."""
+    """The loss that an update minimises, as sums over a batch and their divisors."""
 
     sums: Callable[[Weights, TranscriptBatch], Sums]  # terms of the loss and metrics, summed over a batch
-    counts: Callable[[TranscriptBatch], Sums]  # what divides the sums of all devices and parts
+    counts: Callable[[TranscriptBatch], Sums]  # divisors of the sums over all devices and parts
     divisor_of: Callable[[str], str]  # name of a sum -> name of its count
     weights: dict[str, float]  # of terms in the loss
 
@@ -86,15 +86,15 @@ def make_offline_update(
     language: ModelFunctions,
     recipe: Recipe,
     settings: OfflineSettings,
-    whole: Callable[[Weights], Weights] = lambda weights: weights,
+    merge: Callable[[Weights], Weights] = lambda weights: weights,
 ) -> Callable[..., Any]:
     """Makes the training step of a recipe that learns from transcripts; see `make_update`.
 
-    `whole`: from the weights to those that `language` takes, where low-rank additions are learnt.
+    `merge`: adds learnt low-rank additions to the model's weights.
     """
     return make_update(
         Objective(
-            lambda weights, batch: sum_terms(language, recipe, settings, whole(weights), batch),
+            lambda weights, batch: sum_terms(language, recipe, settings, merge(weights), batch),
             lambda batch: count(recipe, batch),
             lambda name: divisor_of(name, recipe, settings),
             {name: weight for name, (weight, _) in weights_of(recipe, settings).items()},
@@ -137,7 +137,10 @@ def make_update(objective: Objective, settings: OfflineSettings) -> Callable[...
                 lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                 jax.eval_shape(part_of, jax.tree.map(lambda array: array[0], split)),
             )
-            add = lambda sums, part: (jax.tree.map(jnp.add, sums, part_of(part)), None)  # noqa: E731
+
+            def add(sums: Any, part: TranscriptBatch) -> tuple[Any, None]:
+                return jax.tree.map(jnp.add, sums, part_of(part)), None
+
             (gradients, means), _ = jax.lax.scan(add, empty, split)
         gradients, means = total((gradients, means))
         loss = weighted(means)
@@ -157,8 +160,8 @@ def follow(target: Params, learnt: Params, step: jax.Array, settings: OfflineSet
     """Moves the targets towards the learnt parameters by Polyak averaging, or copies them at some steps."""
     source = {name: learnt[name] for name in target}
     if settings.hard_update_every:
-        whole = step % settings.hard_update_every == 0
-        return jax.tree.map(lambda slow, fast: jnp.where(whole, fast, slow), target, source)
+        copies = step % settings.hard_update_every == 0
+        return jax.tree.map(lambda slow, fast: jnp.where(copies, fast, slow), target, source)
     share = settings.polyak
     return jax.tree.map(lambda slow, fast: (1 - share) * slow + share * fast, target, source)
 
@@ -167,7 +170,7 @@ def make_offline_measure(
     language: ModelFunctions,
     recipe: Recipe,
     settings: OfflineSettings,
-    whole: Callable[[Weights], Weights] = lambda weights: weights,
+    merge: Callable[[Weights], Weights] = lambda weights: weights,
 ) -> Callable[..., Any]:
     """Makes a function that evaluates losses, for `mesh.map_update(measure, ..., num_constants=2)`.
 
@@ -176,9 +179,9 @@ def make_offline_measure(
     """
 
     def measure(sums: Sums, state: OfflineState, given: Params, batch: TranscriptBatch) -> Sums:
-        weights = whole(Weights(state.learnt, state.target, given))
-        found = sum_terms(language, recipe, settings, weights, batch) | count(recipe, batch)
-        return jax.tree.map(jnp.add, sums, total({name: jnp.float32(value) for name, value in found.items()}))
+        weights = merge(Weights(state.learnt, state.target, given))
+        added = sum_terms(language, recipe, settings, weights, batch) | count(recipe, batch)
+        return jax.tree.map(jnp.add, sums, total({name: jnp.float32(value) for name, value in added.items()}))
 
     return measure
 
@@ -186,11 +189,11 @@ def make_offline_measure(
 def zero_sums(recipe: Recipe, settings: OfflineSettings) -> Sums:
     """Returns the sums before the first batch."""
     names = [*weights_of(recipe, settings), LEARNT, TOKENS]
-    if recipe.policy:
+    if recipe.learns_policy:
         names.append("accuracy")
-    if recipe.values:
+    if recipe.has_values:
         names += [STEPS, "q_mean"]
-    if recipe.values in ("token", "utterance"):
+    if recipe.has_trunk:
         names += ["value_mean", "target_mean", "advantage_mean", "positive_advantage"]
     return {name: jnp.zeros(()) for name in names}
 
@@ -198,10 +201,10 @@ def zero_sums(recipe: Recipe, settings: OfflineSettings) -> Sums:
 def means_of(sums: dict[str, float], recipe: Recipe, settings: OfflineSettings) -> dict[str, float]:
     """Returns the means and the loss from sums over any number of batches."""
     counts = {name: sums[name] for name in (TOKENS, LEARNT, STEPS) if name in sums}
-    found = {
+    means = {
         name: value / max(counts[divisor_of(name, recipe, settings)], 1.0)
         for name, value in sums.items()
         if name not in counts
     }
-    found["loss"] = sum(weight * found[name] for name, (weight, _) in weights_of(recipe, settings).items())
-    return found
+    means["loss"] = sum(weight * means[name] for name, (weight, _) in weights_of(recipe, settings).items())
+    return means

@@ -30,12 +30,12 @@ class ModelFunctions(NamedTuple):
 
 def new_head(key: jax.Array, width: int, outputs: int, bias: float) -> dict[str, jax.Array]:
     """Initialises a head."""
-    one, two = jax.random.split(key)
+    hidden_key, out_key = jax.random.split(key)
     limit = width**-0.5
     return {
-        "hidden_kernel": jax.random.uniform(one, (width, 2 * width), minval=-limit, maxval=limit),
+        "hidden_kernel": jax.random.uniform(hidden_key, (width, 2 * width), minval=-limit, maxval=limit),
         "hidden_bias": jnp.zeros(2 * width),
-        "out_kernel": 0.01 * jax.random.normal(two, (2 * width, outputs)),
+        "out_kernel": 0.01 * jax.random.normal(out_key, (2 * width, outputs)),
         "out_bias": jnp.full(outputs, bias, jnp.float32),
     }
 
@@ -48,14 +48,14 @@ def apply_head(head: dict[str, jax.Array], hidden: jax.Array) -> jax.Array:
 
 def new_values(key: jax.Array, language: ModelFunctions, recipe: Recipe, bias: float, double_q: bool) -> dict[str, Any]:
     """Initialises a recipe's heads: "v", and "q" with one head or two."""
-    outputs = language.vocabulary if recipe.values == "token" else 1
+    outputs = language.vocabulary if recipe.per_token else 1
     keys = jax.random.split(key, 3)
-    found: dict[str, Any] = {}
-    if recipe.values in ("token", "utterance"):
-        found["v"] = new_head(keys[0], language.width, 1, bias)
-    if recipe.values:
-        found["q"] = [new_head(keys[1 + index], language.width, outputs, bias) for index in range(1 + double_q)]
-    return found
+    heads: dict[str, Any] = {}
+    if recipe.has_trunk:
+        heads["v"] = new_head(keys[0], language.width, 1, bias)
+    if recipe.has_values:
+        heads["q"] = [new_head(keys[1 + index], language.width, outputs, bias) for index in range(1 + double_q)]
+    return heads
 
 
 def new_condition(width: int) -> dict[str, jax.Array]:

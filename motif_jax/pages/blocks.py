@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +112,20 @@ def quoted(caption: str) -> str:
 def folded(summary: str, text: str) -> str:
     """A long text behind a summary, shown on a click."""
     return f"<details><summary>{esc(summary)}</summary><pre>{esc(text)}</pre></details>"
+
+
+def findings_blocks(
+    findings: Sequence[Mapping[str, Any]], clear: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Findings of an audit, worst first, as HTML.
+
+    `clear`: checks without a finding, and what they looked at. `skipped`: checks that could not be made, and why.
+    """
+    rows = [[esc(check["check"]), f"{esc(check['sentence'])}.", esc(check["advice"])] for check in findings]
+    body = [table(("check", "finding, worst first", "try"), rows) if rows else "<p><b>Nothing found.</b></p>"]
+    named = "; ".join(
+        f"{esc(check['check'])} ({esc(check['about'])})" if check["about"] else esc(check["check"]) for check in clear
+    )
+    body += [f'<p class="soft">Nothing found by: {named}.</p>'] if named else []
+    named = "; ".join(f"{esc(check['check'])}: {esc(check['why'])}" for check in skipped)
+    return [*body, f'<p class="soft">Not looked at: {named}.</p>'] if named else body

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from motif_jax.pages.formats import Interval, amount, esc, exact, labels, ticks
 from motif_jax.pages.spreadsheet import Sheet, csv_link, of_intervals
@@ -62,80 +62,89 @@ def curves(
       colours: by line; by default in the order of COLOURS.
       bands: intervals by line. A line with a band is not smoothed.
     """
-    chosen = colours or dict(zip(lines, COLOURS * len(lines), strict=False))
+    colours = colours or dict(zip(lines, COLOURS * len(lines), strict=False))
     drawn = {name: thin([(x, y) for x, y in points if math.isfinite(y)]) for name, points in lines.items()}
-    around = bands or {}
-    soft = {name: points if name in around else smooth(points) for name, points in drawn.items()}
+    bands = bands or {}
     xs = [x for points in drawn.values() for x, _ in points] or [0.0, 1.0]
-    ys = [y for points in drawn.values() for _, y in points] + [
-        y for level in levels for y in (level.value.mean, *level.value.band)
-    ]
-    ys += [y for band in around.values() for y in (*band.low, *band.high)]
+    ys = [y for points in drawn.values() for _, y in points]
+    ys += [y for level in levels for y in (level.value.mean, *level.value.band)]
+    ys += [y for band in bands.values() for y in (*band.low, *band.high)]
     ys += [bound for bound in (low, high) if bound is not None]
     marks = ticks(min(ys or [0.0]), max(ys or [1.0]))
-    bottom, top, left, right = marks[0], marks[-1], min(xs), max(xs)
-
-    def across(x: float) -> float:
-        return (x - left) / (right - left) if right > left else 0.5
-
-    def up(y: float) -> float:
-        return (y - bottom) / (top - bottom)
-
-    def path(points: Sequence[Point]) -> str:
-        if len(points) == 1:  # a dot is a line of length 0 with round ends
-            points = [points[0], points[0]]
-        return " ".join(f"{1000 * across(x):.1f},{1000 - 1000 * up(y):.1f}" for x, y in points)
-
-    shapes = _behind(marks, levels, up)
-    for name, band in around.items():
+    scale = Scale(min(xs), max(xs), marks[0], marks[-1])
+    shapes = _behind(marks, levels, scale)
+    for name, band in bands.items():
         outline = [*zip(band.x, band.high, strict=True), *reversed(list(zip(band.x, band.low, strict=True)))]
-        shapes.append(f'<polygon points="{path(outline)}" fill="var(--{chosen[name]})" opacity=".18"/>')
-    style = 'fill="none" stroke-linejoin="round" stroke-linecap="round"'
+        shapes.append(f'<polygon points="{scale.path(outline)}" fill="var(--{colours[name]})" opacity=".18"/>')
     for name, points in drawn.items():
-        colour = f"var(--{chosen[name]})"
-        if soft[name] is not points:
-            line = f'<polyline points="{path(points)}" {style} stroke="{colour}" stroke-width="1.2" opacity=".35"/>'
-            shapes.append(line)
-        if points:
-            width = 7 if len(points) == 1 else 2.4
-            line = f'<polyline points="{path(soft[name])}" {style} stroke="{colour}" stroke-width="{width}"/>'
-            shapes.append(line)
-    legend = _legend({name: chosen[name] for name in lines} if len(lines) > 1 or levels else {}, levels)
+        shapes += _line(scale, points, points if name in bands else smooth(points), colours[name])
+    legend = _legend({name: colours[name] for name in lines} if len(lines) > 1 or levels else {}, levels)
     rounded = {name: [[round(x, 6), float(f"{y:.6g}")] for x, y in points] for name, points in drawn.items()}
-    data = {"x": x_name, "from": left, "to": right, "lines": [
-        {"name": name, "colour": chosen[name], "points": points} for name, points in rounded.items()
+    data = {"x": x_name, "from": scale.left, "to": scale.right, "lines": [
+        {"name": name, "colour": colours[name], "points": points} for name, points in rounded.items()
     ]}  # fmt: skip
     rows = [(name, *point) for name, points in rounded.items() for point in points]
     sheet = Sheet(("line", x_name, title or "value"), rows)
     words = labels(marks)
-    inside = [mark for mark in ticks(left, right, 3) if left <= mark <= right] if right > left else [left]
     return (
         f'<figure class="chart" data-chart="{esc(json.dumps(data))}">{caption(title, note)}'
         f'<div class="plot"><div class="ys" style="--wide:{max(map(len, words)):d}ch">'
         + "".join(
-            f'<span style="bottom:{100 * up(mark):.1f}%">{word}</span>' for mark, word in zip(marks, words, strict=True)
+            f'<span style="bottom:{100 * scale.up(mark):.1f}%">{word}</span>'
+            for mark, word in zip(marks, words, strict=True)
         )
         + '</div><div class="field"><svg viewBox="0 0 1000 1000" preserveAspectRatio="none" role="img" '
         f'aria-label="{esc(title or ", ".join(lines))} over {esc(x_name)}">{"".join(shapes)}</svg></div>'
-        f'<div class="xs">{along(inside, across, x_name)}</div></div>'
+        f'<div class="xs">{_x_labels(scale, x_name)}</div></div>'
         + (f'<div class="legend">{legend}</div>' if legend else "")
         + f"{csv_link(sheet)}</figure>"
     )
 
 
-def _behind(marks: Sequence[float], levels: Sequence[Level], up: Callable[[float], float]) -> list[str]:
-    """The grid of a chart, and its levels with their intervals."""
+class Scale(NamedTuple):
+    """The axes of a chart: their smallest and largest values."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+    def across(self, x: float) -> float:
+        """Returns the distance from the left as a share of the width."""
+        return (x - self.left) / (self.right - self.left) if self.right > self.left else 0.5
+
+    def up(self, y: float) -> float:
+        """Returns the height as a share."""
+        return (y - self.bottom) / (self.top - self.bottom)
+
+    def path(self, points: Sequence[Point]) -> str:
+        """Returns points as the coordinates of an SVG of 1000 x 1000."""
+        return " ".join(f"{1000 * self.across(x):.1f},{1000 - 1000 * self.up(y):.1f}" for x, y in points)
+
+
+def _line(scale: Scale, points: list[Point], smoothed: list[Point], colour: str) -> list[str]:
+    """Returns a line, and the raw line behind it if it is smoothed, as SVG; a single point is a dot."""
+    style = f'fill="none" stroke-linejoin="round" stroke-linecap="round" stroke="var(--{colour})"'
+    raw = f'<polyline points="{scale.path(points)}" {style} stroke-width="1.2" opacity=".35"/>'
+    if len(points) == 1:  # a dot is a line of length 0 with round ends
+        smoothed = [points[0], points[0]]
+    width = 7 if len(points) == 1 else 2.4
+    line = f'<polyline points="{scale.path(smoothed)}" {style} stroke-width="{width}"/>'
+    return ([raw] if len(points) >= SMOOTHED and smoothed is not points else []) + ([line] if points else [])
+
+
+def _behind(marks: Sequence[float], levels: Sequence[Level], scale: Scale) -> list[str]:
+    """Returns the grid of a chart, and its levels with their intervals, as SVG."""
     shapes = [
-        f'<line x1="0" x2="1000" y1="{1000 - 1000 * up(mark):.1f}" y2="{1000 - 1000 * up(mark):.1f}" '
+        f'<line x1="0" x2="1000" y1="{1000 - 1000 * scale.up(mark):.1f}" y2="{1000 - 1000 * scale.up(mark):.1f}" '
         f'stroke="var(--line)" stroke-width="{1.4 if mark == 0 else 1}"/>'
         for mark in marks
     ]
     for level in levels:
-        below, above = level.value.band
+        below, above = map(scale.up, level.value.band)
         shapes.append(
-            f'<rect x="0" width="1000" y="{1000 - 1000 * up(above):.1f}" fill="var(--{level.colour})" opacity=".2" '
-            f'height="{1000 * (up(above) - up(below)):.1f}"/>'
-            + _stroke(level, 1000, 1000 - 1000 * up(level.value.mean))
+            f'<rect x="0" width="1000" y="{1000 - 1000 * above:.1f}" fill="var(--{level.colour})" opacity=".2" '
+            f'height="{1000 * (above - below):.1f}"/>' + _stroke(level, 1000, 1000 - 1000 * scale.up(level.value.mean))
         )
     return shapes
 
@@ -165,16 +174,17 @@ def caption(title: str, note: str) -> str:
     return f"<figcaption>{esc(title)}<span>{esc(note)}</span></figcaption>" if title else ""
 
 
-def along(marks: Sequence[float], across: Any, x_name: str) -> str:
+def _x_labels(scale: Scale, x_name: str) -> str:
     """The labels under a chart; the last one includes the name of the axis."""
-    found = []
-    for number, mark in enumerate(marks):
-        share = across(mark)
+    left, right = scale.left, scale.right
+    marks = [mark for mark in ticks(left, right, 3) if left <= mark <= right] if right > left else [left]
+    spans = []
+    for mark in marks:
+        share = scale.across(mark)
         kind = ' class="first"' if share < 0.04 else ' class="last"' if share > 0.85 else ""
-        last = number == len(marks) - 1
-        word = f"{amount(mark)} {esc(x_name)}" if last else amount(mark)
-        found.append(f'<span{kind} style="left:{100 * share:.1f}%">{word}</span>')
-    return "".join(found)
+        word = f"{amount(mark)} {esc(x_name)}" if mark == marks[-1] else amount(mark)
+        spans.append(f'<span{kind} style="left:{100 * share:.1f}%">{word}</span>')
+    return "".join(spans)
 
 
 def thin(points: Sequence[Point], most: int = POINTS) -> list[Point]:
@@ -191,12 +201,12 @@ def smooth(points: list[Point]) -> list[Point]:
     if len(points) < SMOOTHED:
         return points
     reach = max(1, len(points) // 20)
-    found = []
+    smoothed = []
     for at, (x, _) in enumerate(points):
         span = min(reach, at, len(points) - 1 - at)  # symmetric, so that the ends are not biased
         near = points[at - span : at + span + 1]
-        found.append((x, sum(y for _, y in near) / len(near)))
-    return found
+        smoothed.append((x, sum(y for _, y in near) / len(near)))
+    return smoothed
 
 
 def columns(
@@ -277,8 +287,5 @@ def bars(rows: Iterable[tuple[str, str, Sequence[Interval | None]]], names: Sequ
             )
         small = f"<small>{esc(note)}</small>" if note else ""
         body.append(f'<div class="row"><div class="what">{esc(what)}{small}</div><div>{"".join(lines)}</div></div>')
-    legend = "".join(
-        f'<span><i style="background:var(--{colour})"></i>{esc(name)}</span>' for name, colour in colours.items()
-    )
     link = csv_link(of_intervals([(what, intervals) for what, _, intervals in rows], names))
-    return f'<div class="legend">{legend}</div><div class="bars">{"".join(body)}</div>{link}'
+    return f'<div class="legend">{_legend(colours, ())}</div><div class="bars">{"".join(body)}</div>{link}'

@@ -52,8 +52,8 @@ def words(figure: str) -> tuple[str, str]:
 
 def in_order(figures: Iterable[str]) -> list[str]:
     """The figures in the order of the page: those that WORDS does not contain stand after the return."""
-    known = list(WORDS)
-    return sorted(dict.fromkeys(figures), key=lambda figure: known.index(figure) if figure in WORDS else 0.5)
+    order = list(WORDS)
+    return sorted(dict.fromkeys(figures), key=lambda figure: order.index(figure) if figure in WORDS else 0.5)
 
 
 def better(figure: str, figures: Iterable[str]) -> str:

@@ -96,18 +96,18 @@ def ticks(low: float, high: float, count: int = 4) -> list[float]:
 def number(value: Any) -> float:
     """The value as a float, clipped to LARGEST, so that sums and squares are finite; ValueError if it is not finite."""
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:  # a huge int
-        found = LARGEST if value > 0 else -LARGEST
-    if not math.isfinite(found):
+        number = LARGEST if value > 0 else -LARGEST
+    if not math.isfinite(number):
         raise ValueError(f"{value!r} is not a number")
-    return max(-LARGEST, min(found, LARGEST)) if abs(found) >= 1 / LARGEST else 0.0
+    return max(-LARGEST, min(number, LARGEST)) if abs(number) >= 1 / LARGEST else 0.0
 
 
 def count(value: Any) -> int:
     """The value as an int; raises ValueError as `number` does."""
-    found = number(value)
-    return int(value if abs(found) < LARGEST else found)
+    bounded = number(value)
+    return int(value if abs(bounded) < LARGEST else bounded)
 
 
 def in_words(count: int) -> str:

@@ -42,8 +42,7 @@ def interquartile_mean(scores: np.ndarray) -> float:
 
 def estimate(scores: Scores, seed: int = 0) -> Estimate:
     """The mean of the scores of all tasks and seeds, with its stratified bootstrap interval."""
-    whole = np.concatenate([np.asarray(task, float) for task in scores])
-    exponent = int(large_exponents(whole))
+    exponent = int(large_exponents(np.concatenate([np.asarray(task, float) for task in scores])))
     tasks = [np.ldexp(np.asarray(task, float), -exponent) for task in scores]
     value = math.ldexp(float(np.concatenate(tasks).mean()), exponent)
     if max(len(task) for task in tasks) < 2:
@@ -102,18 +101,18 @@ def band(curves: Sequence[tuple[np.ndarray, np.ndarray]], points: int = 100, see
     Returns:
       The band; None if a seed has no values, or if the seeds have no steps in common.
     """
-    known = []
+    finite = []
     for steps, values in curves:
         values = np.asarray(values, float)
-        there = np.isfinite(values)
-        known.append((np.asarray(steps, float)[there], values[there]))
-    if not known or any(not len(steps) for steps, _ in known):
+        mask = np.isfinite(values)
+        finite.append((np.asarray(steps, float)[mask], values[mask]))
+    if not finite or any(not len(steps) for steps, _ in finite):
         return None
-    first, last = max(steps[0] for steps, _ in known), min(steps[-1] for steps, _ in known)
+    first, last = max(steps[0] for steps, _ in finite), min(steps[-1] for steps, _ in finite)
     if first > last:
         return None
     grid = np.linspace(first, last, points if last > first else 1)
-    stack = np.stack([np.interp(grid, steps, values) for steps, values in known])  # [S, P]
+    stack = np.stack([np.interp(grid, steps, values) for steps, values in finite])  # [S, P]
     middle = stack.mean(0)
     if len(stack) < 2:
         return SeedBand(grid, middle, middle, middle)

@@ -33,15 +33,15 @@ class Watched(NamedTuple):
 
 def choose(players: Sequence[tuple[bool, Watched]], most: int) -> list[tuple[Watched, PackedReplay]]:
     """At most `most` replays: those of the workdir's policy first (True), then those of the other players in turn."""
-    found = [(player, replay) for is_own, player in players if is_own for replay in player.replays]
+    chosen = [(player, replay) for is_own, player in players if is_own for replay in player.replays]
     others = [player for is_own, player in players if not is_own]
-    found += [
+    chosen += [
         (player, player.replays[turn])
         for turn in range(max((len(player.replays) for player in others), default=0))
         for player in others
         if turn < len(player.replays)
     ]
-    return found[:most]
+    return chosen[:most]
 
 
 def replay_blocks(chosen: Sequence[tuple[Watched, PackedReplay]]) -> list[str]:
@@ -79,7 +79,7 @@ def _replay_player(options: str) -> str:
             ("forward", "one step on", "›"), ("later", "the next reward", "reward »"),
         )
     )  # fmt: skip
-    facts = "".join(
+    readings = "".join(
         f"<div><dt>{title}</dt><dd>{value}</dd></div>"
         for title, value in (
             ("the action that led here", '<span class="action">–</span><small class="chance"></small>'),
@@ -101,7 +101,7 @@ def _replay_player(options: str) -> str:
         f'<select class="speed" aria-label="speed">{speeds}</select>'
         '<button type="button" class="zoom" aria-pressed="false" title="follow the hero">Zoom</button>'
         '<span class="where">step <b class="step">0</b> of <span class="steps">0</span></span></div>'
-        f'<dl>{facts}</dl><ol class="odds" aria-label="probabilities of the next action" hidden></ol></div>'
+        f'<dl>{readings}</dl><ol class="odds" aria-label="probabilities of the next action" hidden></ol></div>'
         '<div class="moments" hidden><p class="highest"></p><ol></ol></div>'
         '<p class="help">In the chart under the game, bars up are the learnt reward of each step, or a '
         "program's, bars down the "

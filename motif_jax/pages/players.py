@@ -49,7 +49,7 @@ class Player(NamedTuple):
     ends: Mapping[str, int] = {}
     returns: Mapping[str, Interval] = {}  # of the reward sources beside the learnt reward, by name
     terms: Mapping[str, Mapping[str, Interval]] = {}  # returns of the terms of reward programs, by source and text
-    sources: Mapping[str, Any] = {}  # facts about these sources; equal facts mean equal rewards
+    sources: Mapping[str, Any] = {}  # metadata of these sources; the same metadata means the same rewards
     aims: tuple[str, ...] = ()  # behaviours that the game's goals ask for
     protocol: str = ""  # the rules of its games; "": those of the workdir
     rules: str = ""  # the same in words: by the rules of BALROG's BabyAI
@@ -84,28 +84,28 @@ class Player(NamedTuple):
 Players = dict[str, list[Player]]  # by the rules of their games; first "", those of the workdir
 
 
-def arranged(found: Mapping[str, Player]) -> Players:
-    """Players by the rules of their games: first the workdir's policy, its best decoding first; last random play.
+def arranged(by_directory: Mapping[str, Player]) -> Players:
+    """Sorts players by the rules of their games: first the workdir's policy, its best decoding first; random play last.
 
-    `found`: by the names of their directories.
+    `by_directory`: players by the names of their directories.
     """
-    players = sorted((_bounded(player._replace(name=name)) for name, player in found.items()), key=_place)
-    rules = dict.fromkeys(["", *(player.protocol for player in players)])
-    return {one: [player for player in players if player.protocol == one] for one in rules}
+    players = sorted((_bounded(player._replace(name=name)) for name, player in by_directory.items()), key=_order)
+    protocols = dict.fromkeys(["", *(player.protocol for player in players)])
+    return {protocol: [player for player in players if player.protocol == protocol] for protocol in protocols}
 
 
-def _place(one: Player) -> tuple[Any, ...]:
-    scripted = one.path == ""
-    best = -one.mean_return if one.decoding and one.figures.get("return") else 0.0
-    is_random = scripted and one.name.startswith("random")
-    return one.path != ".", is_random, scripted, -one.step, best, bool(one.option), one.greedy
+def _order(player: Player) -> tuple[Any, ...]:
+    scripted = player.path == ""
+    best = -player.mean_return if player.decoding and player.figures.get("return") else 0.0
+    is_random = scripted and player.name.startswith("random")
+    return player.path != ".", is_random, scripted, -player.step, best, bool(player.option), player.greedy
 
 
 def _bounded(player: Player) -> Player:
-    """The player with means that a chart can show: own games may give any."""
+    """Returns the player with means that a chart can show, as a user's game may give any number."""
 
     def shown(values: Mapping[str, Interval | None]) -> dict[str, Any]:
-        return {name: one and one.bounded for name, one in values.items()}
+        return {name: interval and interval.bounded for name, interval in values.items()}
 
     return player._replace(figures=shown(player.figures), did=shown(player.did), returns=shown(player.returns),
                            terms={name: shown(terms) for name, terms in player.terms.items()})  # fmt: skip
@@ -134,7 +134,7 @@ def label(player: Player) -> str:
 
 
 def figures_table(named: Sequence[tuple[str, Player]]) -> str:
-    """A row per figure, a column per player."""
+    """A table with a row per figure and a column per player."""
     rows = [["episodes", *(f"{player.episodes:,}" for _, player in named)]]
     sheet: list[tuple[str, Sequence[Interval | None]]] = [
         ("episodes", [Interval(player.episodes) for _, player in named])
@@ -142,7 +142,8 @@ def figures_table(named: Sequence[tuple[str, Player]]) -> str:
 
     def row(figure: str, intervals: Sequence[Interval | None]) -> tuple[str, Sequence[Interval | None]]:
         counts = [player.episodes for _, player in named]
-        return figure, [one and one._replace(n=one.n or count) for one, count in zip(intervals, counts, strict=True)]
+        pairs = zip(intervals, counts, strict=True)
+        return figure, [interval and interval._replace(n=interval.n or count) for interval, count in pairs]
 
     rewards = {player.reward for _, player in named}
     for figure in in_order(figure for _, player in named for figure in player.figures):
@@ -166,11 +167,11 @@ def figure_row(words: str, note: str, intervals: Sequence[Interval | None], alik
     """A figure of several players as cells; with a scale if the values are comparable (`alike`)."""
     low, high = reach(intervals)
     cells = []
-    for place, interval in enumerate(intervals):
+    for number, interval in enumerate(intervals):
         if interval is None:
             cells.append('<span class="soft">–</span>')
             continue
-        colour = COLOURS[place % len(COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         median = "" if interval.median is None else f" median {exact(interval.median)}"
         cells.append(
             f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}{median}</span>'
@@ -187,19 +188,18 @@ def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
         return []
     trained = [at for at, (_, player) in enumerate(named) if player.path]
     # Several agents are compared with each other, a single one with the players beside it.
-    told_apart = trained if len(trained) > 1 else range(len(named))
+    compared = trained if len(trained) > 1 else range(len(named))
     names = {behaviour for _, player in named for behaviour in player.did}
-
     aims = {behaviour for _, player in named for behaviour in player.aims}
     done = {behaviour: [player.did.get(behaviour, NOTHING) for _, player in named] for behaviour in names}
 
-    def apart(behaviour: str) -> float:
-        lows, highs = zip(*(done[behaviour][at].band for at in told_apart), strict=True)
+    def difference(behaviour: str) -> float:
+        lows, highs = zip(*(done[behaviour][at].band for at in compared), strict=True)
         return (max(lows) - min(highs)) / max(*highs, 1e-9)
 
     often = [behaviour for behaviour in names if max(interval.mean for interval in done[behaviour]) >= SELDOM]
     if len(named) > 1:
-        often.sort(key=lambda behaviour: (behaviour not in aims, -apart(behaviour), behaviour))
+        often.sort(key=lambda behaviour: (behaviour not in aims, -difference(behaviour), behaviour))
     else:
         often.sort(key=lambda behaviour: (behaviour not in aims, -done[behaviour][0].mean, behaviour))
     first = "; first those that goals ask for" + (", then those that differ most" if len(named) > 1 else "")

@@ -23,7 +23,7 @@ LAST, ALL = "last", "all"
 
 
 class PlayerChoice(NamedTuple):
-    """One entry of such a flag, before any file is read."""
+    """One policy that a flag names, before any file is read."""
 
     path: str
     which: str  # LAST, ALL, or a number
@@ -78,7 +78,7 @@ def _split_checkpoint(text: str, flag: str) -> tuple[str, str]:
 def find(choices: list[PlayerChoice], flag: str) -> list[Checkpoint]:
     """Finds the checkpoints that the choices name, without reading them."""
     total = sum(choice.share for choice in choices)
-    found = []
+    checkpoints = []
     for choice in choices:
         directory, steps = list_steps(choice.path, flag)
         if choice.which == LAST:
@@ -88,8 +88,8 @@ def find(choices: list[PlayerChoice], flag: str) -> list[Checkpoint]:
                 has = ", ".join(map(str, steps))
                 raise UserError(f"{choice.path!r} has no checkpoint {choice.which!r} ({flag}); it has {has}")
             steps = [int(choice.which)]
-        found += [Checkpoint(str(directory), step, choice.share / total / len(steps)) for step in steps]
-    return found
+        checkpoints += [Checkpoint(str(directory), step, choice.share / total / len(steps)) for step in steps]
+    return checkpoints
 
 
 def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
@@ -105,7 +105,7 @@ def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
     except UserError as error:
         raise UserError(f"{error} ({flag})") from error
     if not steps:
-        raise UserError(f"there is no whole checkpoint in {str(directory)!r} ({flag})")
+        raise UserError(f"there is no complete checkpoint in {str(directory)!r} ({flag})")
     return directory, steps
 
 
@@ -118,10 +118,10 @@ def load(
     from motif_jax.policies.model import read_policy
 
     try:
-        model, facts, sources = read_policy(path, str(step), trusted, world.action_names)
+        model, metadata, sources = read_policy(path, str(step), trusted, world.action_names)
     except UserError as error:
         raise UserError(f"{error} ({flag})") from error
-    if reason := world.plays(facts):
+    if reason := world.plays(metadata):
         raise UserError(f"the policy in {path!r} {reason} ({flag}, --config.env)")
     params, frozen = jax.device_put((model.params, model.frozen))
-    return model._replace(params=params, frozen=frozen), facts, sources
+    return model._replace(params=params, frozen=frozen), metadata, sources

@@ -44,9 +44,9 @@ def play_tokens(
 
     The episodes' numbers, seed and stream determine the games; `key` samples episodes of the same number differently.
     `longest`: conversations of more tokens begin anew, see `ConversationTokens`, and only tokens since then are kept.
-    0: none begins anew, and the policy writes empty texts in a full context.
+    0: they never begin anew, and the policy writes empty texts in a full context.
     """
-    renderer, games, talks, found = writer.model.renderer, [], [], []
+    renderer, games, talks, played = writer.model.renderer, [], [], []
     texts: list[list[int]] = []
     log_probs: list[list[float]] = []
     for number in episodes:
@@ -70,13 +70,13 @@ def play_tokens(
             log_probs[at] += reply.log_probs.tolist() + [0.0] * len(after)
         turn += 1
     for game, talk, *rest in zip(games, talks, texts, log_probs, strict=True):
-        found.append(Played._make((game.record(), talk.tokens, *rest)))
+        played.append(Played._make((game.record(), talk.tokens, *rest)))
         game.close()
-    return found
+    return played
 
 
 class WritingPlayer:
-    """An `acting.BatchedPolicy` whose actions are texts."""
+    """An `actors.acting.BatchedPolicy` whose actions are texts."""
 
     reads: tuple[str, ...] = ("heard",)
 
@@ -89,7 +89,7 @@ class WritingPlayer:
         self._key, self._calls = jax.random.key(seed), 0
 
     def room(self, count: int) -> int:
-        """See `acting.BatchedPolicy`; the writer pads by itself."""
+        """See `actors.acting.BatchedPolicy`; the writer pads by itself."""
         return count
 
     def __call__(

@@ -27,11 +27,11 @@ FLAG = "--config.decoding"
 KINDS = ("sample", "greedy", "beam", "rerank")
 MOST = 100  # betas of a sweep
 # The predicates take a decoding and a recipe.
-SHIFTED = Use("a positive beta", lambda one, recipe: recipe.values == "token" and one.beta > 0)
-DRAWN = Use("sample and rerank", lambda one, _: one.kind in ("sample", "rerank"))
-WARM = Use("a positive temperature", lambda one, recipe: DRAWN.when(one, recipe) and one.temperature > 0)
-BEAMS = Use("beam", lambda one, _: one.kind == "beam")
-RERANKED = Use("rerank", lambda one, _: one.kind == "rerank")
+SHIFTED = Use("a positive beta", lambda decoding, recipe: recipe.per_token and decoding.beta > 0)
+DRAWN = Use("sample and rerank", lambda decoding, _: decoding.kind in ("sample", "rerank"))
+WARM = Use("a positive temperature", lambda decoding, recipe: DRAWN.when(decoding, recipe) and decoding.temperature > 0)
+BEAMS = Use("beam", lambda decoding, _: decoding.kind == "beam")
+RERANKED = Use("rerank", lambda decoding, _: decoding.kind == "rerank")
 CONDITIONED = Use("decision_transformer", lambda _, recipe: recipe.conditioned)
 OF_ONE_KIND = (BEAMS, RERANKED)
 
@@ -48,7 +48,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Decoding:
-    """Values of every decoding."""
+    """How a text is decoded."""
 
     kind: str = "sample"  # one of KINDS
     beta: float = 0.0  # factor of Q - V; 0: the policy as it is
@@ -78,7 +78,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class DecodingSection(Decoding, Sweep):
-    """The section."""
+    """The section `decoding`."""
 
 
 SHARED = table_of(Decoding)  # values that all decodings of an evaluation share
@@ -91,14 +91,14 @@ def describe_unused(recipe: Recipe, decodings: Sequence[Decoding]) -> list[str]:
     A value of one kind (such as `beams`) is reported only if no decoding has that kind.
     """
     values, lines = asdict(decodings[0]), []
-    for kind in dict.fromkeys(one.kind for one in decodings):
+    for kind in dict.fromkeys(decoding.kind for decoding in decodings):
         unused = []
         for key, use in ((key, declared.only_for) for key, declared in SHARED.items()):
-            others = decodings if use in OF_ONE_KIND else [one for one in decodings if one.kind == kind]
-            if use and not any(use.when(one, recipe) for one in others):
+            compared = decodings if use in OF_ONE_KIND else [one for one in decodings if one.kind == kind]
+            if use and not any(use.when(decoding, recipe) for decoding in compared):
                 unused.append(key)
-        if said := describe_changed("decoding", TABLE, values, unused):
-            lines.append(f"decoding of the kind {kind!r} with the recipe {recipe.name!r} makes no use of {said}")
+        if changed := describe_changed("decoding", TABLE, values, unused):
+            lines.append(f"decoding of the kind {kind!r} with the recipe {recipe.name!r} makes no use of {changed}")
     return lines
 
 
@@ -110,15 +110,14 @@ def decodings_of(section: Mapping[str, Any]) -> list[Decoding]:
     betas = [_beta(text) for text in section["betas"].split(",")]
     if len(betas) > MOST:
         raise UserError(f"there are {len(betas):,} betas, but at most {MOST} are possible ({FLAG}.betas)")
-    rest = {name: section[name] for name in SHARED}
-    return list(dict.fromkeys(Decoding(kind, beta, **rest) for kind in kinds for beta in betas))
+    shared = {name: section[name] for name in SHARED}
+    return list(dict.fromkeys(Decoding(kind, beta, **shared) for kind in kinds for beta in betas))
 
 
 def decoding_in_training(recipe: Recipe, section: DecodingSection, beta: float) -> Decoding:
     """The decoding of games during training: by the recipe's values if it has any, with this beta."""
-    kind = "rerank" if recipe.decoding == "rerank" else "sample"
-    rest = {name: getattr(section, name) for name in SHARED}
-    return Decoding(kind, beta if recipe.decoding == "shift" else 0.0, **rest)
+    shared = {name: getattr(section, name) for name in SHARED}
+    return Decoding("rerank" if recipe.reranks else "sample", beta if recipe.shifts else 0.0, **shared)
 
 
 def _beta(text: str) -> float:
@@ -135,15 +134,16 @@ def _beta(text: str) -> float:
 
 def check_decoding(recipe: Recipe, decodings: list[Decoding]) -> None:
     """Raises UserError if a decoding needs values that the recipe does not learn."""
-    for one in decodings:
-        if one.beta and recipe.values != "token":
-            has = "values of whole texts" if recipe.values else "no values"
+    for decoding in decodings:
+        if decoding.beta and not recipe.per_token:
+            has = "values of whole texts" if recipe.has_values else "no values"
             raise UserError(
-                f"the recipe {recipe.name!r} has {has}, so only beta 0 can be decoded, not {one.beta:g} ({FLAG}.betas)"
+                f"the recipe {recipe.name!r} has {has}, so only beta 0 can be decoded, not {decoding.beta:g} "
+                f"({FLAG}.betas)"
             )
-        if one.kind == "rerank" and not recipe.values:
+        if decoding.kind == "rerank" and not recipe.has_values:
             raise UserError(f"the recipe {recipe.name!r} has no values to rank candidates ({FLAG}.kinds)")
-        if not one.include_logits and not one.beta:
+        if not decoding.include_logits and not decoding.beta:
             raise UserError(
                 f"beta 0 without the policy's logits makes all tokens equal ({FLAG}.include_logits, {FLAG}.betas)"
             )

@@ -18,7 +18,7 @@ class EpisodePlayer(PolicyPlayer):
         self._begins, self._over = np.zeros((2, self._num_games), bool)
 
     def begin(self, games: np.ndarray) -> None:
-        """Says that rollouts of these games begin. [B] indices"""
+        """Marks the begin of rollouts of these games. [B] indices"""
         self._begins[games] = True
 
     def __call__(
@@ -26,7 +26,7 @@ class EpisodePlayer(PolicyPlayer):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         begins = self._begins[games]
         over = (self._over[games] | first[: len(games)]) & ~begins
-        first[: len(games)] |= begins  # a game that waited for the others shows its episode's first moment again
+        first[: len(games)] |= begins  # a game that waited for the others shows its episode's first observation again
         self._over[games], self._begins[games] = over, False
         if not over.any():
             return super().__call__(observations, first, games)
@@ -38,7 +38,7 @@ class EpisodePlayer(PolicyPlayer):
         plays = np.flatnonzero(~over)
         if len(plays):
             some = {name: array[plays] for name, array in observations.items()}
-            actions[plays], found = super().__call__(some, first[plays], games[plays])
-            for name, array in found.items():
+            actions[plays], played_outputs = super().__call__(some, first[plays], games[plays])
+            for name, array in played_outputs.items():
                 outputs[name][plays] = np.asarray(array)[: len(plays)]
         return actions, outputs

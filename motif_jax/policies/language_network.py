@@ -12,7 +12,7 @@ from motif_jax.policies.text_sections import SCORE, check_language
 
 
 class LanguageNetwork(PromptNetwork):
-    """See the module docstring."""
+    """A language model as the policy; see language_policy.py."""
 
     overlaps = keeps_untrained = True
 
@@ -24,15 +24,15 @@ class LanguageNetwork(PromptNetwork):
 
         return make_language_policy(config, world, workdir)
 
-    def fields(self, options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
+    def fields(self, spec: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
         from motif_jax.policies.language_policy import language_policy_fields
 
-        return language_policy_fields(options, seed)
+        return language_policy_fields(spec, seed)
 
-    def scores_names(self, options: Mapping[str, Any]) -> bool:
-        return bool(options[LANGUAGE]["head"] == SCORE)
+    def scores_names(self, spec: Mapping[str, Any]) -> bool:
+        return bool(spec[LANGUAGE]["head"] == SCORE)
 
-    def language_model(self, options: Mapping[str, Any], params: Any, frozen: Any) -> Any:
+    def language_model(self, spec: Mapping[str, Any], params: Any, frozen: Any) -> Any:
         from motif_jax.policies.language_policy import language_of
 
-        return language_of(options, params, frozen)
+        return language_of(spec, params, frozen)

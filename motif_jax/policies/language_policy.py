@@ -4,7 +4,7 @@ With the head "score", the logit of an action is the model's score of its name b
 can play at once, and actions can be renamed after training. With the head "action", a small network computes the logits
 from the prompt's last hidden state, and names have no effect. Another small network computes the value from it.
 
-A checkpoint stores, under `language` in the options of its model: the architecture (`config`), the content of
+A checkpoint stores, under `language` in the spec of its network: the architecture (`config`), the content of
 tokenizer.json (`tokeniser`), the names of the actions (`actions`), and the values of the section `policy.language`.
 """
 
@@ -166,30 +166,30 @@ def action_logits(scores: Scores, tree: ChoiceTree, formula: str) -> jax.Array:
 
 
 def language_policy_fields(
-    options: Mapping[str, Any], seed: int | None, language: Decoder | EncoderDecoder | None = None
+    spec: Mapping[str, Any], seed: int | None, language: Decoder | EncoderDecoder | None = None
 ) -> dict[str, Any]:
     """The fields of `model.Model` for a language model.
 
     If `seed` is None, parameters are shapes only. `language`: a pretrained model; None: a new one.
     """
-    own = options[LANGUAGE]
-    config, tokeniser = from_record(own["config"]), tokeniser_from_text(own["tokeniser"])
-    names = encode_names(tokeniser, own["actions"])
-    longest = own["max_tokens"] + max(map(len, names))
+    section = spec[LANGUAGE]
+    config, tokeniser = from_record(section["config"]), tokeniser_from_text(section["tokeniser"])
+    names = encode_names(tokeniser, section["actions"])
+    longest = section["max_tokens"] + max(map(len, names))
     if config.max_positions and longest > config.max_positions:
         raise UserError(
             f"prompts with the names of actions may have {longest:,} tokens, but this language model reads at most "
             f"{config.max_positions:,} ({FLAG}.max_tokens)"
         )
     tree = make_tree([names])
-    prompts = Prompts(tokeniser, own["max_tokens"])
-    nodes = tree.nodes.shape[1] if own["head"] == SCORE else 0
+    prompts = Prompts(tokeniser, section["max_tokens"])
+    nodes = tree.nodes.shape[1] if section["head"] == SCORE else 0
 
     def make() -> LanguagePolicy:
-        return make_network(options, seed or 0, language)
+        return make_network(spec, seed or 0, language)
 
     network = nnx.eval_shape(make) if seed is None else make()
-    graph, params, *rest = nnx.split(network, _is_trained(bool(own["lora_rank"])), ...)
+    graph, params, *rest = nnx.split(network, _is_trained(bool(section["lora_rank"])), ...)
 
     def read(params: Any, frozen: Any, observations: Any, chunk: int) -> tuple[jax.Array, jax.Array]:
         places = observations.get(PLACES)
@@ -203,7 +203,7 @@ def language_policy_fields(
     def unroll(params: Any, frozen: Any, observations: Any, first: jax.Array, core: jax.Array) -> Any:
         shape = first.shape  # [T, B]
         rows = jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), dict(observations))
-        logits, values = read(params, frozen, rows, own["chunk"])
+        logits, values = read(params, frozen, rows, section["chunk"])
         return logits.reshape(*shape, -1), values.reshape(shape)
 
     def packed(observations: Mapping[str, Any], calls: np.ndarray, digits: int = 3) -> dict[str, Any]:
@@ -211,47 +211,50 @@ def language_policy_fields(
         return {"tokens": tokens, PLACES: places}
 
     def encode(observations: Mapping[str, Any]) -> dict[str, Any]:
-        found = prompts(observations)
-        is_call = found["tokens"].ndim == 2 and not config.is_encoder_decoder  # a batch for the learner has many calls
-        if is_call:  # rows that fill up a call should not spoil the common beginning
-            found["tokens"] = np.where(observations[PROMPT].any(-1)[:, None], found["tokens"], found["tokens"][:1])
-        return packed(found, np.zeros(len(found["tokens"]), np.intp), digits=2) if is_call else found
+        tokens = prompts(observations)
+        if tokens.ndim > 2 or config.is_encoder_decoder:  # a batch for the learner, which has many calls
+            return {"tokens": tokens}
+        # rows that pad a call should not spoil the common beginning
+        tokens = np.where(observations[PROMPT].any(-1)[:, None], tokens, tokens[:1])
+        return packed({"tokens": tokens}, np.zeros(len(tokens), np.intp), digits=2)
 
     return {
         "params": params, "frozen": rest[0], "prepare": lambda params, frozen: (), "step": step, "unroll": unroll,
-        "reads": (PROMPT,), "core_size": 0, "num_actions": options["num_actions"], "rules": sharding_rules(config),
-        "encode": encode, "pack": None if config.is_encoder_decoder else packed, "chunk": own["chunk"],
+        "reads": (PROMPT,), "core_size": 0, "num_actions": spec["num_actions"], "rules": sharding_rules(config),
+        "encode": encode, "pack": None if config.is_encoder_decoder else packed, "chunk": section["chunk"],
     }  # fmt: skip
 
 
-def language_of(options: Mapping[str, Any], params: Any, frozen: Any) -> Decoder | EncoderDecoder:
+def language_of(spec: Mapping[str, Any], params: Any, frozen: Any) -> Decoder | EncoderDecoder:
     """The language model of a policy, with its low-rank additions; for the arguments see `make_policy_model`."""
-    network = nnx.eval_shape(lambda: make_network(options, 0))
-    graph, *_ = nnx.split(network, _is_trained(bool(options[LANGUAGE]["lora_rank"])), ...)
+    network = nnx.eval_shape(lambda: make_network(spec, 0))
+    graph, *_ = nnx.split(network, _is_trained(bool(spec[LANGUAGE]["lora_rank"])), ...)
     return nnx.merge(graph, params, frozen).language
 
 
 def make_network(
-    options: Mapping[str, Any], seed: int, language: Decoder | EncoderDecoder | None = None
+    spec: Mapping[str, Any], seed: int, language: Decoder | EncoderDecoder | None = None
 ) -> LanguagePolicy:
     """A policy with new parameters, but for those of the model `language`."""
-    own = options[LANGUAGE]
+    section = spec[LANGUAGE]
     new: Any = language
     if language is None:
-        new = make_language_model(from_record(own["config"]), types_of(options), own["remat"], seed=seed)
-    if own["lora_rank"]:
+        new = make_language_model(from_record(section["config"]), types_of(spec), section["remat"], seed=seed)
+    if section["lora_rank"]:
         try:
-            new = add_low_rank(new, own["lora_names"].split(","), own["lora_rank"], own["lora_alpha"], seed + 1)
+            new = add_low_rank(
+                new, section["lora_names"].split(","), section["lora_rank"], section["lora_alpha"], seed + 1
+            )
         except UserError as error:
             raise UserError(f"{error} ({FLAG}.lora_names)") from None
-    how = {name: own[name] for name in ("head", "formula", "hidden", "reference_heads") if name in own}
-    return LanguagePolicy(new, options["num_actions"], rngs=nnx.Rngs(seed + 2), **how)
+    heads = {name: section[name] for name in ("head", "formula", "hidden", "reference_heads") if name in section}
+    return LanguagePolicy(new, spec["num_actions"], rngs=nnx.Rngs(seed + 2), **heads)
 
 
-def types_of(options: Mapping[str, Any]) -> Types:
+def types_of(spec: Mapping[str, Any]) -> Types:
     """Types of the arrays: frozen parameters have the type of the computation, trained ones float32."""
-    compute = jnp.dtype(options["dtype"])
-    return Types(compute, compute if options[LANGUAGE]["lora_rank"] else jnp.dtype(jnp.float32))
+    compute = jnp.dtype(spec["dtype"])
+    return Types(compute, compute if spec[LANGUAGE]["lora_rank"] else jnp.dtype(jnp.float32))
 
 
 def _is_trained(low_rank: bool) -> Callable[[Any, Any], bool]:

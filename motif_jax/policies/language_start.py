@@ -13,7 +13,7 @@ from motif_jax.envs.world import World
 from motif_jax.language.config import LanguageConfig, find_trained, from_record, to_record
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser
 from motif_jax.language.hub_config import make_config
-from motif_jax.language.memory import activation_bytes, bytes_of, tell_memory
+from motif_jax.language.memory import activation_bytes, bytes_of, print_memory
 from motif_jax.language.model import make_language_model
 from motif_jax.language.shards import sharding_rules
 from motif_jax.networks.kinds import LANGUAGE
@@ -26,14 +26,14 @@ from motif_jax.tokens import Tokeniser, WordTokeniser
 
 
 def make_language_policy(config: Any, world: World, workdir: Path, learns: bool = True) -> tuple[dict[str, Any], Model]:
-    """The network's options, as checkpoints hold them, and the network with its initial parameters.
+    """The network's spec, as checkpoints hold it, and the network with its initial parameters.
 
     `learns`: says first how much memory training takes.
     """
     section = config.policy.language
     directory = find_model(section, workdir)
-    architecture, tokeniser = _read_form(directory) if directory else _new_form(section, world)
-    options: dict[str, Any] = {
+    architecture, tokeniser = _read_architecture(directory) if directory else _new_architecture(section, world)
+    spec: dict[str, Any] = {
         "network": LANGUAGE,
         "num_actions": len(world.action_names),
         "dtype": config.policy.dtype,
@@ -48,34 +48,34 @@ def make_language_policy(config: Any, world: World, workdir: Path, learns: bool 
         },
     }  # fmt: skip
     if directory and learns:
-        _tell(config, options, tokeniser, world)
+        _print_memory(config, spec, tokeniser, world)
     language = None
     if directory and section.weights != RANDOM:
-        language, architecture = _read(directory, options, section, config.seed)
-        options[LANGUAGE]["config"] = to_record(architecture)  # reading the weights may complete it
-    model = Model(**language_policy_fields(options, config.seed, language))
-    return options, model._replace(rules=sharding_rules(architecture, config.policy.tensor))
+        language, architecture = _read(directory, spec, section, config.seed)
+        spec[LANGUAGE]["config"] = to_record(architecture)  # reading the weights may complete it
+    model = Model(**language_policy_fields(spec, config.seed, language))
+    return spec, model._replace(rules=sharding_rules(architecture, config.policy.tensor))
 
 
-def _tell(config: Any, options: dict[str, Any], tokeniser: Tokeniser, world: World) -> None:
-    section, own = config.policy, options[LANGUAGE]
-    fields = language_policy_fields(options, None)
+def _print_memory(config: Any, spec: dict[str, Any], tokeniser: Tokeniser, world: World) -> None:
+    section, values = config.policy, spec[LANGUAGE]
+    fields = language_policy_fields(spec, None)
     probes = getattr(world, "probes", {}).values()
-    longest = max((len(tokeniser.encode(prompt)) for prompt in probes), default=own["max_tokens"])
-    cut = section.fsdp * section.tensor  # parts of the parameters that the learner has
+    longest = max((len(tokeniser.encode(prompt)) for prompt in probes), default=values["max_tokens"])
+    parts = section.fsdp * section.tensor  # parts of the parameters that the learner has
     devices = section.num_devices or jax.device_count()
     rows = -(-section.batch_size // section.num_minibatches // max(devices // section.tensor, 1))
-    rows = min(rows, own["chunk"] or rows)
-    architecture, types = from_record(own["config"]), types_of(options)
+    rows = min(rows, values["chunk"] or rows)
+    architecture, types = from_record(values["config"]), types_of(spec)
     length = -(-longest // BUCKET) * BUCKET
     learnt, frozen = fields["params"], bytes_of(fields["frozen"])
-    names = [tokeniser.encode(name) for name in own["actions"]] if own["head"] == SCORE else []
+    names = [tokeniser.encode(name) for name in values["actions"]] if values["head"] == SCORE else []
     logits = rows * (1 + sum(map(len, names))) * architecture.vocabulary * 8  # float32, and their gradients
-    tell_memory(
+    print_memory(
         "train_policy", learnt,
-        bytes_of(learnt) + (bytes_of(learnt) + frozen) // cut + (frozen if devices > 1 else 0),  # a copy acts
-        3 * bytes_of(learnt) // cut,  # with Adam's two moments
-        activation_bytes(architecture, rows, length, types.compute.itemsize, own["remat"]) + logits,
+        bytes_of(learnt) + (bytes_of(learnt) + frozen) // parts + (frozen if devices > 1 else 0),  # a copy acts
+        3 * bytes_of(learnt) // parts,  # with Adam's two moments
+        activation_bytes(architecture, rows, length, types.compute.itemsize, values["remat"]) + logits,
         3 * bytes_of(learnt) + frozen,  # a checkpoint
         f"--config.policy.num_minibatches, {FLAG}.chunk, .remat, .lora_rank",
     )  # fmt: skip
@@ -90,7 +90,7 @@ def find_model(section: LanguageSection, workdir: Path) -> Path | None:
     return find_trained(workdir, f"{FLAG}.model")
 
 
-def _read_form(directory: Path) -> tuple[LanguageConfig, Tokeniser]:
+def _read_architecture(directory: Path) -> tuple[LanguageConfig, Tokeniser]:
     try:
         architecture = read_config(directory)
         return architecture, read_model_tokeniser(directory, architecture)
@@ -98,7 +98,7 @@ def _read_form(directory: Path) -> tuple[LanguageConfig, Tokeniser]:
         raise UserError(f"{error} ({FLAG}.model)") from error
 
 
-def _new_form(section: LanguageSection, world: World) -> tuple[LanguageConfig, Tokeniser]:
+def _new_architecture(section: LanguageSection, world: World) -> tuple[LanguageConfig, Tokeniser]:
     words = getattr(world, "words", ())
     if not words:
         raise UserError(
@@ -106,14 +106,14 @@ def _new_form(section: LanguageSection, world: World) -> tuple[LanguageConfig, T
             f"the directory of a model ({FLAG}.model)"
         )
     tokeniser = WordTokeniser.from_texts(words)
-    more = {"n_positions": section.max_tokens + 32} if section.family == "gpt2" else {}
+    limits = {"n_positions": section.max_tokens + 32} if section.family == "gpt2" else {}
     sizes = section.width, section.layers, section.heads
-    return make_config(section.family, tokeniser.size, *sizes, **more), tokeniser
+    return make_config(section.family, tokeniser.size, *sizes, **limits), tokeniser
 
 
-def _read(directory: Path, options: dict[str, Any], section: LanguageSection, seed: int) -> tuple[Any, LanguageConfig]:
+def _read(directory: Path, spec: dict[str, Any], section: LanguageSection, seed: int) -> tuple[Any, LanguageConfig]:
     """The model with the directory's parameters: all of them, or only the embeddings."""
-    types = types_of(options)
+    types = types_of(spec)
     try:
         graph, params, architecture = read_language_model(directory, types, section.remat)
     except UserError as error:

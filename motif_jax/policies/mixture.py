@@ -31,7 +31,7 @@ GROUPS = 2  # per worker: one plays while the other waits for actions
 
 
 class Mixture:
-    """An `acting.BatchedPolicy` that asks each group's own policy."""
+    """An `actors.acting.BatchedPolicy` that asks each group's own policy."""
 
     def __init__(
         self, policies: str, world: World, *, num_workers: int, games_per_worker: int, seed: int,
@@ -61,10 +61,10 @@ class Mixture:
         self._players: list[PolicyPlayer] = []  # of each policy; policies that differ only in parameters share one
         networks: dict[str, PolicyPlayer] = {}
         for checkpoint in self.checkpoints:
-            model, facts, _ = load(checkpoint.path, checkpoint.step, world, FLAG, trusted)
+            model, metadata, _ = load(checkpoint.path, checkpoint.step, world, FLAG, trusted)
             if model.options:
                 raise UserError(f"the policy in {checkpoint.path!r} has options, and cannot collect data ({FLAG})")
-            network = json.dumps(facts["model"], sort_keys=True)
+            network = json.dumps(metadata["model"], sort_keys=True)
             if network not in networks:
                 games = workers * games_per_worker
                 networks[network] = PolicyPlayer(model, games, self._group_size, seed + first_episode)
@@ -72,7 +72,7 @@ class Mixture:
             self._played.append(networks[network].prepare(model.params, len(self._played), model.frozen))
         self.reads = tuple(sorted({key for player in networks.values() for key in player.reads}))
 
-    def facts(self) -> list[dict[str, Any]]:
+    def metadata(self) -> list[dict[str, Any]]:
         return [checkpoint._asdict() for checkpoint in self.checkpoints]
 
     def room(self, count: int) -> int:
@@ -96,8 +96,8 @@ def recorded(begun: Path) -> tuple[list[Checkpoint], int]:
     """The policies of an unfinished dataset, and its next episode; [] and 0 if it was not begun."""
     if not (begun / "progress.json").exists():
         return [], 0
-    found = read_json(begun / "progress.json")
-    return [Checkpoint(**policy) for policy in found["policies"]], found["next_episode"]
+    progress = read_json(begun / "progress.json")
+    return [Checkpoint(**policy) for policy in progress["policies"]], progress["next_episode"]
 
 
 def groups_per_worker(policies: int, workers: int, games: int) -> int:

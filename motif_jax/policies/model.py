@@ -16,8 +16,6 @@ from motif_jax.devices.mesh import Rules
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import is_release, usable
 from motif_jax.envs.action_space import ActionSpace, space_from
-from motif_jax.envs.own_code import owner
-from motif_jax.envs.worlds import make_world
 from motif_jax.networks.kinds import find_prompt_network, from_record, is_own
 from motif_jax.networks.options import OptionHeads
 from motif_jax.networks.policy import PolicyNetwork
@@ -59,29 +57,29 @@ class Model(NamedTuple):
     space: ActionSpace | None = None  # of actions that are several choices or numbers
 
 
-def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
+def make_policy_model(spec: Mapping[str, Any], seed: int | None) -> Model:
     """Makes a network; its `nnx.Param` are trained, its other variables are `frozen`.
 
     Args:
-      options: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
+      spec: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
         observations by name; for a policy with options, `options` (`OptionPlan.record`); for actions of several choices
         or numbers, `action_space` (`ActionSpace.record`); for networks that read prompts, under their name,
         see language_policy.py and contrib/drrn/network.py.
       seed: for the initial parameters; None: those of a checkpoint will replace them.
     """
-    if network := find_prompt_network(options["network"]):
-        return Model(**network.fields(options, seed))
-    specs, plan, actions = from_record(options.get("reads", {})), options.get("options"), options["num_actions"]
+    if network := find_prompt_network(spec["network"]):
+        return Model(**network.fields(spec, seed))
+    specs, plan, actions = from_record(spec.get("reads", {})), spec.get("options"), spec["num_actions"]
     heads = heads_of(plan, actions) if plan else None
     outputs, behaviours = (sum(heads.sizes), heads.behaviours) if heads else (actions, 0)
 
     def make() -> PolicyNetwork:
-        dtype, rngs = jnp.dtype(options["dtype"]), nnx.Rngs(seed or 0)
-        return PolicyNetwork(options["network"], outputs, specs=specs, behaviours=behaviours, dtype=dtype, rngs=rngs)
+        dtype, rngs = jnp.dtype(spec["dtype"]), nnx.Rngs(seed or 0)
+        return PolicyNetwork(spec["network"], outputs, specs=specs, behaviours=behaviours, dtype=dtype, rngs=rngs)
 
-    shapes_only = seed is None and not is_own(options["network"])  # a user's code may compute with arrays to make sizes
-    made = nnx.eval_shape(make) if shapes_only else make()
-    graph, params, *rest = nnx.split(made, nnx.Param, ...)
+    shapes_only = seed is None and not is_own(spec["network"])  # a user's code may compute with arrays to make sizes
+    module = nnx.eval_shape(make) if shapes_only else make()
+    graph, params, *rest = nnx.split(module, nnx.Param, ...)
     (frozen,) = rest
 
     def step(params: Any, frozen: Any, *inputs: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -93,8 +91,8 @@ def make_policy_model(options: Mapping[str, Any], seed: int | None) -> Model:
     def prepare(params: Any, frozen: Any) -> Any:
         return nnx.merge(graph, params, frozen).prepare()
 
-    reads, core_size = made.reads, made.core_size
-    space = space_from(options)
+    reads, core_size = module.reads, module.core_size
+    space = space_from(spec)
     return Model(params, prepare, step, unroll, reads, core_size, actions, frozen, options=heads, space=space)
 
 
@@ -116,7 +114,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 def read_policy(
     path: str | Path, which: str = "last", trusted: Iterable[str] = (), actions: tuple[str, ...] = ()
 ) -> tuple[Model, dict[str, Any], RewardSources]:
-    """Reads a policy, its facts, and its reward sources, from a checkpoint alone.
+    """Reads a policy, its metadata, and its reward sources, from a checkpoint alone.
 
     Args:
       path: a workdir, its `policy` directory, a directory of checkpoints, or a release.
@@ -125,50 +123,36 @@ def read_policy(
       actions: names of actions, replacing those of training in a network that reads names.
     """
     directory = find_saved(Path(path), "policy")
-    _, whole, facts = read_saved(directory, "policy", which)
-    if "learner" not in whole:
+    _, saved, metadata = read_saved(directory, "policy", which)
+    if "learner" not in saved:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of a policy")
     trusted = tuple(trusted)
     with usable(directory):
-        options = facts["model"]
-        if is_own(name := options["network"]) and name not in trusted:
+        spec = metadata["model"]
+        if is_own(name := spec["network"]) and name not in trusted:
             raise UserError(
                 f"the policy in {str(path)!r} has the network {name!r}, which is imported only if you name it "
                 f"(--config.policy.network={name}; load_policy(..., trusted=[{name!r}]))"
             )
-        if is_release(directory) and "reads" in options:
-            options = {**options, "reads": _in_order(options, facts, directory)}
-        if actions and scores_names(options):
-            options = with_actions(options, actions)
-        model = make_policy_model(options, None)
-        params = rebuild(model.params, leaves_by_path(whole["learner"]["params"]), directory)
-        frozen = rebuild(model.frozen, leaves_by_path(whole.get("frozen", ())), directory)
-        own = {name: one.arrays for name, one in saved_sources(facts, whole).items() if one.path in PATHS}
-        check_parameters({"sources": own}, directory)  # arrays of users' sources may have any value
-        return model._replace(params=params, frozen=frozen), facts, sources_from(facts, whole, trusted)
+        if is_release(directory) and "reads" in spec:  # its JSON is sorted, and features are joined in order
+            spec = {**spec, "reads": {name: spec["reads"][name] for name in spec["order"]}}
+        if actions and scores_names(spec):
+            spec = with_actions(spec, actions)
+        model = make_policy_model(spec, None)
+        params = rebuild(model.params, leaves_by_path(saved["learner"]["params"]), directory)
+        frozen = rebuild(model.frozen, leaves_by_path(saved.get("frozen", ())), directory)
+        arrays = {name: each.arrays for name, each in saved_sources(metadata, saved).items() if each.path in PATHS}
+        check_parameters({"sources": arrays}, directory)  # arrays of users' sources may have any value
+        return model._replace(params=params, frozen=frozen), metadata, sources_from(metadata, saved, trusted)
 
 
-def _in_order(options: Mapping[str, Any], facts: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """The specs of a release's observations, in the order in which the network joins their features."""
-    reads = options["reads"]
-    order = options.get("order", ())
-    if not order and owner(env := facts["config"]["env"]) is None:  # an older release does not name it
-        order = make_world(env).reads
-    if sorted(order) != sorted(reads):
-        raise UserError(
-            f"the release in {str(directory)!r} does not tell the order of its policy's observations: export it again "
-            "(--stage=export)"
-        )
-    return {name: reads[name] for name in order}
-
-
-def scores_names(options: Mapping[str, Any]) -> bool:
+def scores_names(spec: Mapping[str, Any]) -> bool:
     """Whether a network chooses actions by their names, so they can be renamed."""
-    network = find_prompt_network(options["network"])
-    return network is not None and network.scores_names(options)
+    network = find_prompt_network(spec["network"])
+    return network is not None and network.scores_names(spec)
 
 
-def with_actions(options: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """The options of the same policy with other names of actions."""
-    network = options["network"]
-    return {**options, "num_actions": len(names), network: {**options[network], "actions": list(names)}}
+def with_actions(spec: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The spec of the same policy with other names of actions."""
+    network = spec["network"]
+    return {**spec, "num_actions": len(names), network: {**spec[network], "actions": list(names)}}

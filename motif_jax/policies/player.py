@@ -21,7 +21,7 @@ from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
 
 Finish = Callable[[], tuple[np.ndarray, dict[str, Any]]]  # waits for a call, and returns actions and outputs
-EXACT = 8  # calls for up to eight groups are not padded; larger ones are padded to a power of two
+EXACT = 8  # calls for up to this many groups are not padded; larger ones are padded to a power of two
 
 
 class PlayerParameters(NamedTuple):
@@ -32,18 +32,12 @@ class PlayerParameters(NamedTuple):
 
 
 class PolicyPlayer:
-    """An `acting.BatchedPolicy` that acts for all requesting games in one compiled step."""
+    """An `actors.acting.BatchedPolicy` that acts for all requesting games in one compiled step."""
 
     def __init__(
-        self,
-        model: Model,
-        num_games: int,
-        group_size: int,
-        seed: int,
-        greedy: bool = False,
-        sizes: Sequence[int] = (),
-        only: int | Weights | None = None,
-    ):
+        self, model: Model, num_games: int, group_size: int, seed: int, greedy: bool = False,
+        sizes: Sequence[int] = (), only: int | Weights | None = None,
+    ):  # fmt: skip
         """Starts every game with an empty recurrent state.
 
         Args:
@@ -119,10 +113,10 @@ class PolicyPlayer:
             started.append(self._start(some, first[part], games[part]))
 
         def finish() -> tuple[np.ndarray, dict[str, Any]]:
-            found = [finish() for finish in started]
-            names = found[0][1]
-            outputs = {name: np.concatenate([np.asarray(outputs[name]) for _, outputs in found]) for name in names}
-            return np.concatenate([actions for actions, _ in found]), outputs
+            results = [finish() for finish in started]
+            names = results[0][1]
+            outputs = {name: np.concatenate([np.asarray(outputs[name]) for _, outputs in results]) for name in names}
+            return np.concatenate([actions for actions, _ in results]), outputs
 
         return finish
 
@@ -170,17 +164,9 @@ def padded_size(count: int, group_size: int, sizes: Sequence[int] = ()) -> int:
 
 
 def play_step(
-    step: Callable,
-    space: ActionSpace | None,
-    greedy: bool,
-    weights: tuple[Any, Any, Any],
-    cores: jax.Array,
-    key: jax.Array,
-    call: jax.Array,
-    observations: dict[str, jax.Array],
-    first: jax.Array,
-    games: jax.Array,
-) -> tuple[jax.Array, ...]:
+    step: Callable, space: ActionSpace | None, greedy: bool, weights: tuple[Any, Any, Any], cores: jax.Array,
+    key: jax.Array, call: jax.Array, observations: dict[str, jax.Array], first: jax.Array, games: jax.Array,
+) -> tuple[jax.Array, ...]:  # fmt: skip
     """Acts once in some games, with `weights` = (params, frozen, prepared).
 
     Returns the recurrent states of all games, the previous states of these games, actions, logits, values.
@@ -205,18 +191,10 @@ class OptionMemory(NamedTuple):
 
 
 def play_turn(
-    step: Callable,
-    heads: OptionHeads,
-    only: int | Weights | None,
-    greedy: bool,
-    weights: tuple[Any, Any, Any],
-    memory: OptionMemory,
-    key: jax.Array,
-    call: jax.Array,
-    observations: dict[str, jax.Array],
-    first: jax.Array,
+    step: Callable, heads: OptionHeads, only: int | Weights | None, greedy: bool, weights: tuple[Any, Any, Any],
+    memory: OptionMemory, key: jax.Array, call: jax.Array, observations: dict[str, jax.Array], first: jax.Array,
     games: jax.Array,
-) -> tuple[Any, ...]:
+) -> tuple[Any, ...]:  # fmt: skip
     """As `play_step`, for a policy with options, whose games WAIT while the controller decides.
 
     After the values it returns the choices, in the order of CHOICES.
@@ -231,8 +209,8 @@ def play_turn(
     logits, values, after = step(params, frozen, seen, first, before, prepared)
     drawn = []
     for number, head in enumerate(heads.split(logits)):
-        one = jax.random.fold_in(jax.random.fold_in(key, call), number)
-        drawn.append((head.argmax(-1) if greedy else jax.random.categorical(one, head)).astype(jnp.int32))
+        head_key = jax.random.fold_in(jax.random.fold_in(key, call), number)
+        drawn.append((head.argmax(-1) if greedy else jax.random.categorical(head_key, head)).astype(jnp.int32))
     action, (option, length) = drawn[0], heads.joint(drawn[1:])
     decides = charge == heads.options
     left = jnp.where(decides, jnp.array(heads.lengths, jnp.int32)[length], memory.left[games] - 1)

@@ -45,18 +45,18 @@ class Act(NamedTuple):
 
 
 class Policy:
-    """A trained policy. Call it with each observation; `facts` describes its training."""
+    """A trained policy. Call it with each observation; `metadata` describes its training."""
 
     def __init__(
-        self, model: Any, facts: Mapping[str, Any], reward: Reward | None, seed: int = 0, option: str | None = None
+        self, model: Any, metadata: Mapping[str, Any], reward: Reward | None, seed: int = 0, option: str | None = None
     ):
         """Called by `load_policy`, with the content of a checkpoint."""
-        self.facts, self.reward = dict(facts), reward
+        self.metadata, self.reward = dict(metadata), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
-        options, self._encode = facts["model"], model.encode
-        if "reads" in options:
-            self._specs = from_record(options["reads"])
-        elif options["network"] in FIXED:  # NetHack's frames
+        spec, self._encode = metadata["model"], model.encode
+        if "reads" in spec:
+            self._specs = from_record(spec["reads"])
+        elif spec["network"] in FIXED:  # NetHack's frames
             self._specs = select_specs(make_world({}).specs, self.reads)
         else:  # a prompt, of any length
             self._specs = {}
@@ -64,7 +64,7 @@ class Policy:
         self._prepared = jax.jit(model.prepare)(*self._weights)
         self._step = jax.jit(model.step)
         self._rng = np.random.default_rng(seed)
-        plan = options.get("options", {})
+        plan = spec.get("options", {})
         self.options: tuple[str, ...] = tuple(plan.get("names", ()))
         self._heads, self._space = model.options, model.space
         self._only = None if option is None else find_behaviour(option, plan)
@@ -73,11 +73,11 @@ class Policy:
         self.begin()
 
     def __repr__(self) -> str:
-        model, config = self.facts["model"], self.facts.get("config", {})
+        model, config = self.metadata["model"], self.metadata.get("config", {})
         words = [f"network={model['network']!r}", f"num_actions={model['num_actions']}", f"reads={list(self.reads)}"]
         if task := config.get("env", {}).get("task"):
             words.append(f"task={task!r}")
-        if steps := self.facts.get("progress", {}).get("env_steps"):
+        if steps := self.metadata.get("progress", {}).get("env_steps"):
             words.append(f"env_steps={steps:,}")
         return f"<Policy {' '.join([*words, f'reward={self.reward is not None}'])}>"
 
@@ -140,7 +140,7 @@ class Policy:
         return Act(actions[0], None, float(values[0])) if self._games is None else Act(actions, None, values)
 
     def _look(self, seen: Mapping[str, np.ndarray], which: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """Probabilities of all choices, and values, of all games; the memory of those in `which` [B] goes on."""
+        """Probabilities of all choices, and values, of all games; updates the memory of the games in `which` [B]."""
         behaviour = {BEHAVIOUR: np.asarray(self._heads.behaviour(self._charge, self._mixture))} if self._heads else {}
         logits, values, core = self._step(
             *self._weights, {**self._encode(seen), **behaviour}, self._first, self._core, self._prepared
@@ -174,7 +174,7 @@ class Policy:
             raise TypeError(f"{name!r} must have {count} games, not {len(given)}: policy.begin(games) sets the number")
         if name not in self._specs:
             prompts = [given] if single else given
-            return padded([one if isinstance(one, str) else checked(name, one, BYTES) for one in prompts])
+            return padded([prompt if isinstance(prompt, str) else checked(name, prompt, BYTES) for prompt in prompts])
         spec, array = self._specs[name], np.asarray(given)
         shape = array.shape if single else array.shape[1:]
         if shape not in (spec.shape, plain_shape(spec.shape)):
@@ -186,23 +186,23 @@ def checked(name: str, given: Any, spec: ArraySpec) -> np.ndarray:
     """An observation in the type of its spec; raises TypeError for numbers that the spec does not allow."""
     array, dtype = np.asarray(given), np.dtype(spec.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        found = array.astype(dtype) if array.dtype.kind in "biuf" else None
-    if found is None or not (np.isfinite(found).all() if dtype.kind == "f" else (found == array).all()):
+        converted = array.astype(dtype) if array.dtype.kind in "biuf" else None
+    if converted is None or not (np.isfinite(converted).all() if dtype.kind == "f" else (converted == array).all()):
         wanted = f"finite numbers of the type {dtype}" if dtype.kind == "f" else f"numbers of the type {dtype}"
-    elif spec.categories and not ((found >= 0) & (found < spec.categories)).all():
+    elif spec.categories and not ((converted >= 0) & (converted < spec.categories)).all():
         wanted = f"numbers from 0 to {spec.categories - 1}"
     else:
-        return found
+        return converted
     raise TypeError(f"{name!r} must have {wanted}, not {shown(given)}")
 
 
 def padded(prompts: Sequence[str | np.ndarray]) -> np.ndarray:
     """Prompts of different lengths in a world's format: bytes, padded with zeros. [B, bytes] uint8"""
     rows = [list(prompt.encode()) if isinstance(prompt, str) else np.asarray(prompt, np.uint8) for prompt in prompts]
-    found = np.zeros((len(rows), max(map(len, rows))), np.uint8)
-    for row, prompt in zip(found, rows, strict=True):
+    bytes_of_rows = np.zeros((len(rows), max(map(len, rows))), np.uint8)
+    for row, prompt in zip(bytes_of_rows, rows, strict=True):
         row[: len(prompt)] = prompt
-    return found
+    return bytes_of_rows
 
 
 def load_policy(
@@ -231,5 +231,5 @@ def load_policy(
     if isinstance(mixture, Mapping):
         mixture = "+".join(f"{name}={weight}" for name, weight in mixture.items())
     option = option if mixture is None else mixture
-    model, facts, sources = read_policy(path, str(which), [trusted] if isinstance(trusted, str) else trusted)
-    return Policy(model, facts, sources.learnt.reward if sources.learnt else None, seed, option)
+    model, metadata, sources = read_policy(path, str(which), [trusted] if isinstance(trusted, str) else trusted)
+    return Policy(model, metadata, sources.learnt.reward if sources.learnt else None, seed, option)

@@ -50,7 +50,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
     has more rows than there are contexts, each context is read once, and continued by as many neighbours.
     """
     reader, language = reader_of(model), as_functions(model.graph, model.config)
-    shift = make_shift(reader, clipped) if model.recipe.values == "token" else None
+    shift = make_shift(reader, clipped) if model.recipe.per_token else None
     allowed, bounds = jnp.asarray(model.allowed), model.bounds
     stops = jnp.zeros(model.config.vocabulary, bool).at[model.renderer.stop].set(True)
 
@@ -62,7 +62,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         if model.recipe.conditioned:
             writer = Conditioned(writer, online["condition"], numbers.wanted_return)
         writer = Scaled(writer, numbers.logits)
-        if model.recipe.values == "reply":
+        if model.recipe.of_replies:
             target = target | {"trunk": policy}  # Q reads the policy's hidden states
         shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, bounds)
         contexts, keys, repeats = (tokens, segments), _keys(key, drawn), len(drawn) // len(tokens)
@@ -74,19 +74,19 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
             left = jnp.minimum(left, model.config.max_positions - (rows[1] > 0).sum(1))
         # In a full context the end mark is forced. Only the comparison of beams counts its log-probability.
         ended = jnp.arange(length) >= left[:, None]  # [B, N]
-        own = TokenLimits(allowed, stops, jnp.where(ended, model.renderer.stop, FREE))
+        limits = TokenLimits(allowed, stops, jnp.where(ended, model.renderer.stop, FREE))
         memory: Any = begin_shift(reader, shifting, *contexts, length, clipped) if shift else ()
-        more: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": repeat_rows(memory, repeats)}
+        inputs: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": repeat_rows(memory, repeats)}
         if kind == "beam":
-            found = search(writer, *rows, count, own, length, **more)
+            generated = search(writer, *rows, count, limits, length, **inputs)
         else:
-            found = generate(writer, *contexts, keys, numbers.sampling, own, length, **more, repeats=repeats)
-        lengths = jnp.minimum(found.lengths, left)  # without a forced end mark
-        log_probs = jnp.where(ended, 0.0, found.log_probs)
-        written = Written(found.tokens, lengths, log_probs.sum(1), log_probs)
+            generated = generate(writer, *contexts, keys, numbers.sampling, limits, length, **inputs, repeats=repeats)
+        lengths = jnp.minimum(generated.lengths, left)  # without a forced end mark
+        log_probs = jnp.where(ended, 0.0, generated.log_probs)
+        written = Written(generated.tokens, lengths, log_probs.sum(1), log_probs)
         if kind != "rerank":
             return written
-        value = value_of_texts(language, model.recipe, shifting, *rows, found.tokens, lengths)
+        value = value_of_texts(language, model.recipe, shifting, *rows, generated.tokens, lengths)
         rank = numbers.rerank_values * value + numbers.rerank_log_prob * written.log_prob
         best = jnp.arange(len(drawn)) * count + rank.reshape(-1, count).argmax(1)
         return Written(*(array[best] for array in written))
@@ -114,13 +114,14 @@ def make_probabilities(model: ValueModel) -> Any:
         shift = jnp.zeros_like(logits)
         shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, model.bounds)
         advantage = jnp.zeros_like(logits)
-        if model.recipe.values == "token":
+        if model.recipe.per_token:
             advantage = advantages(language, shifting, tokens, segments)[0]
             shift = jnp.minimum(numbers.beta * advantage, numbers.clip)
-        found = [
-            jax.nn.softmax(jnp.where(allowed, one, -jnp.inf), -1) for one in (logits, numbers.logits * logits + shift)
-        ]
-        return found[0], found[1], advantage
+        policy_odds, shifted_odds = (
+            jax.nn.softmax(jnp.where(allowed, array, -jnp.inf), -1)
+            for array in (logits, numbers.logits * logits + shift)
+        )
+        return policy_odds, shifted_odds, advantage
 
     return probabilities
 
@@ -208,16 +209,16 @@ def make_replies(
         tokens, segments = repeat_rows(contexts, count)  # [B * K * n, T]
         each = jax.vmap(lambda key: jax.random.split(key, max_texts * count))(keys).reshape(-1)
         limits = TokenLimits(allowed, stops, jnp.zeros((len(tokens), 0), jnp.int32))
-        found = generate(policy, *contexts, each, TokenSampling(), limits, length, repeats=count)
+        generated = generate(policy, *contexts, each, TokenSampling(), limits, length, repeats=count)
 
         # ---- features: one pass over the context and the reply
-        there = jnp.arange(length) < found.lengths[:, None]
-        whole = jnp.concatenate([segments, there.astype(jnp.int32)], 1)
-        hidden = policy(jnp.concatenate([tokens, found.tokens], 1), whole).astype(jnp.float32)
-        feature = jnp.where(whole[..., None] > 0, hidden, 0.0).sum(1) / jnp.maximum(whole.sum(1), 1)[:, None]
+        valid = jnp.arange(length) < generated.lengths[:, None]
+        read = jnp.concatenate([segments, valid.astype(jnp.int32)], 1)
+        hidden = policy(jnp.concatenate([tokens, generated.tokens], 1), read).astype(jnp.float32)
+        feature = jnp.where(read[..., None] > 0, hidden, 0.0).sum(1) / jnp.maximum(read.sum(1), 1)[:, None]
         shape = num_rows, max_texts, count
         random = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), (*shape[1:], hidden.shape[-1]),
                                                          minval=-1.0))(keys)  # fmt: skip
-        return Replies(feature.reshape(*shape, -1), found.log_probs.sum(1).reshape(shape), random)
+        return Replies(feature.reshape(*shape, -1), generated.log_probs.sum(1).reshape(shape), random)
 
     return sample

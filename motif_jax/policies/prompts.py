@@ -23,24 +23,21 @@ REMEMBERED = 2**14  # cached prompts: the learner's batches repeat the prompts o
 class Prompts:
     """Turns arrays of prompts into arrays of tokens; any thread may call it."""
 
-    def __init__(self, tokeniser: Tokeniser, max_tokens: int, flag: str = f"{FLAG}.max_tokens", *, whole: bool = False):
-        """Takes the tokeniser and the limits.
-
-        Prompts longer than `max_tokens` are refused. `whole`: always pad batches for the learner to `max_tokens`.
-        """
+    def __init__(self, tokeniser: Tokeniser, max_tokens: int, flag: str = f"{FLAG}.max_tokens", full: bool = False):
+        """Prompts longer than `max_tokens` are refused. `full`: pad batches for the learner to this length."""
         self._encode = tokeniser.encode
-        self._most, self._flag, self._whole = max_tokens, flag, whole
+        self._most, self._flag, self._full = max_tokens, flag, full
         self._tokens = functools.lru_cache(REMEMBERED)(self._read)
 
-    def __call__(self, observations: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """{"prompt": [..., bytes] uint8} -> {"tokens": [..., L] int32}, with room for the longest prompt."""
+    def __call__(self, observations: Mapping[str, Any]) -> np.ndarray:
+        """{"prompt": [..., bytes] uint8} -> tokens [..., L] int32, with room for the longest prompt."""
         prompts = np.asarray(observations[PROMPT])
         rows = [self._tokens(row.tobytes().rstrip(b"\0")) for row in prompts.reshape(-1, prompts.shape[-1])]
-        is_batch = prompts.ndim > 2  # for the learner
-        is_whole = is_batch and (self._whole or jax.process_count() > 1)  # all hosts need the same width
-        tokens, segments = pad_rows(rows, BUCKET, self._most if is_whole else 1)
+        # For the learner, batches have more axes, and all hosts need the same width.
+        is_full = prompts.ndim > 2 and (self._full or jax.process_count() > 1)
+        tokens, segments = pad_rows(rows, BUCKET, self._most if is_full else 1)
         tokens[segments == 0] = PADDING
-        return {"tokens": tokens.reshape(*prompts.shape[:-1], -1)}
+        return tokens.reshape(*prompts.shape[:-1], -1)
 
     def _read(self, prompt: bytes) -> np.ndarray:
         text = prompt.decode("utf-8", "replace")
@@ -57,14 +54,14 @@ def encode_names(
     tokeniser: Tokeniser, names: Sequence[str], flags: str = f"--config.env, {FLAG}.model"
 ) -> list[list[int]]:
     """The tokens of the names of actions; raises UserError, with these flags, if two names have the same tokens."""
-    found: dict[tuple[int, ...], str] = {}
+    names_by_tokens: dict[tuple[int, ...], str] = {}
     for name in names:
         tokens = tuple(tokeniser.encode(name))
         if not tokens:
             raise UserError(f"the action {name!r} has no tokens for this network ({flags})")
-        if tokens in found:
+        if tokens in names_by_tokens:
             raise UserError(
-                f"the actions {found[tokens]!r} and {name!r} have the same tokens for this network ({flags})"
+                f"the actions {names_by_tokens[tokens]!r} and {name!r} have the same tokens for this network ({flags})"
             )
-        found[tokens] = name
-    return [list(tokens) for tokens in found]
+        names_by_tokens[tokens] = name
+    return [list(tokens) for tokens in names_by_tokens]

@@ -18,7 +18,7 @@ from motif_jax.language.hub import read_language_model, read_model_tokeniser
 from motif_jax.language.layers import Types
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.structs import UserError
-from motif_jax.tokens import Tokeniser, digest
+from motif_jax.tokens import Tokeniser
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES
 
@@ -52,7 +52,7 @@ def list_values(path: Path) -> tuple[Path, list[int]]:
 
 
 def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[str, Any]]:
-    """Reads a checkpoint of `--stage=train_values` and its facts; it needs only the `values` directory.
+    """Reads a checkpoint of `--stage=train_values` and its metadata; it needs only the `values` directory.
 
     Args:
       directory: a directory of checkpoints, from `list_values`.
@@ -60,42 +60,37 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
         validation loss if no games were played.
     """
     with reading(directory) as checkpoints:
-        _, whole, facts = checkpoints.readable(which)
-    try:
-        section, training = facts["config"]["language"], facts["config"]["train_values"]
-        recipe, template = recipe_of(facts["recipe"]), TEMPLATES[facts["config"]["transcripts"]["template"]]
-        emitted, scale = np.array(facts["emitted"], np.int64), float(training["reward_scale"])
-        bounds = float(training["value_min"]), float(training["value_max"])
-        learnt, target = dict(whole["train"]["learnt"]), dict(whole["train"].get("target") or {})
-        assert scale > 0
-        assert isinstance(facts["config"]["env"], dict)
-        assert isinstance(facts["model"], dict)
-    except (KeyError, TypeError, ValueError, AssertionError) as error:
-        raise UserError(f"the checkpoints in {str(directory)!r} are not of train_values: {error!r}") from error
+        _, saved, metadata = checkpoints.readable(which)
+    if "emitted" not in metadata:
+        raise UserError(f"the checkpoints in {str(directory)!r} are not of train_values")
+    config_of_run = metadata["config"]
+    section, training = config_of_run["language"], config_of_run["train_values"]
+    bounds = float(training["value_min"]), float(training["value_max"])  # infinite ones are texts
+    learnt, target = saved["train"]["learnt"], saved["train"].get("target") or {}
     folder = directory.parent / POLICY
     compute, rank = jnp.dtype(section["dtype"]), section.get("lora_rank", 0)
     types = Types(compute, compute if rank else jnp.dtype(jnp.float32))
     graph, params, config = read_language_model(folder, types)
     tokeniser = read_model_tokeniser(folder, config)
-    if digest(tokeniser) != facts["tokeniser"]:
-        raise UserError(f"{str(folder)!r} has another tokeniser than the values beside it were trained with")
-    check_parameters(whole["train"], directory)
+    check_parameters(saved["train"], directory)
 
     def values_from(parts: dict[str, Any]) -> dict[str, Any]:
-        found = jax.tree.map(np.asarray, parts)
-        models = found.keys() & {"policy", "trunk"}
+        arrays = jax.tree.map(np.asarray, parts)
+        models = arrays.keys() & {"policy", "trunk"}
         if rank:
             factor = section["lora_alpha"] / rank
-            return found | {name: with_additions(params, found[name], factor) for name in models}
-        return found | {name: rebuild(params, leaves_by_path(parts[name]), directory) for name in models}
+            return arrays | {name: with_additions(params, arrays[name], factor) for name in models}
+        return arrays | {name: rebuild(params, leaves_by_path(parts[name]), directory) for name in models}
 
     online = values_from({name: part for name, part in learnt.items() if name != "q"})
-    policy, renderer = online.pop("policy", params), LiveRenderer(tokeniser, template)
+    policy = online.pop("policy", params)
+    renderer = LiveRenderer(tokeniser, TEMPLATES[config_of_run["transcripts"]["template"]])
+    allowed = allowed_tokens(config.vocabulary, np.array(metadata["emitted"], np.int64), renderer)
     model = ValueModel(
-        config, graph, policy, values_from(target), online, recipe, tokeniser, renderer,
-        allowed_tokens(config.vocabulary, emitted, renderer), scale, bounds,
+        config, graph, policy, values_from(target), online, recipe_of(metadata["recipe"]), tokeniser, renderer,
+        allowed, training["reward_scale"], bounds,
     )  # fmt: skip
-    return model, facts
+    return model, metadata
 
 
 def allowed_tokens(vocabulary: int, emitted: np.ndarray, renderer: LiveRenderer) -> np.ndarray:

@@ -23,7 +23,7 @@ from motif_jax.policies.programs import DecodingNumbers, make_probabilities, mak
 from motif_jax.policies.values import ValueModel
 from motif_jax.structs import UserError
 
-# Equal contexts of so many tokens are read once; for shorter ones, compiling another program costs more than it saves.
+# Equal contexts of at least this length are read once; for shorter ones, compiling another program takes longer.
 SHARED_FROM = 64
 WIDTHS = 32  # contexts are padded to a multiple of this; a smaller one saves reading but compiles more programs
 
@@ -84,7 +84,7 @@ class ValueWriter:
           Texts, with probabilities from logits and shift, at temperature 1 and without top-k and top-p.
         """
         model, longest = self.model, self.model.config.max_positions
-        found = [Reply("", 1.0, [], np.zeros(0, np.float32))] * len(contexts)
+        replies = [Reply("", 1.0, [], np.zeros(0, np.float32))] * len(contexts)
         going_on = [row for row, tokens in enumerate(contexts) if not longest or len(tokens) < longest]
         order = sorted(going_on, key=lambda row: len(contexts[row]))
         for start in range(0, len(order), decoding.batch_size):
@@ -97,10 +97,11 @@ class ValueWriter:
             params, (tokens, segments, drawn) = self._place(tokens, segments, drawn)
             written = program(*params, tokens, segments, key, drawn, self._numbers(decoding))
             for row, tokens_of, length, log_prob, each in zip(chunk, *map(np.asarray, written), strict=False):
-                said = tokens_of[:length].tolist()
-                text = model.tokeniser.decode(said[:-1] if said and said[-1] == model.renderer.stop else said)
-                found[row] = Reply(text, float(np.exp(log_prob)), said, each[:length])
-        return found
+                written_tokens = tokens_of[:length].tolist()
+                has_end = written_tokens[-1:] == [model.renderer.stop]
+                text = model.tokeniser.decode(written_tokens[: len(written_tokens) - has_end])
+                replies[row] = Reply(text, float(np.exp(log_prob)), written_tokens, each[:length])
+        return replies
 
     def probabilities(self, tokens: Sequence[int], decoding: Decoding) -> Probabilities:
         """Probabilities of the next token along a conversation, cut to the model's context.
@@ -112,9 +113,9 @@ class ValueWriter:
         if ("probabilities",) not in self.programs:
             self.programs["probabilities",] = jax.jit(make_probabilities(model))
         params, (padded, segments) = self._place(*pad_contexts([tokens], 1))
-        found = self.programs["probabilities",](*params, padded, segments, self._numbers(decoding))
-        policy, shifted, advantage = (np.asarray(array)[: len(tokens)] for array in found)
-        return Probabilities(policy, shifted, advantage if model.recipe.values == "token" else None)
+        arrays = self.programs["probabilities",](*params, padded, segments, self._numbers(decoding))
+        policy, shifted, advantage = (np.asarray(array)[: len(tokens)] for array in arrays)
+        return Probabilities(policy, shifted, advantage if model.recipe.per_token else None)
 
     def name_of(self, token: int) -> str:
         """A token for display: its text, or "end" for the agent's end mark."""
@@ -150,7 +151,7 @@ class ValueWriter:
 
 
 def count_equal(contexts: Sequence[Sequence[int]]) -> int:
-    """The largest of 8, 4 and 2 so that each run of so many neighbours has one long context; otherwise 1.
+    """The largest of 8, 4 and 2 such that each run of that many neighbours has one long context; otherwise 1.
 
     The contexts that remain must be divisible among this host's devices.
     """

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.files import read_json, write_array, write_json
-from motif_jax.preferences.folders import annotation_folder, labels_file
 from motif_jax.preferences.shards import (
     Part,
     check_same,
@@ -24,7 +23,7 @@ from motif_jax.preferences.shards import (
     read_labels,
     rows_of,
 )
-from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.structs import UserError
 
 NOT_ASKED = "not_asked"  # key in the log of a shard and in a merge's record: number of pairs that were not asked
@@ -55,41 +54,38 @@ class Merged(NamedTuple):
     logs: dict[str, Any]  # by shard
 
 
-def is_merged(dataset: PairDataset, name: str, facts: Mapping[str, Any]) -> bool:
-    """Whether the merged labels of all shards exist, and were made with these `facts`."""
+def is_merged(dataset: PairDataset, name: str, metadata: Mapping[str, Any]) -> bool:
+    """Whether the merged labels of all shards exist and have this metadata."""
     file = annotation_folder(dataset.path, name) / "merged.json"
     if not (file.exists() and labels_file(dataset.path, name).exists()):
         return False
     record = read_json(file)
-    return bool(record["facts"] == facts and record["written"] and not record["missing_shards"])
+    return bool(record["facts"] == metadata and record["written"] and not record["missing_shards"])
 
 
 def merge(
-    dataset: PairDataset, name: str, num_shards: int, of_pair: np.ndarray, facts: Mapping[str, Any], partial: bool
+    dataset: PairDataset, name: str, num_shards: int, of_pair: np.ndarray, metadata: Mapping[str, Any], partial: bool
 ) -> Merged:
     """Merges the shards if all are finished; with `partial`, merges the existing ones.
 
     Args:
       dataset, name: the dataset, and the name of the annotation.
       of_pair: the question of each pair, or -1. [N]
-      facts: facts of dataset and config. Shards with other facts count as missing, or raise UserError with `partial`.
+      metadata: of dataset and config. Shards with another one count as missing, or raise UserError with `partial`.
       partial: whether to merge before all shards are finished; the missing labels are unknown.
     """
     folder = annotation_folder(dataset.path, name)
-    if not folder.is_dir():
+    if not folder.is_dir() or (partial and not any(folder.glob("shard-*.json"))):
         raise UserError(f"annotation {name!r} has no shards to merge (--config.annotate.custom_name, .merge)")
     with folder_lock(folder):
-        records = {file.name: read_json(file) for file in sorted(folder.glob("shard-*.json"))}
+        records = {file.stem: read_json(file) for file in sorted(folder.glob("shard-*.json"))}
         if partial:
             for record in records.values():
-                check_same(folder, record, facts)
-            if not records:
-                raise UserError(f"annotation {name!r} has no shards to merge (--config.annotate.custom_name, .merge)")
+                check_same(folder, record, metadata)
+        records = {stem: record for stem, record in records.items() if record["facts"] == metadata}
         parts = [Part(number, num_shards) for number in range(num_shards)]
-        found = {part: records[f"{part.stem}.json"] for part in parts if f"{part.stem}.json" in records}
-        found = {part: record for part, record in found.items() if record["facts"] == facts}
-        missing = [part.number for part in parts if part not in found or not found[part]["finished"]]
-        logs = {part.stem: record["log"] for part, record in found.items()}
+        missing = [part.number for part in parts if not records.get(part.stem, {}).get("finished")]
+        logs = {part.stem: records[part.stem]["log"] for part in parts if part.stem in records}
         if missing and not partial:
             return Merged({}, missing, False, logs)
 
@@ -97,17 +93,17 @@ def merge(
         prob = np.full(len(dataset), np.nan, np.float32)
         not_asked = 0
         for part in parts:
-            rows = rows_of(part, of_pair)
-            if part in found:
+            rows, shard = rows_of(part, of_pair), records.get(part.stem)
+            if shard:
                 codes[rows], prob[rows] = read_labels(folder, part, len(rows))
-            begun = part in found and found[part]["counts"]
-            not_asked += int(found[part]["log"].get(NOT_ASKED, 0)) if begun else len(rows)
+            begun = shard and shard["counts"]
+            not_asked += int(logs[part.stem].get(NOT_ASKED, 0)) if begun else len(rows)
         counts = count(codes)
         merged = Merged(count_asked(counts, not_asked), missing, True, logs)
-        whole: dict[str, Any] = {"facts": dict(facts), "missing_shards": missing, "counts": counts, "shards": logs}
-        whole[NOT_ASKED] = not_asked
-        write_json(folder / "merged.json", whole | {"written": False})  # first: `check_free` refuses labels without it
+        summary: dict[str, Any] = {"facts": dict(metadata), "missing_shards": missing, "counts": counts}
+        summary |= {"shards": logs, NOT_ASKED: not_asked}
+        write_json(folder / "merged.json", summary | {"written": False})  # first: `check_free` needs it beside labels
         write_array(folder / "prob.npy", prob)
         write_array(labels_file(dataset.path, name), codes)
-        write_json(folder / "merged.json", whole | {"written": True})
+        write_json(folder / "merged.json", summary | {"written": True})
         return merged

@@ -17,11 +17,11 @@ import numpy as np
 from motif_jax.captions import CaptionTable, decode
 from motif_jax.files import read_json, write_json
 
-RARE = 0.01  # least share of the pairs that should compare a neutral moment with another one
-MOST = 200  # captions to ask about, the most frequent ones
+RARE = 0.01  # minimum share of the pairs that should compare a neutral moment with another one
+MOST = 200  # captions to ask about
 NEUTRAL = "neutral.json"
 
-Asks = Callable[[list[tuple[str, str]]], np.ndarray]  # questions [K] -> P(second is better) [K], NaN if not known
+Ask = Callable[[list[tuple[str, str]]], np.ndarray]  # questions [K] -> P(second is better) [K], NaN if unknown
 
 
 def captions_to_ask(table: CaptionTable, ids: np.ndarray) -> np.ndarray:
@@ -37,13 +37,13 @@ def captions_to_ask(table: CaptionTable, ids: np.ndarray) -> np.ndarray:
     return order[shown[order]][: min(MOST, math.ceil(RARE * len(ids)))]
 
 
-def ask_about(table: CaptionTable, captions: np.ndarray, asks: Asks, folder: Path) -> None:
+def ask_about(table: CaptionTable, captions: np.ndarray, ask: Ask, folder: Path) -> None:
     """Asks about captions in both orders, and writes the mean of both answers to `folder`."""
-    texts = [decode(table.messages[at]) for at in captions.tolist()]
-    found = np.stack([asks([("", text) for text in texts]), 1 - asks([(text, "") for text in texts])])
-    known = ~np.isnan(found).any(0)
-    prob = found.mean(0)[known]
-    write_json(folder / NEUTRAL, {"captions": captions[known].tolist(), "prob": prob.round(6).tolist()})
+    texts = [decode(table.messages[number]) for number in captions.tolist()]
+    answers = np.stack([ask([("", text) for text in texts]), 1 - ask([(text, "") for text in texts])])
+    answered = ~np.isnan(answers).any(0)
+    prob = answers.mean(0)[answered]
+    write_json(folder / NEUTRAL, {"captions": captions[answered].tolist(), "prob": prob.round(6).tolist()})
 
 
 def neutral_pairs(folder: Path, table: CaptionTable, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -59,13 +59,13 @@ def neutral_pairs(folder: Path, table: CaptionTable, ids: np.ndarray) -> tuple[n
     length, file = ids.shape[2], folder / NEUTRAL
     if not file.exists():
         return np.zeros((0, 2, length), ids.dtype), np.zeros(0, np.float32)
-    nothing = np.flatnonzero(~table.messages.any(1))
+    empty = np.flatnonzero(~table.messages.any(1))
     record = read_json(file)
     captions, prob = np.array(record["captions"], np.int64), np.array(record["prob"], np.float32)
-    often = table.counts[captions] / max(table.counts[captions].sum(), 1)
-    times = np.maximum(1, np.round(often * RARE * len(ids))).astype(np.int64)
+    frequency = table.counts[captions] / max(table.counts[captions].sum(), 1)
+    times = np.maximum(1, np.round(frequency * RARE * len(ids))).astype(np.int64)
     captions, prob = np.repeat(captions, times), np.repeat(prob, times)
-    pairs = np.full((len(captions), 2, length), nothing[0], ids.dtype)
+    pairs = np.full((len(captions), 2, length), empty[0], ids.dtype)
     second = np.arange(len(captions)) % 2  # the side of the caption, in turn
     pairs[np.arange(len(captions)), second, 0] = captions
     return pairs, np.where(second == 1, prob, 1 - prob).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Maps pairs of moments to questions, and answers to labels: pairs with the same two captions share a question.
+"""Maps pairs of moments to questions, and answers to labels; pairs with the same two captions share a question.
 
 A caption is the text of a moment: one message per line, without empty ones, and with equal consecutive ones written
 once as `text (xN)`; optionally each line ends with the bottom line of the screen. Pairs with two equal captions are
@@ -50,11 +50,11 @@ class Questions:
         numbers[order] = np.cumsum(new) - 1
         self._moments = order[new]  # [C]: a moment that shows the caption
         pairs = numbers.reshape(-1, 2)
-        asked = pairs[:, 0] != pairs[:, 1]
+        differ = pairs[:, 0] != pairs[:, 1]
         codes = pairs.min(1) * len(self._captions) + pairs.max(1)
-        self._codes, inverse, self.counts = np.unique(codes[asked], return_inverse=True, return_counts=True)
+        self._codes, inverse, self.counts = np.unique(codes[differ], return_inverse=True, return_counts=True)
         self.of_pair = np.full(len(pairs), -1, np.int64)
-        self.of_pair[asked] = inverse
+        self.of_pair[differ] = inverse
         self.turned = pairs[:, 0] > pairs[:, 1]
 
     def __len__(self) -> int:
@@ -67,8 +67,8 @@ class Questions:
 
     def rows(self) -> np.ndarray:
         """The first pair that asks each question. [Q]"""
-        asked, rows = np.unique(self.of_pair, return_index=True)
-        return rows[asked >= 0]
+        numbers, rows = np.unique(self.of_pair, return_index=True)
+        return rows[numbers >= 0]
 
     def find(self, texts: Sequence[tuple[str, str]]) -> tuple[np.ndarray, np.ndarray]:
         """Finds the questions with the given pairs of captions, in either order.
@@ -79,13 +79,12 @@ class Questions:
         if not len(self) or not texts:
             return np.full(len(texts), -1), np.zeros(len(texts), bool)
         digests = np.array([_digest(text) for pair in texts for text in pair], np.uint64)  # [2M, 2]
-        spots = np.searchsorted(self._captions[:, 0], digests[:, 0])
-        spots = np.minimum(spots, len(self._captions) - 1)
-        known = (self._captions[spots] == digests).all(-1).reshape(-1, 2).all(-1)
-        pairs = spots.reshape(-1, 2)
+        captions = np.minimum(np.searchsorted(self._captions[:, 0], digests[:, 0]), len(self._captions) - 1)
+        exist = (self._captions[captions] == digests).all(-1).reshape(-1, 2).all(-1)
+        pairs = captions.reshape(-1, 2)
         codes = pairs.min(1) * len(self._captions) + pairs.max(1)
         numbers = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
-        return np.where(known & (self._codes[numbers] == codes), numbers, -1), pairs[:, 0] > pairs[:, 1]
+        return np.where(exist & (self._codes[numbers] == codes), numbers, -1), pairs[:, 0] > pairs[:, 1]
 
     def sample(self, share: float) -> np.ndarray:
         """Selects about this share of the questions, by a hash of their captions. [Q] bool"""
@@ -96,8 +95,8 @@ class Questions:
     def _digests(self) -> np.ndarray:
         """The 128-bit hash of each moment's caption. [2N, 2] uint64"""
         if self._kind == "msg" and self.dataset.length == 1:
-            known = np.array([_digest(text) for text in self._texts], np.uint64)
-            return known[np.asarray(self._ids).reshape(-1)]
+            of_texts = np.array([_digest(text) for text in self._texts], np.uint64)
+            return of_texts[np.asarray(self._ids).reshape(-1)]
         moments = 2 * len(self.dataset)
         digests = np.empty((moments, 2), np.uint64)
         for start in range(0, moments, 2 * ROWS):
@@ -120,7 +119,7 @@ class Questions:
         return [caption([texts[number] for number in moment], lines) for moment, lines in zip(ids, status, strict=True)]
 
 
-class Asked:
+class AnswerTable:
     """The answers to the K consecutive questions from number `low` on.
 
     An answer is P(the second caption is better), in the question's own order. A question is settled when it has an
@@ -132,11 +131,11 @@ class Asked:
         self._low, self._both = low, both_orders
         # P(second is better) in the question's own order, asked in that order and turned. [K, 2]
         self._answers = np.full((len(both_orders), 2), np.nan, np.float32)
-        self._known = np.full(len(both_orders), np.nan, np.float32)  # labels of an earlier run
+        self._earlier = np.full(len(both_orders), np.nan, np.float32)  # labels of an earlier run
 
-    def know(self, numbers: np.ndarray, prob: np.ndarray) -> None:
+    def take_labels(self, numbers: np.ndarray, prob: np.ndarray) -> None:
         """Stores labels of an earlier run: numbers of questions [M], P(second is better) in their own order [M]."""
-        self._known[numbers - self._low] = prob
+        self._earlier[numbers - self._low] = prob
 
     def take(self, numbers: np.ndarray, turned: np.ndarray, prob: np.ndarray) -> int:
         """Stores answers; those to questions of other shards or without a verdict are ignored.
@@ -149,23 +148,23 @@ class Asked:
         Returns:
           The number of stored answers.
         """
-        mine = (numbers >= self._low) & (numbers < self._low + len(self._both)) & ~np.isnan(prob)
-        at, order = numbers[mine] - self._low, turned[mine].astype(np.intp)
-        self._answers[at, order] = np.where(order, 1 - prob[mine], prob[mine])
-        return int(mine.sum())
+        kept = (numbers >= self._low) & (numbers < self._low + len(self._both)) & ~np.isnan(prob)
+        index, order = numbers[kept] - self._low, turned[kept].astype(np.intp)
+        self._answers[index, order] = np.where(order, 1 - prob[kept], prob[kept])
+        return int(kept.sum())
 
     def labels(self) -> np.ndarray:
         """P(second is better) of settled questions, NaN elsewhere. [K] float32"""
-        first, other = self._answers.T
-        mean = np.where(self._both, (first + other) / 2, first)
-        return np.where(np.isnan(self._known), mean, self._known)
+        own, turned = self._answers.T
+        mean = np.where(self._both, (own + turned) / 2, own)
+        return np.where(np.isnan(self._earlier), mean, self._earlier)
 
     def ask_both(self, numbers: np.ndarray) -> None:
         """Asks these questions in both orders, as far as they are not settled. [M]"""
         self._both[numbers - self._low] = True
 
     def missing(self, wanted: np.ndarray) -> Iterator[tuple[int, bool]]:
-        """Yields (number, turned) for each missing answer to the `wanted` questions, their indices in order. [M]"""
+        """Yields (number, turned) for each missing answer to the questions with these indices, in their order. [M]"""
         for index in wanted[np.isnan(self.labels()[wanted])].tolist():
             for turned in (False, True)[: 1 + bool(self._both[index])]:
                 if np.isnan(self._answers[index, int(turned)]):

@@ -18,13 +18,13 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from motif_jax.config.table import shown
 from motif_jax.files import Held, read_json, take, write_array, write_json
 from motif_jax.preferences.store import Preference
 from motif_jax.structs import UserError
 
 FILES: dict[str, tuple[type, Any]] = {".npy": (np.int8, Preference.UNKNOWN), ".prob.npy": (np.float32, np.nan)}
 FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"
-BLANK: dict[str, Any] = {"rows": 0, "counts": {}}  # of a shard without labels
 ORDER = "order.json"  # questions in the order in which they are asked, if disagreement decides it
 ROUNDING = 1e-6  # of probabilities, so that a pair and its turned copy fall on the same side of a margin
 TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 
 def part_of(file: Path) -> Part:
-    """The part that a file belongs to."""
+    """The part to which a file belongs."""
     number, of = file.name.partition(".")[0].removeprefix("shard-").split("-of-")
     return Part(int(number), int(of))
 
@@ -56,13 +56,13 @@ class Shard:
         folder: Path,
         part: Part,
         num_rows: int,
-        facts: Mapping[str, Any],
+        metadata: Mapping[str, Any],
         ignore_existing: bool = False,
         labels: Path | None = None,
     ):
         """Opens the shard.
 
-        `facts`: of dataset and config, a flat dict; they must be equal in all shards of an annotation.
+        `metadata`: of dataset and config, a flat dict; equal in all shards of an annotation.
         `ignore_existing`: first delete existing shards, and the file `labels` of merged ones.
         """
         self.folder, self.part, self._labels = folder, part, labels
@@ -71,12 +71,12 @@ class Shard:
         with folder_lock(folder):  # first, because jobs that hold it briefly take the locks of other shards
             self._lock = take_lock(folder, part)
             try:
-                self._open(num_rows, facts, ignore_existing)
+                self._open(num_rows, metadata, ignore_existing)
             except BaseException:
                 self._lock.close()
                 raise
 
-    def _open(self, num_rows: int, facts: Mapping[str, Any], ignore_existing: bool) -> None:
+    def _open(self, num_rows: int, metadata: Mapping[str, Any], ignore_existing: bool) -> None:
         folder, part = self.folder, self.part
         if ignore_existing:
             self._clear()
@@ -86,12 +86,13 @@ class Shard:
                 if not record["counts"] and self._is_abandoned(other):
                     other.unlink()  # its job was killed before it labelled anything
                     continue
-                check_same(folder, record, facts)
+                check_same(folder, record, metadata)
         file = folder / f"{part.stem}.json"
-        found = read_json(file) if file.exists() else None
-        self.record: dict[str, Any] = found or {"facts": dict(facts), "finished": False, "log": {}} | BLANK
+        begun = file.exists()
+        blank = {"facts": dict(metadata), "finished": False, "log": {}, "rows": 0, "counts": {}}
+        self.record: dict[str, Any] = read_json(file) if begun else blank
         self.codes, self.prob = read_labels(folder, part, num_rows)
-        if found is None:  # at once, so that jobs with other settings see it
+        if not begun:  # at once, so that jobs with other settings see it
             write_json(file, self.record)
         self._blank = not self.record["counts"]
 
@@ -114,8 +115,8 @@ class Shard:
     def commit(self, finished: bool, log: Mapping[str, Any]) -> None:
         """Writes the labels set so far to disk.
 
-        `finished` is written last, because others may then merge the shard. It is said of a shard all of whose
-        questions were asked, answered or not. `log`: counts, times and versions of this job.
+        `finished`: all questions of the shard were asked, answered or not. It is written last, because others may then
+        merge the shard. `log`: counts, times and versions of this job.
         """
         arrays = {".prob.npy": self.prob, ".npy": self.codes}  # in this order, so that every known code has its prob
         self.record |= {
@@ -156,13 +157,8 @@ class Shard:
         for other in {part_of(file) for file in others}:
             take_lock(self.folder, other).close()  # raises if a job is writing it
         own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
-        names = (
-            "prob.npy",
-            *(("neutral.json", ORDER) if self.part.number == 0 else ()),  # the first shard's
-            "merged.json",
-        )
-        made = [self.folder / name for name in names]
-        merged = [*filter(None, [self._labels]), *made]
+        names = ("prob.npy", "merged.json", *(("neutral.json", ORDER) if self.part.number == 0 else ()))
+        merged = [*filter(None, [self._labels]), *(self.folder / name for name in names)]
         for file in sorted((*merged, *own, *others), key=lambda file: file.suffix != ".json"):
             file.unlink(missing_ok=True)
 
@@ -229,18 +225,12 @@ def read_labels(folder: Path, part: Part, num_rows: int) -> tuple[np.ndarray, np
     return codes, prob
 
 
-def check_same(folder: Path, record: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+def check_same(folder: Path, record: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
     """Raises UserError if a shard's labels come from another dataset or other settings."""
-    before = record.get("facts", {})
-    for key in [*facts, *(key for key in before if key not in facts)]:
-        if before.get(key) != facts.get(key):
+    before = record["facts"]
+    for key in metadata | before:
+        if before.get(key) != metadata.get(key):
             if key == "dataset":
                 raise UserError(f"annotation {folder.name!r} in {str(folder)!r} was made of another dataset: {TRY}")
-            raise UserError(
-                f"annotation {folder.name!r} has {key} = {_short(before.get(key))}, not {_short(facts.get(key))}: {TRY}"
-            )
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+            old, new = (shown(values.get(key)) for values in (before, metadata))
+            raise UserError(f"annotation {folder.name!r} has {key} = {old}, not {new}: {TRY}")

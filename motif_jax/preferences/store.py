@@ -1,4 +1,4 @@
-"""Opens and checks a dataset of pairs, made by this program or the published one.
+"""Opens and checks a dataset of pairs, made by this program or the published one; the paths of its annotations.
 
 data/message.npy [N, 2, L, 256] uint8      data/blstats.npy [N, 2, L, 27] integers     data/rewards.npy [N, 2, L]
 data/tty_chars.npy, tty_colors.npy [N, 2, L, 24, 80]   data/glyphs.npy [N, 2, L, 21, 79]   (optional)
@@ -6,7 +6,9 @@ info/score.npy, turns.npy, experience_level.npy, character.npy, ... [N, 2]      
 preference/<name>.npy [N] int8: 0 first, 1 second, 2 tie, 3 unknown
 index/captions.npy [U, 256], counts.npy [U], caption_id.npy [N, 2, L] int32            (made if missing)
 
-Files with other names are not opened, such as info/path.npy of the published dataset, which contains text.
+Files with other names are not opened, such as info/path.npy of the published dataset, which contains text. Everything
+about an annotation except its labels is in <workdir>/annotations/<name>/, because the published loader reads all files
+in preference/ as arrays.
 """
 
 from __future__ import annotations
@@ -103,13 +105,13 @@ class PairDataset:
     def preference(self, name: str) -> np.ndarray:
         """One annotation. [N] int8 of `Preference`"""
         if name not in self.preference_names():
-            known = ", ".join(self.preference_names()) or "none"
-            raise UserError(f"dataset {str(self.path)!r} has no annotation {name!r}; it has {known} ({FLAG})")
+            names = ", ".join(self.preference_names()) or "none"
+            raise UserError(f"dataset {str(self.path)!r} has no annotation {name!r}; it has {names} ({FLAG})")
         array = self._open(f"preference/{name}.npy")
         self._check(f"preference/{name}.npy", array, (self.num_pairs,), "i")
         if array.dtype != np.int8 or (len(array) and not 0 <= array.min() <= array.max() <= Preference.UNKNOWN):
-            where = str(self.path / "preference" / f"{name}.npy")
-            raise UserError(f"{where!r} must hold int8 codes 0 to 3, not {array.dtype} ({FLAG})")
+            path = str(labels_file(self.path, name))
+            raise UserError(f"{path!r} must hold int8 codes 0 to 3, not {array.dtype} ({FLAG})")
         return array
 
     def captions(self) -> tuple[CaptionTable, np.ndarray]:
@@ -117,11 +119,9 @@ class PairDataset:
         index = self.path / "index"
         status = (self.path / "data" / "message.npy").stat()
         stamp = {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
-        try:
-            if read_json(index / "source.json") == stamp:  # written last
-                return CaptionTable.load(index), np.load(index / "caption_id.npy", mmap_mode="r")
-        except FileNotFoundError:
-            pass
+        made_of = index / "source.json"  # written last
+        if made_of.exists() and read_json(made_of) == stamp:
+            return CaptionTable.load(index), np.load(index / "caption_id.npy", mmap_mode="r")
         self._check_room()
         table = CaptionTable()
         messages = self.data["message"]
@@ -131,13 +131,13 @@ class PairDataset:
             ids[start : start + rows] = table.intern(messages[start : start + rows])
         table.save(index)
         write_array(index / "caption_id.npy", ids)
-        write_json(index / "source.json", stamp)
+        write_json(made_of, stamp)
         return table, ids
 
-    def _open_all(self, folder: str, known: Iterable[str]) -> dict[str, np.ndarray]:
-        """Opens the `known` arrays that exist in a folder, by name."""
-        there = [key for key in known if os.path.lexists(self.path / folder / f"{key}.npy")]
-        return {key: self._open(f"{folder}/{key}.npy") for key in there}
+    def _open_all(self, folder: str, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Opens the arrays with these names that exist in a folder."""
+        existing = [name for name in names if os.path.lexists(self.path / folder / f"{name}.npy")]
+        return {name: self._open(f"{folder}/{name}.npy") for name in existing}
 
     def _open(self, name: str) -> np.ndarray:
         file = self.path / name
@@ -170,8 +170,18 @@ class PairDataset:
             raise UserError(f"{name} of dataset {str(self.path)!r} has the wrong type {array.dtype} ({FLAG})")
 
 
+def labels_file(dataset: Path, name: str) -> Path:
+    """The labels of an annotation of the dataset in this directory: int8 [N] codes of `Preference`."""
+    return dataset / "preference" / f"{name}.npy"
+
+
+def annotation_folder(dataset: Path, name: str) -> Path:
+    """The folder of an annotation's shards, probabilities and records (shards.py, merging.py)."""
+    return dataset.parent / "annotations" / name
+
+
 def digest_of(arrays: Iterable[np.ndarray]) -> str:
-    """A hash of arrays, for those that annotators read beside the messages."""
+    """A hash of the arrays that labels depend on beside the messages."""
     digest = hashlib.sha256()
     for array in arrays:
         for start in range(0, len(array), ROWS):

@@ -1,4 +1,10 @@
-"""Writes a dataset of pairs. A killed run can resume, and an unfinished dataset never has the final name.
+"""Cuts episodes into stretches of L steps (moments), pairs them, and writes a dataset of pairs.
+
+An episode of n steps gives n // L stretches, whose starts are drawn without replacement. All stretches of all episodes
+are shuffled, and consecutive ones are paired. The shuffle is drawn before any game is played: stretch i goes to place
+`places[i]`, where `places` is a random permutation of all 2N places. So moments can be written as soon as they are
+played, and memory stays small. The dataset depends on the seed alone: not on the number of workers, their speed, or
+interruptions.
 
 Arrays grow in `<dataset>.partial/`, beside `progress.json` with the number of final places. A resumed run writes later
 places again, with the same content. When all places are filled the directory gets its index and `dataset.json` and,
@@ -11,17 +17,52 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from motif_jax.files import make_anew, map_array, read_json, remove_folder, write_json
-from motif_jax.preferences.pairs import FinishedEpisode, cut, places, stretch_starts
 from motif_jax.preferences.store import PairDataset
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
 FIGURES = ("score", "turns", "experience_level", "max_depth")  # stored per episode, if the world has them
 SPARE_BYTES = 64 * 2**20  # left free on the disk
+PLACES_STREAM, STARTS_STREAM = 0, 1
+
+
+class FinishedEpisode(NamedTuple):
+    """One finished episode: its summary, and the data of each step after its action."""
+
+    info: EpisodeInfo
+    steps: dict[str, np.ndarray]  # [n, ...] each; includes "message"
+
+
+def places(seed: int, num_pairs: int) -> np.ndarray:
+    """The place of each stretch in the dataset: stretch i is side p % 2 of pair p // 2, p = places[i]. [2N] int64"""
+    return np.random.default_rng((seed, PLACES_STREAM)).permutation(2 * num_pairs)
+
+
+def stretch_starts(episode: FinishedEpisode, length: int, seed: int, keep_empty: float) -> np.ndarray:
+    """The first steps of the kept stretches, in random order. [k] int64
+
+    `keep_empty`: the share of stretches without messages to keep.
+    """
+    steps = len(episode.steps["message"])
+    if steps < length:
+        return np.zeros(0, np.int64)
+    rng = np.random.default_rng((seed, STARTS_STREAM, episode.info.episode))
+    starts = rng.permutation(steps - length + 1)[: steps // length]
+    if keep_empty < 1:
+        silent = ~episode.steps["message"].any(-1)  # [n]
+        silent_before = np.concatenate([[0], np.cumsum(silent)])
+        empty = silent_before[starts + length] - silent_before[starts] == length
+        starts = starts[~empty | (rng.random(len(starts)) < keep_empty)]
+    return starts
+
+
+def cut(array: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
+    """Cuts stretches out of an array over time. [n, ...] -> [k, L, ...]"""
+    return array[starts[:, None] + np.arange(length)]
 
 
 class PairWriter:
@@ -46,7 +87,7 @@ class PairWriter:
           num_pairs, length: N and L.
           specs: the data arrays of one step, by name.
           figures: the world's figures of an episode, with their types; those in FIGURES are stored.
-          seed, keep_empty: see `pairs`.
+          seed, keep_empty: see `places` and `stretch_starts`.
           character: NetHack's name of the played character; "" in other worlds.
         """
         self.path, self.partial = path, path.with_name(path.name + ".partial")
@@ -81,6 +122,7 @@ class PairWriter:
         return self.moments >= len(self._places)
 
     def add(self, episode: FinishedEpisode) -> None:
+        """Writes the stretches of the next episode, as far as there are places."""
         starts = stretch_starts(episode, self._length, self._seed, self._keep_empty)
         spots = self._places[self.moments : self.moments + len(starts)]
         starts = starts[: len(spots)]
@@ -105,30 +147,27 @@ class PairWriter:
         self.progress["next_episode"] = episode + 1
 
     def commit(self) -> None:
-        """Flushes everything added so far to disk, and records the progress; this survives a power cut.
-
-        Without moments it does nothing, because a later run would start from the beginning anyway.
-        """
+        """Flushes everything added so far to disk, and records the progress; without moments it does nothing."""
         if not self.moments:
             return
         for array in self._arrays.values():
             array.flush()  # type: ignore[attr-defined]  # they are mapped
         write_json(self.partial / "progress.json", self.progress)
 
-    def finish(self, facts: dict[str, Any], ran: dict[str, Any]) -> PairDataset:
+    def finish(self, metadata: dict[str, Any], run: dict[str, Any]) -> PairDataset:
         """Completes the dataset and gives it its name.
 
-        `facts` are for `dataset.json`; `ran` is for `run.json`, unless a killed run has already written that file.
+        `metadata` is for `dataset.json`; `run` is for `run.json`, unless a killed run has already written that file.
         """
         assert self.full
         self.commit()
         if not (self.partial / "run.json").exists():
-            write_json(self.partial / "run.json", ran)
+            write_json(self.partial / "run.json", run)
         table, ids = PairDataset(self.partial).captions()
         empty = table.counts[~table.messages.any(-1)].sum()
         write_json(
             self.partial / "dataset.json",
-            facts
+            metadata
             | {
                 "num_pairs": self._num_pairs,
                 "segment_length": self._length,

@@ -14,6 +14,7 @@ end at row g.
 from __future__ import annotations
 
 import unicodedata
+from typing import Any
 
 import numpy as np
 
@@ -85,8 +86,8 @@ class Painter:
     def paint(self, canvas: Canvas, rows: slice = slice(None), columns: slice = slice(None)) -> np.ndarray:
         """Draws a part of a sheet as indices into `colours`. [pixels down, pixels across] uint8"""
         chars, styles = canvas.chars[rows, columns], canvas.styles[rows, columns]
-        known, where = np.unique(chars, return_inverse=True)
-        numbers = np.array([self._number(int(code)) for code in known])[where].reshape(chars.shape)
+        codes, inverse = np.unique(chars, return_inverse=True)
+        numbers = np.array([self._number(int(code)) for code in codes])[inverse].reshape(chars.shape)
         cells = self._shades[styles[..., None, None], self._glyphs[numbers]]  # [R, C, height, width]
         return cells.transpose(0, 2, 1, 3).reshape(chars.shape[0] * HEIGHT, chars.shape[1] * WIDTH)
 
@@ -111,14 +112,10 @@ def _glyph(character: str) -> np.ndarray:
 def _draw_rule(ways: str) -> np.ndarray:
     glyph = np.zeros((HEIGHT, WIDTH), np.uint8)
     down, across = HEIGHT // 2, WIDTH // 2
-    if "l" in ways:
-        glyph[down, : across + 1] = SHADES - 1
-    if "r" in ways:
-        glyph[down, across:] = SHADES - 1
-    if "t" in ways:
-        glyph[: down + 1, across] = SHADES - 1
-    if "b" in ways:
-        glyph[down:, across] = SHADES - 1
+    lines: dict[str, Any] = {"l": np.s_[down, : across + 1], "r": np.s_[down, across:],
+             "t": np.s_[: down + 1, across], "b": np.s_[down:, across]}  # fmt: skip
+    for way in ways:
+        glyph[lines[way]] = SHADES - 1
     return glyph
 
 
@@ -153,16 +150,16 @@ def _cover(strokes: str, down: float = 0.0) -> np.ndarray:
 
 def _points(stroke: str) -> np.ndarray:
     """The vertices of a stroke as a polyline. [N, 2]"""
-    given = np.array([(int(point[0]), int(point[1], 18)) for point in stroke.lstrip("~o").split()], float)
+    points = np.array([(int(point[0]), int(point[1], 18)) for point in stroke.lstrip("~o").split()], float)
     if stroke[0] not in "~o":
-        return given
+        return points
     if stroke[0] == "o":
-        given = np.concatenate([given[-1:], given, given[:1]])
-    joints = (given[:-1] + given[1:]) / 2
+        points = np.concatenate([points[-1:], points, points[:1]])
+    joints = (points[:-1] + points[1:]) / 2
     if stroke[0] == "~":
-        joints[0], joints[-1] = given[0], given[-1]
+        joints[0], joints[-1] = points[0], points[-1]
     share = np.linspace(0, 1, PARTS + 1)[:, None]
-    bends = zip(joints, given[1:], joints[1:], strict=False)
+    bends = zip(joints, points[1:], joints[1:], strict=False)
     return np.concatenate([(1 - share) ** 2 * a + 2 * share * (1 - share) * b + share**2 * c for a, b, c in bends])
 
 

@@ -5,6 +5,7 @@ Frame 0 is the first screen of the episode, frame t + 1 the screen after action 
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 from pathlib import Path
@@ -25,7 +26,7 @@ LARGEST = 2**30  # bytes of a replay's arrays; more than LONGEST steps need
 class Replay(NamedTuple):
     """An episode of T steps."""
 
-    about: dict[str, Any]  # player, task, episode, end, cause, action_names, threshold, ...: `episodes/playback.py`
+    metadata: dict[str, Any]  # player, task, episode, end, cause, action_names, threshold, ...: `episodes/playback.py`
     chars: np.ndarray  # [T + 1, 24, 80] uint8
     colors: np.ndarray  # [T + 1, 24, 80] uint8, 0..15, from 16 on reversed
     cursor: np.ndarray  # row and column. [T + 1, 2] uint8
@@ -58,7 +59,7 @@ class Replay(NamedTuple):
     @property
     def title(self) -> str:
         """The player's name and the number of the episode."""
-        return f"{self.about['player']}, episode {self.about['episode']}"
+        return f"{self.metadata['player']}, episode {self.metadata['episode']}"
 
 
 class TopMessage(NamedTuple):
@@ -77,7 +78,7 @@ DTYPES = {
     "chars": "uint8", "colors": "uint8", "cursor": "uint8", "message": "uint8", "count": "int32", "action": "int32",
     "reward": "float32", "z": "float32", "intrinsic": "float32", "value": "float32", "probability": "float32",
 }  # fmt: skip
-ABOUT = {
+METADATA = {
     "player": str, "task": str, "episode": int, "chosen": list, "end": str, "cause": str, "action_names": list,
     "figures": dict,
 }  # fmt: skip
@@ -89,8 +90,8 @@ def save_replay(path: Path, replay: Replay) -> None:
     """Writes a replay to a file, atomically."""
     arrays = {name: getattr(replay, name) for name in DTYPES}
     arrays |= {name: getattr(replay, name) for name in OPTIONAL if getattr(replay, name) is not None}
-    about = np.frombuffer(json.dumps(replay.about).encode(), np.uint8)
-    write_whole(path, lambda file: np.savez_compressed(file, about=about, **arrays))
+    metadata = np.frombuffer(json.dumps(replay.metadata).encode(), np.uint8)
+    write_whole(path, lambda file: np.savez_compressed(file, about=metadata, **arrays))
 
 
 def load_replay(path: Path, flag: str) -> Replay:
@@ -99,13 +100,13 @@ def load_replay(path: Path, flag: str) -> Replay:
         raise UserError(f"there is no replay {str(path)!r} ({flag})")
     try:
         arrays = read_arrays(path, ("about", *DTYPES), optional=OPTIONAL, limit=LARGEST)
-        about = json.loads(arrays.pop("about").tobytes())
+        metadata = json.loads(arrays.pop("about").tobytes())
     except (OSError, ValueError) as error:
         raise UserError(f"{str(path)!r} is not a replay, or is damaged ({error}): remove it, or see {flag}") from error
-    if not isinstance(about, dict) or any(not isinstance(about.get(name), kind) for name, kind in ABOUT.items()):
-        raise UserError(f"{str(path)!r} is not a replay: its description is incomplete ({flag})")
+    if not isinstance(metadata, dict) or not all(isinstance(metadata.get(key), kind) for key, kind in METADATA.items()):
+        raise UserError(f"{str(path)!r} is not a replay: its metadata is incomplete ({flag})")
     steps = len(arrays["action"]) if arrays["action"].ndim else 0
-    shapes = SHAPES | {"odds": (len(about["action_names"]),), "charge": (), "picture_ends": ()}
+    shapes = SHAPES | {"odds": (len(metadata["action_names"]),), "charge": (), "picture_ends": ()}
     for name, array in arrays.items():
         wanted = (steps + (name in OF_FRAMES), *shapes[name]) if name in shapes else (array.size,)
         if array.shape != wanted or array.dtype != (DTYPES | OPTIONAL)[name]:
@@ -115,17 +116,14 @@ def load_replay(path: Path, flag: str) -> Replay:
         ends is not None and (np.diff(ends, prepend=0).min() < 0 or ends[-1] != arrays["pictures"].size)
     ):
         raise UserError(f"{str(path)!r} is not a replay: its pictures are damaged ({flag})")
-    return Replay(about, **arrays)
+    return Replay(metadata, **arrays)
 
 
 def top_messages(replay: Replay, number: int = 100) -> list[TopMessage]:
-    """The messages that the episode's steps showed most often, most frequent first."""
-    first: dict[bytes, int] = {}
-    times: dict[bytes, int] = {}
-    for step, message in enumerate(replay.message[1:]):
-        key = message.tobytes()
-        first.setdefault(key, step)
-        times[key] = times.get(key, 0) + 1
-    order = sorted(times, key=lambda key: (-times[key], first[key]))[:number]
-    texts = [decode(replay.message[first[key] + 1]) for key in order]
-    return [TopMessage(text, times[key], float(replay.z[first[key]])) for key, text in zip(order, texts, strict=True)]
+    """Returns the most frequent messages of the episode's steps, most frequent first."""
+    keys = [message.tobytes() for message in replay.message[1:]]
+    first = {key: step for step, key in reversed([*enumerate(keys)])}
+    top = collections.Counter(keys).most_common(number)  # in the order of their first steps, if equally frequent
+    return [
+        TopMessage(decode(replay.message[first[key] + 1]), times, float(replay.z[first[key]])) for key, times in top
+    ]

@@ -2,9 +2,9 @@
 
     80 columns, 29 rows             124 columns, 27 rows
     +--------------------+          +--------------------+------------+
-    |      the game      |          |      the game      |   facts    |
+    |      the game      |          |      the game      |   status   |
     +--------------------+          |                    |last rewards|
-    |       facts        |          +--------------------+------------+
+    |       status       |          +--------------------+------------+
     |  bars of rewards   |          |         bars of rewards         |
     +--------------------+          +---------------------------------+
 
@@ -20,16 +20,26 @@ from typing import NamedTuple
 import numpy as np
 
 from motif_jax.replays.canvas import BAD, COOL, GOOD, SOFT, TEXT, WARM, WHITE, Canvas, Span
-from motif_jax.replays.lists import cover_with_help, cover_with_messages
 from motif_jax.replays.replay import COLUMNS, ROWS
 from motif_jax.replays.story import Story, action_name, bar_of, bars, chosen, ending, message_text, number, rewarded_by
 
-FACTS = ("title", "status", "message", "rewards", "bars")  # lines below the game
+STATUS_LINES = ("title", "status", "message", "rewards", "bars")  # lines below the game
 LEFT_OUT = ("title", "bars", "message", "rewards")  # lines dropped in this order on a small sheet
-BESIDE = COLUMNS + 3 + 41, ROWS + 3  # least columns and rows for facts beside the game
-WIDEST = 64  # most columns for facts beside the game
+BESIDE = COLUMNS + 3 + 41, ROWS + 3  # minimum columns and rows for the status beside the game
+WIDEST = 64  # maximum columns of the status beside the game
 HELP, MESSAGES = "help", "messages"  # lists that can cover the game
 KEYS = " space play · ←→ step · ↑↓ speed · n p rewards · t messages · ? help · q quit"
+KEYS_HELP = (
+    ("space", "play, pause; at the end: play again"),
+    ("→ ←   l h", "one step on, one step back"),
+    ("↑ ↓   + -", "faster, slower"),
+    ("n p", "next, previous step with a reward"),
+    ("home end   g G", "to the start, to the end"),
+    ("t", "the episode's messages, most frequent first"),
+    ("?", "these keys"),
+    ("q", "quit"),
+)
+AROUND = 4  # lines of the list without messages: the box, the head, and the range
 
 
 class View(NamedTuple):
@@ -66,7 +76,7 @@ def compose(story: Story, view: View, rows: int, columns: int, keys: bool) -> Ca
 
 def needed(story: Story) -> tuple[int, int]:
     """The columns and rows that fit everything."""
-    return COLUMNS, story.rows + len(FACTS)
+    return COLUMNS, story.rows + len(STATUS_LINES)
 
 
 def _last_line(story: Story, view: View, rows: int, columns: int) -> list[Span]:
@@ -86,8 +96,8 @@ def list_rows(rows: int, keys: bool) -> int:
 
 
 def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
-    left_out = LEFT_OUT[: max(len(FACTS) - room, 0)]
-    shown = [name for name in FACTS if name not in left_out][: max(room, 0)]
+    left_out = LEFT_OUT[: max(len(STATUS_LINES) - room, 0)]
+    shown = [name for name in STATUS_LINES if name not in left_out][: max(room, 0)]
     replay, frame, last = story.replay, view.frame, max(canvas.columns - 13, 53)
     for row, name in enumerate(shown, story.rows):
         if name == "title":
@@ -104,7 +114,7 @@ def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
         elif name == "rewards":
             canvas.put(row, 1, "game", SOFT)
             canvas.put_spans(row, 12, [*_amount(replay.reward, frame), (" sum ", SOFT), _sum(story.earned[frame])])
-            canvas.put_spans(row, 32, [(f"{rewarded_by(replay.about)} ", SOFT), *_learnt(story, frame)], last - 33)
+            canvas.put_spans(row, 32, [(f"{rewarded_by(replay.metadata)} ", SOFT), *_learnt(story, frame)], last - 33)
             if story.learnt:
                 canvas.put_spans(row, last, [("sum ", SOFT), _sum(story.gained[frame])])
         elif replay.odds is None:
@@ -119,21 +129,21 @@ def _beside(canvas: Canvas, story: Story, view: View) -> None:
     for row in range(ROWS):
         canvas.put(row, COLUMNS + 1, "│", SOFT)
     canvas.put(0, left, replay.title, COOL, width)
-    why = chosen(replay.about)
-    canvas.put(1, left, f"{ending(replay.about)}{f' ({why})' if why else ''}", SOFT, width)
+    why = chosen(replay.metadata)
+    canvas.put(1, left, f"{ending(replay.metadata)}{f' ({why})' if why else ''}", SOFT, width)
     canvas.put_spans(3, left, [*_pace(view), ("   ", TEXT), (_step(story, view), WHITE)], width)
-    facts: list[tuple[str, list[Span]]] = [
+    status: list[tuple[str, list[Span]]] = [
         ("action", _actions(story, frame)),
         ("value", [_value(story, frame)]),
         ("game", [*_amount(replay.reward, frame), ("   sum ", SOFT), _sum(story.earned[frame])]),
-        (rewarded_by(replay.about), _learnt(story, frame)),
+        (rewarded_by(replay.metadata), _learnt(story, frame)),
     ]
     if story.learnt:
-        facts.append(("", [("sum ", SOFT), _sum(story.gained[frame])]))
-    for row, (label, spans) in enumerate(facts, 5):
+        status.append(("", [("sum ", SOFT), _sum(story.gained[frame])]))
+    for row, (label, spans) in enumerate(status, 5):
         canvas.put(row, left, label, SOFT)
         canvas.put_spans(row, left + 9, spans, width - 9)
-    row = 6 + len(facts)
+    row = 6 + len(status)
     words = textwrap.wrap(message_text(replay, frame), width)[:3] or ["-"]
     for line, text in enumerate(words):
         canvas.put(row + line, left, text, _weight(story, frame), width)
@@ -176,10 +186,11 @@ def _next_actions(story: Story, frame: int) -> list[tuple[str, float, bool]]:
     replay = story.replay
     if replay.odds is None or frame >= replay.steps:
         return []
-    names = replay.about.get("action_names") or []
     return [
-        (str(names[number]) if number < len(names) else f"action {number}", odds, number == replay.action[frame])
-        for number, odds in enumerate(np.nan_to_num(replay.odds[frame]).tolist())
+        (str(name), odds, number == replay.action[frame])
+        for number, (name, odds) in enumerate(
+            zip(replay.metadata["action_names"], np.nan_to_num(replay.odds[frame]).tolist(), strict=True)
+        )
     ]
 
 
@@ -196,12 +207,12 @@ def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:
 
 
 def _title(story: Story) -> list[Span]:
-    about = story.replay.about
-    why = chosen(about)
+    metadata = story.replay.metadata
+    why = chosen(metadata)
     return [
         (f" {story.replay.title} ", COOL),
         (f"({why}) ", SOFT) if why else ("", SOFT),
-        (f"· {ending(about)} ", TEXT),
+        (f"· {ending(metadata)} ", TEXT),
     ]
 
 
@@ -232,7 +243,7 @@ def _learnt(story: Story, frame: int) -> list[Span]:
     replay = story.replay
     if not story.learnt or not frame:
         return [("-", SOFT)]
-    if rewarded_by(replay.about) == "program":
+    if rewarded_by(replay.metadata) == "program":
         return _amount(replay.intrinsic, frame)
     return [
         (number(replay.z[frame - 1]), TEXT), (f" seen {replay.count[frame]}x → ", SOFT),
@@ -253,3 +264,47 @@ def _sum(value: float, width: int = 0) -> Span:
 
 def _weight(story: Story, frame: int) -> int:
     return WHITE if story.rewards[frame] else TEXT if message_text(story.replay, frame) else SOFT
+
+
+# ---- lists over the game
+
+
+def cover_with_help(canvas: Canvas) -> None:
+    """Draws the list of keys over the sheet."""
+    _box(canvas, "keys", len(KEYS_HELP) + 2)
+    for row, (keys, what) in enumerate(KEYS_HELP, 1):
+        canvas.put(row, 3, keys, WHITE)
+        canvas.put(row, 20, what, TEXT, _width(canvas) - 21)
+
+
+def cover_with_messages(canvas: Canvas, story: Story, first: int, rows: int) -> None:
+    """Lists the most frequent messages from number `first` on, over the first `rows` lines of the sheet."""
+    replay, width = story.replay, _width(canvas)
+    _box(canvas, f"top messages · {ending(replay.metadata)} after {replay.steps:,} steps", rows)
+    canvas.put(1, 2, f"{'times':>6}  {'reward':>8}  message", SOFT, width - 3)
+    listed = story.top[first : first + listed_at_once(rows)]
+    for row, top in enumerate(listed, 2):
+        text = top.text.strip()
+        canvas.put(row, 2, f"{top.times:>6,}", TEXT, width - 3)
+        canvas.put(row, 10, f"{number(top.z):>8}", GOOD if top.z > 0 else BAD if top.z < 0 else SOFT, width - 11)
+        canvas.put(row, 20, text or "(no message)", WHITE if text else SOFT, width - 21)
+    if len(listed) < len(story.top):
+        canvas.put(rows - 2, 3, f"{first + 1}-{first + len(listed)} of {len(story.top)}", SOFT, width - 4)
+
+
+def listed_at_once(rows: int) -> int:
+    """The number of messages that fit into a box of `rows` lines."""
+    return max(rows - AROUND, 1)
+
+
+def _width(canvas: Canvas) -> int:
+    return min(canvas.columns, COLUMNS)
+
+
+def _box(canvas: Canvas, title: str, rows: int) -> None:
+    """Draws an empty box of `rows` lines over the game."""
+    inner = max(_width(canvas) - 2, 0)
+    for row in range(rows):
+        left, fill, right = "┌─┐" if row == 0 else "└─┘" if row == rows - 1 else "│ │"
+        canvas.put(row, 0, f"{left}{fill * inner}{right}", SOFT)
+    canvas.put(0, 2, f" {title} ", COOL, inner - 2)

@@ -1,9 +1,9 @@
-"""The viewer's facts about an episode: sums, top messages and texts, computed once."""
+"""Sums, top messages and texts of an episode for the viewer, computed once."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,40 +59,43 @@ def _used_rows(replay: Replay) -> int:
     return used
 
 
-def ending(about: Mapping[str, Any]) -> str:
-    """The end of the episode in a few words."""
-    return str(about.get("cause") or END_WORDS.get(about.get("end", ""), about.get("end") or "not over"))
+def ending(metadata: Mapping[str, Any]) -> str:
+    """Returns the end of the episode in a few words."""
+    return str(metadata["cause"] or END_WORDS.get(metadata["end"], metadata["end"] or "not over"))
 
 
-def chosen(about: Mapping[str, Any]) -> str:
-    """The recorded reasons for choosing this episode, or ""."""
-    return ", ".join(map(str, about.get("chosen") or []))
+def chosen(metadata: Mapping[str, Any]) -> str:
+    """Returns the recorded reasons for choosing this episode, or ""."""
+    return ", ".join(map(str, metadata["chosen"]))
 
 
-def rewarded_by(about: Mapping[str, Any]) -> str:
-    """The reward that is shown beside the game's: "learnt", or "program" (docs/code-rewards.md)."""
-    return "program" if about.get("program") else "learnt"
+def rewarded_by(metadata: Mapping[str, Any]) -> str:
+    """Returns the reward that is shown beside the game's: "learnt", or "program" (docs/code-rewards.md)."""
+    return "program" if metadata.get("program") else "learnt"
 
 
 def action_name(replay: Replay, step: int) -> str:
-    """The name of the action at this step, with the option that chose it; "" before the first and after the last."""
+    """Returns the action at this step and the option that chose it; "" before the first and after the last step."""
     if not 0 <= step < replay.steps:
         return ""
-    number, names = int(replay.action[step]), replay.about.get("action_names") or []
-    name = str(names[number]) if 0 <= number < len(names) else f"action {number}"
+    name = name_of(int(replay.action[step]), replay.metadata["action_names"], "action")
     return name if replay.charge is None else f"{name} ({option_name(replay, step)})"
+
+
+def name_of(number: int, names: Sequence[Any], kind: str) -> str:
+    """Returns the name with this number; "action 7" or "option 7" if there is none."""
+    return str(names[number]) if 0 <= number < len(names) else f"{kind} {number}"
 
 
 def option_name(replay: Replay, step: int) -> str:
     """The name of the option that chose the action at this step, of a replay that has them."""
     assert replay.charge is not None
-    number, names = int(replay.charge[step]), option_names(replay)
-    return names[number] if 0 <= number < len(names) else f"option {number}"
+    return name_of(int(replay.charge[step]), option_names(replay), "option")
 
 
 def option_names(replay: Replay) -> list[str]:
-    """The names of the options of the player's policy, as the file says."""
-    names = replay.about.get("options")
+    """Returns the names of the options of the player's policy."""
+    names = replay.metadata.get("options")
     return list(map(str, names)) if isinstance(names, list) else []
 
 
@@ -121,11 +124,8 @@ def bars(rewards: np.ndarray, width: int) -> list[tuple[str, float]]:
     parts = [rewards[start : max(end, start + 1)] for start, end in itertools.pairwise(edges)]
     most = [max(part, key=abs, default=0.0) for part in parts]
     scale = float(np.abs(rewards).max(initial=0.0)) or 1.0
-    found = []
-    for value in map(float, most):
-        level = np.ceil((abs(value) / scale) ** 0.5 * len(BARS)) if value else 0
-        found.append((BARS[max(int(level) - 1, 0)], value))
-    return found
+    levels = [int(np.ceil((abs(value) / scale) ** 0.5 * len(BARS))) for value in map(float, most)]
+    return [(BARS[max(level - 1, 0)], float(value)) for level, value in zip(levels, most, strict=True)]
 
 
 def bar_of(story: Story, frame: int, width: int) -> int:
@@ -135,18 +135,17 @@ def bar_of(story: Story, frame: int, width: int) -> int:
 
 
 def summary(story: Story, messages: int) -> str:
-    """The episode in a few lines of text, then its most frequent messages, `messages` of them."""
+    """Summarises the episode in a few lines of text and its most frequent `messages` messages."""
     replay = story.replay
-    lines = [f"{replay.title}: {ending(replay.about)} after {replay.steps:,} steps"]
-    figures = replay.about.get("figures") or {}
-    facts = [f"return of the game {number(story.earned[-1])}"]
-    facts += [f"{rewarded_by(replay.about)} {number(story.gained[-1])}"] * story.learnt
-    facts += [
+    lines = [f"{replay.title}: {ending(replay.metadata)} after {replay.steps:,} steps"]
+    parts = [f"return of the game {number(story.earned[-1])}"]
+    parts += [f"{rewarded_by(replay.metadata)} {number(story.gained[-1])}"] * story.learnt
+    parts += [
         f"{name.replace('_', ' ')} {value:,}"
-        for name, value in figures.items()
+        for name, value in replay.metadata["figures"].items()
         if name not in COMMON and type(value) in (int, float)
     ]
-    lines.append(", ".join(facts))
+    lines.append(", ".join(parts))
     if story.top and messages:
         lines += ["", f"{'times':>7}  {'reward':>7}  message"]
         lines += [f"{top.times:7,}  {number(top.z):>7}  {top.text.strip() or '(none)'}" for top in story.top[:messages]]

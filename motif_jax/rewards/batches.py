@@ -73,8 +73,8 @@ def make_batches(
     count = max(least_items, *map(len, items))
     count += -count % STEP if not extra else 0
     captions = np.zeros((len(items), count), np.int32)
-    for place, part in zip(captions, items, strict=True):
-        place[: len(part)] = part
+    for row, part in zip(captions, items, strict=True):
+        row[: len(part)] = part
     return PairBatches(
         captions.reshape(steps, num_devices, count),
         {

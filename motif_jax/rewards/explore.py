@@ -35,14 +35,14 @@ class Explore(RewardSource):
         return cls()
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
-        drawn, places = rollouts[DRAWN], rollouts[BLSTATS][..., [BRANCH, LEVEL]]
-        found = np.zeros(drawn.shape, np.float32)
+        drawn, levels = rollouts[DRAWN], rollouts[BLSTATS][..., [BRANCH, LEVEL]]
+        rewards = np.zeros(drawn.shape, np.float32)
         for column, game in enumerate(rollouts["game"][0].tolist()):
             seen = self._seen.setdefault(game, {})
             steps = zip(
                 rollouts["first"][:-1, column].tolist(),
                 drawn[:, column].tolist(),
-                map(tuple, places[:, column].tolist()),
+                map(tuple, levels[:, column].tolist()),
                 strict=True,
             )
             for step, (first, squares, level) in enumerate(steps):
@@ -50,5 +50,5 @@ class Explore(RewardSource):
                     seen.clear()
                 before = seen.get(level, 0 if seen else squares)
                 seen[level] = max(before, squares)
-                found[step, column] = seen[level] - before
-        return found
+                rewards[step, column] = seen[level] - before
+        return rewards

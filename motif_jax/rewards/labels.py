@@ -24,19 +24,19 @@ class Split(NamedTuple):
 
 def parse_annotators(text: str) -> dict[str, float]:
     """Parses `name`, or `name:0.7,other:0.3`, into weights by name, normalised to sum to one."""
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         name, _, weight = part.partition(":")
-        if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in found:
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in weights:
             raise UserError(f"{text!r} does not list annotations as name:weight,name:weight ({FLAG})")
         try:
-            found[name] = float(weight) if weight else 1.0
+            weights[name] = float(weight) if weight else 1.0
         except ValueError:
-            found[name] = -1.0
-        if not 0 < found[name] < float("inf"):
+            weights[name] = -1.0
+        if not 0 < weights[name] < float("inf"):
             raise UserError(f"the weight of annotation {name!r} must be a positive number, not {weight!r} ({FLAG})")
-    whole = sum(found.values())
-    return {name: weight / whole for name, weight in found.items()}
+    total = sum(weights.values())
+    return {name: weight / total for name, weight in weights.items()}
 
 
 def soft_target(codes: np.ndarray, prob: np.ndarray | None) -> np.ndarray:
@@ -59,7 +59,7 @@ def check_targets(target: np.ndarray, names: str) -> None:
     known = target[~np.isnan(target)]
     where = f"in annotation {names!r} ({FLAG})"
     if not len(known):
-        raise UserError(f"no pair has a label that is known {where}: annotate it first, with --stage=annotate")
+        raise UserError(f"no pair has a known label {where}: run --stage=annotate first")
     if (known == 0.5).all():
         raise UserError(f"all {len(known):,} labels are ties {where}: there is nothing to learn")
     sides = known[known != 0.5] > 0.5

@@ -45,7 +45,7 @@ class Reward:
 
     def __init__(self, options: Mapping[str, Any], params: Any, statistics: RewardStatistics, captions: np.ndarray,
                  counts: np.ndarray, facts: Mapping[str, Any]):  # fmt: skip
-        """Called by `load_reward`, with what the checkpoint contains."""
+        """Called by `load_reward`, with the contents of a checkpoint."""
         self.options, self.params, self.statistics, self.facts = dict(options), params, statistics, dict(facts)
         self.captions, self.counts = captions, counts  # of the training data. [U, 256] uint8, [U] int32
         self._value = make_value(make_reward_model(options, 0)[0])
@@ -60,7 +60,7 @@ class Reward:
 
         Args:
           captions: texts, or messages as NLE gives them. [B, 256] uint8
-          more: what else the reward reads: `vector` [B, 27] (scaled), `blstats` [B, 27], `glyphs` [B, 21, 79].
+          more: further inputs of the reward: `vector` [B, 27] (scaled), `blstats` [B, 27], `glyphs` [B, 21, 79].
 
         Returns:
           Raw and normalised rewards.
@@ -70,17 +70,14 @@ class Reward:
         needed["glyphs"] = self.options["crop"] or self.options["glyphs"]
         for name, reads in needed.items():
             if bool(reads) != (name in more) or (reads and len(more[name]) != len(messages)):
-                what = f"one {name!r} per caption" if reads else f"no {name!r}"
-                raise TypeError(f"this reward reads {what}")
+                raise TypeError(f"this reward reads {f'one {name!r} per caption' if reads else f'no {name!r}'}")
         raw = np.empty(len(messages), np.float32)
         for start in range(0, len(messages), CHUNK):  # in sizes that are powers of two, so that few shapes are compiled
             size = min(CHUNK, len(messages) - start)
-            rows = np.arange(1 << (size - 1).bit_length()) % size
-            part = messages[start : start + size]
-            beside = {name: np.asarray(array)[start : start + size][rows] for name, array in more.items()}
-            padded = part[np.arange(1 << (size - 1).bit_length()) % size]
-            found = self._value(self.params, padded, np.arange(len(rows)), beside)
-            raw[start : start + size] = np.asarray(found)[:size]
+            rows = start + np.arange(1 << (size - 1).bit_length()) % size
+            inputs = {name: np.asarray(array)[rows] for name, array in more.items()}
+            values = self._value(self.params, messages[rows], np.arange(len(rows)), inputs)
+            raw[start : start + size] = np.asarray(values)[:size]
         return Values(raw, self.statistics.normalise(raw).astype(np.float32))
 
     def table(self) -> Values:
@@ -110,14 +107,14 @@ def load_reward(path: str | Path, which: str | int = "last") -> Reward:
       which: "last", "best" (least validation loss) or the number of an epoch.
     """
     directory = find_saved(Path(path), "reward")
-    _, whole, facts = read_saved(directory, "reward", str(which))
-    if "train" not in whole or "statistics" not in facts:
+    _, checkpoint, facts = read_saved(directory, "reward", str(which))
+    if "train" not in checkpoint or "statistics" not in facts:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of a reward")
     with usable(directory):
         _, like = make_reward_model(facts["model"], 0)
-        params = rebuild(like, leaves_by_path(whole["train"]["params"]), directory)
+        params = rebuild(like, leaves_by_path(checkpoint["train"]["params"]), directory)
         statistics = read_statistics(facts["statistics"], directory)
-        return Reward(facts["model"], params, statistics, whole["captions"], whole["counts"], facts)
+        return Reward(facts["model"], params, statistics, checkpoint["captions"], checkpoint["counts"], facts)
 
 
 def export_reward(reward: Reward, directory: str | Path) -> Path:

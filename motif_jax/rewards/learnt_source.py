@@ -17,20 +17,20 @@ from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.devices.releases import is_release
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.files import checkpoint_steps
-from motif_jax.rewards.against_worth import LEAST_TIMES
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.section import RewardsSection
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
-from motif_jax.rewards.sources import OTHER_REWARD
-from motif_jax.rewards.statistics import read_statistics
+from motif_jax.rewards.statistics import LEAST_TIMES, read_statistics
 from motif_jax.rewards.table import RewardTable
 from motif_jax.structs import UserError
 
 
 class LearntSource(RewardSource):
     """Computes learnt rewards for rollouts' steps. They stay the same during training, so no snapshot is needed."""
+
+    is_learnt, caption_value = True, "z"
 
     def __init__(self, reward: Reward, mix: Mix, one_step_late: bool):
         """Computes the rewards of the training data's captions in advance, if the reward reads only messages.
@@ -76,11 +76,11 @@ class LearntSource(RewardSource):
     def moments(self, rollouts: Arrays) -> Arrays:
         """Normalised rewards `z` and message `counts` of rollouts' steps. [T, B] each"""
         steps = len(rollouts["reward"])
-        moments = {name: rollouts[f"{self._prefix}{name}"][:steps] for name, needs in self._needs.items() if needs}
+        inputs = {name: rollouts[f"{self._prefix}{name}"][:steps] for name, needs in self._needs.items() if needs}
         counts = rollouts[f"{self._prefix}message_count"][:steps]
         if self.table is not None:
-            return {"z": self.table(moments["message"]), "counts": counts}
-        flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in moments.items()}
+            return {"z": self.table(inputs["message"]), "counts": counts}
+        flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in inputs.items()}
         message, more = flat.pop("message"), {}
         if self.reward.options["blstats"]:
             more["vector"] = scale_blstats(flat["blstats"])
@@ -109,12 +109,15 @@ class LearntSource(RewardSource):
         }
 
     def restore(self, arrays: Any, facts: Facts) -> None:
-        """Refuses to go on with another learnt reward than the one that training began with."""
+        """Raises UserError unless the learnt reward is the one with which training began."""
         if facts["checksum"] != reward_checksum(self.reward):
-            raise UserError(OTHER_REWARD)
+            raise UserError(
+                "the learnt reward has changed since this policy's training began: choose another --workdir, or the "
+                "same reward (--config.policy.reward_dir)"
+            )
 
     def figures(self) -> dict[str, float]:
-        """How many messages are in the table, and for how many the network had to run."""
+        """The number of messages in the table, and of those for which the network had to run."""
         return {"messages": len(self.table), "new_messages": self.table.misses} if self.table else {}
 
     def about(self) -> Facts:
@@ -143,11 +146,11 @@ def newest_checkpoint(path: Path) -> int:
 
 def make_mix(section: RewardsSection, reward: Reward | None) -> Mix:
     """Reads from the config how the game's reward and the learnt reward are combined."""
-    known = reward is not None and section.threshold_quantile >= 0
-    threshold = reward.statistics.quantile(section.threshold_quantile) if reward and known else float("-inf")
-    best = best_value(reward) if reward and section.pay == SHARE else 0.0
+    threshold = float("-inf")
+    if reward and section.threshold_quantile >= 0:
+        threshold = reward.statistics.quantile(section.threshold_quantile)
     return Mix(
-        best=best,
+        best=best_value(reward) if reward and section.pay == SHARE else 0.0,
         extrinsic=section.extrinsic_coefficient,
         intrinsic=section.intrinsic_coefficient if reward else 0.0,
         scale=section.reward_scale,
@@ -173,8 +176,8 @@ def best_value(reward: Reward) -> float:
 
 def reward_checksum(reward: Reward) -> str:
     """A SHA-256 of parameters and statistics, to check that a policy is trained with the same reward throughout."""
-    words = ", ".join(f"{name}={value!r}" for name, value in reward.statistics.record().items())
-    found = hashlib.sha256(f"RewardStatistics({words})".encode())
+    fields = ", ".join(f"{name}={value!r}" for name, value in reward.statistics.record().items())
+    digest = hashlib.sha256(f"RewardStatistics({fields})".encode())
     for leaf in jax.tree.leaves(reward.params):
-        found.update(np.asarray(leaf).tobytes())
-    return found.hexdigest()
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()

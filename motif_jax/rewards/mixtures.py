@@ -26,24 +26,26 @@ MOST = 1024  # mixtures
 
 @functools.lru_cache(16)
 def mixtures(coefficients: tuple[float, ...], options: int, sum_to_one: bool) -> np.ndarray:
-    """All mixtures of so many options with these coefficients; that of the last option changes fastest. [N, K]"""
+    """All mixtures of K options with these coefficients; the last option's changes fastest. [N, K]"""
     if (count := len(coefficients) ** options) > MOST:
         raise UserError(
             f"{len(coefficients)} coefficients for each of {options} options are {count:,} mixtures, more than "
             f"{MOST:,} ({FLAG})"
         )
-    found = np.array([_scaled(one, sum_to_one) for one in itertools.product(coefficients, repeat=options)], np.float32)
+    weights = np.array(
+        [_scaled(row, sum_to_one) for row in itertools.product(coefficients, repeat=options)], np.float32
+    )
     by_name: dict[str, np.ndarray] = {}
-    for one in found:
-        name = named([f"option {number + 1}" for number in range(options)], one)
-        if not np.allclose(by_name.setdefault(name, one), one, rtol=1e-5, atol=0):
+    for row in weights:
+        name = named([f"option {number + 1}" for number in range(options)], row)
+        if not np.allclose(by_name.setdefault(name, row), row, rtol=1e-5, atol=0):
             raise UserError(f"two mixtures have the same name, {name}: choose coefficients that differ more ({FLAG})")
-    found.flags.writeable = False
-    return found
+    weights.flags.writeable = False
+    return weights
 
 
 def _scaled(weights: Weights, sum_to_one: bool) -> Weights:
-    """The weights, of sum 1 if wanted; equal parts if all are 0."""
+    """The weights, divided by their sum if wanted; equal weights if all are 0."""
     if not any(weights):
         return (1 / len(weights),) * len(weights)
     return tuple(weight / sum(weights) for weight in weights) if sum_to_one else weights
@@ -51,13 +53,13 @@ def _scaled(weights: Weights, sum_to_one: bool) -> Weights:
 
 def parse_coefficients(text: str) -> tuple[float, ...]:
     """Parses `config.policy.control.coefficients`."""
-    found = tuple(map(_number, text.split(",")))
-    for part, level in zip(text.split(","), found, strict=True):
+    coefficients = tuple(map(_number, text.split(",")))
+    for part, level in zip(text.split(","), coefficients, strict=True):
         if not _is_coefficient(level):
             raise UserError(f"a coefficient must be 0 or {LIMITS}, not {shown(part)} ({FLAG})")
-    if len(set(found)) < max(len(found), 2):
+    if len(set(coefficients)) < max(len(coefficients), 2):
         raise UserError(f"mixtures need at least two coefficients, all different: {shown(text)} ({FLAG})")
-    return found
+    return coefficients
 
 
 def _is_coefficient(number: float) -> bool:
@@ -97,18 +99,18 @@ def find_behaviour(text: str, plan: Mapping[str, Any]) -> int | Weights:
             why = ", and does not mix them" if "=" in text else ""
             raise UserError(f"the policy has the options {', '.join(names)}{why}, not {text!r}")
         return names.index(text)
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for part in text.replace(",", "+").split("+"):
         name, equals, number = map(str.strip, part.partition("="))
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f": did you mean {near[0]!r}?" if near else ""
             raise UserError(f"the policy mixes the options {', '.join(names)}, not {name!r}{hint}")
-        if name in found:
+        if name in weights:
             raise UserError(f"the option {name!r} is named twice in {text!r}")
-        found[name] = _number(number) if equals else 1.0
-        if not _is_coefficient(found[name]):
+        weights[name] = _number(number) if equals else 1.0
+        if not _is_coefficient(weights[name]):
             raise UserError(f"a coefficient must be 0 or {LIMITS}, not {number!r} ({text!r})")
-    if not any(found.values()):
+    if not any(weights.values()):
         raise UserError(f"a mixture needs a coefficient above 0: {text!r}")
-    return _scaled(tuple(found.get(name, 0.0) for name in names), plan["sum_to_one"])
+    return _scaled(tuple(weights.get(name, 0.0) for name in names), plan["sum_to_one"])

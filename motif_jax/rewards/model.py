@@ -11,26 +11,20 @@ from flax import nnx
 
 from motif_jax.networks.reward import RewardModel
 from motif_jax.rewards.preference import Apply
-from motif_jax.structs import UserError
 
 CHUNK = 1024  # captions valued at a time
 Value = Callable[..., jax.Array]
 
 
 def make_reward_model(options: Mapping[str, Any], seed: int) -> tuple[Apply, Any]:
-    """Returns the model as a function of parameters and moments, and its initial parameters.
+    """Returns the model as a function of parameters and inputs, and its initial parameters.
 
     `options`: arguments of RewardModel.
     """
-    if "heads" in options:
-        raise UserError(
-            f"this reward has {options['heads']} heads, and this version of motif_jax reads rewards with one: train it "
-            "again in another --workdir (--stage=train_reward), or use the version that made it"
-        )
     graph, params = nnx.split(RewardModel(**options, rngs=nnx.Rngs(seed)), nnx.Param)
 
-    def apply(params: Any, moments: Mapping[str, jax.Array]) -> jax.Array:
-        return nnx.merge(graph, params)(moments)
+    def apply(params: Any, inputs: Mapping[str, jax.Array]) -> jax.Array:
+        return nnx.merge(graph, params)(inputs)
 
     return apply, params
 

@@ -21,7 +21,9 @@ import numpy as np
 
 from motif_jax.config.table import shown
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.choice import (
+from motif_jax.rewards.mixtures import mixtures, parse_coefficients
+from motif_jax.rewards.reading import readings
+from motif_jax.rewards.registry import (
     CODE_PREFIX,
     MOST,
     PREFIX,
@@ -32,8 +34,6 @@ from motif_jax.rewards.choice import (
     parse_own,
     parse_sources,
 )
-from motif_jax.rewards.mixtures import mixtures, parse_coefficients
-from motif_jax.rewards.reading import readings
 from motif_jax.rewards.section import AUTO, MIXTURES, NamedSources, RewardsSection
 from motif_jax.structs import ArraySpec, UserError
 
@@ -60,7 +60,7 @@ class OptionPlan(NamedTuple):
 
     @property
     def weights(self) -> np.ndarray:
-        """Of the options in each behaviour. [N, K] float32"""
+        """The weights of the options in each behaviour. [N, K] float32"""
         if not self.coefficients:
             return np.eye(len(self.names), dtype=np.float32)
         return mixtures(self.coefficients, len(self.names), self.sum_to_one)
@@ -98,7 +98,7 @@ def mixed(plan: OptionPlan, coefficients: tuple[float, ...], sum_to_one: bool) -
                 f"options that are mixed need names of letters, digits and underscores, as in NAME={name}, not "
                 f"{shown(name)} ({OPTIONS_FLAG})"
             )
-    mixtures(coefficients, len(plan.names), sum_to_one)  # are they too many?
+    mixtures(coefficients, len(plan.names), sum_to_one)  # raises UserError if there are too many
     return plan._replace(coefficients=coefficients, sum_to_one=sum_to_one)
 
 
@@ -108,8 +108,8 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
         if controller.strip():
             raise UserError(f"a controller needs options to choose from ({OPTIONS_FLAG}, {CONTROLLER_FLAG})")
         return None
-    known = readings(specs)
-    parsed = [_parse_option(part, known) for part in map(str.strip, options.split(",")) if part]
+    known_readings = readings(specs)
+    parsed = [_parse_option(part, known_readings) for part in map(str.strip, options.split(",")) if part]
     if len(parsed) < 2:
         raise UserError(
             f"a controller chooses among at least two options, not {len(parsed)}: {shown(options)} ({OPTIONS_FLAG})"
@@ -118,7 +118,7 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
         raise UserError(f"at most {MOST_OPTIONS} options are possible, not {len(parsed)} ({OPTIONS_FLAG})")
     if not controller.strip():
         raise UserError(f"a controller needs a reward for its choices, such as {GAME}:0.1 ({CONTROLLER_FLAG})")
-    paid = _parse_sum(controller, known, CONTROLLER_FLAG)
+    paid = _parse_sum(controller, known_readings, CONTROLLER_FLAG)
     names: list[str] = []
     for name, _ in parsed:
         copies = sum(other.rstrip("0123456789") == name for other in names)
@@ -143,26 +143,26 @@ def chosen_from(section: RewardsSection, plan: OptionPlan | None) -> list[Source
 Sum = dict[str, tuple[SourceChoice | None, float]]  # rewards by name, and their factors; None: GAME
 
 
-def _parse_option(part: str, known: tuple[str, ...]) -> tuple[str, Sum]:
+def _parse_option(part: str, known_readings: tuple[str, ...]) -> tuple[str, Sum]:
     name, equals, rewards = part.rpartition("=")
-    found = _parse_sum(rewards, known, OPTIONS_FLAG)
+    parsed = _parse_sum(rewards, known_readings, OPTIONS_FLAG)
     if name.strip() == CONTROLLER:
         raise UserError(f"an option needs another name than {CONTROLLER!r} ({OPTIONS_FLAG})")
     if equals and not name.strip().isidentifier():
         raise UserError(
             f"the name of an option has letters, digits and underscores, not {shown(name)} ({OPTIONS_FLAG})"
         )
-    return name.strip() or "+".join(reward.removeprefix(PREFIX) for reward in found), found
+    return name.strip() or "+".join(reward.removeprefix(PREFIX) for reward in parsed), parsed
 
 
-def _parse_sum(text: str, known: tuple[str, ...], flag: str) -> Sum:
-    found: Sum = {}
+def _parse_sum(text: str, known_readings: tuple[str, ...], flag: str) -> Sum:
+    rewards: Sum = {}
     for part in text.split("+"):
         *named, last = map(str.strip, part.split(":"))
         try:
             factor = float(last)
         except ValueError:
-            has_factor = len(named) == 1 and (named[0] in (GAME, *SOURCES) or PREFIX + named[0] in known)
+            has_factor = len(named) == 1 and (named[0] in (GAME, *SOURCES) or PREFIX + named[0] in known_readings)
             named, factor = (named, math.nan) if has_factor else ([*named, last], 1.0)
         name = ":".join(named)
         if not abs(factor) <= MOST:
@@ -171,21 +171,21 @@ def _parse_sum(text: str, known: tuple[str, ...], flag: str) -> Sum:
             )
         if factor and not np.float32(factor):
             raise UserError(f"the factor {shown(last)} of a reward is 0 in float32 ({flag})")
-        choice = _choice(name, known, flag)
+        choice = _choice(name, known_readings, flag)
         key = choice.name if choice else GAME
-        if key in found:
+        if key in rewards:
             raise UserError(f"the reward {shown(key)} is named twice in {shown(text)} ({flag})")
-        found[key] = choice, factor
-    if not any(factor for _, factor in found.values()):
+        rewards[key] = choice, factor
+    if not any(factor for _, factor in rewards.values()):
         raise UserError(f"rewards that all have the factor 0 teach nothing: {shown(text)} ({flag})")
-    return found
+    return rewards
 
 
-def _choice(name: str, known: tuple[str, ...], flag: str) -> SourceChoice | None:
+def _choice(name: str, known_readings: tuple[str, ...], flag: str) -> SourceChoice | None:
     """The source with this name; None for GAME."""
     if name == GAME:
         return None
-    if (reading := PREFIX + name.removeprefix(PREFIX)) in known:
+    if (reading := PREFIX + name.removeprefix(PREFIX)) in known_readings:
         return SourceChoice(reading, READING, 1.0)
     if name in SOURCES:
         return SourceChoice(name, SOURCES[name].path, 1.0)
@@ -193,7 +193,7 @@ def _choice(name: str, known: tuple[str, ...], flag: str) -> SourceChoice | None
         return parse_code(name, flag)
     if "." in name or ":" in name:
         return parse_own(name, flag)
-    names = [GAME, *(reading.removeprefix(PREFIX) for reading in known), *SOURCES]
+    names = [GAME, *(reading.removeprefix(PREFIX) for reading in known_readings), *SOURCES]
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}, or a module:Class"
     raise UserError(f"unknown reward {shown(name)} ({flag}): {hint}")

@@ -18,7 +18,7 @@ import optax
 from motif_jax.devices.mesh import total
 from motif_jax.rewards.batches import PairBatches
 
-Apply = Callable[[Any, Mapping[str, jax.Array]], jax.Array]  # parameters, moments -> [K]
+Apply = Callable[[Any, Mapping[str, jax.Array]], jax.Array]  # parameters, inputs of the model -> [K]
 
 
 class Sums(NamedTuple):
@@ -66,11 +66,11 @@ def make_reward_update(apply: Apply, optimizer: optax.GradientTransformation) ->
 
     def update(state: TrainState, table: jax.Array, step: jax.Array, batches: PairBatches) -> TrainState:
         batch: PairBatches = jax.tree.map(lambda array: array[step, 0], batches)
-        moments = batch.extra | {"message": table[batch.captions]}
+        inputs = batch.extra | {"message": table[batch.captions]}
         pairs = total(batch.weight.sum())
 
         def loss_of(params: Any) -> tuple[jax.Array, jax.Array]:
-            rewards = apply(params, moments)[batch.shows]  # [b, 2, L]
+            rewards = apply(params, inputs)[batch.shows]  # [b, 2, L]
             losses = pair_loss(rewards, batch.target) * batch.weight
             return losses.sum() / pairs, rewards.mean(-1)
 

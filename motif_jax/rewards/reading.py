@@ -1,17 +1,19 @@
-"""Rewards a world's own readings of a step: a number that the world records as an observation `event_NAME`."""
+"""Readings as rewards: numbers that the world records of each step as observations `event_NAME`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from motif_jax.envs.world import select_specs
-from motif_jax.rewards.choice import PREFIX
+from motif_jax.rewards.registry import PREFIX, SourceChoice
+from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import ArraySpec, UserError
 
-COUNTS = ("event_message_count", "event_drawn")  # numbers that describe a moment rather than a step
+COUNTS = ("event_message_count", "event_drawn")  # numbers that describe the state rather than the step
 
 
 class Reading(RewardSource):
@@ -21,10 +23,10 @@ class Reading(RewardSource):
         self.observations = (name,)
 
     @classmethod
-    def named(cls, name: str, setting: Setting) -> Reading:
-        """As `make`, with the name of the observation; raises UserError if the world does not have it."""
-        check_reading(name, setting.specs)
-        return cls(name)
+    def make_chosen(cls, choice: SourceChoice, setting: Setting) -> Reading:
+        """See `RewardSource`: the choice's name is that of the observation."""
+        check_reading(choice.name, setting.specs)
+        return cls(choice.name)
 
     @classmethod
     def rebuild(cls, arrays: object, facts: Facts) -> Reading:
@@ -44,10 +46,15 @@ def readings(specs: Mapping[str, ArraySpec]) -> tuple[str, ...]:
     )
 
 
+def check_choice(choice: SourceChoice, config: SourcesConfig, world: Any) -> None:
+    """See `SourceChoice.check`."""
+    check_reading(choice.name, world.specs)
+
+
 def check_reading(name: str, specs: Mapping[str, ArraySpec]) -> None:
     """Raises UserError if an observation cannot be a reward."""
     if name not in readings(specs):
         try:
-            select_specs({known: specs[known] for known in readings(specs)}, [name])
+            select_specs({reading: specs[reading] for reading in readings(specs)}, [name])
         except UserError as error:
             raise UserError(f"{error}; single numbers can be rewards (--config.policy.sources)") from None

@@ -1,4 +1,4 @@
-"""What reward sources read of the config: values of the section `policy`, and sections in it. Loads no JAX."""
+"""The values of the section `policy` that reward sources read, and its inner sections. Loads no JAX."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The protocol of reward sources, which reward the agent beside the game.
 
-The agent has a list of sources (choice.py parses it, sources.py holds it). Two threads use a source:
+The agent has a list of sources (registry.py parses it, sources.py holds it). Two threads use a source:
 
     hand-off thread     rewards of the steps of new rollouts, from ONE immutable snapshot
     learner's thread    `advance` after each update of the policy: the only writer; it swaps in a new snapshot
@@ -46,11 +46,18 @@ class RewardSource:
     """A source of rewards. A subclass overrides `rewards`; the other defaults are for sources without state."""
 
     observations: tuple[str, ...] = ()  # names of observations that rollouts must record, beside the policy's
+    is_learnt = False  # the learnt reward, which checkpoints, metrics and summaries keep apart from the others
+    caption_value = ""  # the key of the value of each step's caption in `moments`, for replays
 
     @classmethod
     def make(cls, setting: Setting) -> RewardSource:
         """A new source, at the start of training; if training is resumed, `restore` follows."""
         return cls()
+
+    @classmethod
+    def make_chosen(cls, choice: Any, setting: Setting) -> RewardSource:
+        """As `make`, for sources that depend on their entry in the list, a `registry.SourceChoice`."""
+        return cls.make(setting)
 
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> RewardSource:
@@ -70,6 +77,10 @@ class RewardSource:
           [T, B], finite.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `rewards`")
+
+    def terms(self, rollouts: Arrays) -> Arrays:
+        """The parts of a reward that is a sum, by their texts; {} for others. [T, B] each"""
+        return {}
 
     def moments(self, rollouts: Arrays) -> Arrays:
         """Arrays from which `shape` computes the rewards, [T, B, ...] each; placed on the learner's devices."""
@@ -104,7 +115,7 @@ class RewardSource:
         return {}
 
     def failure(self) -> str:
-        """At the end of training: a sentence why the rewards cannot be used; "" if they can."""
+        """At the end of training: the reason why the rewards cannot be used, as a sentence; "" if they can."""
         return ""
 
     def about(self) -> Facts:

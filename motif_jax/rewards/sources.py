@@ -1,4 +1,4 @@
-"""The reward sources of a training run or a checkpoint as one object: their rewards, state and figures.
+"""The reward sources of a training run or a checkpoint as one object: their rewards, state and metrics.
 
 A checkpoint has the arrays of each source in `sources/NAME`, and a fact `sources` with its `class`, `coefficient` and
 `facts` by name.
@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.rewards.choice import CODE, FLAG, LEARNT, PATHS, READING, SourceChoice, find_class, user_code
-from motif_jax.rewards.code.source import CodeReward
 from motif_jax.rewards.options import chosen_from, find_plan
-from motif_jax.rewards.reading import Reading
+from motif_jax.rewards.registry import FLAG, PATHS, SourceChoice, find_class, user_code
 from motif_jax.rewards.section import NamedSources
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
@@ -59,20 +57,20 @@ class RewardSources:
     @property
     def learnt(self) -> Any:
         """The learnt reward (`learnt_source.LearntSource`); None if it is not in the list."""
-        return self.get(LEARNT)
+        return next((one.source for one in self if one.source.is_learnt), None)
 
     @property
     def observations(self) -> set[str]:
         """Names of the observations that rollouts must record for the sources."""
-        return {name for found in self._ask(lambda source: source.observations).values() for name in found}
+        return {name for names in self._ask(lambda source: source.observations).values() for name in names}
 
     def _ask(self, question: Callable[[Any], Any]) -> dict[str, Any]:
         """The result of `question` for each source, by name; errors in a user's source name the source."""
-        found = {}
+        answers = {}
         for one in self:
             with user_code(one.path):
-                found[one.name] = question(one.source)
-        return found
+                answers[one.name] = question(one.source)
+        return answers
 
     # ---- rewards
 
@@ -82,15 +80,15 @@ class RewardSources:
 
     def shape(self, moments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The rewards of each source, before coefficients, by name. [T, B] each"""
-        found = {}
+        rewards = {}
         for one in self:
             with user_code(one.path):
-                found[one.name] = one.source.shape(moments[one.name])
-        return found
+                rewards[one.name] = one.source.shape(moments[one.name])
+        return rewards
 
     def terms(self, rollouts: Arrays) -> dict[str, Arrays]:
-        """The rewards of each program's terms, by source and text. [T, B] each"""
-        return {one.name: one.source.terms(rollouts) for one in self if isinstance(one.source, CodeReward)}
+        """The terms of each source's rewards, by source and text. [T, B] each"""
+        return self._ask(lambda source: source.terms(rollouts))
 
     def total(self, moments: Mapping[str, Any]) -> Any:
         """The sum of all rewards times coefficients, on the device; None without sources. [T, B]"""
@@ -101,9 +99,9 @@ class RewardSources:
     def check(self, rewards: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> None:
         """Raises UserError, with the source's name, if rewards have another shape or are not finite."""
         for name, array in rewards.items():
-            if (found := np.shape(array)) != shape:
+            if np.shape(array) != shape:
                 raise UserError(
-                    f"the reward source {name!r} must return rewards of shape {shape}, not {found} ({FLAG})"
+                    f"the reward source {name!r} must return rewards of shape {shape}, not {np.shape(array)} ({FLAG})"
                 )
             if not np.isfinite(array).all():
                 raise UserError(f"the reward source {name!r} returned a reward that is not finite ({FLAG})")
@@ -116,21 +114,18 @@ class RewardSources:
 
     def figures(self) -> dict[str, float]:
         """Figures of all sources, for a row of metrics.jsonl."""
-        found = self._ask(lambda source: source.figures().items()).values()
-        return {f"reward/{name}": value for figures in found for name, value in figures}
+        by_source = self._ask(lambda source: source.figures().items()).values()
+        return {f"reward/{name}": value for figures in by_source for name, value in figures}
 
     def failures(self) -> list[str]:
         """One sentence per source whose rewards cannot be used."""
-        found = []
-        for one in self:
-            with user_code(one.path):
-                found += [f"the reward source {one.name!r}: {why}" for why in [one.source.failure()] if why]
-        return found
+        reasons = self._ask(lambda source: source.failure())
+        return [f"the reward source {name!r}: {reason}" for name, reason in reasons.items() if reason]
 
     def about(self) -> dict[str, Facts]:
         """Facts for evaluation and report, by source; the learnt reward has its own keys there."""
-        found = self._ask(lambda source: source.about())
-        return {name: facts for name, facts in found.items() if name != LEARNT}
+        about = self._ask(lambda source: source.about())
+        return {one.name: about[one.name] for one in self if not one.source.is_learnt}
 
     def close(self) -> None:
         self._ask(lambda source: source.close())
@@ -139,19 +134,16 @@ class RewardSources:
 
     def arrays(self) -> dict[str, Any]:
         """The arrays of the sources, by name; sources without arrays are left out."""
-        found = self._ask(lambda source: source.arrays())
-        return {name: arrays for name, arrays in found.items() if leaves_by_path(arrays)}
+        by_source = self._ask(lambda source: source.arrays())
+        return {name: arrays for name, arrays in by_source.items() if leaves_by_path(arrays)}
 
     def facts(self) -> dict[str, Facts]:
         """The fact `sources` for a checkpoint, which `saved_sources` reads."""
-        found = self._ask(lambda source: source.facts())
-        return {one.name: {"class": one.path, "coefficient": one.coefficient, "facts": found[one.name]} for one in self}
+        facts = self._ask(lambda source: source.facts())
+        return {one.name: {"class": one.path, "coefficient": one.coefficient, "facts": facts[one.name]} for one in self}
 
     def restore(self, saved: Mapping[str, Saved]) -> None:
         """Restores the sources from a checkpoint; raises UserError if it has other sources."""
-        learnt = [names for names in (set(saved), {one.name for one in self}) if LEARNT in names]
-        if len(learnt) == 1:
-            raise UserError(OTHER_REWARD)
         for name in sorted(saved.keys() ^ {one.name for one in self}):
             here = "did not use" if name not in saved else "used"
             raise UserError(
@@ -160,12 +152,6 @@ class RewardSources:
         for one in self:
             with user_code(one.path):
                 one.source.restore(saved[one.name].arrays, saved[one.name].facts)
-
-
-OTHER_REWARD = (
-    "the learnt reward has changed since this policy's training began: choose another --workdir, or the same reward "
-    "(--config.policy.reward_dir)"
-)
 
 
 def chosen(config: NamedSources) -> list[SourceChoice]:
@@ -180,43 +166,34 @@ def trusted_classes(config: NamedSources, network: str) -> list[str]:
 
 def make_sources(setting: Setting) -> RewardSources:
     """Makes the sources that the config names."""
-    found = []
+    sources = []
     for choice in chosen(setting.config):
         with user_code(choice.path):
-            if choice.path == READING:
-                source: RewardSource = Reading.named(choice.name, setting)
-            elif choice.path == CODE:
-                source = CodeReward.named(choice, setting)
-            else:
-                source = find_class(choice.path).make(setting)
-            found.append(Weighted(choice.name, choice.path, choice.coefficient, source))
-    return RewardSources(found)
+            source = find_class(choice.path).make_chosen(choice, setting)
+            sources.append(Weighted(choice.name, choice.path, choice.coefficient, source))
+    return RewardSources(sources)
 
 
-def saved_sources(facts: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Saved]:
-    """The sources in a checkpoint, by name, from its facts and its arrays (`whole`)."""
-    arrays = whole.get("sources", {})
+def saved_sources(facts: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> dict[str, Saved]:
+    """The sources in a checkpoint, by name, from its facts and its arrays (`checkpoint`)."""
+    arrays = checkpoint.get("sources", {})
     return {
         name: Saved(one["class"], one["coefficient"], one["facts"], arrays.get(name, {}))
         for name, one in facts["sources"].items()
     }
 
 
-def sources_from(facts: Mapping[str, Any], whole: Mapping[str, Any], trusted: Iterable[str] = ()) -> RewardSources:
+def sources_from(facts: Mapping[str, Any], checkpoint: Mapping[str, Any], trusted: Iterable[str] = ()) -> RewardSources:
     """Rebuilds the sources of a policy from its checkpoint alone.
 
     Checkpoints are not trusted: only built-in classes, and those that the user has `trusted`, are imported; other
     sources are left out.
     """
-    known = PATHS | set(trusted)
-    return RewardSources(
-        Weighted(name, saved.path, saved.coefficient, source_from(saved))
-        for name, saved in saved_sources(facts, whole).items()
-        if saved.path in known
-    )
-
-
-def source_from(saved: Saved) -> RewardSource:
-    """Rebuilds one source from a checkpoint."""
-    with user_code(saved.path):
-        return find_class(saved.path).rebuild(saved.arrays, saved.facts)
+    allowed = PATHS | set(trusted)
+    sources = []
+    for name, saved in saved_sources(facts, checkpoint).items():
+        if saved.path in allowed:
+            with user_code(saved.path):
+                source = find_class(saved.path).rebuild(saved.arrays, saved.facts)
+            sources.append(Weighted(name, saved.path, saved.coefficient, source))
+    return RewardSources(sources)

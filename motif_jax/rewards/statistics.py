@@ -1,4 +1,4 @@
-"""Statistics of a reward over the data: mean, variance, quantiles, agreement with preferences. In NumPy."""
+"""Statistics of a reward over the data: mean, variance, quantiles, agreement with preferences and rules. In NumPy."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from motif_jax.config.table import LARGEST, shown
 from motif_jax.structs import UserError
 
 Z95 = 1.96  # 95 % of a normal distribution lie within this number of standard deviations
+LEAST_TIMES = 20  # appearances in training before a worth can be the best one
 LEVELS = tuple(round(0.05 * number, 2) for number in range(1, 20))
 
 
@@ -43,18 +44,18 @@ class RewardStatistics(NamedTuple):
         return float(np.interp(level, levels, [self.quantiles[f"{known:.2f}"] for known in levels]))
 
     def record(self) -> dict[str, Any]:
-        """The fields by name, for a checkpoint; without the anchor if there is none."""
+        """The fields by name, for a checkpoint; a missing anchor is left out."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 def read_statistics(record: Mapping[str, Any], source: Path) -> RewardStatistics:
-    """Reads the statistics of a record from `source`; raises UserError if they are not finite."""
-    found = RewardStatistics(**record)
-    numbers = {"mean": found.mean, "variance": found.variance, "anchor": found.anchor or 0.0, **found.quantiles}
-    for name, number in numbers.items():
+    """Reads the read of a record from `source`; raises UserError if they are not finite."""
+    statistics = RewardStatistics(**record)
+    own = {"mean": statistics.mean, "variance": statistics.variance, "anchor": statistics.zero}
+    for name, number in (own | statistics.quantiles).items():
         if not abs(number) <= LARGEST:
             raise UserError(f"the statistics in {str(source)!r} are not finite: {name} is {shown(number)}")
-    return found
+    return statistics
 
 
 def summarise_values(
@@ -126,9 +127,85 @@ def independent_questions(ids: np.ndarray) -> tuple[int, float]:
 def calibration(rewards: np.ndarray, target: np.ndarray) -> list[dict[str, Any]]:
     """Mean predicted and annotated P(second is better), in the non-empty ones of ten bins of equal width."""
     predicted = 1 / (1 + np.exp((rewards[:, 0] - rewards[:, 1]).astype(np.float64)))
-    places = np.minimum((predicted * 10).astype(int), 9)
+    bins = np.minimum((predicted * 10).astype(int), 9)
     return [
         {"predicted": float(predicted[at].mean()), "stated": float(target[at].mean()), "pairs": int(at.sum())}
-        for at in (places == number for number in range(10))
+        for at in (bins == number for number in range(10))
         if at.any()
     ]
+
+
+def compare_with_worth(
+    values: np.ndarray, worth: np.ndarray, counts: np.ndarray, held_out: np.ndarray, neutral: float | None
+) -> dict[str, Any]:
+    """Compares rewards with the worth that rules give to captions (envs/rules.py), on captions not seen in training.
+
+    Preferences without degrees are an order, so a reward that is learnt from them may pay a small worth nearly as much
+    as a large one. With r0 the reward of the neutral moment, which is worth 0, and r*, w* of the best captions:
+
+        share = (r - r0) / (r* - r0)      inflation = share / (w / w*), 1 where the reward is in proportion to the worth
+
+    Args:
+      values: raw reward of each distinct caption. [U]
+      worth: the worth of each caption. [U]
+      counts: how often training shows each caption. [U]
+      held_out: the captions to compare; those that training has seen are left out. [U] bool
+      neutral: raw reward of the neutral moment; None: unknown, as are then shares and inflation.
+
+    Returns:
+      `captions`, their number; `linear` and `rank`, correlations; `inflation`, the median over captions with a worth
+      between 0 and the best; `levels`, from the lowest worth to the highest: the mean share of the captions with it.
+    """
+    held_out = held_out & (counts == 0)
+    values, given = values.astype(np.float64), worth[held_out]
+    comparison: dict[str, Any] = {
+        "captions": int(held_out.sum()),
+        "linear": correlation(values[held_out], given),
+        "rank": correlation(ranks(values[held_out]), ranks(given)),
+        "inflation": float("nan"),
+        "levels": [],
+    }
+    best = best_worth(worth, counts)
+    if neutral is None or best is None:
+        return comparison
+    top = (worth == best) & (counts > 0)
+    span = np.average(values[top], weights=counts[top]) - neutral
+    if span <= 0:
+        return comparison
+    shares = (values[held_out] - neutral) / span
+    small = (given > 0) & (given < best)
+    if small.any():
+        comparison["inflation"] = float(np.median(shares[small] / (given[small] / best)))
+    comparison["levels"] = [
+        {
+            "worth": float(level),
+            "due": float(level / best),
+            "share": float(shares[at].mean()),
+            "captions": int(at.sum()),
+        }
+        for level in np.unique(given)
+        for at in (given == level,)
+    ]
+    return comparison
+
+
+def best_worth(worth: np.ndarray, counts: np.ndarray) -> float | None:
+    """The highest positive worth whose captions training has shown LEAST_TIMES; None without one."""
+    levels, index = np.unique(worth, return_inverse=True)
+    often = np.bincount(index, weights=counts, minlength=len(levels)) >= LEAST_TIMES
+    good = levels[often & (levels > 0)]
+    return float(good[-1]) if len(good) else None
+
+
+def correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Pearson's correlation; NaN if either is constant. [K], [K]"""
+    if len(one) < 2 or not np.ptp(one) or not np.ptp(other):
+        return float("nan")
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """The rank of each value from 1; equal values share their mean rank. [K] -> [K]"""
+    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[index]

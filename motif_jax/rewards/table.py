@@ -23,7 +23,7 @@ class RewardTable:
           capacity: maximum number of messages; before it is exceeded, all but `messages` are removed.
         """
         self.misses = 0  # number of messages for which the network had to run
-        self._value, self._capacity, self._beforehand = value, max(capacity, len(messages)), messages
+        self._value, self._capacity, self._kept = value, max(capacity, len(messages)), messages
         self._index, self._values = CaptionIndex(), np.zeros(0, np.float32)
         self._forget()
 
@@ -34,15 +34,15 @@ class RewardTable:
         """Returns the rewards of messages. [..., 256] uint8 -> [...] float32"""
         flat = np.ascontiguousarray(messages).reshape(-1, messages.shape[-1])
         rows = self._index.lookup.find(flat)
-        found = self._values[rows] if len(self) else np.zeros(len(flat), np.float32)
-        rest = np.flatnonzero(rows < 0)
-        if len(rest):
-            new, inverse, _ = distinct_messages(flat[rest])
+        rewards = self._values[rows] if len(self) else np.zeros(len(flat), np.float32)
+        missing = np.flatnonzero(rows < 0)
+        if len(missing):
+            new, inverse, _ = distinct_messages(flat[missing])
             values = self._value(new)
             self.misses += len(new)
-            found[rest] = values[inverse]
+            rewards[missing] = values[inverse]
             self._add(new, values)
-        return found.reshape(messages.shape[:-1])
+        return rewards.reshape(messages.shape[:-1])
 
     def _add(self, messages: np.ndarray, values: np.ndarray) -> None:
         if len(self) + len(messages) > self._capacity:
@@ -56,6 +56,6 @@ class RewardTable:
         """Removes all messages except the known ones."""
         self._index.clear()
         self._values = self._values[:0]
-        if len(self._beforehand):
-            distinct, _, _ = distinct_messages(self._beforehand)
+        if len(self._kept):
+            distinct, _, _ = distinct_messages(self._kept)
             self._add(distinct, self._value(distinct))

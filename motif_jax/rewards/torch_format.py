@@ -31,7 +31,7 @@ LINEARS = {  # ours: theirs
 }
 ACTIONS = 23
 LARGEST = 2**32  # maximum bytes of a checkpoint; published ones have a few million
-MOMENTS = {"reward_mean": "mean", "reward_var": "variance"}  # theirs: ours
+STATISTICS = {"reward_mean": "mean", "reward_var": "variance"}  # theirs: ours
 UNUSED = ("critic_linear.", "action_parameterization.")  # parts of their state dict that the reward does not use
 
 Arrays = dict[tuple[str, ...], np.ndarray]  # ours, by path
@@ -39,35 +39,35 @@ Arrays = dict[tuple[str, ...], np.ndarray]  # ours, by path
 
 def to_torch(arrays: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, np.ndarray]:
     """Converts our parameters to a PyTorch state dict: their names, their layout of axes."""
-    found = {EMBEDDING: arrays["message", "embedding"].copy()}
-    found[EMBEDDING][0] = 0
+    state = {EMBEDDING: arrays["message", "embedding"].copy()}
+    state[EMBEDDING][0] = 0
     for index, name in enumerate(CONVOLUTIONS):
         ours = ("message", "convolutions", str(index))
-        found[f"{name}.weight"] = arrays[*ours, "kernel"].transpose(2, 1, 0)  # [k, in, out] -> [out, in, k]
-        found[f"{name}.bias"] = arrays[*ours, "bias"]
+        state[f"{name}.weight"] = arrays[*ours, "kernel"].transpose(2, 1, 0)  # [k, in, out] -> [out, in, k]
+        state[f"{name}.bias"] = arrays[*ours, "bias"]
     for path, name in LINEARS.items():
-        found[f"{name}.weight"] = arrays[*path, "kernel"].T
-        found[f"{name}.bias"] = arrays[*path, "bias"]
-    return {name: np.ascontiguousarray(array) for name, array in found.items()}
+        state[f"{name}.weight"] = arrays[*path, "kernel"].T
+        state[f"{name}.bias"] = arrays[*path, "bias"]
+    return {name: np.ascontiguousarray(array) for name, array in state.items()}
 
 
 def from_torch(state: Mapping[str, np.ndarray]) -> Arrays:
     """Converts a PyTorch state dict to our parameters, by path."""
     state = {name: array for name, array in state.items() if not name.startswith(UNUSED)}
     try:
-        found: Arrays = {("message", "embedding"): state.pop(EMBEDDING)}
+        arrays: Arrays = {("message", "embedding"): state.pop(EMBEDDING)}
         for index, name in enumerate(CONVOLUTIONS):
             ours = ("message", "convolutions", str(index))
-            found[*ours, "kernel"] = state.pop(f"{name}.weight").transpose(2, 1, 0)
-            found[*ours, "bias"] = state.pop(f"{name}.bias")
+            arrays[*ours, "kernel"] = state.pop(f"{name}.weight").transpose(2, 1, 0)
+            arrays[*ours, "bias"] = state.pop(f"{name}.bias")
         for path, name in LINEARS.items():
-            found[*path, "kernel"] = state.pop(f"{name}.weight").T
-            found[*path, "bias"] = state.pop(f"{name}.bias")
+            arrays[*path, "kernel"] = state.pop(f"{name}.weight").T
+            arrays[*path, "bias"] = state.pop(f"{name}.bias")
     except KeyError as error:
         raise UserError(f"this is not a reward that reads only messages: it has no {error} ({FLAG})") from None
     if state:
         raise UserError(f"this reward reads more than messages: it also has {sorted(state)[0]!r} ({FLAG})")
-    return found
+    return arrays
 
 
 def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
@@ -85,20 +85,20 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
                     raise ValueError("its parts are compressed, which PyTorch does not do")
                 if damaged := archive.testzip():
                     raise ValueError(f"the checksum of {damaged!r} differs")
-        whole = torch.load(file, map_location="cpu", weights_only=True)
-        state = {name: tensor.float().numpy() for name, tensor in whole["model"].items()}
-        facts = {name: float(whole[name]) for name in ("num_iter", "reward_mean", "reward_var")}
+        checkpoint = torch.load(file, map_location="cpu", weights_only=True)
+        state = {name: tensor.float().numpy() for name, tensor in checkpoint["model"].items()}
+        metadata = {name: float(checkpoint[name]) for name in ("num_iter", "reward_mean", "reward_var")}
         arrays = from_torch(state)
         used = {name: array for name, array in state.items() if not name.startswith(UNUSED)}
-        check_parameters({"model": used, **facts}, file, FLAG)
-        if facts["reward_var"] <= 0 or facts["num_iter"] < 0:
+        check_parameters({"model": used, **metadata}, file, FLAG)
+        if metadata["reward_var"] <= 0 or metadata["num_iter"] < 0:
             raise ValueError("its variance or its number is negative")
     except UserError:
         raise
     except Exception as error:  # torch raises all kinds of exceptions for files of another format
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"cannot read {str(file)!r} as a PyTorch checkpoint of a reward: {reason} ({FLAG})") from error
-    return arrays, facts
+    return arrays, metadata
 
 
 def write_experiment(
@@ -113,15 +113,15 @@ def write_experiment(
             raise UserError(f"{str(path)!r} is there already: choose another directory")
         path.parent.mkdir(parents=True, exist_ok=True)
     heads = {"critic_linear": 1, "action_parameterization.distribution_linear": ACTIONS}
-    whole = to_torch(arrays)
+    state = to_torch(arrays)
     for name, outputs in heads.items():
-        whole |= {f"{name}.weight": np.zeros((outputs, 512), np.float32), f"{name}.bias": np.zeros(outputs, np.float32)}
+        state |= {f"{name}.weight": np.zeros((outputs, 512), np.float32), f"{name}.bias": np.zeros(outputs, np.float32)}
     checkpoint = {
         "num_iter": epoch,
         "optimizer": {},
-        "model": {name: torch.tensor(array) for name, array in whole.items()},
+        "model": {name: torch.tensor(array) for name, array in state.items()},
     }
-    checkpoint |= {name: torch.tensor(statistics[key]) for name, key in MOMENTS.items()}
+    checkpoint |= {name: torch.tensor(statistics[key]) for name, key in STATISTICS.items()}
     write_whole(file, lambda out: torch.save(checkpoint, out))
     levels, values = zip(*sorted(statistics["quantiles"].items()), strict=True)
     row = ",".join(repr(float(value)) for value in values)
@@ -152,8 +152,8 @@ def read_quantiles(checkpoint: Path, num_iter: int) -> Quantiles:
     except (OSError, ValueError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"cannot read the quantiles in {str(table)!r}: {reason} ({FLAG})") from error
-    found = (re.fullmatch(r"checkpoint_(\d+)\.pth", file.name) for file in checkpoint.parent.iterdir())
-    steps = sorted(int(match[1]) for match in found if match)
+    matches = (re.fullmatch(r"checkpoint_(\d+)\.pth", file.name) for file in checkpoint.parent.iterdir())
+    steps = sorted(int(match[1]) for match in matches if match)
     epoch, doubt = len(rows) - 1, ""
     if len(steps) == len(rows) and checkpoint.name == f"checkpoint_{num_iter}.pth":
         epoch = steps.index(num_iter)

@@ -7,12 +7,10 @@ Importing a declaration is quick and does not load JAX. A stage takes a frozen d
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
-
-from ml_collections import ConfigDict
 
 from motif_jax.config.table import Flag, List, Tables, Text, Whole, check_values, tables_of, typed, value
 from motif_jax.files import checkpoint_steps, read_json
@@ -43,10 +41,10 @@ class Stage(Generic[Config]):
     memory: str  # flags that decide how much memory and how many processes and files it uses
     device_memory: str = ""  # flags that decide how much GPU memory it uses
 
-    def view(self, config: ConfigDict) -> Config:
-        """The config as the functions of this stage take it; raises UserError for a value that is not of its kind."""
-        check_values(config, self.reads)
-        return typed(self.config, config.to_dict())
+    def view(self, values: Mapping[str, Any]) -> Config:
+        """The config of this stage, made of nested values; raises UserError for a value that is not of its kind."""
+        check_values(values, self.reads)
+        return typed(self.config, values)
 
 
 SUMMARY = "summary.json"  # the last file of a training
@@ -107,8 +105,8 @@ EXPERIMENT: Tables = tables_of(Experiment)
 
 def with_result(folder: Path, *names: str) -> list[Path]:
     """`[folder]` if it contains a checkpoint or one of the files, otherwise `[]`: then its config may still change."""
-    found = checkpoint_steps(folder / "checkpoints") or any((folder / name).exists() for name in names)
-    return [folder] if found else []
+    has_result = checkpoint_steps(folder / "checkpoints") or any((folder / name).exists() for name in names)
+    return [folder] if has_result else []
 
 
 def offline_stage(name: str, folder: str, result: str = SUMMARY, *, config: type[Config], **own: Any) -> Stage[Config]:
@@ -136,8 +134,8 @@ def offline_stage(name: str, folder: str, result: str = SUMMARY, *, config: type
 
 def find_stage(name: str) -> Stage[Any]:
     """The declaration of a stage."""
-    found: Stage[Any] = importlib.import_module(f"motif_jax.stages.{name}").STAGE
-    return found
+    stage: Stage[Any] = importlib.import_module(f"motif_jax.stages.{name}").STAGE
+    return stage
 
 
 def later(path: str) -> Callable[[Any, Path], None]:
@@ -148,11 +146,6 @@ def later(path: str) -> Callable[[Any, Path], None]:
         getattr(importlib.import_module(module), name)(config, workdir)
 
     return run
-
-
-def untyped(config: Experiment) -> ConfigDict:
-    """The same values for `Stage.view` of other stages."""
-    return ConfigDict(asdict(config))
 
 
 def lock_of_hosts(config: Experiment) -> Lock:

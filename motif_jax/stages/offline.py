@@ -36,7 +36,7 @@ from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig, to_record
 from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
 from motif_jax.offline.offline_settings import OfflineSection, Running, settings_of
-from motif_jax.offline.recipes import Recipe, recipe_of
+from motif_jax.offline.recipes import Recipe
 from motif_jax.offline.update import init_state, make_offline_measure, make_offline_update, means_of, zero_sums
 from motif_jax.offline.values import ModelFunctions
 from motif_jax.pages.blocks import tiles
@@ -117,8 +117,8 @@ class TrainingJob(NamedTuple):
     batch: Callable[[int, int], Any]  # (epoch, step) -> this host's rows of the batch, on the devices
     update: Callable[[Any, Any], tuple[Any, dict[str, jax.Array]]]  # (state, batch) -> (state, metrics)
     evaluate: Callable[[Any], dict[str, float]]  # figures of a state, LOSS among them; every host calls it
-    facts: dict[str, Any]  # saved in every checkpoint, which can then be used alone
-    identity: dict[str, Any]  # facts that a checkpoint must share for training to resume from it
+    metadata: dict[str, Any]  # saved in every checkpoint, which can then be used alone
+    identity: dict[str, Any]  # metadata that a checkpoint must share for training to resume from it
 
 
 @dataclass
@@ -148,82 +148,104 @@ class Outcome(NamedTuple):
 def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, stop: StopAsked) -> Outcome:
     """Trains from the last checkpoint on, or from the start; raises Stopped after a signal."""
     with contextlib.ExitStack() as stack:
-        checkpoints = stack.enter_context(stage.checkpoints(section.keep_checkpoints))
-        state, done = _start_or_resume(job, stage, checkpoints, hosts)
-        metrics = stack.enter_context(
-            stage.metrics("steps", done.steps or -1, section.tensorboard, section.wandb, job.facts.get("config"))
+        training = Training(job, stage, section, hosts, stop, stack)
+        training.run()
+    hosts.agree(Vote.END)
+    done = training.done
+    return Outcome(training.state, done.steps, done.epoch, done.best)
+
+
+class Training:
+    """A training at work: its state, its progress, and the files that it writes."""
+
+    def __init__(
+        self, job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, stop: StopAsked,
+        stack: contextlib.ExitStack,
+    ):  # fmt: skip
+        """Starts or resumes. `stack` closes the files."""
+        self.job, self.stage, self.section, self.hosts, self.stop = job, stage, section, hosts, stop
+        self.checkpoints = stack.enter_context(stage.checkpoints(section.keep_checkpoints))
+        self.state, self.done = _start_or_resume(job, stage, self.checkpoints, hosts)
+        self.first, self.started, self.saved = self.done.steps, time.monotonic(), time.monotonic()
+        self.metrics = stack.enter_context(
+            stage.metrics("steps", self.first or -1, section.tensorboard, section.wandb, job.metadata.get("config"))
         )
-        progress = (
-            Progress(stage.name, section.num_epochs * job.num_steps(0), "updates", done.steps) if metrics else None
-        )
-        first, started, saved = done.steps, time.monotonic(), time.monotonic()
-        if checkpoints:
-            stop.watch(checkpoints.directory, lambda: done.steps, "updates")
+        updates = section.num_epochs * job.num_steps(0)
+        self.progress = Progress(stage.name, updates, "updates", self.first) if self.metrics else None
+        if self.checkpoints:
+            stop.watch(self.checkpoints.directory, lambda: self.done.steps, "updates")
 
-        def save(rank: float | None = None) -> None:
-            nonlocal saved
-            if checkpoints and done.steps not in checkpoints.steps():
-                checkpoints.save(done.steps, {"train": state}, job.facts | {"progress": to_plain(done)}, rank)
-            saved = time.monotonic()
-
-        def evaluate() -> None:
-            figures = dict(job.evaluate(state))
-            rank = figures.pop(RANK, figures[LOSS])
-            row = {"epoch": done.epoch} | {f"valid_{name}": figures[name] for name in figures}
-            if not np.isfinite(figures[LOSS]):
-                raise UserError(f"the validation loss is not finite {done.where()}; {_remedy(stage)}")
-            if not done.best or rank < done.rank:
-                done.best, done.rank = {"steps": done.steps} | row, rank
-            if metrics:
-                metrics.write(done.steps, row)
-                report_learning(stage, job.title, {"steps": done.steps})
-            save(rank)
-
-        def log() -> None:
-            means = _check(stage, done)
-            done.pending = []
-            if metrics and progress:
-                rate = (done.steps - first) / max(time.monotonic() - started, 1e-9)  # since this process began
-                metrics.write(done.steps, {"epoch": done.epoch} | means | {"updates_per_s": round(rate, 3)})
-                progress.update(done.steps, loss=f"{means[LOSS]:.4f}")
-
-        def must_stop() -> bool:
-            vote = Vote.STOP if stop.asked else Vote.GO_ON
-            return hosts.agree(vote)[0] == Vote.STOP
-
+    def run(self) -> None:
+        """Trains for all epochs."""
+        job, section, done = self.job, self.section, self.done
         if not done.steps:
-            evaluate()
+            self.evaluate()
         while done.epoch < section.num_epochs:
             while done.step < job.num_steps(done.epoch):
-                if must_stop():
-                    _check(stage, done)
-                    save()
-                    raise Stopped(
-                        f"stopped by {stop.asked or 'a signal to another host'} after {done.steps:,} updates, which "
-                        "are saved; run the same command again to resume"
-                    )
-                if metrics and done.steps == first:
-                    print_line(f"{stage.name}: compiling the first update")
-                state, measured = job.update(state, job.batch(done.epoch, done.step))
+                self.stop_if_asked()
+                if self.metrics and done.steps == self.first:
+                    print_line(f"{self.stage.name}: compiling the first update")
+                self.state, measured = job.update(self.state, job.batch(done.epoch, done.step))
                 done.step, done.steps = done.step + 1, done.steps + 1
                 done.pending.append(measured)
                 if done.steps % section.log_every == 0:
-                    log()
+                    self.log()
                 if done.step == job.num_steps(done.epoch):
                     break  # to evaluate and save below
+                due = time.monotonic() - self.saved > self.hosts.save_every_s(section.save_every_s)
                 if section.evaluate_every and done.steps % section.evaluate_every == 0:
-                    _check(stage, done)
-                    evaluate()
-                elif checkpoints and time.monotonic() - saved > hosts.save_every_s(section.save_every_s):
-                    _check(stage, done)
-                    save()
-            _check(stage, done)
+                    _check(self.stage, done)
+                    self.evaluate()
+                elif self.checkpoints and due:
+                    _check(self.stage, done)
+                    self.save()
+            _check(self.stage, done)
             done.epoch, done.step = done.epoch + 1, 0
-            evaluate()
-        if progress:
-            progress.close()
-    hosts.agree(Vote.END)
-    return Outcome(state, done.steps, done.epoch, done.best)
+            self.evaluate()
+        if self.progress:
+            self.progress.close()
+
+    def evaluate(self) -> None:
+        """Measures the state, and writes a row and a checkpoint."""
+        done, figures = self.done, dict(self.job.evaluate(self.state))
+        rank = figures.pop(RANK, figures[LOSS])
+        row = {"epoch": done.epoch} | {f"valid_{name}": figures[name] for name in figures}
+        if not np.isfinite(figures[LOSS]):
+            raise UserError(f"the validation loss is not finite {done.where()}; {_remedy(self.stage)}")
+        if not done.best or rank < done.rank:
+            done.best, done.rank = {"steps": done.steps} | row, rank
+        if self.metrics:
+            self.metrics.write(done.steps, row)
+            report_learning(self.stage, self.job.title, {"steps": done.steps})
+        self.save(rank)
+
+    def save(self, rank: float | None = None) -> None:
+        """Writes a checkpoint, unless there is one of this update."""
+        done = self.done
+        if self.checkpoints and done.steps not in self.checkpoints.steps():
+            progress = {"progress": to_plain(done)}
+            self.checkpoints.save(done.steps, {"train": self.state}, self.job.metadata | progress, rank)
+        self.saved = time.monotonic()
+
+    def log(self) -> None:
+        """Writes a row of metrics."""
+        done, means = self.done, _check(self.stage, self.done)
+        done.pending = []
+        if self.metrics and self.progress:
+            rate = (done.steps - self.first) / max(time.monotonic() - self.started, 1e-9)  # since this process began
+            self.metrics.write(done.steps, {"epoch": done.epoch} | means | {"updates_per_s": round(rate, 3)})
+            self.progress.update(done.steps, loss=f"{means[LOSS]:.4f}")
+
+    def stop_if_asked(self) -> None:
+        """Saves and raises Stopped if a signal came, to this host or to another one."""
+        vote = Vote.STOP if self.stop.asked else Vote.GO_ON
+        if self.hosts.agree(vote)[0] == Vote.STOP:
+            _check(self.stage, self.done)
+            self.save()
+            raise Stopped(
+                f"stopped by {self.stop.asked or 'a signal to another host'} after {self.done.steps:,} updates, which "
+                "are saved; run the same command again to resume"
+            )
 
 
 def _start_or_resume(
@@ -241,15 +263,15 @@ def _start_or_resume(
         with reading(folder) as others:
             latest = others.readable(str(step))
     if latest:
-        number, whole, facts = latest
+        number, arrays, metadata = latest
         for name, value in job.identity.items():
-            if facts.get(name) != value:
+            if metadata.get(name) != value:
                 raise UserError(
                     f"the {name.replace('_', ' ')} changed since the training in {str(stage.path)!r} began: choose "
                     "another --workdir, or remove this directory"
                 )
-        state = rebuild(state, leaves_by_path(whole["train"]), folder, "--workdir")
-        done = from_plain(Done, facts["progress"])
+        state = rebuild(state, leaves_by_path(arrays["train"]), folder, "--workdir")
+        done = from_plain(Done, metadata["progress"])
         if checkpoints:
             print_line(f"{stage.name}: going on after {number:,} updates")
     hosts.agree(Vote.GO_ON)
@@ -274,8 +296,8 @@ def _remedy(stage: StageRun) -> str:
     )
 
 
-def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *more: str) -> None:
-    """Writes the stage's part of the report: figures and curves, then `more` HTML."""
+def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *blocks: str) -> None:
+    """Writes the stage's part of the report: figures and curves, then `blocks` of HTML."""
     rows, figures = stage.rows(), [(f"{summary['steps']:,}", "updates")]
     if "parameters" in summary:  # at the end
         figures.append((amount(summary["parameters"]), "parameters learnt"))
@@ -288,7 +310,7 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *mo
         if len(points) > 1:
             charts.append(curves({heading.lower(): points}, "updates", title=heading, note=note))
     head = [f"<h3>{title}</h3>", tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
-    stage.section(TITLE, *head, *more)
+    stage.section(TITLE, *head, *blocks)
     if (stage.path / CONFIG).exists():
         config, machine = without_nethack(read_json(stage.path / CONFIG), summary.get("machine", {}))
         stage.report(Head(config=config, machine=machine or None))
@@ -301,7 +323,6 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *mo
 
 # (rows on the devices, the most texts of the agent in a row, seeds of the random numbers) -> `Replies`
 ReplySource = Callable[[Rows, int, tuple[int, int, int]], Replies]
-CLONING = "bc"  # the recipe by whose loss policies that learn from games are validated
 VALIDATION = 2**31 - 1  # stands for an epoch's number
 
 
@@ -355,7 +376,7 @@ def make_batches(
         batch = shard(TranscriptBatch(make_batch(renderer, plan, step, share)), mesh)
         if not replies:
             return batch
-        most = max(sum(int(renderer.num_said[episode]) for episode in row) for row in plan.rows[step])
+        most = max(sum(int(renderer.num_actions[episode]) for episode in row) for row in plan.rows[step])
         return batch._replace(replies=replies(batch.rows, most, (seed, epoch, step)))
 
     return EpochBatches(
@@ -392,54 +413,59 @@ def best_episodes(episodes: np.ndarray, returns: np.ndarray, share: float) -> np
     return np.sort(episodes[order[:count]])
 
 
+def warn_of_truncation(session: Session, lengths: np.ndarray) -> None:
+    """Prints a line if episodes have more tokens than a row. `lengths`: of the episodes, in tokens."""
+    longest, stage = session.section.max_length, session.stage.name
+    if (long := int((lengths > longest).sum())) and session.hosts.me == 0:
+        print_line(
+            f"{stage}: {long:,} of {len(lengths):,} episodes have more than {longest:,} tokens and are truncated (the "
+            f"longest has {int(lengths.max()):,}) (--config.{stage}.max_length)"
+        )
+
+
 def make_job(
-    config: Experiment, session: Session, title: str, name: str, parts: LanguageParts, renderer: Renderer,
+    config: Experiment, session: Session, title: str, recipe: Recipe, parts: LanguageParts, renderer: Renderer,
     figures: Callable[[Any, dict[str, float]], dict[str, float]], *, trunk: Any = None, bias: float = 0.0,
-    identity: Mapping[str, Any] = {}, facts: Mapping[str, Any] = {}, replies: ReplySource | None = None,
+    identity: Mapping[str, Any] = {}, metadata: Mapping[str, Any] = {}, replies: ReplySource | None = None,
 ) -> TrainingJob:  # fmt: skip
     """Makes the job of a stage.
 
     Args:
       config, session: of the experiment.
-      title, name: of the report's part, and of the recipe.
+      title: of the report's part.
+      recipe: the algorithm.
       parts, renderer: the language model, and the transcripts as its tokens.
       figures: (state, means of all terms over the validation episodes) -> figures of the evaluation.
       trunk, bias: where the values begin, if the recipe has any; see `update.init_state`.
-      identity, facts: of this stage, for its checkpoints.
+      identity, metadata: of this stage, for its checkpoints.
       replies: see `make_batches`.
     """
     section, mesh, hosts, transcripts = session.section, session.mesh, session.hosts, session.transcripts
-    recipe, lengths, stage = recipe_of(name), renderer.lengths, session.stage.name
-    if (long := int((lengths > section.max_length).sum())) and hosts.me == 0:
-        print_line(
-            f"{stage}: {long:,} of {len(lengths):,} episodes have more than {section.max_length:,} tokens and are "
-            f"truncated (the longest has {int(lengths.max()):,}) (--config.{stage}.max_length)"
-        )
+    warn_of_truncation(session, renderer.lengths)
     learnt, held = choose_episodes(section, recipe, transcripts, config.seed)
     batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count, replies)
     settings = settings_of(section, section.num_epochs * batches.num_steps(0))  # other epochs may differ a little
     start = parts.params if parts.additions is None else parts.additions
-    given = replicate({} if recipe.policy and start is parts.params else {"policy": parts.params}, mesh)
+    given = replicate({} if recipe.learns_policy and start is parts.params else {"policy": parts.params}, mesh)
 
-    def whole(weights: Weights) -> Weights:
+    def with_whole_models(weights: Weights) -> Weights:
         params = weights.given.get("policy")
         return Weights(parts.whole(weights.learnt, params), parts.whole(weights.target, params), weights.given)
 
-    update = make_offline_update(parts.language, recipe, settings, whole)
+    update = make_offline_update(parts.language, recipe, settings, with_whole_models)
     update = map_update(update, mesh, batch_axis=0, num_constants=1)
-    measured = recipe_of(CLONING) if recipe.plays else recipe
-    measure = make_offline_measure(parts.language, measured, settings, whole)
+    measure = make_offline_measure(parts.language, recipe.validation, settings, with_whole_models)
     measure = map_update(measure, mesh, batch_axis=0, num_constants=2)
     state = init_state(
         jax.random.key(config.seed), parts.language, recipe, settings, start, start if trunk is None else trunk, bias,
     )  # fmt: skip
 
     def evaluate(state: Any) -> dict[str, float]:
-        sums = replicate(zero_sums(measured, settings), mesh)
+        sums = replicate(zero_sums(recipe.validation, settings), mesh)
         for number in range(batches.num_valid):
             sums = measure(sums, state, given, batches.valid(number))
         means = {name: float(value) for name, value in jax.device_get(sums).items()}
-        return figures(state, means_of(means, measured, settings))
+        return figures(state, means_of(means, recipe.validation, settings))
 
     same = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser), **identity}
     return TrainingJob(
@@ -451,9 +477,9 @@ def make_job(
         update=lambda state, batch: update(state, given, batch),
         evaluate=evaluate,
         identity=same,
-        facts=same | {
-            "model": to_record(parts.config), "recipe": name, "config": to_plain(config),
+        metadata=same | {
+            "model": to_record(parts.config), "recipe": recipe.name, "config": to_plain(config),
             "episodes": batches.learnt, "versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__},
-            **facts,
+            **metadata,
         },
     )  # fmt: skip

@@ -56,13 +56,13 @@ def read_arrays(path: Path, names: Iterable[str], optional: Iterable[str], limit
             wanted += [archive.getinfo(f"{name}.npy") for name in optional if f"{name}.npy" in there]
             if sum(member.file_size for member in wanted) > limit:
                 raise ValueError(f"it unpacks to more than {limit:,} bytes")
-            found = {}
+            arrays = {}
             for member in wanted:
                 data = archive.read(member)  # at most `file_size`
                 file = io.BytesIO(data)
                 check_head(file, len(data))
-                found[member.filename.removesuffix(".npy")] = np.lib.format.read_array(file, allow_pickle=False)
-            return found
+                arrays[member.filename.removesuffix(".npy")] = np.lib.format.read_array(file, allow_pickle=False)
+            return arrays
     except (*NO_ARRAY, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error) as error:
         raise ValueError((str(error).splitlines() or ["it is not an archive"])[0]) from error
 

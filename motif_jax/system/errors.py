@@ -64,17 +64,17 @@ class Refusal(NamedTuple):
 def find_refusal(error: BaseException) -> Refusal | None:
     """Finds the error of the operating system behind an exception; None if the exception is a bug."""
     for link, is_cause in _chain(error):
-        found = _read(link)
+        refusal = _read(link)
         # A usual error, such as a missing file, may be handled when an unrelated exception is raised.
-        if found and (is_cause or found.number in UNEXPECTED):
-            return found
+        if refusal and (is_cause or refusal.number in UNEXPECTED):
+            return refusal
     return None
 
 
 def is_about_the_file(error: BaseException) -> bool:
     """Whether a file's contents are to blame for an error in reading it, and not a lack of memory or permissions."""
-    found = find_refusal(error)
-    return found is None or found.number not in LACKING | FORBIDDEN
+    refusal = find_refusal(error)
+    return refusal is None or refusal.number not in LACKING | FORBIDDEN
 
 
 def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
@@ -166,10 +166,10 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
 
 def _identity(workdir: Path) -> tuple[int, int] | None:
     try:
-        found = os.stat(workdir)
+        status = os.stat(workdir)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: str) -> str | None:

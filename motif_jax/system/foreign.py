@@ -51,11 +51,11 @@ def leads_out(path: Path, directory: Path) -> bool:
 def parse_foreign_json(text: bytes) -> dict[str, Any]:
     """Parses the JSON object of another program's file, without a checksum; raises ValueError, with one line."""
     try:
-        found = json.loads(text.decode())
+        content = json.loads(text.decode())
     except UnicodeDecodeError as error:
         raise ValueError("it is not a text") from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
-    return found
+    return content

@@ -14,7 +14,7 @@ LIBRARIES = ("motif_jax", "numpy", "nle", "jax", "flax", "optax")
 
 def describe(device: str = "", devices: int = 0) -> dict[str, Any]:
     """A record of processor, memory, versions and commit, and of JAX's `device` and number of devices if given."""
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "processor": processor(),
         "cores": usable_cores(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
@@ -23,8 +23,8 @@ def describe(device: str = "", devices: int = 0) -> dict[str, Any]:
         "versions": {name: metadata.version(name) for name in LIBRARIES if is_installed(name)},
     }
     if known := commit():
-        found["commit"] = known
-    return found | ({"device": device, "devices": devices} if device else {})
+        record["commit"] = known
+    return record | ({"device": device, "devices": devices} if device else {})
 
 
 def commit(checkout: Path = Path(__file__).parents[2]) -> str:

@@ -139,12 +139,12 @@ def arguments_of(run: PlannedRun, argv: Sequence[str], workdir: Path) -> list[st
 
 def _joined(argv: Sequence[str]) -> list[str]:
     """The command line with `--sweep X` and the like written as `--sweep=X`."""
-    words, found = iter(argv), []
+    words, joined = iter(argv), []
     for word in words:
         if re.fullmatch(r"--?(?:sweep|workdir|config\.seeds)", word):
             word = f"{word}={next(words, '')}"
-        found.append(word)
-    return found
+        joined.append(word)
+    return joined
 
 
 def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_once: int) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from motif_jax.console import print_line
 from motif_jax.files import read_json
 from motif_jax.system.machine import usable_cores
 
@@ -124,13 +125,13 @@ def main(arguments: list[str]) -> None:
     """Prints `gpu` or `cpu`; the reason goes to standard error. A workdir keeps what it began with."""
     record = Path(*arguments, "config.json") if arguments else None
     if record and record.exists():
-        print("gpu" if read_json(record)["sized"] else "cpu")
+        print_line("gpu" if read_json(record)["sized"] else "cpu")
         return
     gpu, reason = find_gpu()
     if gpu or reason:
         words = f"{gpu.name}: " if gpu else f"{reason}. The sizes of a CPU: "
-        print(words + size_run(usable_cores(), gpu).describe(), file=sys.stderr)
-    print("gpu" if gpu else "cpu")
+        print_line(words + size_run(usable_cores(), gpu).describe(), sys.stderr)
+    print_line("gpu" if gpu else "cpu")
 
 
 if __name__ == "__main__":

@@ -54,11 +54,11 @@ def plan_buckets(
     rng = np.random.default_rng((seed, epoch))
     order = rng.permutation(episodes)
     bucket = np.searchsorted(widths, np.minimum(lengths[order], widths[-1]))
-    found: list[tuple[int, list[int]]] = []
+    batches: list[tuple[int, list[int]]] = []
     for number, width in enumerate(widths):
         inside = order[bucket == number].tolist()
-        found += [(width, inside[start : start + batch_rows]) for start in range(0, len(inside), batch_rows)]
-    shuffled = [found[index] for index in rng.permutation(len(found))]
+        batches += [(width, inside[start : start + batch_rows]) for start in range(0, len(inside), batch_rows)]
+    shuffled = [batches[index] for index in rng.permutation(len(batches))]
     rows = [[[episode] for episode in batch] + [[]] * (batch_rows - len(batch)) for _, batch in shuffled]
     return EpochPlan(rows, [width for width, _ in shuffled])
 
@@ -80,17 +80,17 @@ def plan_packed(
     room: list[int] = []
     for episode in rng.permutation(episodes).tolist():
         size = min(int(lengths[episode]), width)
-        place = next((index for index, left in enumerate(room) if left >= size), None)
-        if place is None:
+        open_row = next((index for index, left in enumerate(room) if left >= size), None)
+        if open_row is None:
             if len(filling) == OPEN_ROWS:  # the fullest is closed
                 fullest = int(np.argmin(room))
                 rows.append(filling.pop(fullest))
                 room.pop(fullest)
             filling.append([])
             room.append(width)
-            place = len(filling) - 1
-        filling[place].append(episode)
-        room[place] -= size
+            open_row = len(filling) - 1
+        filling[open_row].append(episode)
+        room[open_row] -= size
     rows += filling
     rows = [rows[index] for index in rng.permutation(len(rows))]
     rows += [[]] * (-len(rows) % batch_rows)

@@ -68,7 +68,7 @@ def _lmrl_episode(row: Any) -> Episode:
             raise ValueError(f"a turn is {shown(pair)}, and not [text, is_action]")
         check_number(reward, "a reward")
         if reward and not pair[1]:
-            raise ValueError(f"it gives the reward {reward} to a text that the agent does not say")
+            raise ValueError(f"it gives the reward {reward} to a text of the environment")
         turns.append(Turn(checked_text(pair[0]), float(reward) if pair[1] else None))
     return Episode(tuple(turns), row["done"])
 
@@ -134,22 +134,22 @@ def _visdial_episode(dialogue: Any, rank: Any) -> Episode:
             raise ValueError(f"it has {len(rounds)} rounds, and its ranks are {shown(rank)}")
         for number in rank:
             check_number(number, "a rank")
-    said: list[tuple[str, str]] = []
-    for one in rounds[:MOST_TURNS]:
-        if not isinstance(one, dict):
-            raise ValueError(f"a round is {shown(one)}")
-        question, answer = (_text(one, name) for name in ("question", "answer"))
-        said.append((question if question.endswith("?") else question + "?", answer))
-    last = len(said) - 1
+    questions: list[tuple[str, str]] = []
+    for exchange in rounds[:MOST_TURNS]:
+        if not isinstance(exchange, dict):
+            raise ValueError(f"a round is {shown(exchange)}")
+        question, answer = (_text(exchange, name) for name in ("question", "answer"))
+        questions.append((question if question.endswith("?") else question + "?", answer))
+    last = len(questions) - 1
     if rank is not None:
-        found, left = 0.0, 1.0 - rank[0]
+        risen, left = 0.0, 1.0 - rank[0]
         for index, change in enumerate(rank[1:]):
-            found += change
-            if left <= 0 or found / left >= REVEALED:
+            risen += change
+            if left <= 0 or risen / left >= REVEALED:
                 last = index
                 break
     turns = [Turn(_text(dialogue, "caption"))]
-    for index, (question, answer) in enumerate(said[: last + 1]):
+    for index, (question, answer) in enumerate(questions[: last + 1]):
         turns += [Turn(question, 0.0 if index == last else -1.0), Turn(answer)]
     return Episode(tuple(turns), terminal=True)
 
@@ -186,7 +186,7 @@ def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[st
         except ValueError as error:
             raise UserError(f"episode {number:,} cannot be imported: {error} ({FLAG})") from error
     if number >= 0 and not acts:
-        raise UserError(f"no turn of the episodes is an agent's, so there is nothing to learn from them ({FLAG})")
+        raise UserError(f"the episodes have no turn of an agent, so nothing can be learnt from them ({FLAG})")
     return writer.write(path, provenance, FLAG)
 
 
@@ -199,7 +199,7 @@ def opened(file: Path) -> BinaryIO:
 
 
 def csv_rows(file: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yields the rows of a CSV file, each after its place in words; raises UserError for malformed CSV."""
+    """Yields the rows of a CSV file, each after "line N of FILE"; raises UserError for malformed CSV."""
     with opened(file) as binary, io.TextIOWrapper(binary, "utf-8", newline="") as lines:
         rows = csv.reader(_bounded(lines))
         try:
@@ -232,10 +232,10 @@ def _no_number(name: str) -> Any:
 
 def _read_json_list(file: Path) -> list[Any]:
     try:
-        found = _parsed(read_bytes(file, LARGEST_JSON))
-        if not isinstance(found, list):
+        values = _parsed(read_bytes(file, LARGEST_JSON))
+        if not isinstance(values, list):
             raise ValueError("it is not a JSON list")
-        return found
+        return values
     except OSError as error:
         raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({FLAG})") from error
     except ValueError as error:
@@ -259,5 +259,5 @@ def checked_text(text: str) -> str:
 
 def check_number(value: Any, what: str) -> None:
     """Raises ValueError if a value is not a finite number of float32."""
-    if type(value) not in (int, float) or not abs(value) <= LARGEST:  # NaN is not either
+    if type(value) not in (int, float) or not abs(value) <= LARGEST:  # also refuses NaN
         raise ValueError(f"{what} is {shown(value)}, not a finite number")

@@ -69,23 +69,23 @@ def spoken(turns: Turns) -> Turns:
     kept = turns.is_action | (turns.text != turns.texts.index(""))
     before = np.concatenate([[0], np.cumsum(kept)])
     starts, ends = before[turns.starts], before[turns.ends]
-    said = {"text": turns.text[kept], "is_action": turns.is_action[kept], "reward": turns.reward[kept]}
-    return turns._replace(**said, starts=starts, ends=ends)
+    columns = {"text": turns.text[kept], "is_action": turns.is_action[kept], "reward": turns.reward[kept]}
+    return turns._replace(**columns, starts=starts, ends=ends)
 
 
 class Renderer:
-    """The tokens of all texts that are said; `rows` concatenates them to episodes on demand."""
+    """The tokens of all texts; `rows` concatenates them to episodes."""
 
     def __init__(
         self, turns: Turns, tokeniser: Tokeniser, template: Template, discount: float = 1.0, apart: bool = False
     ):
         """Tokenises all texts; raises UserError if the pieces' tokens differ from those of the whole text.
 
-        `discount`: factor per token of the agent, for rewards that `rows` cuts off. `apart`: they may differ, as those
-        who play read the texts one by one, too.
+        `discount`: factor per token of the agent, for rewards that `rows` cuts off. `apart`: the tokens may differ,
+        because the policy also reads the texts one by one when it plays.
         """
         texts = turns.texts
-        turns = self._turns = spoken(turns)._replace(texts=[])  # which take memory, and are needed here only
+        turns = self._turns = spoken(turns)._replace(texts=[])  # texts take memory, and are needed only here
         self._encode, self._discount = tokeniser.encode, discount
         marks = [[mark] if isinstance(mark, int) else tokeniser.encode(mark, marks=True) for mark in template]
         pieces = [np.asarray(tokens, np.int64) for tokens in (*map(tokeniser.encode, texts), *marks)]
@@ -106,13 +106,13 @@ class Renderer:
         last = np.where(turns.terminal, self._sizes[self._mark + EPISODE_END], 0)
         first = self._sizes[self._mark + self._start_marks(np.arange(len(counts)))]
         inner = before[turns.ends] - before[turns.starts]
-        said = np.concatenate([[0], np.cumsum(turns.is_action)])
-        self.num_said: np.ndarray = said[turns.ends] - said[turns.starts]  # texts of the agent per episode. [E] int64
+        actions = np.concatenate([[0], np.cumsum(turns.is_action)])
+        self.num_actions: np.ndarray = actions[turns.ends] - actions[turns.starts]  # of each episode. [E] int64
         self.lengths: np.ndarray = inner + first + last  # tokens per episode. [E] int64
         if not self.lengths.all():
             raise UserError(f"episode {int(np.argmin(self.lengths)):,} has no token with this template ({FLAG})")
         if not sizes[turns.is_action].all():
-            raise UserError(f"the agent says nothing in some turn, and this template has no mark for its end ({FLAG})")
+            raise UserError(f"a turn of the agent is empty, and this template has no mark for its end ({FLAG})")
         if turns.is_action.any() and not self._sizes[self._mark + ACTION_START] and self._agent_begins():
             raise UserError(
                 f"the agent speaks first in some episode, and this template has no mark to begin with ({FLAG})"
@@ -158,28 +158,28 @@ class Renderer:
 
     def emitted(self) -> np.ndarray:
         """The distinct tokens of the agent's texts and of their end mark, ascending. [N] int32"""
-        found = self._turns
-        pieces = [*np.unique(found.text[found.is_action]).tolist(), self._mark + ACTION_END]
+        turns = self._turns
+        pieces = [*np.unique(turns.text[turns.is_action]).tolist(), self._mark + ACTION_END]
         return np.unique(np.concatenate([self._piece(piece) for piece in pieces])).astype(np.int32)
 
     def agent_texts_with(self, token: int) -> int:
         """The number of the agent's turns that contain a token."""
         pieces = np.searchsorted(self._starts, np.flatnonzero(self._tokens == token), "right") - 1
-        said = self._turns.text[self._turns.is_action]
-        return int(np.isin(said, np.unique(pieces)).sum())
+        texts_of_agent = self._turns.text[self._turns.is_action]
+        return int(np.isin(texts_of_agent, np.unique(pieces)).sum())
 
     def _agent_begins(self) -> bool:
         """Whether the first token of some episode is the agent's."""
-        found = self._turns
-        has_tokens = np.flatnonzero(self._sizes[found.text] + self._sizes[self._mark + TEXT_END - found.is_action])
-        first = np.searchsorted(has_tokens, found.starts[found.starts < found.ends])
-        return bool(found.is_action[has_tokens[first[first < len(has_tokens)]]].any())
+        turns = self._turns
+        has_tokens = np.flatnonzero(self._sizes[turns.text] + self._sizes[self._mark + TEXT_END - turns.is_action])
+        first = np.searchsorted(has_tokens, turns.starts[turns.starts < turns.ends])
+        return bool(turns.is_action[has_tokens[first[first < len(has_tokens)]]].any())
 
     def _start_marks(self, episodes: np.ndarray) -> np.ndarray:
         """The start mark of each episode, ACTION_START or TEXT_START. [R] -> [R]"""
-        found = self._turns
-        first, empty = found.starts[episodes], found.ends[episodes] == found.starts[episodes]
-        padded = np.append(found.is_action, True)  # an episode without turns begins with the agent's mark
+        turns = self._turns
+        first, empty = turns.starts[episodes], turns.ends[episodes] == turns.starts[episodes]
+        padded = np.append(turns.is_action, True)  # an episode without turns begins with the agent's mark
         return np.where(empty | padded[first], ACTION_START, TEXT_START)
 
     def _flat(self, episodes: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -189,9 +189,9 @@ class Renderer:
           Tokens; the row of each; whether it is the agent's; whether it ends an utterance of the agent; the reward of
           that utterance. [N] each
         """
-        found, mark = self._turns, self._mark
-        starts, counts = found.starts[episodes], (found.ends - found.starts)[episodes]
-        terminal = found.terminal[episodes]
+        turns, mark = self._turns, self._mark
+        starts, counts = turns.starts[episodes], (turns.ends - turns.starts)[episodes]
+        terminal = turns.terminal[episodes]
         sizes = 1 + 2 * counts + terminal  # pieces of each episode
         firsts = np.cumsum(sizes) - sizes
         piece = np.empty(int(sizes.sum()), np.int64)
@@ -200,12 +200,12 @@ class Renderer:
         piece[(firsts + sizes - 1)[terminal]] = mark + EPISODE_END
         turn = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)  # within its episode
         number = np.repeat(starts, counts) + turn
-        place = np.repeat(firsts, counts) + 1 + 2 * turn
-        piece[place], piece[place + 1] = found.text[number], mark + TEXT_END - found.is_action[number]
-        agent[place] = agent[place + 1] = found.is_action[number]
+        text_at = np.repeat(firsts, counts) + 1 + 2 * turn
+        piece[text_at], piece[text_at + 1] = turns.text[number], mark + TEXT_END - turns.is_action[number]
+        agent[text_at] = agent[text_at + 1] = turns.is_action[number]
         # An utterance closes with the last token of its end mark, or of its text if the mark is empty.
-        last_piece = place + (self._sizes[piece[place + 1]] > 0)
-        closes[last_piece], reward[last_piece] = found.is_action[number], found.reward[number]
+        last_piece = text_at + (self._sizes[piece[text_at + 1]] > 0)
+        closes[last_piece], reward[last_piece] = turns.is_action[number], turns.reward[number]
         lengths = self._sizes[piece]
         last = np.cumsum(lengths) - 1
         spread = np.repeat(self._starts[piece] - (last + 1 - lengths), lengths) + np.arange(int(lengths.sum()))
@@ -216,55 +216,54 @@ class Renderer:
 
     def _check_pieces(self, texts: list[str], template: Template) -> None:
         """Compares adjacent pieces, and some whole episodes, with the tokens of their concatenated text."""
-        found = self._turns
+        turns = self._turns
         marks = [mark if isinstance(mark, str) else None for mark in template]
-        first = found.starts[found.starts < found.ends]
-        starts = self._mark + np.where(found.is_action[first], ACTION_START, TEXT_START)
-        pairs = set(zip(starts.tolist(), found.text[first].tolist(), strict=True))
+        first = turns.starts[turns.starts < turns.ends]
+        starts = self._mark + np.where(turns.is_action[first], ACTION_START, TEXT_START)
+        pairs = set(zip(starts.tolist(), turns.text[first].tolist(), strict=True))
         for speaker, end in ((True, ACTION_END), (False, TEXT_END)):
-            said = np.unique(found.text[found.is_action == speaker])
-            pairs |= {(int(text), self._mark + end) for text in said}
-        inner = np.ones(len(found.text), bool)
+            said_texts = np.unique(turns.text[turns.is_action == speaker])
+            pairs |= {(int(text), self._mark + end) for text in said_texts}
+        inner = np.ones(len(turns.text), bool)
         inner[first] = False
         after = np.flatnonzero(inner)  # turns that are not the first of their episode
-        ends = self._mark + TEXT_END - found.is_action[after - 1].astype(np.int64)
+        ends = self._mark + TEXT_END - turns.is_action[after - 1].astype(np.int64)
         bare = (self._sizes[ends] == 0) & np.array([mark == "" for mark in marks])[ends - self._mark]
-        before = np.where(bare, found.text[after - 1], ends)
-        pairs |= {
-            (int(one), int(two)) for one, two in set(zip(before.tolist(), found.text[after].tolist(), strict=True))
-        }
-        for one, two in sorted(pairs):
-            both = [texts[piece] if piece < self._mark else marks[piece - self._mark] for piece in (one, two)]
+        before = np.where(bare, turns.text[after - 1], ends)
+        pairs |= {*zip(before.tolist(), turns.text[after].tolist(), strict=True)}
+        for left, right in sorted(pairs):
+            both = [texts[at] if at < self._mark else marks[at - self._mark] for at in (left, right)]
             if both[0] is None or both[1] is None or not both[0] or not both[1]:
                 continue  # a special token separates its neighbours
-            if self._differs(both[0] + both[1], [*self._piece(one), *self._piece(two)], texts, (one, two)):
+            apart = [*self._piece(left), *self._piece(right)]
+            if self._differs(both[0] + both[1], apart, texts, (left, right)):
                 raise UserError(
                     f"the tokeniser gives {both[0][-20:]!r} and {both[1][:20]!r} other tokens together than apart: "
                     f"choose another template, with marks that the tokeniser keeps apart ({FLAG})"
                 )
         if None in marks:
             return
-        for episode in np.unique(np.linspace(0, len(found.ends) - 1, CHECKED_WHOLE).astype(int)).tolist():
-            turns = found.text[found.starts[episode] : found.ends[episode]].tolist()
-            if self._differs(self._whole(episode, texts, marks), self.tokens(episode), texts, turns):
+        for episode in np.unique(np.linspace(0, len(turns.ends) - 1, CHECKED_WHOLE).astype(int)).tolist():
+            pieces = turns.text[turns.starts[episode] : turns.ends[episode]].tolist()
+            if self._differs(self._whole(episode, texts, marks), self.tokens(episode), texts, pieces):
                 raise UserError(
                     f"the tokeniser gives episode {episode:,} other tokens as a whole than text by text: choose "
                     f"another template, with marks that the tokeniser keeps apart ({FLAG})"
                 )
 
-    def _differs(self, whole: str, tokens: list[int], texts: list[str], pieces: Iterable[int]) -> bool:
+    def _differs(self, text: str, tokens: list[int], texts: list[str], pieces: Iterable[int]) -> bool:
         """Whether a text's tokens differ from its pieces'; False, which is unknown, if a piece contains a mark."""
-        if list(self._encode(whole, marks=True)) == tokens:
+        if list(self._encode(text, marks=True)) == tokens:
             return False
         names = [texts[piece] for piece in pieces if piece < self._mark]
-        return all(list(self._encode(text, marks=True)) == list(self._encode(text)) for text in names)
+        return all(list(self._encode(name, marks=True)) == list(self._encode(name)) for name in names)
 
     def _piece(self, piece: int) -> list[int]:
         return self._tokens[self._starts[piece] : self._starts[piece] + self._sizes[piece]].tolist()
 
     def _whole(self, episode: int, texts: list[str], marks: Iterable[str | None]) -> str:
-        found, words = self._turns, [mark or "" for mark in marks]
+        turns, words = self._turns, [mark or "" for mark in marks]
         parts = [words[int(self._start_marks(np.array([episode]))[0])]]
-        for turn in range(int(found.starts[episode]), int(found.ends[episode])):
-            parts += [texts[found.text[turn]], words[ACTION_END if found.is_action[turn] else TEXT_END]]
-        return "".join([*parts, words[EPISODE_END] if found.terminal[episode] else ""])
+        for turn in range(int(turns.starts[episode]), int(turns.ends[episode])):
+            parts += [texts[turns.text[turn]], words[ACTION_END if turns.is_action[turn] else TEXT_END]]
+        return "".join([*parts, words[EPISODE_END] if turns.terminal[episode] else ""])

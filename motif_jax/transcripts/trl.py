@@ -68,10 +68,10 @@ def _rewards(row: dict[str, Any], count: int) -> list[Any]:
 
 
 def _completion(value: Any) -> list[Message]:
-    found = _messages(value, AGENT)
-    if not any(message["role"] == AGENT for message in found):
+    messages = _messages(value, AGENT)
+    if not any(message["role"] == AGENT for message in messages):
         raise ValueError("the assistant says nothing in a completion")
-    return found
+    return messages
 
 
 def _messages(value: Any, role: str) -> list[Message]:
@@ -147,7 +147,7 @@ def _written_turns(transcripts: Transcripts, most_mib: int) -> Iterator[dict[str
     """A line per turn of the agent; it repeats the conversation, so an episode's lines grow with its length squared."""
     for number, episode in enumerate(_all(transcripts)):
         messages, rewards = _conversation(episode.turns), [turn.reward for turn in episode.turns if turn.is_action]
-        ends = [place for place, message in enumerate(messages, 1) if message["role"] == AGENT]
+        ends = [end for end, message in enumerate(messages, 1) if message["role"] == AGENT]
         sizes = [*itertools.accumulate(len(json.dumps(message)) for message in messages)]
         if (mib := sum(sizes[end - 1] for end in ends) // 2**20) > most_mib:
             raise UserError(
@@ -155,9 +155,9 @@ def _written_turns(transcripts: Transcripts, most_mib: int) -> Iterator[dict[str
                 f"most {most_mib:,} are allowed (--config.export.turns_mib, or --config.export.transcripts=messages)"
             )
         for end, reward in zip(ends, rewards, strict=True):
-            *prompt, said = messages[:end]
+            *prompt, completion = messages[:end]
             done = episode.terminal and end == ends[-1]
-            yield {"prompt": prompt, "completion": [said], "reward": reward, "done": done}
+            yield {"prompt": prompt, "completion": [completion], "reward": reward, "done": done}
 
 
 def _written_preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
@@ -168,8 +168,8 @@ def _written_preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
     def beginning(index: int) -> tuple[int, ...]:
         """The texts before the agent's first turn."""
         first, last = starts[index], int(transcripts.ends[index])
-        said = itertools.takewhile(lambda turn: not actions[turn], range(first, last))
-        return tuple(int(texts[turn]) for turn in said)
+        before = itertools.takewhile(lambda turn: not actions[turn], range(first, last))
+        return tuple(int(texts[turn]) for turn in before)
 
     groups: dict[tuple[int, ...], list[int]] = {}
     for index in range(len(transcripts)):
@@ -183,11 +183,11 @@ def _written_preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
 
 def _preference(better: Sequence[Turn], worse: Sequence[Turn]) -> Iterator[dict[str, Any]]:
     """The first turns that differ, if they are the agent's."""
-    for place, (good, bad) in enumerate(zip(better, worse, strict=False)):
+    for number, (good, bad) in enumerate(zip(better, worse, strict=False)):
         if (good.text, good.is_action) != (bad.text, bad.is_action):
             if good.is_action and bad.is_action:
-                *prompt, said = _conversation(better[: place + 1])
-                yield {"prompt": prompt, "chosen": [said], "rejected": [{"role": AGENT, "content": bad.text}]}
+                *prompt, chosen = _conversation(better[: number + 1])
+                yield {"prompt": prompt, "chosen": [chosen], "rejected": [{"role": AGENT, "content": bad.text}]}
             return
 
 
@@ -197,9 +197,9 @@ def _all(transcripts: Transcripts) -> Iterator[Episode]:
 
 def _conversation(turns: Sequence[Turn]) -> list[Message]:
     """Messages in which the assistant only speaks after the user."""
-    found: list[Message] = []
+    messages: list[Message] = []
     for turn in turns:
-        if turn.is_action and (not found or found[-1]["role"] == AGENT):
-            found.append({"role": WORLD, "content": ""})
-        found.append({"role": AGENT if turn.is_action else WORLD, "content": turn.text})
-    return found
+        if turn.is_action and (not messages or messages[-1]["role"] == AGENT):
+            messages.append({"role": WORLD, "content": ""})
+        messages.append({"role": AGENT if turn.is_action else WORLD, "content": turn.text})
+    return messages

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from conftest import wait_for
 
-from motif_jax.actors.acting import FreeRunning, Overlapping, RandomPolicy
+from motif_jax.actors.acting import AsyncLoop, OverlappedLoop, RandomPolicy
 from motif_jax.actors.pool import ActorPool
 
 pytestmark = pytest.mark.quick
@@ -42,7 +42,7 @@ def test_games_wait_for_a_learner_that_is_slow(slots, rollouts):
     """Batches of four rollouts: one is in the queue, one is about to be, and all slots are full then."""
     policy, placed = CountingPolicy(23), []
     with make_pool(slots) as pool:
-        source = FreeRunning(pool, policy, GROUPS, place=lambda arrays: placed.append(1) or arrays)
+        source = AsyncLoop(pool, policy, GROUPS, place=lambda arrays: placed.append(1) or arrays)
         try:
             wait_for(lambda: len(placed) >= 2 and policy.answered >= rollouts * T)
             before = pool.polls
@@ -72,11 +72,11 @@ class StartedPolicy(RandomPolicy):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("share", [1, 2])
-def test_while_the_device_works_for_a_group_the_games_of_the_others_play(workers, share):
+def test_games_play_while_the_device_works_for_another_group(workers, share):
     policy, rollouts = StartedPolicy(23), GROUPS * max(workers, 1) * share
     with CountingPool({"task": "toy"}, ("message",), num_workers=workers, games_per_worker=2 * GROUPS, groups=GROUPS,
                       rollout_length=T, slots_per_group=share + 1) as pool:  # fmt: skip
-        for batch in itertools.islice(Overlapping(pool, policy, rollouts), 2):
+        for batch in itertools.islice(OverlappedLoop(pool, policy, rollouts), 2):
             numbers = [(full.worker, full.group) for full in batch.fulls]
             assert numbers == [*itertools.product(range(max(workers, 1)), range(GROUPS))] * share
             assert batch.arrays["action"].tolist() == [[game % 23 for game in batch.arrays["game"][0].tolist()]] * T

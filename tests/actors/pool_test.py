@@ -14,8 +14,7 @@ import pytest
 from conftest import LONG_S, ROOT, children, wait_for
 
 from motif_jax.actors.acting import RandomPolicy, answer
-from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.worker_handle import WorkerSilence
+from motif_jax.actors.pool import ActorPool, WorkerSilence
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.vector import GameVector
@@ -67,7 +66,7 @@ def play(pool, policy, rollouts: int):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_rollouts_are_what_a_lonely_game_would_have_shown(num_workers):
+def test_rollouts_are_those_of_single_games(num_workers):
     """Every step of every rollout, against the same episode played one step at a time in this process."""
     policy = MessagePolicy()
     with make_pool("score", num_workers, games=4, outputs=policy.outputs) as pool:
@@ -108,7 +107,7 @@ def test_rollouts_are_what_a_lonely_game_would_have_shown(num_workers):
 
 
 @pytest.mark.quick
-def test_nothing_is_left_behind():
+def test_a_closed_pool_leaves_no_processes_and_file_descriptors():
     gc.collect()  # what earlier tests left
     before = children(), set(os.listdir("/proc/self/fd"))
     with make_pool() as pool:
@@ -119,7 +118,7 @@ def test_nothing_is_left_behind():
     assert after == before
 
 
-def test_a_killed_worker_is_replaced_and_the_others_go_on():
+def test_a_killed_worker_is_replaced():
     with make_pool("score", num_workers=2, games=4) as pool:
         list(play(pool, RandomPolicy(23), 8))
         victim, survivor = pool.processes
@@ -155,7 +154,7 @@ def test_no_episode_is_lost_with_a_worker():
 
 
 @pytest.mark.quick
-def test_only_silence_that_the_pool_has_seen_counts():
+def test_silence_while_the_pool_was_stopped_does_not_count():
     """Driven by hand: a worker that does nothing while the pool was stopped itself does not hang."""
     silence, times = WorkerSilence(now=0.0), (0.5, 100.0, 200.0, 200.5, 200.6)
     assert [silence.seconds(now, beat=7, idle=False) for now in times] == pytest.approx([0.0, 1.0, 2.0, 2.5, 2.6])
@@ -209,7 +208,7 @@ def test_an_error_in_a_worker_arrives_with_its_traceback(num_workers):
     assert children() == before
 
 
-def test_workers_go_when_their_parent_is_killed():
+def test_workers_end_when_their_parent_is_killed():
     code = """
         import os, signal, sys
         from motif_jax.actors.pool import ActorPool
@@ -230,25 +229,14 @@ def test_workers_go_when_their_parent_is_killed():
     ({"games": 3}, r"multiple of 2 groups, not 3 \(--config.collect.games_per_worker\)"),
     ({"player": "explorr"}, r"unknown collector 'explorr'.*did you mean 'explorer'"),
 ])  # fmt: skip
-def test_what_cannot_work_is_refused_before_anything_starts(options, message):
+def test_invalid_sizes_and_players_are_refused_before_workers_start(options, message):
     with pytest.raises(UserError, match=message):
         make_pool(**options)
 
 
 @pytest.mark.quick
-def test_observations_that_are_called_like_another_array_are_refused_by_their_names():
-    for name in ("reward", "core", "game", "value", "place"):
-        env = {"world": "own_control:NamedWorld", "options": json.dumps({"name": name})}
-
-        def make(name=name, env=env):
-            return ActorPool(
-                env, (name,), num_workers=0, games_per_worker=2, rollout_length=4, outputs=OUTPUTS, starts=STARTS
-            )
-
-        if name == "place":
-            make().close()
-            continue
-        with pytest.raises(
-            UserError, match=rf"an observation called '{name}', a name that is taken: .*--config.env.world"
-        ):
-            make()
+@pytest.mark.parametrize("name", ["reward", "core", "game", "value"])
+def test_observations_with_the_name_of_another_array_are_refused(name):
+    env = {"world": "own_control:NamedWorld", "options": json.dumps({"name": name})}
+    with pytest.raises(UserError, match=rf"an observation called '{name}', a name that is taken: .*--config.env.world"):
+        ActorPool(env, (name,), num_workers=0, games_per_worker=2, rollout_length=4, outputs=OUTPUTS, starts=STARTS)

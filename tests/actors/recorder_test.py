@@ -12,7 +12,7 @@ pytestmark = pytest.mark.quick
 
 
 @pytest.mark.parametrize(("steps", "kept"), [(9, True), (10, False), (30, False)])
-def test_an_episode_with_more_bytes_of_pictures_than_a_replay_can_have_has_none(monkeypatch, steps, kept):
+def test_too_many_bytes_of_pictures_drop_all_pictures(monkeypatch, steps, kept):
     monkeypatch.setattr(recorder, "MOST_PICTURES", 1000)
     blank = np.zeros(SCREEN_SHAPE, np.uint8)
     game = SimpleNamespace(

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import check_stage, get_config, viewed
 from nethack_texts import NETHACK
 from small_dataset import random_pairs, write_dataset
 
@@ -12,9 +12,9 @@ from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.annotation.backends import BACKENDS, CaptionBackend, Oracle, find_backend
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.preferences.store import PairDataset
-from motif_jax.rewards.online.making import Judges
+from motif_jax.rewards.online.judge_client import Judges
 from motif_jax.stages import annotate
-from motif_jax.stages.annotate.setup import TABLES, make_backend, make_facts
+from motif_jax.stages.annotate.setup import TABLES, make_backend, make_metadata
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -63,7 +63,7 @@ def backend_of(one=False, **values):
 
 
 def folder_of(backend, tmp_path, model):
-    return AnswerCache(backend.about(model), tmp_path).folder.name
+    return AnswerCache(backend.cache_metadata(model), tmp_path).folder.name
 
 
 def model_of(backend) -> str:
@@ -83,11 +83,11 @@ def test_two_judges_of_a_stranger_with_other_metadata_never_share_a_cache_or_a_s
     one, other = (config_of(backend=OWN, sampling__temperature=value, custom_name="x") for value in (1.0, 2.0))
     for config in (one, other):
         config.annotate.cache_dir = answers
-    annotate.run(annotate.STAGE.view(one), tmp_path)
+    annotate.run(annotate.STAGE.view(one.to_dict()), tmp_path)
     with pytest.raises(UserError, match=r"annotation 'x' has exponent = 1.0, not 2.0: choose another"):
-        annotate.run(annotate.STAGE.view(other), tmp_path)
+        annotate.run(annotate.STAGE.view(other.to_dict()), tmp_path)
     other.annotate.custom_name = "y"
-    annotate.run(annotate.STAGE.view(other), tmp_path)
+    annotate.run(annotate.STAGE.view(other.to_dict()), tmp_path)
     assert len(list((tmp_path / "answers").iterdir())) == 2
     log = json.loads((tmp_path / "annotations/y/shard-00000-of-00001.json").read_text())["log"]
     assert (log["from_cache"], log["no_verdict"]) == (0, 0)
@@ -100,11 +100,11 @@ def test_a_judge_of_a_stranger_is_checked_and_named(tmp_path):
     config = config_of(backend=OWN)
     assert annotate.label_name(config.annotate) == "backends-test-longer_msg_defaultgoal"
     with pytest.raises(UserError, match="the exponent cannot be 0"):
-        annotate.check(annotate.STAGE.view(config_of(backend=OWN, sampling__temperature=0.0)))
+        check_stage(annotate, config_of(backend=OWN, sampling__temperature=0.0))
     for name, said in (("json:JSONDecoder", "must be a subclass of"), ("json:Nobody", "has no class 'Nobody'"),
                        ("no_such_module:Judge", "No module named")):  # fmt: skip
         with pytest.raises(UserError, match=said):
-            annotate.check(annotate.STAGE.view(config_of(backend=name)))
+            check_stage(annotate, config_of(backend=name))
 
 
 @pytest.mark.parametrize("mode", ["reason", "score"])
@@ -136,7 +136,7 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
         }.get(section, False)  # fmt: skip
         if backend == "lexicon":
             without_effect = name not in OF_RULES
-        facts = [made.facts() | {"goal": made.section.goal} for made in (before, after)]
+        facts = [made.flat_metadata() | {"goal": made.section.goal} for made in (before, after)]
         assert (facts[0] != facts[1]) == (not without_effect), name
         if before.is_model and (backend, name) != ("judge", "model"):  # that has no effect on its answers
             folders = [folder_of(made, tmp_path / "cache", model_of(made)) for made in (before, after)]
@@ -167,7 +167,7 @@ EARLIER = [
 def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, facts, dataset, tmp_path):
     config = config_of(**values)
     backend = make_backend(config, dataset)
-    found = make_facts(backend, config.annotate, dataset)
+    found = make_metadata(backend, config.annotate, dataset)
     assert found.pop("dataset")
     assert bool(found.pop("beside")) == (backend.section.captions == "msg_minbl")
     common = {"num_shards": 1, "backend": values["backend"], "captions": "msg"}

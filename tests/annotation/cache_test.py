@@ -23,7 +23,7 @@ def write(cache, *answered):
         cache.add(question, answer)
 
 
-def test_what_is_added_is_known_now_and_to_later_jobs_except_what_has_no_verdict(tmp_path):
+def test_answers_with_a_verdict_are_cached_for_this_job_and_later_ones(tmp_path):
     first = AnswerCache(ABOUT, tmp_path)
     write(first, *SOME)
     second = AnswerCache(ABOUT, tmp_path)  # while the first is open

@@ -14,7 +14,7 @@ from nethack_texts import NETHACK
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.contrib.judge.chat import ChatHandler, LoopbackServer, completion, read_question, user_text
+from motif_jax.contrib.judge.server import ChatHandler, LoopbackServer, completion, read_question, user_text
 
 PROMPTS = [("default", False), ("reworded", False), ("default", True)]
 CAPTIONS = [make_prompt(NETHACK, "score", "defaultgoal", version, one=one).captions for version, one in PROMPTS]

@@ -83,7 +83,7 @@ def test_many_questions_are_in_flight_and_never_more_than_allowed():
         assert "top_k" not in body  # not in the standard
 
 
-def test_whatever_goes_wrong_on_the_way_every_question_is_answered(monkeypatch):
+def test_every_question_is_answered_despite_failed_requests(monkeypatch):
     monkeypatch.setattr(http, "TRIES", 1000)  # chance gives some question six failures in a row now and then
     faults = ["500", "502", "503", "429", "429 Retry-After=0", "garbage", "nonsense", "drop", "slow 10000", "408"]
     rng, lock = random.Random(0), threading.Lock()
@@ -142,7 +142,7 @@ def test_a_server_that_fails_at_everything_stops_the_job(status, sentence):
         server.close()
 
 
-def test_what_was_answered_before_the_end_is_given_back():
+def test_answers_before_a_failure_are_kept():
     def fault(number, body):
         return "503" if number >= 100 and wait_for(lambda: chat.verdicts == 100) else ""
 
@@ -155,7 +155,7 @@ def test_what_was_answered_before_the_end_is_given_back():
     assert len(answered) == 100
 
 
-def test_without_a_verdict_there_is_one_proper_second_try():
+def test_an_answer_without_a_verdict_is_asked_again_once():
     with ChatServer(lambda number, body: "mumble" if len(body["messages"]) == 2 else "") as chat:
         answers = ask(connect(chat), QUESTIONS[:5])
         assert_right(answers)
@@ -191,7 +191,7 @@ def test_scores_are_read_where_the_verdict_stands(prefill):
         assert (chat.asked[0]["messages"][-1] == {"role": "assistant", "content": "("}) == prefill
 
 
-def test_what_is_wrong_from_the_start_is_said_at_the_start():
+def test_a_wrong_key_or_model_is_refused_at_the_start():
     with ChatServer(key="sesame", models=("big", "small")) as chat:
         with pytest.raises(UserError, match=r"wants a key, and none is set .*key_variable"):
             connect(chat)
@@ -210,8 +210,7 @@ def test_what_is_wrong_from_the_start_is_said_at_the_start():
 
 @pytest.mark.parametrize(
     "url",
-    ["localhost:8000", "ftp://a/b", "", "http://", "http://me:secret@host/v1", "http://h/v1?key=1", "http://[",
-     "http://h:99999/v1", "http://h/\x1b[2J", "http://" + "h" * 10_000 + ":x", "//h/v1"],
+    ["localhost:8000", "http://me:secret@host/v1", "http://h/v1?key=1", "http://h/\x1b[2J", f"http://{'h' * 10_000}:x"],
 )  # fmt: skip
 def test_addresses_that_cannot_work_are_refused(url):
     with pytest.raises(UserError, match=r"--config.annotate.server") as caught:

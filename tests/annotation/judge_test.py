@@ -1,7 +1,5 @@
 """The embedded judge, over real HTTP, as a process that dies with this one."""
 
-import http.client
-import json
 import os
 import signal
 import subprocess
@@ -18,9 +16,8 @@ from motif_jax.annotation.annotator import Question, Sampling
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.contrib.judge.chat import LONGEST_BODY, read_question
 from motif_jax.contrib.judge.process import Judge
-from motif_jax.contrib.judge.server import before_captions
+from motif_jax.contrib.judge.server import before_captions, read_question
 
 SAMPLING = Sampling(0.1, 0.95, 50, 200)
 SINGLE = [Question(event) for event in EVENTS]
@@ -31,8 +28,8 @@ PROMPTS = {one: make_prompt(NETHACK, "reason", "defaultgoal", "default", one=one
 @pytest.fixture(scope="module")
 def judge():
     """For many tests; it answers at once."""
-    with Judge({"defaultgoal": PROMPTS[True]}, NETHACK, delay_s=0.0) as found:
-        yield found
+    with Judge("defaultgoal", PROMPTS[True], NETHACK, delay_s=0.0) as judge:
+        yield judge
 
 
 def ask(judge, prompt, questions, **options) -> dict:
@@ -52,14 +49,6 @@ def gone(number: int) -> bool:
         return True
 
 
-def post(judge, body, path: str = "/v1/chat/completions", **headers) -> tuple[int, dict]:
-    connection = http.client.HTTPConnection("127.0.0.1", judge.port)
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    connection.request("POST", path, data, headers)
-    response = connection.getresponse()
-    return response.status, json.loads(response.read())
-
-
 @pytest.mark.parametrize(("goal", "mode", "version", "prefill"), [
     ("defaultgoal", "reason", "default", False), ("combat", "reason", "reworded", True),
     ("combat", "score", "default", True),
@@ -68,7 +57,7 @@ def test_its_answers_are_those_of_the_lexicon(goal, mode, version, prefill):
     lexicon = Lexicon(NETHACK, goal)
     for one, questions in ((True, SINGLE), (False, PAIRS)):
         prompt = make_prompt(NETHACK, mode, goal, version, one=one, system_role=not prefill)
-        with Judge({goal: prompt}, NETHACK, delay_s=0.0) as judge:
+        with Judge(goal, prompt, NETHACK, delay_s=0.0) as judge:
             answers = ask(judge, prompt, questions, prefill=prefill)
         assert set(answers) == set(questions)
         for question, answer in answers.items():
@@ -115,24 +104,6 @@ def test_captions_are_read_if_there_is_one_way_to_do_so():
     assert read_question("a-b-a", "{first}-{second}-{first}") == Question("a", "b")
 
 
-def test_what_is_no_question_of_its_own_is_refused(judge):
-    good = {"model": judge.model, "messages": PROMPTS[True].messages(SINGLE[0])}
-    assert post(judge, good)[0] == 200
-    assert post(judge, good | {"model": "gpt"})[0] == 404
-    assert post(judge, good, "/v1/completions")[0] == 404
-    for body in (
-        b"[]", b"{", b"[" * 100_000, b"\xff", {"model": judge.model}, good | {"messages": "hi"},
-        good | {"messages": [3, {"role": "user"}, {"role": "user", "content": 3}]},
-        good | {"messages": [{"role": "user", "content": "Who are you?"}]},
-    ):  # fmt: skip
-        status, reply = post(judge, body)
-        assert status in (400, 404), body
-        assert reply["error"]
-    for length in (str(LONGEST_BODY + 1), "-1", "many"):
-        assert post(judge, b"", **{"Content-Length": length})[0] == 400
-    assert post(judge, good)[0] == 200
-
-
 PARENT = """
     import os, signal, sys, time
     sys.path[:0] = {path!r}
@@ -140,7 +111,7 @@ PARENT = """
     from motif_jax.contrib.judge.process import Judge
     from motif_jax.annotation.prompts import make_prompt
     prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default", one=True)
-    judge = Judge({{"defaultgoal": prompt}}, NETHACK, delay_s=100.0)
+    judge = Judge("defaultgoal", prompt, NETHACK, delay_s=100.0)
     if os.fork() == 0:  # holds the other end of the judge's input
         time.sleep(1000)
     print(judge.process, flush=True)

@@ -9,8 +9,6 @@ from urllib.parse import quote
 import pytest
 from chat_server import ChatServer
 from conftest import LONG_S
-from hypothesis import given
-from hypothesis import strategies as st
 from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, bounded, nothing_is_printed, reply, say  # noqa: F401  a fixture
 from nethack_texts import NETHACK
 
@@ -19,7 +17,6 @@ from motif_jax.annotation.client import MAX_SAID, ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.structs import UserError
-from motif_jax.system.http import MAX_RETRY_AFTER_S, retry_after_s
 
 pytestmark = pytest.mark.usefixtures("few_tries")
 
@@ -49,7 +46,7 @@ def harmless(text: str, limit: int) -> bool:
 
 @pytest.mark.parametrize("lies", [ENDLESS, FINITE], ids=["endless", "finite"])
 @pytest.mark.parametrize("mode", ["reason", "score"])
-def test_a_question_that_is_lied_about_stays_unknown_and_the_others_are_answered(mode, lies, monkeypatch):
+def test_lies_leave_their_questions_without_an_answer_and_the_others_answered(mode, lies, monkeypatch):
     monkeypatch.setattr("motif_jax.annotation.client.GIVEN_UP_IN_A_ROW", 10**9)  # honest ones may be late as well
     asked = {f"You kill the newt! #{number}": name for number, name in enumerate(lies)}
     answers = {}
@@ -100,7 +97,7 @@ def test_no_retry_after_outlasts_our_patience(header):
         server.close()
 
 
-def test_who_lies_from_the_start_is_refused_in_one_harmless_line():
+def test_a_lying_server_is_refused_at_the_start_in_one_harmless_line():
     def meet(name: str) -> str:
         try:
             connect(f"{chat.url}/{names.index(name)}", start_s=0.2).close()
@@ -119,11 +116,9 @@ def test_who_lies_from_the_start_is_refused_in_one_harmless_line():
 
 MODELS = {
     "escape sequences": [ESCAPE, f"a{ESCAPE}"],
-    "megabytes": ["x" * 500_000, "y" * 500_000],
     "many": [f"model-{number}" for number in range(50_000)],
     "the key": [KEY, f"gpt {KEY}"],
     "other types": [None, 7, ["a"], ""],
-    "halves of characters": ["\ud800", "a\udfff"],
 }
 
 
@@ -142,7 +137,7 @@ def test_names_of_models_are_shown_harmlessly_and_only_used_where_they_are_names
         assert KEY not in str(caught.value)
 
 
-@pytest.mark.parametrize("write", [str, repr, json.dumps, quote, lambda key: f"{'no ' * 90}{key}"])
+@pytest.mark.parametrize("write", [str, repr, json.dumps, quote])
 @pytest.mark.parametrize("status", ["400", "200"])
 def test_the_key_is_cut_out_however_it_is_written(status, write):
     text = write(KEY)
@@ -156,7 +151,7 @@ def test_the_key_is_cut_out_however_it_is_written(status, write):
         server.close()
     for form in (str, repr, json.dumps, quote):
         assert form(KEY).strip("'\"") not in words
-    assert "***" in words or "no no" in words
+    assert "***" in words
 
 
 def test_verdicts_are_read_at_the_end_of_what_is_too_long_to_be_kept():
@@ -169,8 +164,3 @@ def test_verdicts_are_read_at_the_end_of_what_is_too_long_to_be_kept():
         assert answer.yes == better
         assert answer.said.endswith(verdicts)
         assert len(answer.said) <= MAX_SAID + 10
-
-
-@given(st.text(alphabet="0123456789+-:, .()eGMTWedOctFri\0é１", max_size=60))
-def test_any_retry_after_may_be_sent(header):
-    assert 0 <= retry_after_s(header) <= MAX_RETRY_AFTER_S

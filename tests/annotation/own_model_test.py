@@ -8,8 +8,7 @@ from conftest import get_config
 from own_models import write_own
 
 from motif_jax.annotation.annotator import PAUSE, Question, Sampling
-from motif_jax.annotation.own_model import OwnModel
-from motif_jax.annotation.own_reasons import OwnReasons
+from motif_jax.annotation.own_model import OwnModel, OwnReasons
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.envs.texts import texts_of
 from motif_jax.language.chat import CHATML, ChatFormat
@@ -164,11 +163,13 @@ def test_the_format_of_conversations_can_be_named(tmp_path):
 
     write_own("qwen3", tmp_path)
     values = {"model": str(tmp_path), "mode": "reason", "prompt": "default"}
-    backend = make_backend(annotate.STAGE.view(config_of(chat_format="chatml", **values)))
+    backend = make_backend(annotate.STAGE.view(config_of(chat_format="chatml", **values).to_dict()))
     judge = backend.open()
     assert isinstance(judge, OwnReasons)
     assert judge._chat is CHATML
-    assert backend.metadata() == make_backend(annotate.STAGE.view(config_of(**values))).metadata() | {"chat": "chatml"}
+    assert backend.metadata() == make_backend(annotate.STAGE.view(config_of(**values).to_dict())).metadata() | {
+        "chat": "chatml"
+    }
     for strange in ("jinja", ""):
         with pytest.raises(UserError, match="chat_format.*chatml, llama3, llama2"):
-            annotate.STAGE.view(config_of(chat_format=strange, **values))
+            annotate.STAGE.view(config_of(chat_format=strange, **values).to_dict())

@@ -17,7 +17,7 @@ from motif_jax.annotation.stream import Item
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
-from motif_jax.rewards.online.making import Judges
+from motif_jax.rewards.online.judge_client import Judges
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -68,7 +68,7 @@ def test_many_questions_are_answered_as_in_this_process_also_after_ctrl_c(opened
 
 
 @pytest.mark.quick
-def test_at_a_pause_nobody_waits_for_answers(opened, tmp_path):
+def test_a_pause_does_not_wait_for_answers(opened, tmp_path):
     found = []
 
     def questions():

@@ -43,10 +43,8 @@ def make(file: str, one: bool, mode: str = "reason"):
         ("<knowledge>Doors open and close.</knowledge>\n<analysis>A closed door is neutral.</analysis>\n"
          "<label>BAR</label>", 0.0),
         ("**Knowledge**: gold is score.\n**Analysis**: gold was picked up.\n**Label**: FOO", 1.0),
-        ('{"knowledge": "...", "analysis": "...", "label": "BAR"}', 0.0),
         ("<analysis>It might be FOO, but a wall helps nobody.</analysis><label>\nBAR\n</label>", 0.0),
         ("<label>FOO</label> No, on reflection: <label>BAR</label>", 0.0),  # the last counts
-        ("<label>FOOD</label>", None),
         ("FOO", None),
         ('("helpful": yes)', None),  # the built-in words are not asked for
         ("", None),
@@ -69,7 +67,6 @@ def test_of_two_captions_the_first_match_counts(tmp_path):
 BAD = {
     "'['": "not a regular expression",
     "''": "matches an empty text",
-    "'a*b'": "without a bound",
     "'(a+)+$'": "without a bound",
     "'(a{1,20}){1,20}b'": "repeats a group",
     "'a{0,99}a{0,99}b'": "ways",

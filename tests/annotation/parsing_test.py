@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nethack_texts import NETHACK
 
-from motif_jax.annotation.parsing import KEYS, read_verdict, shares, to_answer, verdict_of_token
+from motif_jax.annotation.parsing import (
+    KEYS,
+    read_label,
+    read_verdict,
+    to_answer,
+    verdict_of_token,
+    verdict_probabilities,
+)
 from motif_jax.annotation.prompts import CHATS, make_prompt
 
 pytestmark = pytest.mark.quick
@@ -19,18 +26,14 @@ pytestmark = pytest.mark.quick
         ('("best_description": 1)', 0.0),
         ('("best_description": 2)', 1.0),
         ('("best_description": None)', 0.5),
-        ("best_description: 1", 0.0),
         ("The Best Message: 1", 0.0),
-        ('"best_description": "1"', 0.0),  # quoted digits
         ("**best_description**: **2**", 1.0),
         ('Both are bad.\n\n("best_description":\n None)', 0.5),
         ('("best_description": 1) ... on second thought ("best_description": 2)', 0.0),  # the first counts
         ("best description 12", 1.0),  # the 1 passes for the one word in between
         ("best description would be 1", None),  # two words in between
-        ('("best_description": NONE)', None),
         ('("best_description": 3)', None),
         ("be\N{LATIN SMALL LETTER LONG S}t_description: 1", None),  # the key is in ASCII
-        ("BEST_DESCR\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}PTION: 1", None),
         ("best_description: \N{LATIN SMALL LETTER E WITH ACUTE} 2", 1.0),  # the one word in between need not be
         ("", None),
     ],
@@ -61,16 +64,32 @@ def test_a_verdict_is_found_wherever_it_stands(before, verdict, after):
         assert read_verdict(f'{before} ("best_description": {word}) {after}', KEYS[0]) == expected
 
 
-@given(st.text(alphabet=st.sampled_from(list('best_description message"(): 12None\n'))))
-def test_anything_may_be_written(text):
-    assert {read_verdict(text, key) for key in KEYS} <= {None, 0.0, 0.5, 1.0}
-
-
 @pytest.mark.parametrize("version", CHATS)
 def test_what_the_prompt_asks_for_can_be_read(version):
     prompt = make_prompt(NETHACK, "reason", "gold", version)
     assert [read_verdict(verdict, prompt.key) for verdict in prompt.verdicts] == [0.0, 1.0, 0.5]
     assert all(verdict in prompt.retry and verdict in prompt.request for verdict in prompt.verdicts)
+
+
+# ---- one caption
+
+
+@pytest.mark.differs(
+    "oni",
+    there='any mention of the word for "helpful" counts',
+    here="in retrieval and classification, only the field that the prompt asks for counts, the last of several",
+)
+@pytest.mark.parametrize(("text", "label"), [
+    ('("helpful": yes)', 1.0),
+    ('("helpful": no)', 0.0),
+    ("**Helpful**: **Yes**", 1.0),
+    ('It could be ("helpful": yes), but a wall helps nobody. ("helpful": no)', 0.0),  # the last counts
+    ("It is very helpful: yesterday's monster is gone.", None),  # not the field
+    ('("helpful": ye\N{LATIN SMALL LETTER LONG S})', None),
+    ("helpful: no\N{LATIN SMALL LETTER E WITH ACUTE}", None),
+])  # fmt: skip
+def test_only_the_tagged_field_is_a_label(text, label):
+    assert read_label(text) == read_verdict(text, "helpful") == label
 
 
 # ---- mode score
@@ -82,8 +101,8 @@ def test_spellings_of_a_verdict():
 
 
 def test_spellings_are_added_up():
-    found = shares([("1", math.log(0.4)), (" 1", math.log(0.1)), ("2", math.log(0.2)), ("I", math.log(0.3))])
-    assert found == pytest.approx({"1": 0.5, "2": 0.2, "0": 0.0})
+    tokens = [("1", math.log(0.4)), (" 1", math.log(0.1)), ("2", math.log(0.2)), ("I", math.log(0.3))]
+    assert verdict_probabilities(tokens) == pytest.approx({"1": 0.5, "2": 0.2, "0": 0.0})
 
 
 def test_neither_counts_half_and_the_mass_is_kept():
@@ -101,3 +120,9 @@ def test_a_model_that_gives_no_verdict_has_given_none(found):
     answer = to_answer({"1": 0.0, "2": 0.0, "0": 0.0} | found, 1, 0, 1)
     assert answer.yes is None
     assert "no verdict" in answer.said
+
+
+def test_the_probability_of_helpful_leaves_the_other_digit_out():
+    answer = to_answer({"1": 0.3, "2": 0.5, "0": 0.1}, 1, 0, 1, one=True)
+    assert (answer.yes, answer.mass) == (pytest.approx(0.75), pytest.approx(0.4))
+    assert to_answer({"1": 0.0, "2": 0.9, "0": 0.0}, 1, 0, 1, one=True).yes is None

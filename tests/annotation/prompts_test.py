@@ -5,6 +5,7 @@ from nethack_texts import GOALS, NETHACK
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.prompts import CHATS, MODES, make_prompt
+from motif_jax.envs.texts import read_texts
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -26,7 +27,7 @@ def test_all_prompts_have_roles_goal_and_captions(mode, version, goal):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("version", CHATS)
-def test_all_that_pairs_share_stands_before_them(mode, version):
+def test_constant_text_comes_before_the_captions(mode, version):
     prompt = make_prompt(NETHACK, mode, "stairs", version)
     one, other = (prompt.messages(Question(f"{word} up", f"{word} down")) for word in ("A", "B"))
     assert one[0] == other[0]
@@ -47,6 +48,21 @@ def test_a_rating_goes_on_from_the_examples_of_its_goal(goal):
     gold = "Message: $ - 42 gold pieces.\nVerdict: "
     assert text.count(gold + "good") == (goal in ("defaultgoal", "zeroknowledge", "gold"))
     assert text.count(gold + "bad") == (goal in ("combat", "stairs"))
+
+
+@pytest.mark.parametrize("texts", [NETHACK, read_texts("a game of doors", None)])
+@pytest.mark.parametrize("mode", ["reason", "score"])
+def test_the_prompt_shows_one_caption_and_says_the_goal(texts, mode):
+    prompt = make_prompt(texts, mode, "Open red doors, please.", "default", one=True)
+    system, user = prompt.messages(Question("A {goal} opens."))
+    assert prompt.one
+    assert prompt.key == "helpful"
+    assert prompt.verdicts == ['("helpful": yes)', '("helpful": no)']
+    assert "Open red doors, please." in user["content"]
+    assert '"description": "A {goal} opens."' in user["content"]
+    assert not any(place in system["content"] + user["content"] for place in ("{game}", "{caption}", "{first}"))
+    if mode == "reason":
+        assert all(verdict in user["content"] and verdict in prompt.retry for verdict in prompt.verdicts)
 
 
 def test_captions_are_taken_literally():
@@ -71,11 +87,10 @@ def test_models_without_a_system_role_get_its_text_from_the_user():
         ("reason = 'x {goal}'\nretry = 'y'", "lacks the field 'captions'"),
         ("captions = '{first}'\nreason = 'x {goal}'\nretry = 'y'", r"no place for \{second\}"),
         ("captions = '{first} {second}'\nreasons = 'x'\nretry = 'y'", "'reasons' in .* is not a field"),
-        ("\udcff", "cannot read prompt file"),
     ],
 )
 def test_prompt_files_that_cannot_work_are_refused(tmp_path, text, sentence):
     file = tmp_path / "mine.toml"
-    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    file.write_text(text)
     with pytest.raises(UserError, match=sentence + r".*--config.annotate.prompt_file"):
         make_prompt(NETHACK, "reason", "gold", "default", str(file))

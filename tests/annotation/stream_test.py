@@ -92,7 +92,7 @@ def test_answers_come_back_and_nothing_is_asked_twice():
     assert judge.silent_s == 0
 
 
-def test_the_newest_plan_counts_and_what_is_under_way_stays():
+def test_a_new_plan_replaces_all_but_the_questions_in_flight():
     annotator = Gated()
     judge = begin(opening(annotator))
     try:
@@ -113,7 +113,7 @@ def test_the_newest_plan_counts_and_what_is_under_way_stays():
     there="the waiting messages are asked only while new ones arrive",
     here="they are asked also while nothing new arrives",
 )
-def test_what_waits_is_asked_although_nothing_new_arrives():
+def test_waiting_questions_are_asked_without_a_new_plan():
     annotator = Gated()
     judge = begin(opening(annotator))
     try:

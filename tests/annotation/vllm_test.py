@@ -15,16 +15,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, check_stage, get_config, is_complete
 from scipy.special import expit, logit
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.language.config import SMOLLM2, locate_model
 from motif_jax.language.loaded import load_language
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate.setup import make_backend
 from motif_jax.structs import UserError
@@ -106,7 +105,7 @@ def make_config(tmp_path: Path, **values):
     config.annotate.sampling.max_tokens = 16
     config.annotate.vllm.update(dtype="float32", extra=json.dumps(ENGINE))
     config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
-    annotate.check(annotate.STAGE.view(config))
+    check_stage(annotate, config)
     return config
 
 
@@ -115,8 +114,8 @@ def run(tmp_path: Path, **values) -> tuple[PairDataset, str]:
     if not (tmp_path / "dataset").exists():
         write_dataset(tmp_path / "dataset", random_pairs(300))
     config = make_config(tmp_path, **values)
-    annotate.run(annotate.STAGE.view(config), tmp_path)
-    assert annotate.is_complete(annotate.STAGE.view(config), tmp_path)
+    annotate.run(annotate.STAGE.view(config.to_dict()), tmp_path)
+    assert is_complete(annotate, config, tmp_path)
     return PairDataset(tmp_path / "dataset"), annotate.label_name(config.annotate)
 
 
@@ -128,7 +127,7 @@ def test_labels_are_those_of_the_judge_in_this_process(model, tmp_path, monkeypa
     questions = [Question(*pair) for pair in itertools.islice(itertools.combinations(CAPTIONS, 2), 500)]
     values = {"model": str(model), "mode": "score", "prompt": "default"}
     configs = [make_config(tmp_path, backend=backend, **values) for backend in ("model", "vllm")]
-    ours, theirs = (make_backend(annotate.STAGE.view(config)).open() for config in configs)
+    ours, theirs = (make_backend(annotate.STAGE.view(config.to_dict())).open() for config in configs)
     kept, read = [], ours._next
     monkeypatch.setattr(ours, "_next", lambda rows: kept.append(read(rows)) or kept[-1])
     labels = np.array([answer.yes for _, answer in ours.answers(questions)])

@@ -5,8 +5,9 @@ import pytest
 from simulated import Simulated, Wrong
 
 from motif_jax.audit.captions import Captions
+from motif_jax.audit.examine import FEWEST_QUESTIONS as FEWEST
+from motif_jax.audit.examine import SECOND, TESTED, check_inversions
 from motif_jax.audit.findings import binomial_tail, conclude
-from motif_jax.audit.labels import FEWEST, SECOND, TESTED, check_inversions
 
 pytestmark = pytest.mark.quick
 
@@ -50,7 +51,7 @@ def test_inversions_are_those_of_a_slow_count(seeds):
     assert 1 <= len(expected) <= TESTED
     assert check.tested == sum(size >= FEWEST for _, size in counts[0].values())
     assert {one.sentence.split("'")[1]: one.p for one in check.suspicions} == pytest.approx(expected)
-    assert check.about.endswith(["one reward", "two rewards"][seeds - 1])
+    assert check.scope.endswith(["one reward", "two rewards"][seeds - 1])
 
 
 def inversions(simulated: Simulated, second: np.ndarray | None):

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from motif_jax.audit.captions import Captions, group_captions
-from motif_jax.audit.examine import Audited, Evidence, Labels, Wholes, examine, make_plan
+from motif_jax.audit.examine import Audited, EpisodePairs, Evidence, Labels, examine, make_plan
 from motif_jax.audit.judge import JudgeAnswers, Opinion, QuestionLimits
 from motif_jax.audit.pay import Steps
-from motif_jax.audit.wholes import episode_text
+from motif_jax.audit.whole_episodes import episode_text
 
 WORTHS = {  # of events, as rules have them
     "kills": 3.0, "descends": 3.0, "takes gold": 2.0, "hits": 1.0, "sees gold": 1.0, "opens": 0.5, "finds a door": 0.25,
@@ -167,7 +167,7 @@ class Simulated:
             returns[late] = steps.pay.reshape(EPISODES, STEPS).sum(1)[:pairs]
         evidence = Evidence(
             self.captions, not self.wrong.asked, agent, still, {"score": scores}, self.labels(agent),
-            Wholes(words[False], words[True], returns[False], returns[True]),
+            EpisodePairs(words[False], words[True], returns[False], returns[True]),
         )  # fmt: skip
         plan = make_plan(evidence, LIMITS, 0)
         again = self.ask([plan.questions[at] for at in plan.repeats])

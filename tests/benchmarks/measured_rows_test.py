@@ -10,7 +10,7 @@ import sys
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, get_config, viewed
 from flax import nnx
 
 import benchmarks
@@ -82,7 +82,7 @@ def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
     config.policy.update({"num_minibatches": 4, "num_epochs": 1})
     config.policy.language.update({"width": 8, "layers": 1, "heads": 2, "hidden": 8})
     config.benchmark.update({"seconds": 0.01, "repeats": 1, "parts": ("language",)})
-    benchmarks.check(config)
+    benchmarks.check(viewed(config, "benchmark"))
     rows = {row.name: row for row in language.measure(config, tmp_path)}
     wanted = {
         "language.matrix_product", "language.score", "language.score.rows", "language.score_over_rows", "babyai.step",

@@ -7,7 +7,7 @@ from lies import reply
 from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
-from motif_jax.contrib.comments.scores import LexiconScorer, TableScorer, words_of
+from motif_jax.contrib.comments.world import LexiconScorer, TableScorer, words_of
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
@@ -38,17 +38,11 @@ def write(made, *texts: str) -> list[float]:
     "ilql",
     there="the filter of the comments is not available",
     here="a lexicon, a table or a server scores comments",
-    where="motif_jax/contrib/comments/scores.py",
+    where="motif_jax/contrib/comments/world.py",
 )
 def test_listed_words_are_counted_to_two():
-    assert LexiconScorer(["bad", "awful"]).score(["", "good", "Bad!", "bad, AWFUL", "bad bad bad", "badly"]) == [
-        0,
-        0,
-        1,
-        2,
-        2,
-        0,
-    ]
+    scores = LexiconScorer(["bad", "awful"]).score(["", "good", "Bad!", "bad, AWFUL", "bad bad bad", "badly"])
+    assert scores == [0, 0, 1, 2, 2, 0]
     assert words_of("It's naïve: 5 o'clock") == ["it", "s", "naïve", "o", "clock"]
     assert write(world(), "Thank you!", "How dumb.", "How dumb and how ugly.") == [0.0, -5.0, -10.0]
     assert write(world(scale=2.0, shift=-1.0), "Thank you!", "How dumb.") == [-1.0, 1.0]
@@ -122,10 +116,8 @@ def test_scores_of_a_server_are_kept_on_disk_by_address_and_text(tmp_path):
     here="a server that sends invalid answers, or none, ends the run with a sentence",
     where="motif_jax/system/http.py",
 )
-@pytest.mark.parametrize("value", [
-    '{"scores": [1, 2]}', '{"scores": ["1"]}', "5", '{"scores": [NaN]}', '{"scores": [' + "9" * 400 + "]}",
-])  # fmt: skip
-def test_scores_that_are_none_are_not_believed(value):
+@pytest.mark.parametrize("value", ['{"scores": [1, 2]}', "5", '{"scores": [NaN]}'])
+def test_invalid_scores_of_a_server_are_refused(value):
     with (
         WorldServer(lambda number, path: reply(value)) as server,
         pytest.raises(UserError, match="its reply does not have the expected format"),
@@ -133,25 +125,21 @@ def test_scores_that_are_none_are_not_believed(value):
         write(world(scores=f"server:{server.url}", patience_s=5.0), "hm")
 
 
-@pytest.mark.parametrize(("lines", "said"), [
-    ("", "cannot read line 1 of the table"),
+@pytest.mark.parametrize(("lines", "message"), [
     ('{"text": "a", "score": 1}\n{"text": "b"}', "cannot read line 2 of the table '.*': 'score'"),
-    ('{"text": "a", "score": NaN}', "cannot read line 1 .*: a score is not a finite number"),
     ("[" * 100_000, "cannot read line 1 of the table"),
 ])  # fmt: skip
-def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, said):
+def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, message):
     (tmp_path / "scores.jsonl").write_text(lines)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         check_world({"world": "comments", "options": json.dumps({"scores": f"table:{tmp_path}/scores.jsonl"})})
 
 
-@pytest.mark.parametrize(("options", "said"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"scores": "judge:http://127.0.0.1:9/v1"}, "lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not 'judge:http"),
-    ({"scores": "lexicon:/dev/zero"}, "cannot read '/dev/zero': it is not a regular file"),
     ({"scores": "server:127.0.0.1:80"}, "'127.0.0.1:80' is not an address such as"),
     ({"scale": "much"}, "scale must be a number"),
-    ({"goal": "The comment is kind."}, "comments' cannot be made with goal"),
 ])  # fmt: skip
-def test_options_that_cannot_work_are_refused(options, said):
-    with pytest.raises(UserError, match=rf"{said}.*{FLAG}"):
+def test_invalid_options_are_refused(options, message):
+    with pytest.raises(UserError, match=rf"{message}.*{FLAG}"):
         check_world({"world": "comments", "options": json.dumps(options)})

@@ -4,7 +4,7 @@ import types
 
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import get_config, run_stage
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
@@ -43,8 +43,7 @@ def train(workdir):
     """64 steps; it is stopped after 32 of them."""
     for steps in (32, 64):
         config = config_of(train_for_env_steps=steps)
-        train_policy.check(viewed(config))
-        train_policy.STAGE.run(viewed(config), workdir)
+        run_stage(train_policy, config, workdir)
     return config
 
 
@@ -53,8 +52,7 @@ def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("drrn")
     config = train(workdir)
     for stage in (evaluate, report):
-        stage.STAGE.check(stage.STAGE.view(config))
-        stage.STAGE.run(stage.STAGE.view(config), workdir)
+        run_stage(stage, config, workdir)
     return workdir
 
 
@@ -62,7 +60,7 @@ def trained(tmp_path_factory):
     "glam", there="DRRN pickles its whole buffer at every update", here="the buffer is part of each checkpoint"
 )
 @pytest.mark.slow
-def test_a_run_that_was_stopped_goes_on_with_its_buffer_and_is_the_same_twice(trained, tmp_path):
+def test_a_resumed_run_continues_with_its_buffer_and_is_reproducible(trained, tmp_path):
     train(tmp_path)
     (_, early, _), (step, whole, facts) = learner_of(trained, "32"), learner_of(trained)
     assert step == facts["progress"]["env_steps"] == 64
@@ -86,7 +84,7 @@ def test_a_run_that_was_stopped_goes_on_with_its_buffer_and_is_the_same_twice(tr
     here="the buffer pairs each action with the prompt in which it was chosen, also across rollouts and ends",
 )
 @pytest.mark.slow
-def test_prompts_in_the_buffer_are_those_in_which_the_actions_beside_them_were_chosen(trained):
+def test_the_buffer_pairs_actions_with_their_prompts(trained):
     _, whole, facts = learner_of(trained)
     options = facts["model"]["drrn"]
     tokeniser, steps = tokeniser_from_text(options["tokeniser"]), whole["learner"]["replay"]["steps"]
@@ -116,7 +114,7 @@ def test_prompts_in_the_buffer_are_those_in_which_the_actions_beside_them_were_c
     here="the success rate is that of fixed episodes in evaluation",
 )
 @pytest.mark.slow
-def test_it_is_evaluated_beside_others_in_other_words_too_and_plays_from_its_checkpoint(trained):
+def test_evaluation_with_variations_and_loading_from_a_checkpoint(trained):
     names = {path.parent.name for path in (trained / "evaluate").glob("*/summary.json")}
     assert names == {"bot", "policy-64", f"policy-64-{VARIATION}"}
     summary = read_json(trained / "evaluate/policy-64/summary.json")
@@ -135,10 +133,10 @@ def test_it_is_evaluated_beside_others_in_other_words_too_and_plays_from_its_che
 
 @pytest.mark.quick
 def test_what_cannot_work_is_refused_in_one_sentence():
-    def refused(said, call=train_policy.check, **policy):
+    def refused(message, call=train_policy.check, **policy):
         config = config_of()
         config.policy.update(policy)
-        with pytest.raises(UserError, match=said) as refusal:
+        with pytest.raises(UserError, match=message) as refusal:
             call(config)
         assert len(str(refusal.value).splitlines()) == 1
 

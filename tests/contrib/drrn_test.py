@@ -41,16 +41,16 @@ def slow_values(network, prompt, names):
     """Q of each name, one after the other."""
     embedding = np.asarray(network.embedding[...])
     state = slow_read(network.prompt_reader, embedding, prompt)
-    found = []
+    values = []
     for name in names:
         both = np.concatenate([state, slow_read(network.name_reader, embedding, name)])
         hidden = np.maximum(both @ np.asarray(network.hidden.kernel[...]) + np.asarray(network.hidden.bias[...]), 0)
-        found.append(float((hidden @ np.asarray(network.last.kernel[...]) + np.asarray(network.last.bias[...]))[0]))
-    return found
+        values.append(float((hidden @ np.asarray(network.last.kernel[...]) + np.asarray(network.last.bias[...]))[0]))
+    return values
 
 
 @pytest.mark.quick
-def test_values_are_those_of_the_slow_network_whatever_stands_beside_a_text():
+def test_values_are_those_of_a_slow_network_for_any_padding():
     network = RelevanceNetwork(9, WIDTH, dtype="float32", rngs=nnx.Rngs(3))
     for bias in (network.hidden.bias, network.last.bias):
         bias[...] = bias[...] + 0.3
@@ -80,14 +80,14 @@ def test_as_a_policy_its_logits_are_values_and_the_value_is_the_largest():
     # a batch for the learner has room for the longest prompt: 40 tokens, in multiples of 32
     batch = model.encode({"prompt": np.stack([as_prompts()["prompt"]] * 2)})
     assert batch["tokens"].shape == (2, 3, 64)
-    found, largest = jax.jit(model.unroll)(model.params, (), batch, np.ones((2, 3), bool), nothing)
-    np.testing.assert_allclose(found, np.stack([logits, logits]), atol=1e-5)
-    np.testing.assert_array_equal(largest, found.max(-1))
+    unrolled, largest = jax.jit(model.unroll)(model.params, (), batch, np.ones((2, 3), bool), nothing)
+    np.testing.assert_allclose(unrolled, np.stack([logits, logits]), atol=1e-5)
+    np.testing.assert_array_equal(largest, unrolled.max(-1))
     player = PolicyPlayer(model, num_games=3, group_size=3, seed=0)
     _, outputs = player(as_prompts(), np.ones(3, bool), np.arange(3))
     np.testing.assert_allclose(outputs["logits"], logits, atol=1e-5)
     # the same parameters, and other names
     renamed = make_policy_model(with_actions(options(), ("rotate", *ACTIONS[1:3])), 3)
     other, _ = jax.jit(renamed.unroll)(model.params, (), batch, np.ones((2, 3), bool), nothing)
-    np.testing.assert_allclose(other[..., 1:], found[..., 1:3], atol=1e-5)
-    assert abs(other[..., 0] - found[..., 0]).max() > 1e-4
+    np.testing.assert_allclose(other[..., 1:], unrolled[..., 1:3], atol=1e-5)
+    assert abs(other[..., 0] - unrolled[..., 0]).max() > 1e-4

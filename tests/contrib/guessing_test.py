@@ -12,9 +12,9 @@ from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, bounded, nothing_is_printe
 from world_server import WorldServer
 
 from motif_jax.actors.recorded import play_episodes
-from motif_jax.contrib.guessing.answerers import LocalAnswerer, Said
-from motif_jax.contrib.guessing.game import RULES
+from motif_jax.contrib.guessing.answerers import LocalAnswerer, Utterance
 from motif_jax.contrib.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_hot
+from motif_jax.contrib.guessing.world import RULES
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
@@ -67,7 +67,7 @@ def play(world, *texts: str, episode: int = 0):
     ("what animal is it?", "dog", set()),  # the caption has told that
 ])  # fmt: skip
 def test_a_question_is_answered_from_the_scene(question, answer, told):
-    said, change = LocalAnswerer().answer(SCENE, [Said("question", question)], 0.25)
+    said, change = LocalAnswerer().answer(SCENE, [Utterance("question", question)], 0.25)
     assert said == answer
     assert change == len(told) / len(ATTRIBUTES)
 
@@ -85,7 +85,7 @@ def test_a_dialogue_ends_when_enough_is_known():
     "ilql",
     there="rewards may be the changes of rank alone (`10_stop`)",
     here="`gain_scale` adds changes of rank to the -1 of each question",
-    where="motif_jax/contrib/guessing/game.py",
+    where="motif_jax/contrib/guessing/world.py",
 )
 def test_mere_yes_and_no_can_be_punished_and_gains_rewarded():
     game, rewards = play(local(rule="hard", yes_no_reward=-2.0, gain_scale=8.0, enough=1.0), "hm?", "the weather?")
@@ -97,13 +97,12 @@ def test_mere_yes_and_no_can_be_punished_and_gains_rewarded():
     "ilql",
     there="the rule `conservative` searches for 17 fragments of answers",
     here="the rule searches for fragments of our own choice",
-    where="motif_jax/contrib/guessing/game.py",
+    where="motif_jax/contrib/guessing/world.py",
 )
 def test_rules_are_plain_substrings():
     answers = {"yes": "shc", "no": "shc", "snow": "sc", "two": "", "maybe": "c", "yes, two": "sc", "cannot tell": "sc"}
     for answer, rules in answers.items():
-        found = {name[0] for name, rule in RULES.items() if name != "standard" and rule(answer)}
-        assert found == {*rules} or (found == {"s", "h", "c"} and rules == "shc"), answer
+        assert {name[0] for name, rule in RULES.items() if name != "standard" and rule(answer)} == {*rules}, answer
         assert not RULES["standard"](answer)
 
 
@@ -128,7 +127,7 @@ def test_rules_are_plain_substrings():
     here="their protocol has a client and a local stand-in",
     where="motif_jax/contrib/guessing/answerers.py",
 )
-def test_a_server_that_answers_as_we_do_gives_the_same_dialogues(files):
+def test_dialogues_through_a_server_use_the_wire_format_of_the_original(files):
     with WorldServer() as server:
         world = remote(server.url, files)
         world.check()
@@ -155,8 +154,8 @@ def test_a_server_that_answers_as_we_do_gives_the_same_dialogues(files):
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_whatever_a_server_sends_ends_in_one_harmless_sentence(name, files):
-    """None of the replies is what was asked for, so none is believed, and none takes long or much memory."""
+def test_any_wrong_reply_of_a_server_ends_in_one_harmless_sentence(name, files):
+    """No reply takes long or much memory."""
     with bounded(MEMORY_MIB), WorldServer(lambda number, path: LIES[name]()) as server:
         world = remote(server.url, files, timeout_s=0.25, patience_s=0.3)
         with pytest.raises(UserError) as caught:
@@ -167,10 +166,8 @@ def test_whatever_a_server_sends_ends_in_one_harmless_sentence(name, files):
     assert {*ENDLESS, *FINITE, *BUSY} == {*LIES}
 
 
-@pytest.mark.parametrize("value", [
-    "null", '["yes"]', '["yes", NaN]', '["yes", 2]', '[["yes"], 0.1]',
-])  # fmt: skip
-def test_an_answer_that_is_none_is_not_believed(value, files):
+@pytest.mark.parametrize("value", ["null", '["yes", NaN]', '[["yes"], 0.1]'])
+def test_invalid_answers_of_a_server_are_refused(value, files):
     with (
         WorldServer(lambda number, path: reply(value) if path == "/step_rank" else None) as server,
         pytest.raises(UserError, match="its reply does not have the expected format"),
@@ -191,10 +188,8 @@ def test_an_answer_is_stripped_before_the_rule_reads_it(files):
     assert (game.heard, rewards) == ("Yes", [-3.0])
 
 
-@pytest.mark.parametrize("text", [
-    ESCAPE, "\ud800 half", "x" * 100_000, "\u202eright to left", "",
-])  # fmt: skip
-def test_whatever_is_answered_is_kept_as_one_harmless_line(text, files):
+@pytest.mark.parametrize("text", [ESCAPE, "\ud800 half", "x" * 100_000, "\u202eright to left"])
+def test_any_answer_becomes_one_harmless_line(text, files):
     with WorldServer(lambda n, path: reply(json.dumps([text, 0.0])) if path == "/step_rank" else None) as server:
         game, _ = play(remote(server.url, files), "hm?")
         game.close()
@@ -212,17 +207,13 @@ def broken(tmp_path, text: str) -> str:
     return str(tmp_path / "broken.json")
 
 
-@pytest.mark.parametrize("text", [
-    "", "[]", '[{"caption": 5}]', "[" * 100_000, '[{"caption": "a"}, {"caption": "\\ud800"}]',
-])  # fmt: skip
+@pytest.mark.parametrize("text", ["", '[{"caption": 5}]', "[" * 100_000])
 def test_scenes_that_cannot_be_read_are_refused(tmp_path, text):
     with pytest.raises(UserError, match=rf"cannot read the scenes '.*broken.json': .*{FLAG}$"):
         remote("http://127.0.0.1:9", {"scenes": broken(tmp_path, text)}).check()
 
 
-@pytest.mark.parametrize("array", [
-    np.zeros((2, 5), np.float32), np.array([{}] * 3), None,
-])  # fmt: skip
+@pytest.mark.parametrize("array", [np.zeros((2, 5), np.float32), np.array([{}] * 3), None])
 def test_features_that_do_not_fit_are_refused(tmp_path, files, array):
     if array is None:
         Path(files["features"]).write_bytes(b"\x93NUMPY no")
@@ -234,11 +225,9 @@ def test_features_that_do_not_fit_are_refused(tmp_path, files, array):
 
 @pytest.mark.parametrize(("options", "said"), [
     ({"server": "http://127.0.0.1:9"}, "a server needs scenes"),
-    ({"server": "http://me:secret@x", "scenes": "a.json"}, "must hold no user name, password or query"),
-    ({"rule": "softly"}, "unknown rule 'softly'"),
     ({"enough": 2}, "enough must be between 0 and 1, not 2"),
     ({"sever": "x"}, "the world 'guessing' cannot be made with .*'sever'"),
 ])  # fmt: skip
-def test_options_that_cannot_work_are_refused(options, said):
+def test_invalid_options_are_refused(options, said):
     with pytest.raises(UserError, match=rf"{said}.*{FLAG}"):
         check_world({"world": "guessing", "options": json.dumps(options)})

@@ -119,9 +119,9 @@ def slow_loss(q, following, drawn, discount, never):
 def test_the_loss_is_that_of_the_slow_twin(bootstrap):
     q, following, drawn = made_up()
     target = td_targets(jnp.asarray(following), drawn, 0.9, bootstrap)
-    loss, figures = td_loss(jnp.asarray(q), drawn, target)
+    loss, metrics = td_loss(jnp.asarray(q), drawn, target)
     assert float(loss) == pytest.approx(slow_loss(q, following, drawn, 0.9, bootstrap == "never"), rel=1e-5)
-    assert float(figures["value_mean"]) == pytest.approx(np.mean([q[i][a] for i, a in enumerate(drawn.action)]))
+    assert float(metrics["value_mean"]) == pytest.approx(np.mean([q[i][a] for i, a in enumerate(drawn.action)]))
     gradient = jax.grad(lambda following: td_targets(following, drawn, 0.9, bootstrap).sum())(jnp.asarray(following))
     assert not np.any(gradient)
 
@@ -143,8 +143,8 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew():
                               in_axes=(None, None, 0), axis_name="data"))  # fmt: skip
 
     def learn(rollouts):
-        found = update(state, (), jax.tree.map(lambda array: array[None], rollouts))
-        return jax.tree.map(lambda array: np.asarray(array[0]), found)
+        results = update(state, (), jax.tree.map(lambda array: array[None], rollouts))
+        return jax.tree.map(lambda array: np.asarray(array[0]), results)
 
     new, metrics = learn(rollouts)
     key = jax.random.split(jax.random.fold_in(jax.random.key(3), 7), 1)[0]
@@ -175,7 +175,7 @@ def test_acting_and_an_update_lower_for_gpus_and_tpus():
         observations={"tokens": tokens}, first=np.zeros((3, 4), bool), core=np.zeros((1, 4, 0), np.float32),
         action=np.zeros((2, 4), np.int32), logits=np.zeros((2, 4, 3), np.float32), value=np.zeros((2, 4), np.float32),
         version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
-        truncated=np.zeros((2, 4), bool), moments={},
+        truncated=np.zeros((2, 4), bool), reward_inputs={},
     )  # fmt: skip
     update = make_q_update(model.unroll, just_the_games, replace(Q, num_minibatches=2), ReplaySettings(), seed=0)
     program = map_update(update, make_mesh(1), 1, num_constants=1)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import parse_qs
 
-from motif_jax.contrib.guessing.answerers import LocalAnswerer, Said
+from motif_jax.contrib.guessing.answerers import LocalAnswerer, Utterance
 from motif_jax.contrib.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, Scene
-from motif_jax.contrib.judge.chat import ChatHandler, LoopbackServer
+from motif_jax.contrib.judge.server import ChatHandler, LoopbackServer
 
 Fault = Callable[[int, str], Iterable[bytes] | None]
 
@@ -55,7 +55,7 @@ class WorldServer:
             return {"scores": [float(text.count("!")) for text in fields["texts"]]}
         answerer = LocalAnswerer()
         scene = scene_of(json.loads(fields["img_features"]), fields["caption"])
-        history = [Said(**said) for said in json.loads(fields["history"])]
+        history = [Utterance(**said) for said in json.loads(fields["history"])]
         assert json.loads(fields["generation_kwargs"]) == {"inference": "greedy", "beamSize": 1}
         if path == "/fetch_reward_rank":
             return answerer.begin(scene)
@@ -71,8 +71,8 @@ class Handler(ChatHandler):
         if self.headers["Content-Type"].startswith("application/json"):
             fields = json.loads(body)
         else:
-            found = parse_qs(body, keep_blank_values=True, strict_parsing=True)
-            fields = {name: values[0] for name, values in found.items()}
+            form = parse_qs(body, keep_blank_values=True, strict_parsing=True)
+            fields = {name: values[0] for name, values in form.items()}
         number = len(self.world.asked)
         self.world.asked.append((self.path, fields))
         fault = self.world.fault(number, self.path)

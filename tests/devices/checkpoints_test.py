@@ -16,15 +16,15 @@ def saved(directory, **facts):
     return checkpoints
 
 
-def test_facts_are_those_of_the_moment_in_which_they_were_saved(tmp_path):
+def test_metadata_are_copied_when_they_are_saved(tmp_path):
     """They are written while training goes on, and it goes on with the same list."""
     history = [{"epoch": 0, "loss": float("nan")}]
     checkpoints = saved(tmp_path, history=history, pair=(1, 2))
     history.append({"epoch": 1})
     checkpoints.close()
-    with reading(tmp_path) as found:
-        step, state, facts = found.readable("last")
-    assert (step, [row["epoch"] for row in facts["history"]], facts["pair"]) == (5, [0], [1, 2])
+    with reading(tmp_path) as opened:
+        step, state, metadata = opened.readable("last")
+    assert (step, [row["epoch"] for row in metadata["history"]], metadata["pair"]) == (5, [0], [1, 2])
     assert all(map(np.array_equal, jax.tree.leaves(state), jax.tree.leaves(STATE)))
 
 
@@ -32,19 +32,19 @@ def test_a_checkpoint_of_another_layout_is_refused_and_stays_where_it_is(tmp_pat
     with monkeypatch.context() as patched:
         patched.setattr("motif_jax.devices.checkpoints.LAYOUT", LAYOUT + 1)
         saved(tmp_path).close()
-    for read in (lambda found: found.readable("last"), lambda found: found.latest()):
-        with reading(tmp_path) as found, pytest.raises(UserError, match=f"is {LAYOUT + 1}, .* reads layout {LAYOUT}:"):
-            read(found)
+    for read in (lambda opened: opened.readable("last"), lambda opened: opened.latest()):
+        with reading(tmp_path) as opened, pytest.raises(UserError, match=f"is {LAYOUT + 1}, .* reads layout {LAYOUT}:"):
+            read(opened)
     assert [path.name for path in tmp_path.iterdir()] == ["5"]
 
 
-def test_a_run_that_was_killed_while_it_cleared_up_is_cleared_up_by_the_next(tmp_path):
+def test_surplus_checkpoints_of_a_killed_run_are_deleted_by_the_next(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=10)
     for step in range(4):
         checkpoints.save(step, STATE, {}, 1.0 - step)
     checkpoints.close()
-    with reading(tmp_path) as found:
-        found.readable("last")
+    with reading(tmp_path) as opened:
+        opened.readable("last")
     assert len(list(tmp_path.iterdir())) == 4  # who only looks takes nothing away
     checkpoints = Checkpoints(tmp_path, keep=2)
     assert checkpoints.latest()[0] == 3
@@ -62,9 +62,9 @@ def test_arrays_without_elements_are_put_back(tmp_path):
     }
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, tree, {})
-    _, found, _ = checkpoints.latest()
-    assert jax.tree.structure(found) == jax.tree.structure(tree)
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(tree), strict=True):
+    _, read, _ = checkpoints.latest()
+    assert jax.tree.structure(read) == jax.tree.structure(tree)
+    for one, other in zip(jax.tree.leaves(read), jax.tree.leaves(tree), strict=True):
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
         np.testing.assert_array_equal(one, other)
     checkpoints.close()

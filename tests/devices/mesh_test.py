@@ -102,15 +102,15 @@ def copy_and_resume(folder: str) -> None:
     one, _ = learn((1, 1, 1), updates=2)
     checkpoints = Checkpoints(Path(folder))
     checkpoints.save(1, {"learner": state}, {})
-    _, found, _ = checkpoints.latest()
-    again = rebuild(initial(SETTINGS), leaves_by_path(found["learner"]), Path(folder))
+    _, saved, _ = checkpoints.latest()
+    again = rebuild(initial(SETTINGS), leaves_by_path(saved["learner"]), Path(folder))
     checkpoints.close()
     for sizes in ((4, 1, 2), (1, 1, 1)):
         resumed, _ = learn(sizes, state=LearnerState(*jax.tree.map(np.array, again)), updates=1)
         assert_same(jax.device_get(resumed), jax.device_get(one), atol=2e-6)
 
 
-def test_parameters_that_are_cut_are_learnt_as_whole_ones_are():
+def test_sharded_parameters_learn_as_whole_ones():
     on_devices(8, compare_meshes)
 
 
@@ -150,8 +150,8 @@ def test_the_longest_side_is_cut_and_small_arrays_are_copied():
 def test_the_first_rule_whose_pattern_is_found_decides():
     rules = [(r"mu\.kernel$", P(None, "fsdp")), ("kernel", P()), ("bias", P("tensor"))]
     shapes = {"mu.kernel": (4, 4), "nu.kernel": (4, 4), "bias": (2,), "other": (4, 4)}
-    found = specs(shapes, (1, 4, 2), rules)
-    assert found == {"mu.kernel": P(None, "fsdp"), "nu.kernel": P(), "bias": P("tensor"), "other": P("fsdp", "tensor")}
+    cut = specs(shapes, (1, 4, 2), rules)
+    assert cut == {"mu.kernel": P(None, "fsdp"), "nu.kernel": P(), "bias": P("tensor"), "other": P("fsdp", "tensor")}
     with pytest.raises(UserError, match=r"the parameter bias, of shape \(3,\), cannot be cut .* tensor 2 \(--config"):
         specs({"bias": (3,)}, (1, 4, 2), rules)
 
@@ -172,7 +172,7 @@ MATRIX = jnp.zeros((1024, 1024))
 
 
 @pytest.mark.quick
-def test_a_program_needs_its_results_and_what_lies_between():
+def test_needed_bytes_are_results_and_temporaries():
     needed = needed_bytes(jax.jit(product).lower(MATRIX).compile())
     assert 4 * 2**20 <= needed <= 24 * 2**20
     assert needed_bytes(jax.jit(jnp.sin).lower(MATRIX).compile()) == 4 * 2**20
@@ -182,7 +182,7 @@ def test_a_program_needs_its_results_and_what_lies_between():
 
 
 @pytest.mark.quick
-def test_what_does_not_fit_is_refused_with_what_it_needs():
+def test_a_program_that_does_not_fit_is_refused_with_its_need():
     needed = needed_bytes(jax.jit(product).lower(MATRIX).compile())
     check_fits(jax.jit(product), (MATRIX,), device(2**30), "it", "--config.x.y")
     check_fits(jax.jit(product), (MATRIX,), device(2**30, 2**30 - needed), "it", "--config.x.y")

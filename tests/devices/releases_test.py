@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import get_config, is_complete, run_stage, viewed
 from safetensors.numpy import load_file, save
 from toy_policies import TASK, TRAINING, policies
 
@@ -37,7 +37,7 @@ def workdir(tmp_path_factory):
     shutil.copytree(policies().good, path)
     config = settings()
     config.evaluate.update({"episodes": 6, "num_workers": 0, "games_per_worker": 3, "greedy": True})
-    evaluate.STAGE.run(evaluate.STAGE.view(config), path)
+    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), path)
     return path
 
 
@@ -45,8 +45,7 @@ def workdir(tmp_path_factory):
 def original(workdir, tmp_path_factory):
     directory = tmp_path_factory.mktemp("release") / "toy"
     config = settings(to=str(directory), licence="apache-2.0", about="A toy.")
-    export.check(export.STAGE.view(config))
-    export.STAGE.run(export.STAGE.view(config), workdir)
+    run_stage(export, config, workdir)
     return directory
 
 
@@ -83,15 +82,13 @@ def test_flags_take_a_release(workdir, original, tmp_path):
     config = settings()
     values = {"policy": str(original), "beside": "", "episodes": 6, "num_workers": 0, "games_per_worker": 3}
     config.evaluate.update(values | {"greedy": True})
-    evaluate.check(evaluate.STAGE.view(config))
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
-    assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
+    run_stage(evaluate, config, tmp_path)
+    assert is_complete(evaluate, config, tmp_path)
     rows = [read_rows(path / "episodes.jsonl") for path in
             (tmp_path / "evaluate/toy-7680-greedy", workdir / "evaluate/policy-7680-greedy")]  # fmt: skip
     assert rows[0] == rows[1]
     config.policy.update({"init_from": str(original), "reward_dir": str(original), "train_for_env_steps": 256})
-    train_policy.check(viewed(config))
-    train_policy.STAGE.run(viewed(config), tmp_path)
+    run_stage(train_policy, config, tmp_path)
     assert read_policy(tmp_path)[2].learnt.reward.statistics == motif_jax.load_reward(original).statistics
     (original / "note.txt").write_text("by its owner")  # a file that no fact speaks of does no harm
     motif_jax.load_policy(original)
@@ -100,7 +97,7 @@ def test_flags_take_a_release(workdir, original, tmp_path):
 
 def test_a_reward_can_be_released_alone(workdir, tmp_path, capsys):
     shutil.copytree(workdir / "reward", tmp_path / "run/reward")
-    export.STAGE.run(export.STAGE.view(settings()), tmp_path / "run")
+    export.STAGE.run(export.STAGE.view(settings().to_dict()), tmp_path / "run")
     directory = tmp_path / "run/export"
     assert {file.name for file in directory.iterdir()} == {"README.md", "config.json", "reward.safetensors"}
     assert f"motif_jax.load_reward({str(directory)!r})" in capsys.readouterr().out
@@ -163,7 +160,7 @@ def set_fact(*path, value):
     ("reward", "facts", "statistics", "mean"),
 ], ids=".".join)  # fmt: skip
 @pytest.mark.parametrize("value", [None, {"a": {}}], ids=str)
-def test_facts_that_cannot_be_are_refused_in_one_sentence(release, path, value):
+def test_invalid_metadata_is_refused_in_one_sentence(release, path, value):
     load_it = motif_jax.load_reward if path[0] == "reward" else motif_jax.load_policy
     changed = rewritten(release, set_fact(*path, value=value))
     with pytest.raises(UserError) as error:
@@ -207,12 +204,12 @@ def test_tensors_that_are_not_the_networks_are_refused(release):
         assert len(str(error.value).splitlines()) == 1
 
 
-def test_no_path_of_this_machine_is_told(workdir, tmp_path):
+def test_releases_contain_no_path_of_this_machine(workdir, tmp_path):
     config = settings(to=str(tmp_path / "release"))
-    export.STAGE.run(export.STAGE.view(config), workdir)
-    said = (tmp_path / "release/config.json").read_text() + (tmp_path / "release/README.md").read_text()
-    assert str(tmp_path) not in said
-    assert str(workdir.parent) not in said
+    export.STAGE.run(export.STAGE.view(config.to_dict()), workdir)
+    content = (tmp_path / "release/config.json").read_text() + (tmp_path / "release/README.md").read_text()
+    assert str(tmp_path) not in content
+    assert str(workdir.parent) not in content
 
 
 # ---- the release that comes with the program
@@ -225,21 +222,19 @@ def test_the_programs_own_release_is_loaded_by_its_name(tmp_path, monkeypatch, c
     assert policy.reward.statistics == reward.statistics
     config = get_config("quickstart.py")
     config.visualize.policy = "motif_jax/quickstart"
-    visualize.check(visualize.STAGE.view(config))
-    visualize.run(visualize.STAGE.view(config), tmp_path)
+    run_stage(visualize, config, tmp_path)
     assert "policy-" in capsys.readouterr().out
     with pytest.raises(UserError, match="there is no release 'motif_jax/quickstar'; this version has motif_jax/quick"):
         motif_jax.load_reward("motif_jax/quickstar")
 
 
-def test_a_training_begins_with_the_programs_own_release_and_is_paid_by_it(tmp_path, monkeypatch):
+def test_a_training_begins_with_the_programs_own_release_and_is_rewarded_by_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config, name = get_config("quickstart.py"), "motif_jax/quickstart"
     config.policy.update(TRAINING | {"network": "small", "init_from": name, "reward_dir": name, "learning_rate": 1e-30})
     config.policy.update({"sources": "learnt,online:0.1", "train_for_env_steps": config.policy.batch_size})
     config.policy.online.update({"kind": "ranking", "init_from": name})
-    train_policy.check(viewed(config))
-    train_policy.STAGE.run(viewed(config), tmp_path)
+    run_stage(train_policy, config, tmp_path)
     model, _, sources = read_policy(tmp_path)
     assert_same(model.params, read_policy(name)[0].params)
     assert sources.learnt.reward.statistics == motif_jax.load_reward(name).statistics
@@ -254,7 +249,7 @@ def test_a_training_begins_with_the_programs_own_release_and_is_paid_by_it(tmp_p
 @pytest.mark.quick
 def test_the_programs_own_releases_are_small_and_whole():
     for directory in releases.ZOO.iterdir():
-        facts = releases.read_facts(directory)
+        facts = releases.read_metadata(directory)
         assert {file.name for file in directory.iterdir()} == {*facts["files"], "config.json"}
         for name in facts["files"]:
             releases.read_checked(directory, name, facts)

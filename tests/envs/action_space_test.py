@@ -6,7 +6,7 @@ from gymnasium import spaces
 from own_control import ACTIONS, AimWorld, WithSpace
 
 from motif_jax.envs.action_space import ActionSpace, space_from, space_of
-from motif_jax.envs.gym_spaces import parts_of
+from motif_jax.envs.gym_world import action_parts_of
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.structs import ArraySpec, UserError
 
@@ -31,7 +31,7 @@ def test_a_world_records_what_its_game_can_take(actions):
     chances = np.random.default_rng(0).random(300)
     drawn = [game.draw(chance) for chance in chances]
     assert drawn == [game.draw(chance) for chance in chances]
-    convert = parts_of(ACTIONS[actions], "").convert
+    convert = action_parts_of(ACTIONS[actions], "").convert
     for number, action in enumerate(drawn):
         recorded = np.array(action, world.action.dtype)
         assert ACTIONS[actions].contains(convert(recorded))
@@ -47,21 +47,19 @@ def test_a_world_records_what_its_game_can_take(actions):
 
 
 @pytest.mark.parametrize(
-    ("space", "said"),
+    ("space", "message"),
     [
         (spaces.Box(-np.inf, np.inf, (2,)), "positive and finite in float32, not Box(-inf, inf, (2,), float32)"),
-        (spaces.Box(1, 1 + 1e-9, (2,), np.float64), "must have bounds whose differences are positive"),
         (spaces.Discrete(10**9), "has 1,000,000,000 values, but may have at most 65,536"),
         (spaces.Box(0, 9, (2,), np.int64), "must be Discrete from 0 on, MultiDiscrete, MultiBinary or a Box"),
-        (spaces.Discrete(3, start=1), "must be Discrete from 0 on"),
     ],
 )
-def test_other_spaces_are_refused(space, said):
+def test_other_spaces_are_refused(space, message):
     world = WithSpace()
     world.space = space
     with pytest.raises(UserError) as error:
         world.check()
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "(--config.env.world)" in str(error.value)
 
 
@@ -69,6 +67,6 @@ def test_other_spaces_are_refused(space, said):
     "record",
     [{}, {"low": [0.0, 0.0], "high": [1.0]}, {"sizes": [4, 2]}],
 )
-def test_facts_that_do_not_fit_are_refused(record):
+def test_metadata_that_does_not_fit_is_refused(record):
     with pytest.raises(ValueError, match="action_space"):
         space_from({"action_space": record, "num_actions": 5})

@@ -64,12 +64,12 @@ def test_the_same_reward_and_texts_as_textarena_alone():
             text = f"I think [{next(guesses)}]"
             done, _ = env.step(action=text)
             reward = game.say(text)
-            said = [message for speaker, message, _ in env.get_observation()[1] if speaker != 0]
-            assert game.heard.startswith("\n".join(said))
-        rewards, told = env.close()
+            replies = [message for speaker, message, _ in env.get_observation()[1] if speaker != 0]
+            assert game.heard.startswith("\n".join(replies))
+        rewards, infos = env.close()
         assert reward == rewards[0]
         assert (game.end == EndStatus.TASK_SUCCESSFUL) == (rewards[0] == 1)
-        assert game.heard.endswith(told[0]["reason"])
+        assert game.heard.endswith(infos[0]["reason"])
         wins += rewards[0] == 1
     assert 0 < wins < 20
 

@@ -41,8 +41,8 @@ def test_a_lesson_becomes_prompts_of_the_world_and_actions(tmp_path):
         assert head == f"Possible action of the agent: {', '.join(CANONICAL)}"
         assert last == "Action 0: "
         thing = goal.split(" ", 7)[-1].strip()
-        (told,) = [sentence for sentence in seen.split(", ") if thing in sentence]
-        assert action == f"turn {told.split()[-1]}"
+        (shown,) = [sentence for sentence in seen.split(", ") if thing in sentence]
+        assert action == f"turn {shown.split()[-1]}"
     assert list(make_examples(read_manual(manual(tmp_path, ONE)), window=1)) == examples  # the same every time
     goals = [goal_of(prompt) for prompt, _ in make_examples(read_manual(find_manual("mixed")), 1)]
     assert not any(pair in goal for goal in goals for pair in HELD_OUT)

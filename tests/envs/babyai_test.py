@@ -13,7 +13,7 @@ from minigrid.minigrid_env import MiniGridEnv
 
 from motif_jax.envs.babyai.bot import Planner
 from motif_jax.envs.babyai.describe import describe
-from motif_jax.envs.babyai.levels import LEVELS
+from motif_jax.envs.babyai.game import LEVELS
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import UserError
@@ -24,9 +24,9 @@ from motif_jax.structs import UserError
 def sentences_of_objects(env) -> list[str]:
     """The sentences from MiniGrid's own objects, made in another way than by `describe`: with ranks, then sorted."""
     grid, visible = env.gen_obs_grid()
-    said = []
+    sentences = []
     if env.carrying:
-        said.append((0, 0, 0, f"You carry a {env.carrying.color} {env.carrying.type}"))
+        sentences.append((0, 0, 0, f"You carry a {env.carrying.color} {env.carrying.type}"))
     for rank, (side, step) in enumerate({"forward": (0, -1), "left": (-1, 0), "right": (1, 0)}.items()):
         x, y, count = 3, 6, 0
         while 0 <= x + step[0] < 7 and 0 <= y + step[1] < 7:
@@ -34,7 +34,7 @@ def sentences_of_objects(env) -> list[str]:
             thing = grid.get(x, y) if visible[x, y] else None
             if thing is not None:
                 if thing.type == "wall":
-                    said.append((1, rank, 0, f"You see a wall {count} step{'s' * (count > 1)} {side}"))
+                    sentences.append((1, rank, 0, f"You see a wall {count} step{'s' * (count > 1)} {side}"))
                 break
     for x in range(7):
         for y in range(7):
@@ -46,8 +46,8 @@ def sentences_of_objects(env) -> list[str]:
                 state = "open " if thing.is_open else "locked " if thing.is_locked else "closed "
             where = [(abs(x - 3), "right" if x > 3 else "left"), (6 - y, "forward")]
             place = " and ".join(f"{count} step{'s' * (count > 1)} {side}" for count, side in where if count)
-            said.append((2, x, y, f"You see a {state}{thing.color} {thing.type} {place}"))
-    return [text for *_, text in sorted(said)]
+            sentences.append((2, x, y, f"You see a {state}{thing.color} {thing.type} {place}"))
+    return [text for *_, text in sorted(sentences)]
 
 
 @pytest.mark.parametrize("level", [MIXED, "GoToObjDoor", "BlockedUnlockPickup"])
@@ -69,7 +69,7 @@ def test_sentences_of_real_rooms_are_those_of_the_objects_in_them(level):
 
 
 @pytest.mark.parametrize("level", [MIXED, "GoToSeqS5R2", "GoToObjMazeS4", "BlockedUnlockPickup"])
-def test_what_is_seen_is_what_minigrid_lets_be_seen(level):
+def test_images_are_those_of_minigrid(level):
     """Also through open doors, from within them, and with something in one's hands."""
     game, rng, held, within = make(level).game(), np.random.default_rng(0), 0, 0
     for episode in range(4):
@@ -93,15 +93,15 @@ def test_what_is_seen_is_what_minigrid_lets_be_seen(level):
 
 
 @pytest.mark.parametrize("level", [*LEVELS, "GoToFrench", "GoToSeqS5R2", "PutNextS5N2Carrying", "SynthS5R2"])
-def test_an_episode_is_the_same_whoever_plays_it_again(level):
+def test_episodes_repeat_in_another_game(level):
     def story(game, episode, actions):
         begin(game, episode, SeedStream.EVALUATE)
-        told = [(game.mission, game.seen["prompt"].tobytes(), game.screen().chars.tobytes())]
+        record = [(game.mission, game.seen["prompt"].tobytes(), game.screen().chars.tobytes())]
         for action in actions:
             if game.end:
                 break
-            told.append((game.step(action), game.message, game.seen["image"].tobytes(), game.env.max_steps))
-        return told
+            record.append((game.step(action), game.message, game.seen["image"].tobytes(), game.env.max_steps))
+        return record
 
     world = make(level)
     game, actions = world.game(), np.random.default_rng(1).integers(6, size=12).tolist()
@@ -128,9 +128,9 @@ def test_without_minigrid_one_sentence_says_what_to_install():
         "try: world.check()\n"
         "except UserError as error: print(error)"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "needs minigrid, which the extra [babyai] installs: pip install 'motif_jax[babyai]'" in said
-    assert len(said.splitlines()) == 1
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "needs minigrid, which the extra [babyai] installs: pip install 'motif_jax[babyai]'" in output
+    assert len(output.splitlines()) == 1
 
 
 def test_a_shuffled_mission_changes_what_players_read_and_not_the_game():

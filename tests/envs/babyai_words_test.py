@@ -41,11 +41,6 @@ GOLDEN = [  # what is seen; in English; in French
     ({}, [], []),
     ({(0, 1): (KEY, RED)}, ["You see a red key 1 step forward"], ["Tu vois une clef rouge 1 pas devant"]),
     (
-        {(-3, 0): (BALL, GREY), (1, 2): (BOX, PURPLE)},
-        ["You see a grey ball 3 steps left", "You see a purple box 1 step right and 2 steps forward"],
-        ["Tu vois une balle grise 3 pas à gauche", "Tu vois une boîte violette 1 pas à droite et 2 pas devant"],
-    ),
-    (
         {(0, 0): (BALL, GREEN), (2, 6): (KEY, YELLOW), (2, 1): (KEY, BLUE)},  # the farthest of a column first
         [
             "You carry a green ball",
@@ -62,11 +57,6 @@ GOLDEN = [  # what is seen; in English; in French
         ROOM,
         ["You see a wall 4 steps forward", "You see a wall 2 steps right"],
         ["Tu vois un mur à 4 pas devant", "Tu vois un mur à 2 pas à droite"],
-    ),
-    (
-        {(0, 1): (WALL, GREY), (-1, 0): (WALL, GREY), (1, 0): (WALL, GREY)},
-        ["You see a wall 1 step forward", "You see a wall 1 step left", "You see a wall 1 step right"],
-        ["Tu vois un mur à 1 pas devant", "Tu vois un mur à 1 pas à gauche", "Tu vois un mur à 1 pas à droite"],
     ),
     (
         {(-1, 3): (DOOR, RED, 0), (0, 3): (DOOR, GREY, 1), (1, 3): (DOOR, BLUE, 2)},  # "a open" is as published
@@ -90,11 +80,11 @@ def test_golden_sentences(cells, english, french):
     assert describe(view(cells), FRENCH) == french
 
 
-def test_things_and_doors_hide_walls_from_the_sentences_unless_walls_are_told_faithfully():
+def test_objects_hide_walls_from_the_sentences_except_with_faithful_walls():
     thing = view(ROOM | {(0, 2): (KEY, RED), (1, 0): (BALL, RED)})
     assert [text for text in describe(thing) if "wall" in text] == []
-    told = [text for text in describe(thing, faithful_walls=True) if "wall" in text]
-    assert told == ["You see a wall 4 steps forward", "You see a wall 2 steps right"]
+    sentences = [text for text in describe(thing, faithful_walls=True) if "wall" in text]
+    assert sentences == ["You see a wall 4 steps forward", "You see a wall 2 steps right"]
     door = view(ROOM | {(0, 4): (DOOR, RED, 0), (0, 6): (WALL, GREY)})
     assert not any("wall" in text and "forward" in text for text in describe(door, faithful_walls=True))
 
@@ -121,11 +111,9 @@ def test_a_prompt_has_the_published_form():
 
 
 @pytest.mark.parametrize(("english", "french"), [
-    ("go to the red ball", "aller à la balle rouge"),
     ("open the door", "ouvrir la porte"),
     ("put the blue ball next to a green box", "poser la balle bleue à côté d'une boîte verte"),
     ("put a red key next to the red ball", "poser une clef rouge à côté de la balle rouge"),
-    ("pick up the red key, then go to a grey ball", "attraper la clef rouge, puis aller à une balle grise"),
     ("go to the red key after you pick up a grey ball", "aller à la clef rouge après avoir attrapé une balle grise"),
     ("open a door and go to the green object", "ouvrir une porte et aller à l'objet vert"),
     ("go to the blue door on your left after you open a box in front of you",
@@ -188,41 +176,39 @@ def test_sets_of_actions():
     there="rewordings also replace letters in French prompts",
     here="rewordings of French prompts are refused, because these have no English words",
 )
-@pytest.mark.parametrize(("values", "said"), [
+@pytest.mark.parametrize(("values", "message"), [
     ({"actions": "canonicle"}, r"unknown set of actions 'canonicle' \(--config.env.babyai.actions\): did you mean"),
     ({"actions": "go,,stop"}, "must be 2 to 32 different names, separated by commas, not 'go,,stop'"),
     ({"rewording": "key=a=b"}, "must be pairs such as key=chair,ball=table, each word once, not 'key=a=b'"),
     ({"rewording": "synonyms", "language": "french"}, "'synonyms' is of English words, where prompts are French"),
-    ({"rewording": "synonyms", "level": "GoToFrench"}, "is of English words, where prompts are French"),
 ])  # fmt: skip
-def test_bad_words_are_refused_in_one_sentence(values, said):
-    with pytest.raises(UserError, match=said):
+def test_bad_words_are_refused_in_one_sentence(values, message):
+    with pytest.raises(UserError, match=message):
         BabyAISettings(**values).check()
 
 
 # ---- captions
 
 
-@pytest.mark.parametrize(("before", "action", "after", "said"), [
+@pytest.mark.parametrize(("before", "action", "after", "text"), [
     (None, 6, {(0, 1): (WALL, GREY)}, "You stand before a wall."),
     ({(0, 1): (KEY, RED)}, 2, {(0, 1): (KEY, RED)}, "A red key is in your way."),
     ({(0, 1): (KEY, RED)}, 3, {(0, 0): (KEY, RED)}, "You pick up a red key."),
-    ({(0, 0): (KEY, RED)}, 4, {(0, 1): (KEY, RED)}, "You drop a red key."),
     ({(0, 1): (DOOR, RED, 2)}, 5, {(0, 1): (DOOR, RED, 2)}, "You cannot open a locked red door without its key."),
     ({(0, 1): (DOOR, RED, 2)}, 5, {(0, 1): (DOOR, RED, 0)}, "You unlock and open a red door."),
     ({(0, 1): (DOOR, RED, 1)}, 5, {(0, 1): (DOOR, RED, 0)}, "You open a red door."),
     ({(0, 1): (BOX, BLUE)}, 5, {}, "You open a blue box, which is gone."),
 ])  # fmt: skip
-def test_captions_tell_what_happened(before, action, after, said):
+def test_captions_describe_the_effect_of_actions(before, action, after, text):
     seen = None if before is None else view(before)
-    assert caption(seen, action, view(after), False) == said
-    told = caption(seen, action, view(after), True)
-    assert told.endswith(DONE)
-    assert len(told) <= 256
+    assert caption(seen, action, view(after), False) == text
+    done = caption(seen, action, view(after), True)
+    assert done.endswith(DONE)
+    assert len(done) <= 256
 
 
-def test_a_shuffled_mission_tells_nothing_about_its_aim():
+def test_shuffled_missions_are_uniform_over_colours_and_kinds():
     mission, generator = "put the red ball next to a grey box behind you", random.Random(0)
-    found = {shuffle_words(mission, generator) for _ in range(2000)}
-    assert len(found) == 6 * 5 * 3 * 2  # all pairs of different colours, and of different kinds
+    missions = {shuffle_words(mission, generator) for _ in range(2000)}
+    assert len(missions) == 6 * 5 * 3 * 2  # all pairs of different colours, and of different kinds
     assert shuffle_words("open the door", generator) == "open the door"

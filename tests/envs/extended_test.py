@@ -255,15 +255,15 @@ def test_random_play_is_that_of_the_twin(character, reference):
     captions = []
     for episode in range(6):
         captions += compare(game, twin, game_seed(3, SeedStream.TRAIN, episode), random_actions(episode, 1500))
-    said = b"\n".join(captions)
-    assert (b"What do you want to drink" in said) == (character != "bar-orc-cha-mal")
-    assert b"Are you sure you want to pray" in said
-    assert (b"You don't know any spells" in said) == (character.startswith("bar") and not reference)
+    text = b"\n".join(captions)
+    assert (b"What do you want to drink" in text) == (character != "bar-orc-cha-mal")
+    assert b"Are you sure you want to pray" in text
+    assert (b"You don't know any spells" in text) == (character.startswith("bar") and not reference)
 
 
 @pytest.mark.parametrize("reference", [False, True])
 @pytest.mark.parametrize("task", ["score", "staircase", "staircase_lvl3", "staircase_lvl4", "oracle", "oracle_sober"])
-def test_with_texts_that_are_rare_play_is_that_of_the_twin(task, reference):
+def test_play_with_rare_texts_is_that_of_the_twin(task, reference):
     game = make_game(task, reference=reference, character="wiz-hum-neu-mal")
     game._raw = WhisperingEngine(game, whisper)
     twin = Twin(task, reference=reference, character="wiz-hum-neu-mal", say=whisper)
@@ -289,7 +289,7 @@ def test_the_28_actions_are_those_of_the_specification():
     here="they are left to the player of the extended actions; with Motif's actions, nothing can be drunk",
 )
 @pytest.mark.quick
-def test_questions_about_drinking_are_for_the_player_of_the_extended_actions():
+def test_questions_about_drinking_are_left_to_players_with_extended_actions():
     plain, extended = NetHackGame(TASKS["score"], Frames(1, FRAME).views(0)), make_game()
     for game in (plain, extended):
         game._raw = WhisperingEngine(game, lambda number, page, question: "You drink where?" if question else "")

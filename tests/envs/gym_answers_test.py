@@ -39,8 +39,8 @@ class Wrong(Walk):
 
         def changed():
             name, value = self.value if self.method == GIVEN else ("", None)
-            found = look() | ({name: value} if name else {})
-            return {key: kept for key, kept in found.items() if value is not KeyError or key != name}
+            observation = look() | ({name: value} if name else {})
+            return {key: kept for key, kept in observation.items() if value is not KeyError or key != name}
 
         env.look = changed
         env.step = lambda action: self.answer("step()", (env.look(), *self.answer("parts", (0.0, True, False)), {}))
@@ -109,7 +109,7 @@ def refused(method="", value=None, **env) -> str:
     return str(caught.value)
 
 
-def test_whatever_they_return_that_is_wrong_is_refused_with_one_sentence():
+def test_wrong_return_values_are_refused_with_one_sentence():
     check_world({"world": "gym_answers_test:Wrong"})
     for method, values in WRONG.items():
         for value in values:
@@ -121,7 +121,7 @@ def test_whatever_they_return_that_is_wrong_is_refused_with_one_sentence():
                 assert sentence.startswith(f"{method} of the world 'gym_answers_test:Wrong' must return "), sentence
 
 
-def test_numbers_that_are_not_finite_are_named_with_their_method_and_place():
+def test_errors_about_non_finite_numbers_name_method_and_index():
     assert refused(GIVEN, ("position", np.array([0, NAN]))) == (
         "reset() of the world 'gym_answers_test:Wrong' must return finite numbers of float32 in the observation "
         "'position', not nan at index 1 (--config.env.world)"

@@ -6,9 +6,9 @@ import pytest
 from gym_world_test import Corridor, Walk
 from PIL import Image
 
-from motif_jax.envs.gym_games import encode_picture, pieces_of_ansi
+from motif_jax.envs.gym_world import encode_picture, pieces_of_ansi
 from motif_jax.envs.seeding import game_seed
-from motif_jax.replays.bitmaps import open_picture
+from motif_jax.replays.film import open_picture
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -47,7 +47,7 @@ def game_of(shown=True, **attributes):
     return game
 
 
-def test_an_environment_that_cannot_draw_says_why_on_its_screen():
+def test_rendering_errors_are_shown_on_the_screen():
     game = game_of(drawn=gymnasium.error.DependencyNotInstalled("pygame is not installed"))
     assert game.picture() == b""
     assert b"no picture: pygame is not installed" in game.screen().chars.tobytes()

@@ -6,8 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from motif_jax.captions import decode
-from motif_jax.envs.gym_games import GymWorldGame
-from motif_jax.envs.gym_world import GymWorld
+from motif_jax.envs.gym_world import GymWorld, GymWorldGame
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, step_specs
 from motif_jax.structs import ArraySpec, EndStatus
@@ -95,7 +94,7 @@ def test_specs_follow_from_the_spaces():
     assert set(Walk().reads) == {*plain, "message"}
 
 
-def test_a_group_records_what_actions_led_to_and_then_begins_anew(capsys):
+def test_a_group_records_steps_and_starts_new_episodes(capsys):
     world = Walk()
     names = ("position", "facing", "note", "message", "message_count")
     names += ("event_message", "event_message_count", "event_position")
@@ -127,7 +126,7 @@ def test_a_group_records_what_actions_led_to_and_then_begins_anew(capsys):
     assert capsys.readouterr().out == ""  # environments keep quiet
 
 
-def test_the_same_seed_and_episode_is_the_same_game_in_any_company():
+def test_seed_and_episode_determine_the_game():
     def story(num_games, wanted):
         world = Walk(goal=50)
         vector = world.vector(num_games, ("position",), seed=1, stream=0, next_episode=lambda game: wanted - game)
@@ -138,7 +137,7 @@ def test_the_same_seed_and_episode_is_the_same_game_in_any_company():
     assert len({tuple(story(1, episode)) for episode in range(20)}) > 5
 
 
-def test_time_limits_are_cuts_and_the_end_of_the_game_is_none():
+def test_time_limits_truncate_and_ends_terminate():
     for world in (Walk(max_episode_steps=2, goal=9), Walk(goal=9, cut=2)):
         game = play(world, [1, 0], episode=2)
         assert (game.end, game.cause) == (EndStatus.ABORTED, "")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from motif_jax.envs.maze.game import FREE, GOAL, MOST, distances
+from motif_jax.envs.maze import FREE, GOAL, MOST, distances
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus
@@ -22,14 +22,14 @@ def begun(start=None, options="{}", episode=0):
 
 
 def returns_of(choose, walks):
-    game, found = make_world({"world": "maze"}).game(), []
+    game, returns = make_world({"world": "maze"}).game(), []
     for episode in range(walks):
         game.begin(game_seed(5, SeedStream.EVALUATE, episode), episode)
         total = 0.0
         while not game.end:
             total += game.say(choose(game))
-        found.append(total)
-    return found
+        returns.append(total)
+    return returns
 
 
 def test_the_best_walks_cost_as_much_as_published():

@@ -70,11 +70,11 @@ def leaving(request, monkeypatch):
 
 
 def named(caught):
-    said = str(caught.value)
-    return said.startswith("the world 'own_code_test:Leaving' failed with ") and "(--config.env.world)" in said
+    message = str(caught.value)
+    return message.startswith("the world 'own_code_test:Leaving' failed with ") and "(--config.env.world)" in message
 
 
-def test_wherever_a_game_raises_it_the_check_of_the_world_names_the_game(leaving):
+def test_exceptions_outside_exception_name_the_game(leaving):
     for place in PLACES:
         leaving(place)
         with pytest.raises(UserCodeError) as caught:
@@ -82,14 +82,14 @@ def test_wherever_a_game_raises_it_the_check_of_the_world_names_the_game(leaving
         assert named(caught), place
 
 
-def test_modules_that_raise_it_are_named(tmp_path, monkeypatch):
+def test_modules_that_exit_on_import_are_named(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "leaves_at_once.py").write_text("import sys\nsys.exit(0)\n")
     with pytest.raises(UserCodeError, match=r"the game 'leaves_at_once:Game' failed with SystemExit: 0 \(--flag\)"):
         load_class("leaves_at_once:Game", "game", "--flag")
 
 
-def test_errors_of_libraries_that_the_program_calls_are_not_the_games():
+def test_errors_of_libraries_are_not_attributed_to_the_game():
     def called_by(file):
         code = compile("jax.numpy.zeros(2) + jax.numpy.zeros(3)", file, "exec")
         with pytest.raises(TypeError) as caught:
@@ -101,7 +101,7 @@ def test_errors_of_libraries_that_the_program_calls_are_not_the_games():
     assert "failed with TypeError" in str(called_by("/home/jax/numpy/my_game.py"))
 
 
-def test_reward_sources_that_raise_it_are_named():
+def test_errors_of_reward_sources_name_the_source():
     class Source(RewardSource):
         pass
 
@@ -126,7 +126,7 @@ def interrupted_in_a_game(answer):
             raise
 
 
-def test_a_real_interrupt_passes_through_the_users_code_as_it_is():
+def test_an_interrupt_passes_through_the_users_code():
     for answer in (lambda: None, lambda: sys.exit(0)):  # some games make another exception of it
         with pytest.raises(Interrupted), stopped_by_signals():
             interrupted_in_a_game(answer)

@@ -188,10 +188,3 @@ class WithGuide(Guided):
 
 class Pictures(Corridor):
     name, pairs = "pictures", ("message", "place")
-
-
-class Checked(Corridor):
-    name = "checked"
-
-    def check(self):
-        raise LookupError("the corridor is closed")

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, get_config, run_stage
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_episodes
@@ -57,20 +57,20 @@ def from_steps(info: EpisodeInfo, steps: dict[str, np.ndarray]) -> Episode:
 
 def pooled(name: str, player: str, workers: int, episodes: int = 12) -> dict[int, object]:
     """Episodes that a pool plays, as turns."""
-    found, pieces = {}, Pieces()
+    played, pieces = {}, Pieces()
     keys = ("heard", "event_heard", "action", "reward")
     with ActorPool(
         {"world": name}, ("heard", "event_heard"), num_workers=workers, games_per_worker=3, rollout_length=7,
         player=player, seed=3, stream=SeedStream.COLLECT,
     ) as pool:  # fmt: skip
-        while len(found) < episodes:
+        while len(played) < episodes:
             for full in pool.poll(1.0)[1]:
                 rows = {key: pool.rollouts[key][full.slot] for key in keys}
                 rows["heard"] = rows["heard"][:-1]
                 for info, steps in pieces.take(full, rows, pool.rollouts["first"][full.slot][0], pool.ended(full)):
-                    found[info.episode] = from_steps(info, steps)
+                    played[info.episode] = from_steps(info, steps)
                 pool.release(full)
-    return found
+    return played
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -102,7 +102,7 @@ def test_scripted_players_of_every_world_play_whole_games(name):
             json.dumps(episode)  # plain values
 
 
-def test_what_a_policy_writes_cannot_command_a_terminal():
+def test_texts_of_a_policy_lose_control_characters():
     nothing = np.full(1, np.nan, np.float32)
     track = Track(np.stack([to_row("\x1b[2J\x07a", 16)]), *[nothing] * 4)
     game = make_world({"world": "wordle", "max_episode_steps": 1}).game()
@@ -112,7 +112,7 @@ def test_what_a_policy_writes_cannot_command_a_terminal():
     row = figures_of(game.info(), ("guesses", "malformed", "words_left")) | {"cause": ""}
     env = {"world": "wordle", "max_episode_steps": 1}
     replay = make_replay(env, 4, row, track, {"player": "me", "chosen": []})
-    assert replay.about["action_names"] == [" [2J a"]
+    assert replay.metadata["action_names"] == [" [2J a"]
     assert (replay.chars[1] >= 32).all()
 
 
@@ -131,7 +131,7 @@ WRONG_ANSWERS = {  # what a game's answer() must return: wrong answers
 
 
 @pytest.mark.parametrize(("wanted", "answers"), WRONG_ANSWERS.items(), ids=WRONG_ANSWERS)
-def test_an_answer_of_ones_own_game_that_is_wrong_is_refused_with_one_sentence(wanted, answers, monkeypatch):
+def test_wrong_answers_of_a_users_game_are_refused_with_one_sentence(wanted, answers, monkeypatch):
     for wrong in answers:
         monkeypatch.setattr("own_texts.Echo.answer", lambda self, text, wrong=wrong: wrong)
         talk = Conversation({"world": OWN})
@@ -145,7 +145,7 @@ def test_an_answer_of_ones_own_game_that_is_wrong_is_refused_with_one_sentence(w
         Conversation({"world": OWN}).begin(0)
 
 
-def test_the_page_on_worlds_of_ones_own_shows_one_that_is_tested():
+def test_the_example_in_the_docs_is_the_tested_world():
     page = (ROOT / "docs/wordle.md").read_text()
     shown = page.partition("class Echo(TextGame):")[2].partition("```")[0]
     names: dict = {}
@@ -168,8 +168,7 @@ def settings(world: str):
 def test_evaluation_plays_scripted_players_and_keeps_replays(world, tmp_path):
     config = settings(world)
     config.evaluate.policy = {"wordle": "optimal", "guessing": "asker", "comments": "kind", "maze": "optimal"}[world]
-    evaluate.check(evaluate.STAGE.view(config))
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
+    run_stage(evaluate, config, tmp_path)
     folder = tmp_path / "evaluate" / config.evaluate.policy
     rows = summary.read_rows(folder / "episodes.jsonl")
     assert len(rows) == 6
@@ -178,5 +177,5 @@ def test_evaluation_plays_scripted_players_and_keeps_replays(world, tmp_path):
     assert files
     for file in files:
         replay = load_replay(file, "flag")
-        assert replay.steps == rows[replay.about["episode"]]["steps"]
-        assert evaluate_replays.file_of(folder, replay.about["episode"]) == file
+        assert replay.steps == rows[replay.metadata["episode"]]["steps"]
+        assert evaluate_replays.file_of(folder, replay.metadata["episode"]) == file

@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.treasure.world import (
-    ACTIONS,
-    DOWN,
-    STEPS,
-    TreasureGame,
-)
+from motif_jax.envs.treasure.world import ACTIONS, DOWN, STEPS, TreasureGame
 from motif_jax.envs.world import step_specs
 from motif_jax.envs.worlds import make_world
 
@@ -24,9 +19,6 @@ def new_game(**settings) -> TreasureGame:
     game = TreasureGame(**settings)
     game.reset(game_seed(0, SeedStream.TRAIN, 0))
     return game
-
-
-# ---- the optimum
 
 
 @functools.cache
@@ -56,12 +48,6 @@ def test_the_best_return_is_29_by_brute_force():
     assert max(all_ends().values()) == 29
     assert all_ends()[9, True] == 29
     assert max(gold for gold, stairs in all_ends() if stairs) == 9
-
-
-# ---- the rules
-
-
-# ---- the world
 
 
 def rollout(actions) -> dict[str, np.ndarray]:

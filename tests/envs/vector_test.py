@@ -22,7 +22,7 @@ def advance(vector: GameVector, actions: list[int], rows: dict) -> None:
 
 
 @pytest.mark.quick
-def test_readings_are_changes_between_the_bottom_lines_before_and_after_a_step():
+def test_readings_are_changes_of_the_bottom_line():
     names = ("event_score", "event_health", "event_gold", "event_idle")
     vector = GameVector(2, GameSettings(max_episode_steps=60), ("blstats", "event_blstats", *names))
     vector.reset()

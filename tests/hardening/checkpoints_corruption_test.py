@@ -37,7 +37,7 @@ def whole(tmp_path_factory):
     """A workdir in which nothing is wrong."""
     config, workdir = get_config("quickstart.py", "toy"), tmp_path_factory.mktemp("whole")
     config.update_from_flattened_dict(SMALL)
-    experiment.run(config, workdir, ["collect", "annotate", "train_reward", "train_policy"])
+    experiment.run(config.to_dict(), workdir, ["collect", "annotate", "train_reward", "train_policy"])
     return workdir
 
 
@@ -103,7 +103,7 @@ def arrays_of(tree) -> list[bytes]:
 def test_a_checkpoint_reads_as_it_was_written_or_not_at_all(whole, workdir, tmp_path, damage):
     folder = "reward/checkpoints"
     with reading(whole / folder) as checkpoints:
-        good = {step: (arrays_of(checkpoints.raw(step)), checkpoints.facts(step)) for step in checkpoints.steps()}
+        good = {step: (arrays_of(checkpoints.raw(step)), checkpoints.metadata(step)) for step in checkpoints.steps()}
     last = f"{folder}/{max(good)}"
 
     def attempt():

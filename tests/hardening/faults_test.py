@@ -106,7 +106,7 @@ def copy_of(made: Path) -> Callable[[Path], object]:
 
 def labelled(workdir: Path) -> None:
     pairs(workdir)
-    annotate.run(annotate.STAGE.view(get_config("quickstart.py")), workdir)
+    annotate.run(annotate.STAGE.view(get_config("quickstart.py").to_dict()), workdir)
 
 
 def reward(workdir: Path) -> object:
@@ -160,7 +160,7 @@ def trained(workdir: Path) -> None:
     with reading(folder / "checkpoints") as checkpoints:
         kept = checkpoints.steps()
         for step in kept:
-            learner, facts = checkpoints.raw(step)["learner"], checkpoints.facts(step)
+            learner, facts = checkpoints.raw(step)["learner"], checkpoints.metadata(step)
             assert int(learner["version"]) * TRAINING["batch_size"] == step == facts["progress"]["env_steps"]
             assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learner["params"]))
     assert kept[-1] == total

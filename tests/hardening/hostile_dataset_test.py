@@ -13,8 +13,7 @@ from conftest import get_config
 from small_dataset import PUBLISHED_PAIRS, write_published
 
 from motif_jax.files import write_json
-from motif_jax.preferences.folders import annotation_folder
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.stages import collect
 from motif_jax.structs import UserError
 
@@ -43,7 +42,7 @@ def adopt(source, workdir, follow_links=False):
     config.collect.update({"dataset": str(source), "follow_links": follow_links})
     workdir.mkdir()
     with at_once():
-        view = collect.STAGE.view(config)
+        view = collect.STAGE.view(config.to_dict())
         collect.check(view)
         collect.run(view, workdir)
 

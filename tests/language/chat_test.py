@@ -66,19 +66,19 @@ def test_a_conversation_is_the_text_and_the_tokens_of_transformers(case, tmp_pat
     name = case.split()[0]
     file = file_of(name, tmp_path, TEMPLATES[case])
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, gguf_file=file.name)
-    known, tokeniser = read_chat_format(file), read_gguf_tokeniser(file)
-    assert known.name == name
-    assert known.system == ("Be nice." if "with" in case else "")
-    assert recognise_chat(known.template) == known
+    chat_format, tokeniser = read_chat_format(file), read_gguf_tokeniser(file)
+    assert chat_format.name == name
+    assert chat_format.system == ("Be nice." if "with" in case else "")
+    assert recognise_chat(chat_format.template) == chat_format
     for messages in ([USER], [SYSTEM, USER], TALK):
         for answer in (True, False):
-            for template in (TEMPLATES[case], known.template):
+            for template in (TEMPLATES[case], chat_format.template):
                 wanted = theirs.apply_chat_template(
                     messages, chat_template=template, tokenize=False, add_generation_prompt=answer
                 )
-                assert known.text(messages, answer) == wanted
+                assert chat_format.text(messages, answer) == wanted
             tokens = theirs(wanted, add_special_tokens=False)["input_ids"]
-            assert known.encode(tokeniser, messages, answer) == tokens
+            assert chat_format.encode(tokeniser, messages, answer) == tokens
 
 
 @pytest.mark.quick

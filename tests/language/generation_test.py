@@ -61,12 +61,12 @@ def test_greedy_tokens_are_those_of_transformers(name):
     import torch
 
     small = make_small(name)
-    found = run(name, length=20)
+    generated = run(name, length=20)
     options = {"do_sample": False, "max_new_tokens": 20, "min_new_tokens": 20, "eos_token_id": None, "pad_token_id": 0}
     options["use_cache"] = not small.is_encoder_decoder  # theirs wants as many blocks in the encoder as in the decoder
     wanted = small.theirs.generate(torch.tensor(CONTEXTS), attention_mask=torch.tensor(LEFT).long(), **options)
-    assert found.tokens.tolist() == wanted[:, -20:].tolist()
-    assert (found.lengths == 20).all()
+    assert generated.tokens.tolist() == wanted[:, -20:].tolist()
+    assert (generated.lengths == 20).all()
 
 
 @pytest.mark.differs(
@@ -78,15 +78,15 @@ def test_greedy_tokens_are_those_of_transformers(name):
 @pytest.mark.parametrize("name", FEW)
 def test_a_cache_changes_nothing(name):
     """The log-probabilities of generated tokens are those of reading the whole rows at once."""
-    found = run(name, PLAIN)
-    ones = np.ones_like(found.tokens)
+    generated = run(name, PLAIN)
+    ones = np.ones_like(generated.tokens)
     if make_small(name).is_encoder_decoder:
-        logits = logits_of(name, CONTEXTS, LEFT, np.pad(found.tokens[:, :-1], ((0, 0), (1, 0))), ones)
+        logits = logits_of(name, CONTEXTS, LEFT, np.pad(generated.tokens[:, :-1], ((0, 0), (1, 0))), ones)
     else:
-        whole = np.concatenate([CONTEXTS, found.tokens], 1), np.concatenate([LEFT, ones], 1)
+        whole = np.concatenate([CONTEXTS, generated.tokens], 1), np.concatenate([LEFT, ones], 1)
         logits = logits_of(name, *whole)[:, CONTEXTS.shape[1] - 1 : -1]
-    odds = jnp.take_along_axis(jax.nn.log_softmax(logits), found.tokens[..., None], -1)[..., 0]
-    np.testing.assert_allclose(found.log_probs, odds, atol=2e-5)
+    odds = jnp.take_along_axis(jax.nn.log_softmax(logits), generated.tokens[..., None], -1)[..., 0]
+    np.testing.assert_allclose(generated.log_probs, odds, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -97,9 +97,9 @@ def test_padding_and_other_rows_change_nothing(name):
         right[0][row, :length], right[1][row, :length] = CONTEXTS[row, 11 - length :], True
     right[0][3:], right[1][3:] = 7, True
     keys = jnp.concatenate([KEYS, jax.random.split(jax.random.key(1), 2)])
-    found = run(name, PLAIN, tokens=right[0], valid=right[1], keys=keys)
-    assert np.array_equal(found.tokens[:3], wanted.tokens)
-    np.testing.assert_allclose(found.log_probs[:3], wanted.log_probs, atol=2e-5)
+    generated = run(name, PLAIN, tokens=right[0], valid=right[1], keys=keys)
+    assert np.array_equal(generated.tokens[:3], wanted.tokens)
+    np.testing.assert_allclose(generated.log_probs[:3], wanted.log_probs, atol=2e-5)
 
 
 def test_one_program_serves_all_ways_to_draw():
@@ -113,21 +113,23 @@ def test_one_program_serves_all_ways_to_draw():
     assert len({row.tobytes() for row in rows}) == 4
     limits = no_limits(VOCABULARY, 3)
     only = jnp.arange(VOCABULARY) % 2 == 0
-    found = run("gpt2", PLAIN, limits._replace(allowed=only))
-    assert (found.tokens % 2 == 0).all()
+    generated = run("gpt2", PLAIN, limits._replace(allowed=only))
+    assert (generated.tokens % 2 == 0).all()
     assert make_program("gpt2")._cache_size() == before
 
 
 def test_rows_end_early_and_the_loop_with_them():
     limits = no_limits(VOCABULARY, 3)._replace(stops=jnp.arange(VOCABULARY) < 30, pad=60)
-    found = run("gpt2", PLAIN, limits)
-    assert (found.lengths < ROOM).all()
-    for row, length in zip(found.tokens, found.lengths, strict=True):
+    generated = run("gpt2", PLAIN, limits)
+    assert (generated.lengths < ROOM).all()
+    for row, length in zip(generated.tokens, generated.lengths, strict=True):
         assert row[length - 1] < 30
         assert (row[: length - 1] >= 30).all()
         assert (row[length:] == 60).all()
     wanted = run("gpt2", PLAIN).tokens  # the same draws, without an end
-    assert all(np.array_equal(a[:n], b[:n]) for a, b, n in zip(found.tokens, wanted, found.lengths, strict=True))
+    assert all(
+        np.array_equal(a[:n], b[:n]) for a, b, n in zip(generated.tokens, wanted, generated.lengths, strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -149,11 +151,11 @@ def test_packing_the_rows_that_continue_changes_nothing(name):
         arguments = (table, jnp.float32(1)), jnp.arange(num)[rows]
         return program(params, tokens[rows], valid[rows], keys[rows], sampling, limits, *arguments)
 
-    found, wanted = of_rows(np.arange(num)), [of_rows(np.arange(row, row + 2)) for row in range(0, num, 2)]
+    whole, wanted = of_rows(np.arange(num)), [of_rows(np.arange(row, row + 2)) for row in range(0, num, 2)]
     wanted = jax.tree.map(lambda *parts: np.concatenate(parts), *wanted)
-    assert np.array_equal(found.tokens, wanted.tokens)
-    assert np.array_equal(found.lengths, wanted.lengths)
-    np.testing.assert_allclose(found.log_probs, wanted.log_probs, atol=1e-4)
+    assert np.array_equal(whole.tokens, wanted.tokens)
+    assert np.array_equal(whole.lengths, wanted.lengths)
+    np.testing.assert_allclose(whole.log_probs, wanted.log_probs, atol=1e-4)
     assert np.partition(wanted.lengths, -num // 4)[-num // 4] + 2 < wanted.lengths.max()  # rows went on after packing
 
 
@@ -173,9 +175,9 @@ def test_a_shift_adds_to_the_logits(name):
     for factor, sampling in ((0.0, GREEDY), (1.0, GREEDY), (1.0, only_best)):
         sampling = jax.tree.map(jnp.asarray, sampling)
         arguments = (table, jnp.float32(factor)), jnp.zeros(3, int)
-        found = program(small.params, CONTEXTS, valid, KEYS, sampling, no_limits(VOCABULARY, 3), *arguments)
+        generated = program(small.params, CONTEXTS, valid, KEYS, sampling, no_limits(VOCABULARY, 3), *arguments)
         tokens = slow_greedy(name, factor * np.asarray(table))
-        assert found.tokens[:, :5].tolist() == tokens.tolist()
+        assert generated.tokens[:, :5].tolist() == tokens.tolist()
     assert program._cache_size() == 1
 
 
@@ -222,9 +224,9 @@ def test_tokens_are_drawn_with_their_probabilities(values, few, monkeypatch):
     keys = jax.random.split(jax.random.key(1), num)
     sampling = jax.tree.map(jnp.asarray, TokenSampling(*values))
     drawn = jax.jit(lambda *args: draw(*args))(jnp.tile(logits, (num, 1)), keys, sampling)
-    found, wanted = np.bincount(drawn, minlength=12) / num, slow_odds(np.asarray(logits), *values)
-    assert (found[wanted == 0] == 0).all()
-    np.testing.assert_allclose(found, wanted, atol=4 * 0.5 / num**0.5)
+    shares, wanted = np.bincount(drawn, minlength=12) / num, slow_odds(np.asarray(logits), *values)
+    assert (shares[wanted == 0] == 0).all()
+    np.testing.assert_allclose(shares, wanted, atol=4 * 0.5 / num**0.5)
 
 
 @pytest.mark.differs(
@@ -270,7 +272,7 @@ def test_wide_beams_find_the_best_of_all(name):
         forced[row, : len(tokens)] = tokens
     find = make_search(name, 16, 3)
     for penalty in (0.0, 1.0):
-        found = find(limits, penalty)
+        generated = find(limits, penalty)
         for row in range(3):
             many = len(every)
             scored = run(
@@ -279,9 +281,9 @@ def test_wide_beams_find_the_best_of_all(name):
             )  # fmt: skip
             values = scored.log_probs.sum(1) / scored.lengths**penalty
             best = values.argmax()
-            assert found.tokens[row, : found.lengths[row]].tolist() == every[best]
+            assert generated.tokens[row, : generated.lengths[row]].tolist() == every[best]
             np.testing.assert_allclose(
-                found.log_probs[row].sum() / found.lengths[row] ** penalty, values[best], rtol=1e-4
+                generated.log_probs[row].sum() / generated.lengths[row] ** penalty, values[best], rtol=1e-4
             )
 
 

@@ -16,7 +16,7 @@ from flax import nnx
 
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
-from motif_jax.language.names import blocks_of, places
+from motif_jax.language.names import blocks_of, hub_tensors
 
 TEXTS = [
     "Goal of the agent: go to the red ball. You see a grey key 2 steps left and 13 steps forward, a wall",
@@ -72,10 +72,10 @@ def tensors_of(family: str, width: int = WIDTH) -> dict[str, np.ndarray]:
     from motif_jax.devices.parameters import leaves_by_path
 
     model = make_model(family, width)
-    found = {}
+    tensors = {}
     for path, leaf in leaves_by_path(nnx.state(model, nnx.Param)).items():
         name, array = ".".join(path), np.asarray(leaf)
-        place = places(model.config)[name]
+        place = hub_tensors(model.config)[name]
         blocks = name.startswith("stack.blocks.")
         for number, part in enumerate(array if blocks else array[None]):
             part = part.T if place.transposed else part
@@ -84,10 +84,10 @@ def tensors_of(family: str, width: int = WIDTH) -> dict[str, np.ndarray]:
                 heads = model.config.heads if "_q" in theirs else model.config.kv_heads
                 halves = part.reshape(heads, 2, len(part) // heads // 2, *part.shape[1:])
                 part = halves.swapaxes(1, 2).reshape(part.shape)
-            found[f"blk.{number}.{theirs}" if blocks else theirs] = np.ascontiguousarray(part)
-    assert len(found) == sum(1 for path, leaf in leaves_by_path(nnx.state(model, nnx.Param)).items()
-                             for _ in blocks_of(leaf.shape, places(model.config)[".".join(path)]))  # fmt: skip
-    return found
+            tensors[f"blk.{number}.{theirs}" if blocks else theirs] = np.ascontiguousarray(part)
+    assert len(tensors) == sum(1 for path, leaf in leaves_by_path(nnx.state(model, nnx.Param)).items()
+                             for _ in blocks_of(leaf.shape, hub_tensors(model.config)[".".join(path)]))  # fmt: skip
+    return tensors
 
 
 def metadata_of(family: str, width: int = WIDTH, pre: str = "gpt-2") -> dict[str, Any]:
@@ -175,18 +175,18 @@ class SlowTokeniser:
     def encode(self, text: str) -> list[int]:
         import regex
 
-        found = []
+        tokens = []
         marks = "|".join(regex.escape(word) for word in sorted(self.added, key=len, reverse=True))
         for piece in regex.split(f"({marks})", text):
             if piece in self.added:
-                found.append(self.ids[piece])
+                tokens.append(self.ids[piece])
                 continue
             pieces = [unicodedata.normalize("NFC", piece) if self.pre == "qwen2" else piece]
             for cut in CUTS[self.pre]:
                 pieces = [part for whole in pieces for part in regex.findall(rf"{cut}|(?:(?!{cut})[\s\S])+", whole)]
             for part in pieces:
-                found += self.merge([self.letters[byte] for byte in part.encode()])
-        return found
+                tokens += self.merge([self.letters[byte] for byte in part.encode()])
+        return tokens
 
     def merge(self, parts: list[str]) -> list[int]:
         if self.pre == "llama-bpe" and "".join(parts) in self.ids:

@@ -89,7 +89,7 @@ def test_tensors_of_other_types_and_names_are_taken(tmp_path):
     (lambda t: t[NORM].__setitem__(5, np.nan), f"{NORM} in '.*' has a value that is not finite"),
     (lambda t: t.update({"h.1.ln_1.weight": np.zeros(32, np.float32)}), "is not the same as"),
 ])  # fmt: skip
-def test_tensors_that_do_not_fit_are_told_in_one_sentence(edit, sentence, tmp_path):
+def test_tensors_that_do_not_fit_are_refused_in_one_sentence(edit, sentence, tmp_path):
     write_own("gpt2", tmp_path)
     change(tmp_path, edit)
     refuse(tmp_path, sentence)
@@ -145,7 +145,7 @@ def test_further_ends_are_read(tmp_path):
     refuse(tmp_path, "its eos_token_id is")
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     refuse(tmp_path / "none", "there is no directory '.*none'; language models are not downloaded")
     refuse(tmp_path, "there is no config.json in")
     write_own("gpt2", tmp_path / "a")
@@ -158,7 +158,7 @@ def test_what_is_missing_is_named(tmp_path):
     refuse(tmp_path / "a", "cannot read .*it is not a regular file")
 
 
-def test_an_index_that_lies_is_refused(tmp_path):
+def test_an_invalid_index_is_refused(tmp_path):
     write_own("gpt2", tmp_path, shard_bytes=20_000)
     text = (tmp_path / INDEX).read_text()
     names = json.loads(text)["weight_map"]
@@ -189,7 +189,7 @@ def test_links_may_lead_to_the_cache_of_the_hub_only(tmp_path):
     refuse(snapshot, "is a link that leads out of its directory")
 
 
-def test_whatever_byte_is_changed_it_is_refused_or_read(tmp_path):
+def test_changed_bytes_are_refused_or_read(tmp_path):
     write_own("gpt2", tmp_path)
     rng, file = np.random.default_rng(0), tmp_path / TENSORS
     whole = {path: path.read_bytes() for path in (tmp_path / CONFIG, file)}

@@ -56,17 +56,17 @@ def slow_logits(name):
 
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
 def test_choices_are_scored_whatever_the_batch(name, models):
-    found = models[name].score(CONTEXTS, ACTIONS)
-    assert found.shape == (4, 6)
+    scores = models[name].score(CONTEXTS, ACTIONS)
+    assert scores.shape == (4, 6)
     for row, choice in ((0, 0), (3, 5), (2, 3)):
-        np.testing.assert_allclose(found[row, choice], slow_score(name, CONTEXTS[row], ACTIONS[choice]), rtol=1e-4)
-    np.testing.assert_allclose(models[name].score(CONTEXTS[1:2], ACTIONS[::-1])[0], found[1, ::-1], rtol=1e-5)
+        np.testing.assert_allclose(scores[row, choice], slow_score(name, CONTEXTS[row], ACTIONS[choice]), rtol=1e-4)
+    np.testing.assert_allclose(models[name].score(CONTEXTS[1:2], ACTIONS[::-1])[0], scores[1, ::-1], rtol=1e-5)
     lists = [ACTIONS, ACTIONS[:2], ACTIONS[3:], ACTIONS[:1]]
     other = models[name].score(CONTEXTS, lists)
-    np.testing.assert_allclose(other[2, :3], found[2, 3:], rtol=1e-5)
+    np.testing.assert_allclose(other[2, :3], scores[2, 3:], rtol=1e-5)
     assert np.isneginf(other).sum(1).tolist() == [0, 4, 3, 5]
     assert models[name].score([], ACTIONS).shape == (0, 6)
-    assert (models[name].score([*map(TOKENISER.encode, CONTEXTS)], ACTIONS) == found).all()  # contexts as tokens
+    assert (models[name].score([*map(TOKENISER.encode, CONTEXTS)], ACTIONS) == scores).all()  # contexts as tokens
 
 
 def test_texts_are_generated_and_limits_hold(models):
@@ -105,7 +105,7 @@ def test_it_is_saved_and_loaded(models, tmp_path):
     ((CONTEXTS, [ACTIONS]), "there are choices for 1 contexts, but 4 contexts"),
     (([" a" * 198], ["turn left up"]), "context 0 has 198 tokens, and 3 may follow, but this .* reads at most 200"),
 ])  # fmt: skip
-def test_what_cannot_be_scored_is_refused(arguments, sentence, models):
+def test_invalid_contexts_are_refused(arguments, sentence, models):
     with pytest.raises(UserError, match=sentence):
         models["gpt2"].score(*arguments)
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_scored_is_refused(arguments, sentence, models):
     ({"allowed": [40]}, "the allowed token 40"),
     ({"begin": [" a" * 9] * 4, "max_tokens": 8}, "has 9 tokens, more than max_tokens, 8"),
 ])  # fmt: skip
-def test_what_cannot_be_generated_is_refused(values, sentence, models):
+def test_invalid_values_of_generation_are_refused(values, sentence, models):
     with pytest.raises(UserError, match=sentence):
         models["gpt2"].generate(CONTEXTS, **values)
 

@@ -35,13 +35,8 @@ def test_scoring_generation_and_training_lower(family, dtype):
     def whole(weights):
         return nnx.merge(graph, *weights)
 
-    lower(
-        jax.jit(lambda weights, *inputs: score(whole(weights), *inputs)),
-        weights,
-        TOKENS,
-        SEGMENTS,
-        make_tree([[[3, 4], [3]]]),
-    )
+    scored = jax.jit(lambda weights, *inputs: score(whole(weights), *inputs))
+    lower(scored, weights, TOKENS, SEGMENTS, make_tree([[[3, 4], [3]]]))
     sampling = jax.tree.map(np.asarray, TokenSampling(1.0, 0, 1.0))
     limits = no_limits(V, B, (1,))
 
@@ -50,13 +45,8 @@ def test_scoring_generation_and_training_lower(family, dtype):
 
     keys = jax.random.key_data(jax.random.split(jax.random.key(0), B))
     lower(jax.jit(generated), weights, TOKENS, SEGMENTS, keys, sampling, limits)
-    lower(
-        jax.jit(lambda weights, *inputs: search(whole(weights), *inputs[:2], 3, inputs[2], 4)),
-        weights,
-        TOKENS,
-        SEGMENTS,
-        limits,
-    )
+    searched = jax.jit(lambda weights, *inputs: search(whole(weights), *inputs[:2], 3, inputs[2], 4))
+    lower(searched, weights, TOKENS, SEGMENTS, limits)
 
     def loss(trained, tokens, segments):
         return score(nnx.merge(graph, trained, frozen), tokens, segments, make_tree([[[3, 4], [3]]])).log_probs.sum()

@@ -56,9 +56,9 @@ def test_padding_anywhere_changes_nothing(name):
     for places in ([*range(9)], [*range(5, 14)], *(sorted(rng.permutation(length)[:9]) for _ in range(3))):
         tokens, segments = rng.integers(3, 40, length), np.zeros(length, int)
         tokens[places], segments[places] = TOKENS, 1
-        found = our_logits(model, tokens, segments)
-        found = found if model.config.is_encoder_decoder else found[places]
-        np.testing.assert_allclose(found, alone, atol=2e-5 * np.abs(alone).max())
+        logits = our_logits(model, tokens, segments)
+        logits = logits if model.config.is_encoder_decoder else logits[places]
+        np.testing.assert_allclose(logits, alone, atol=2e-5 * np.abs(alone).max())
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])

@@ -34,10 +34,10 @@ def test_a_common_beginning_that_is_read_once_changes_nothing(family, blocks):
     language, rng = make(family, blocks), np.random.default_rng(0)
     ids = language.tokeniser.encode("w1 w2 w3")
     ask = NextTokens(language, ids)
-    known = language.tokeniser.encode(" ".join(WORDS))
-    begin = rng.choice(known, 11).tolist()
+    words = language.tokeniser.encode(" ".join(WORDS))
+    begin = rng.choice(words, 11).tolist()
     for count in (1, 7, 3):  # the first text alone is its own beginning
-        rows = [begin + rng.choice(known, rng.integers(1, 20)).tolist() for _ in range(count)]
+        rows = [begin + rng.choice(words, rng.integers(1, 20)).tolist() for _ in range(count)]
         np.testing.assert_allclose(ask(rows), slowly(language, rows, ids), atol=2e-5)
-    others = [rng.choice(known, size).tolist() for size in (5, 1, 9)]  # nothing in common
+    others = [rng.choice(words, size).tolist() for size in (5, 1, 9)]  # nothing in common
     np.testing.assert_allclose(ask(others), slowly(language, others, ids), atol=2e-5)

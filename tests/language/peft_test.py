@@ -65,9 +65,9 @@ def test_our_adapter_is_read_back(family, tmp_path):
     model, low = written(family, tmp_path)
     graph, params, config = read_language_model(tmp_path / "adapter")
     assert config == read_config(tmp_path / "adapter") == read_config(tmp_path / "base")
-    found = logits_of(nnx.merge(graph, params))
-    np.testing.assert_allclose(found, logits_of(low), atol=1e-5)
-    assert abs(found - logits_of(model)).max() > 0.01
+    logits = logits_of(nnx.merge(graph, params))
+    np.testing.assert_allclose(logits, logits_of(low), atol=1e-5)
+    assert abs(logits - logits_of(model)).max() > 0.01
 
 
 @pytest.mark.slow
@@ -166,11 +166,11 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_other_files_are_refused(what, tmp_path):
     written("llama", tmp_path)
-    spoil, said = BAD[what]
+    spoil, sentence = BAD[what]
     spoil(tmp_path)
     with pytest.raises(UserError) as caught:
         read_language_model(tmp_path / "adapter")
-    assert said in str(caught.value)
+    assert sentence in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -178,16 +178,16 @@ ODD = [None, -1, 10**400, float("nan"), "\ud800\0", ["q"], {"q": []}]  # fmt: sk
 
 
 @pytest.mark.quick
-def test_whatever_a_config_says_an_adapter_is_read_or_refused_with_one_sentence(tmp_path):
+def test_an_adapter_with_any_config_is_read_or_refused_with_one_sentence(tmp_path):
     written("llama", tmp_path)
     before = json.loads((tmp_path / "adapter" / CONFIG).read_text())
-    said = []
+    sentences = []
     for name in (*before, *PLAIN, "use_rslora"):
         for value in ODD:
             write_config(tmp_path, before | {name: value})
             try:
                 read_language_model(tmp_path / "adapter")
             except UserError as error:
-                said.append(str(error))
-    assert len(said) > 40
-    assert all(len(sentence.splitlines()) == 1 and len(sentence) < 500 for sentence in said)
+                sentences.append(str(error))
+    assert len(sentences) > 40
+    assert all(len(sentence.splitlines()) == 1 and len(sentence) < 500 for sentence in sentences)

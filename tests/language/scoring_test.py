@@ -66,12 +66,12 @@ def test_choices_share_the_tokens_with_which_they_begin():
 
 @pytest.mark.parametrize("name", FEW)
 def test_packed_choices_have_the_probabilities_that_they_have_one_by_one(name):
-    found = run(name, *right_padded(), make_tree([CHOICES]))
+    scores = run(name, *right_padded(), make_tree([CHOICES]))
     wanted = [
         [one_by_one(name, CONTEXTS[row, :length].tolist(), choice) for choice in CHOICES]
         for row, length in enumerate(LENGTHS)
     ]
-    np.testing.assert_allclose(found.log_probs, wanted, rtol=2e-5)
+    np.testing.assert_allclose(scores.log_probs, wanted, rtol=2e-5)
 
 
 @pytest.mark.differs(
@@ -81,11 +81,11 @@ def test_packed_choices_have_the_probabilities_that_they_have_one_by_one(name):
 )
 @pytest.mark.parametrize("name", FEW)
 def test_token_0_within_a_choice_counts_like_any_other(name):
-    found = run(name, *right_padded(), make_tree([[[5, 0, 7], [0, 6], [5]]]))
+    scores = run(name, *right_padded(), make_tree([[[5, 0, 7], [0, 6], [5]]]))
     for row, length in enumerate(LENGTHS):
         context = CONTEXTS[row, :length].tolist()
         wanted = [one_by_one(name, context, choice) for choice in ([5, 0, 7], [0, 6], [5])]
-        np.testing.assert_allclose(found.log_probs[row], wanted, rtol=2e-5)
+        np.testing.assert_allclose(scores.log_probs[row], wanted, rtol=2e-5)
 
 
 @pytest.mark.differs(
@@ -98,10 +98,10 @@ def test_padding_buckets_batches_and_other_choices_change_nothing(name):
     tokens, segments = right_padded()
     wanted = run(name, tokens, segments, make_tree([CHOICES]))
 
-    def check(found, choices=slice(None)):
-        np.testing.assert_allclose(found.log_probs[:3, : len(wanted.log_probs[0][choices])],
+    def check(scores, choices=slice(None)):
+        np.testing.assert_allclose(scores.log_probs[:3, : len(wanted.log_probs[0][choices])],
                                    wanted.log_probs[:, choices], rtol=2e-5)  # fmt: skip
-        np.testing.assert_allclose(found.hidden[:3], wanted.hidden, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(scores.hidden[:3], wanted.hidden, rtol=1e-3, atol=1e-5)
 
     left = np.zeros((3, 16), int), np.zeros((3, 16), int)  # on the left, in a longer row
     for row, length in enumerate(LENGTHS):
@@ -110,13 +110,13 @@ def test_padding_buckets_batches_and_other_choices_change_nothing(name):
     more = np.concatenate([tokens, some_tokens(5, 11, 3)]), np.concatenate([segments, np.ones((5, 11), int)])
     check(run(name, *more, make_tree([CHOICES], multiple=8)))  # in a larger batch, with room for more choices
     rows = [CHOICES[:2], [*CHOICES[:2], [20, 21, 22, 23, 24]], CHOICES[:2]]  # rows with choices of their own
-    found = run(name, tokens, segments, make_tree(rows))
-    check(found, slice(2))
-    assert np.isneginf(found.log_probs).tolist() == [[False, False, True], [False, False, False], [False, False, True]]
+    scores = run(name, tokens, segments, make_tree(rows))
+    check(scores, slice(2))
+    assert np.isneginf(scores.log_probs).tolist() == [[False, False, True], [False, False, False], [False, False, True]]
 
 
 @pytest.mark.parametrize("name", FEW)
 def test_probabilities_of_all_continuations_sum_to_one(name):
     tokens, segments = right_padded()
-    found = run(name, tokens, segments, make_tree([[[token] for token in range(VOCABULARY)]]))
-    np.testing.assert_allclose(np.exp(found.log_probs).sum(-1), 1, rtol=1e-5)
+    scores = run(name, tokens, segments, make_tree([[[token] for token in range(VOCABULARY)]]))
+    np.testing.assert_allclose(np.exp(scores.log_probs).sum(-1), 1, rtol=1e-5)

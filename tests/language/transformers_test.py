@@ -10,7 +10,7 @@ from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.language.hub import read_language_model, write_language_model
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import relative_buckets
-from motif_jax.language.names import places
+from motif_jax.language.names import hub_tensors
 
 TOKENS, ANSWERS = some_tokens(), some_tokens(length=6, seed=1)
 LENGTHS = np.array([11, 7, 9])
@@ -58,22 +58,22 @@ def test_gradients_are_the_same(name):
     (torch.gather(odds, -1, torch.tensor(targets)[..., None])[..., 0] * torch.tensor(weight)).sum().backward()
     theirs = {name: parameter.grad.numpy() for name, parameter in small.theirs.named_parameters()}
     for name, gradient in ours.items():
-        place = places(small.config)[name]
+        place = hub_tensors(small.config)[name]
         for block, part in enumerate(gradient if "{}" in place.name else gradient[None]):
             wanted = place.ours(theirs[place.name.format(block)])
             np.testing.assert_allclose(part, wanted, atol=1e-4 * max(1, np.abs(wanted).max()), rtol=0, err_msg=name)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_is_written_is_read_by_both(name, tmp_path):
+def test_files_are_read_by_both(name, tmp_path):
     import transformers
 
     small = make_small(name)
     write_language_model(tmp_path / "one", small.model)
     assert config_from_hub(config_to_hub(small.config))._replace(tied=small.config.tied) == small.config
     kind = type(small.theirs)
-    theirs, told = kind.from_pretrained(tmp_path / "one", output_loading_info=True)
-    assert [told[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")] == [set()] * 3
+    theirs, loading = kind.from_pretrained(tmp_path / "one", output_loading_info=True)
+    assert [loading[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")] == [set()] * 3
     assert np.array_equal(their_logits(theirs).detach(), their_logits(small.theirs).detach())
     write_language_model(tmp_path / "many", small.model, shard_bytes=20_000)
     assert len(list((tmp_path / "many").glob("*.safetensors"))) > 3

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from motif_jax.learner.columns import InCharge, decision_rewards, vtrace_in_columns
+from motif_jax.learner.options import InCharge, decision_rewards, vtrace_in_columns
 
 K = 3  # options
 
@@ -39,9 +39,9 @@ def both(data: dict[str, np.ndarray], **options) -> tuple:
 @pytest.mark.parametrize("options", [{}, {"inferred": True}, {"clip_rho": 2.0, "clip_c": 0.5}])
 def test_targets_and_advantages_are_those_of_the_slow_twin(options):
     for seed in range(3):
-        found, expected = both(streams(seed), **options)
-        np.testing.assert_allclose(found.targets, expected[0], rtol=2e-4, atol=2e-4)
-        np.testing.assert_allclose(found.advantages, expected[1], rtol=2e-4, atol=2e-4)
+        ours, expected = both(streams(seed), **options)
+        np.testing.assert_allclose(ours.targets, expected[0], rtol=2e-4, atol=2e-4)
+        np.testing.assert_allclose(ours.advantages, expected[1], rtol=2e-4, atol=2e-4)
 
 
 def test_every_place_of_an_end_a_cut_and_a_switch():
@@ -56,17 +56,17 @@ def test_every_place_of_an_end_a_cut_and_a_switch():
         data["charge"][:, game] = [K, order[0], order[0], order[1], K, order[2]]
         if event:
             data[event[0]][event[1], game] = True
-    found, expected = both(data)
-    np.testing.assert_allclose(found.targets, expected[0], rtol=2e-4, atol=2e-4)
-    np.testing.assert_allclose(found.advantages, expected[1], rtol=2e-4, atol=2e-4)
+    ours, expected = both(data)
+    np.testing.assert_allclose(ours.targets, expected[0], rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(ours.advantages, expected[1], rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.9])
-def test_a_decision_is_paid_what_is_earned_until_the_next(discount):
+def test_a_decision_is_rewarded_with_the_sum_until_the_next_one(discount):
     data = streams(7)
     decides = data["charge"] == K
     ended = (data["terminated"] | data["truncated"]) & ~decides  # the game stands still in a decision
     turns = InCharge(jnp.asarray(data["charge"]), jnp.asarray(decides), jnp.asarray(data["switches"]))
-    found = decision_rewards(jnp.asarray(data["rewards"], jnp.float32), turns, jnp.asarray(ended), discount)
-    for one, other in zip(found, twin.decision_rewards(data["rewards"], decides, ended, discount), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    ours = decision_rewards(jnp.asarray(data["rewards"], jnp.float32), turns, jnp.asarray(ended), discount)
+    for array, wanted in zip(ours, twin.decision_rewards(data["rewards"], decides, ended, discount), strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-4)

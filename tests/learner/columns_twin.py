@@ -1,4 +1,4 @@
-"""A slow, obvious twin of `learner/columns.py`: one game at a time, each column's steps as a list."""
+"""A slow, obvious twin of `learner/options.py`: one game at a time, each column's steps as a list."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def vtrace_in_columns(
         V, r, g, w = values[:, game], rewards[:, game], discounts[:, game], ratio[:, game]
 
         def after(step):
-            found = next_of(
+            following = next_of(
                 step, charge[:, game], switches[:, game], terminated[:, game], truncated[:, game], known_last[:, game]
             )
-            if found == "ended":
+            if following == "ended":
                 return 0.0, None
-            if found == "unknown" or (found == "cut" and inferred):
+            if following == "unknown" or (following == "cut" and inferred):
                 return V[step] - r[step], None
-            if found == "cut":
+            if following == "cut":
                 return g[step] * V[step], None
-            if found == "last":
+            if following == "last":
                 return g[step] * last[charge[step, game], game], None
-            return g[step] * V[found], found
+            return g[step] * V[following], following
 
         def error(step):
             return min(w[step], clip_rho) * (r[step] + after(step)[0] - V[step])

@@ -13,7 +13,7 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.learner.groups import FLOOR, group_advantages, relative
 from motif_jax.learner.settings import GroupSettings
 from motif_jax.learner.update import init_state, make_policy_update
-from motif_jax.stages.train_policy.groups import places
+from motif_jax.stages.train_policy.placing import places
 
 GROUP = GroupSettings(group_size=4)
 GRPO = replace(BASE, algorithm="grpo", discount=0.9, clip_ratio=0.2)
@@ -35,12 +35,12 @@ def slow_relative(values, by_deviation):
 
 def slow_advantages(reward, group, discount, with_steps):
     """Step by step."""
-    found = np.zeros((T, B))
+    advantages = np.zeros((T, B))
     for start in range(0, B, group.group_size):
         columns = [column for column in range(start, start + group.group_size) if PLAYED[:, column].any()]
         totals = [sum(reward[t, column] for t in range(T) if PLAYED[t, column]) for column in columns]
         for column, one in zip(columns, slow_relative(totals, group.divide_by == "deviation"), strict=True):
-            found[PLAYED[:, column], column] = one
+            advantages[PLAYED[:, column], column] = one
         if not with_steps:
             continue
         for moment in range(T * group.group_size):
@@ -51,8 +51,8 @@ def slow_advantages(reward, group, discount, with_steps):
                 for t, column in places
             ]
             for place, one in zip(places, slow_relative(remaining, group.divide_by == "deviation"), strict=True):
-                found[place] += group.step_weight * one
-    return found
+                advantages[place] += group.step_weight * one
+    return advantages
 
 
 @pytest.mark.quick
@@ -61,20 +61,20 @@ def slow_advantages(reward, group, discount, with_steps):
 def test_advantages_are_relative_to_the_group_and_to_other_visits(algorithm, divide_by):
     group, reward = replace(GROUP, divide_by=divide_by, step_weight=0.7), make_rollouts().reward
     settings = replace(GRPO, algorithm=algorithm)
-    found = jax.jit(lambda reward: group_advantages(reward, PLAYED, jnp.asarray(VISIT), settings, group))(reward)
+    advantages = jax.jit(lambda reward: group_advantages(reward, PLAYED, jnp.asarray(VISIT), settings, group))(reward)
     wanted = slow_advantages(reward, group, 0.9, algorithm == "gigpo")
-    np.testing.assert_allclose(found, wanted, atol=2e-5)
+    np.testing.assert_allclose(advantages, wanted, atol=2e-5)
     assert np.abs(wanted[:, :4]).max() > 0.5
 
 
 @pytest.mark.quick
-def test_equal_and_nearly_equal_returns_teach_nothing_or_little_and_a_single_one_nothing():
+def test_advantages_of_nearly_equal_returns_stay_small():
     ids, counted = jnp.array([0, 0, 0, 1, 1, 2, 3, 3]), jnp.array([True] * 6 + [True, False])
     values = jnp.array([2.0, 2.0, 2.0, 1.0, 1.0 + 1e-6, 7.0, 5.0, 9.0])
-    found = np.asarray(relative(values, counted, ids, 4, True))
-    assert found[:3].tolist() == [0, 0, 0]
-    assert 0 < np.abs(found[3:5]).max() < 0.01  # not 0.7, as (1e-6 / 2) / deviation would be
-    assert found[5:].tolist() == [0, 0, 0]
+    advantages = np.asarray(relative(values, counted, ids, 4, True))
+    assert advantages[:3].tolist() == [0, 0, 0]
+    assert 0 < np.abs(advantages[3:5]).max() < 0.01  # not 0.7, as (1e-6 / 2) / deviation would be
+    assert advantages[5:].tolist() == [0, 0, 0]
 
 
 def batch(index=None):
@@ -125,7 +125,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
-def test_the_update_goes_down_the_slow_loss(case):
+def test_an_update_follows_the_gradient_of_the_slow_loss(case):
     settings, group = CASES[case]
     value, gradient = jax.value_and_grad(slow_loss)(make_params(), settings, group)
     state, metrics = update_of(settings, group, batch())
@@ -139,7 +139,7 @@ def test_the_update_goes_down_the_slow_loss(case):
     np.testing.assert_array_equal(state.params["value"], make_params()["value"])
 
 
-def test_a_batch_of_played_steps_alone_teaches_the_same():
+def test_an_update_from_played_steps_alone_is_the_same():
     """Also in minibatches, and from the policy at the start."""
     group = replace(GROUP, reference_coefficient=0.1)
     places = np.flatnonzero(PLAYED)

@@ -31,7 +31,7 @@ def unroll(params, frozen, observations, first, core):
 
 
 def shape_rewards(rollouts):
-    intrinsic = 0.5 * rollouts.moments["m"]
+    intrinsic = 0.5 * rollouts.reward_inputs["m"]
     return TrainingRewards(rollouts.reward + intrinsic, rollouts.reward, intrinsic)
 
 
@@ -59,7 +59,7 @@ def make_rollouts(seed: int = 1, **changes) -> Rollouts:
         reward=normal(T, B),
         terminated=terminated,
         truncated=truncated,
-        moments={"m": normal(T, B)},
+        reward_inputs={"m": normal(T, B)},
     )
     return rollouts._replace(**changes)
 

@@ -48,7 +48,7 @@ def value(values, old, targets, weight):
 
 
 @pytest.mark.quick
-def test_the_ratio_is_clamped_and_its_gradient_is_always_a_number():
+def test_the_ratio_is_clamped_and_its_gradient_is_finite():
     logs = jnp.array([0.0, np.log(2), -9.0, 9.0, 500.0, -500.0])
     np.testing.assert_allclose(losses.clamped_ratio(logs), [1, 2, 0.05, 20, 20, 0.05], rtol=1e-6)
     gradient = jax.grad(lambda logs: losses.clamped_ratio(logs).sum())(logs)
@@ -92,7 +92,7 @@ def test_the_loss_is_the_sum_of_the_terms_that_the_metrics_show(algorithm):
 
 
 @pytest.mark.quick
-def test_small_deviations_are_left_small():
+def test_normalisation_does_not_amplify_small_deviations():
     def normalise(advantages, counted):
         return losses.normalise(advantages, counted, 0.1)
 
@@ -104,7 +104,7 @@ def test_small_deviations_are_left_small():
 
 @pytest.mark.quick
 @pytest.mark.parametrize("devices", [1, 4])
-def test_what_is_measured_is_of_the_valid_samples_of_all_devices(devices):
+def test_metrics_are_of_the_valid_samples_of_all_devices(devices):
     ratio = np.exp(ADVANTAGES / 2)
     targets = VALUES + 0.3 * TARGETS
     measured = on_devices(losses.spread, ratio, VALUES, targets, ADVANTAGES, VALID, devices=devices)

@@ -10,7 +10,7 @@ from scipy import stats
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.action_space import ActionSpace
-from motif_jax.learner.numbers import NumbersHead, log_density
+from motif_jax.learner.losses import NumbersHead, log_density
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import init_state, make_policy_update
 from motif_jax.networks.actions import Gaussian, gaussian, squash, unsquash

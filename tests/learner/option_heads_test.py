@@ -62,7 +62,7 @@ def train(batch, control=CONTROL, devices=1, **changes):
     )
 
     def shape_rewards(rollouts):
-        rewards = jnp.stack([rollouts.reward, rollouts.moments["m"]])
+        rewards = jnp.stack([rollouts.reward, rollouts.reward_inputs["m"]])
         total, of_options = control.training_rewards(
             rewards, jnp.asarray(factors, jnp.float32), rollouts, settings.discount
         )
@@ -132,7 +132,7 @@ def test_all_mixtures_share_one_column():
     values, rewards, ratio = rng.normal(size=(T + 2, B)), rng.normal(size=(T, B)), np.exp(rng.normal(size=(T, B)))
     given = (jnp.asarray(array, jnp.float32) for array in (values, rewards, ratio))
     settings = replace(BASE, normalise_advantages=False)
-    found = MIXED.targets(*given, jnp.ones((T, B), bool), batch, settings).vtrace
+    ours = MIXED.targets(*given, jnp.ones((T, B), bool), batch, settings).vtrace
     charge, option = (np.asarray(batch.control[name]) for name in ("charge", "option"))
     decides, after = charge == 4, np.where(batch.first[1:], 4, batch.control["next"])
     chosen = np.concatenate([option[1:], np.full((1, B), -1)])
@@ -144,8 +144,8 @@ def test_all_mixtures_share_one_column():
         np.where(np.arange(2)[:, None] == column_at_end, values[-2], values[-1] * np.arange(2)[:, None]),
         np.stack([column_at_end == 0, (column_at_end == 1) | ~decides[-1]]),
     )  # fmt: skip
-    np.testing.assert_allclose(found.targets, expected[0], rtol=2e-4, atol=2e-4)
-    np.testing.assert_allclose(found.advantages, expected[1], rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(ours.targets, expected[0], rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(ours.advantages, expected[1], rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.quick
@@ -156,11 +156,11 @@ def test_advantages_are_normalised_for_options_and_controller_by_themselves():
     advantages = (rng.normal(size=(T, B)) * 10.0**charge + charge).astype(np.float32)
     valid = rng.random((T, B)) < 0.8
     mesh = make_mesh(1)
-    found = jax.device_get(map_update(
+    normalised = jax.device_get(map_update(
         lambda state, given: (state, CONTROL.normalised(*given, BASE)), mesh, batch_axis=1, results=None,
     )(replicate(jnp.zeros(()), mesh), shard((advantages, valid, charge), mesh, axis=1))[1])  # fmt: skip
     for column in range(K + 1):
-        counted = found[(charge == column) & valid]
+        counted = normalised[(charge == column) & valid]
         assert counted.mean() == pytest.approx(0, abs=1e-5)
         assert counted.std(ddof=1) == pytest.approx(1, rel=1e-4)
 

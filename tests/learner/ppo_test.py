@@ -59,17 +59,17 @@ def test_advantages_are_the_papers_sums(bootstrap):
     rollouts, values = make_rollouts(), np.random.default_rng(3).normal(size=(T + 1, B)).astype(np.float32)
     ends = jnp.asarray(rollouts.terminated), jnp.asarray(rollouts.truncated)
     v_t, discount_t, trace_t = next_values(jnp.asarray(values), jnp.asarray(rollouts.reward), *ends, 0.9, bootstrap)
-    found = gae(jnp.asarray(values[:-1]), v_t, jnp.asarray(rollouts.reward), discount_t, trace_t, 0.8)
+    estimates = gae(jnp.asarray(values[:-1]), v_t, jnp.asarray(rollouts.reward), discount_t, trace_t, 0.8)
     for game in range(B):
         wanted = slow_gae(rollouts.reward[:, game], values[:, game], rollouts.terminated[:, game],
                           rollouts.truncated[:, game], 0.9, 0.8, bootstrap == "never")  # fmt: skip
-        np.testing.assert_allclose(found.advantages[:, game], wanted, atol=1e-5)
-    np.testing.assert_allclose(found.targets, found.advantages + values[:-1], atol=1e-6)
+        np.testing.assert_allclose(estimates.advantages[:, game], wanted, atol=1e-5)
+    np.testing.assert_allclose(estimates.targets, estimates.advantages + values[:-1], atol=1e-6)
     # V-trace without importance ratios, whose traces fade by lambda, has the same targets
     ones = jnp.ones((T, B))
     other = vtrace(jnp.asarray(values[:-1]), v_t, jnp.asarray(rollouts.reward), discount_t, ones,
                    trace_t, clip_c=0.8)  # fmt: skip
-    np.testing.assert_allclose(found.targets, other.targets, atol=1e-6)
+    np.testing.assert_allclose(estimates.targets, other.targets, atol=1e-6)
 
 
 def targeted(rollouts, reward, params, unroll):
@@ -109,12 +109,12 @@ def slow_loss(params, data, settings):
 )
 def test_an_update_is_a_step_of_adam_on_the_slow_loss():
     rollouts, params = make_rollouts(), make_params()
-    reward = rollouts.reward + 0.5 * rollouts.moments["m"]
+    reward = rollouts.reward + 0.5 * rollouts.reward_inputs["m"]
     values = np.asarray(unroll(params, (), rollouts.observations, rollouts.first, rollouts.core[0])[1])
     data = targeted(rollouts, reward, params, unroll)
-    known = np.concatenate([rollouts.value, values[-1:]])  # of the policy that acted, but for what follows the batch
+    critic = np.concatenate([rollouts.value, values[-1:]])  # of the policy that acted, but for what follows the batch
     for game in (0, 7):
-        wanted = slow_gae(reward[:, game], known[:, game], rollouts.terminated[:, game], rollouts.truncated[:, game],
+        wanted = slow_gae(reward[:, game], critic[:, game], rollouts.terminated[:, game], rollouts.truncated[:, game],
                           0.9, 0.8)  # fmt: skip
         np.testing.assert_allclose(data.targets.vtrace.advantages[:, game], wanted, atol=1e-5)
     loss, gradient = jax.value_and_grad(slow_loss)(params, data, PPO)
@@ -131,7 +131,9 @@ def test_a_first_batch_without_reward_hardly_moves_a_policy_whose_learning_rate_
     params["value"] *= 0  # a new head
     rollouts, nothing = make_rollouts(), np.zeros((T, B), np.float32)
     logits, _ = jax.jit(unroll)(params, (), rollouts.observations, rollouts.first, rollouts.core[0])
-    rollouts = rollouts._replace(logits=np.asarray(logits[:-1]), value=nothing, reward=nothing, moments={"m": nothing})
+    rollouts = rollouts._replace(
+        logits=np.asarray(logits[:-1]), value=nothing, reward=nothing, reward_inputs={"m": nothing}
+    )
     settings = replace(PPO, num_epochs=5, num_minibatches=2, exploration_coefficient=0.01)
     state, kl = {}, {}
     for warmup in (0, 40):  # an update has 10 steps

@@ -57,7 +57,7 @@ def plain_loss(params, rollouts: Rollouts, settings: Settings):
     ratio = jnp.exp(((log_pi - log_mu) * chosen).sum(-1))
     if settings.algorithm == "appo":
         ratio = jnp.clip(ratio, 0.05, 20)
-    reward = rollouts.reward + 0.5 * rollouts.moments["m"]
+    reward = rollouts.reward + 0.5 * rollouts.reward_inputs["m"]
     v_t, discount_t, trace_t = next_values(
         values, reward, rollouts.terminated, rollouts.truncated, 0.9, settings.bootstrap
     )
@@ -93,14 +93,14 @@ def test_an_update_is_a_step_of_adam_on_the_loss(algorithm, bootstrap):
         assert metrics[name] == pytest.approx(norm, rel=1e-3), name
 
 
-def test_what_is_measured():
+def test_metrics_of_an_update():
     rollouts = make_rollouts()
     rollouts.version[:, :4] = VERSION - 100
     metrics = train(BASE, rollouts)[1]
     assert metrics["valid_fraction"] == 0.75
     assert (metrics["lag_min"], metrics["lag_mean"], metrics["lag_max"]) == (1, 25.75, 100)
     assert metrics["extrinsic_reward"] == pytest.approx(rollouts.reward.mean(), abs=1e-6)
-    assert metrics["intrinsic_reward"] == pytest.approx(rollouts.moments["m"].mean() / 2, abs=1e-6)
+    assert metrics["intrinsic_reward"] == pytest.approx(rollouts.reward_inputs["m"].mean() / 2, abs=1e-6)
     assert metrics["learning_rate"] == pytest.approx(2e-2)
     assert metrics["finite"] == 1
     # the policy that acted, asked again
@@ -141,7 +141,7 @@ def test_a_rollout_that_is_too_old_changes_nothing(algorithm):
     assert abs(state.params["value"] - expected.params["value"]).max() > 1e-3
 
 
-def test_a_rollout_that_is_too_old_counts_in_the_normalisation_where_that_is_wished():
+def test_normalise_over_all_includes_old_rollouts():
     rollouts = make_rollouts()
     old = functools.reduce(garbage, range(1, B, 2), rollouts)
     state, metrics = train(replace(BASE, normalise_over_all=True), old)
@@ -153,7 +153,7 @@ def test_a_rollout_that_is_too_old_counts_in_the_normalisation_where_that_is_wis
     assert abs(state.params["policy"] - expected.params["policy"]).max() > 1e-3
 
 
-def test_nothing_valid_nothing_changed():
+def test_without_valid_samples_nothing_changes():
     old = functools.reduce(garbage, range(B), make_rollouts())
     state, metrics = train(BASE, old)
     assert_same(state, initial(version=VERSION + 1), atol=0)
@@ -161,7 +161,7 @@ def test_nothing_valid_nothing_changed():
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_what_is_no_number_changes_nothing(steps):
+def test_a_loss_that_is_not_finite_changes_nothing(steps):
     settings = replace(BASE, num_minibatches=steps, num_epochs=steps)
     rollouts = make_rollouts()
     rollouts.reward[2, 5] = np.nan
@@ -177,7 +177,7 @@ def test_what_is_no_number_changes_nothing(steps):
     assert_same(state, before._replace(optimizer=optimizer, version=np.int32(VERSION + 1)), atol=0)
 
 
-def test_rates_change_in_a_straight_line_and_stay_where_it_ends():
+def test_rates_are_annealed_linearly_and_then_constant():
     line = replace(BASE, learning_rate=1e-2, anneal_learning_rate_to=0.2, total_updates=10, exploration_coefficient=0.4,
                          anneal_exploration_to=0.0)  # fmt: skip
     # after 5 of 10: (0.01 + 0.002) / 2 and 0.4 / 2;  after 20: the end

@@ -61,8 +61,8 @@ def test_it_is_the_slow_recursion(bootstrap, clips):
     for column in range(7):
         one = {name: array[:, column] for name, array in inputs.items()}
         expected = slow(**one, bootstrap=bootstrap, **clips)
-        for got, wanted in zip(result, expected, strict=True):
-            np.testing.assert_allclose(got[:, column], wanted, atol=1e-5)
+        for array, wanted in zip(result, expected, strict=True):
+            np.testing.assert_allclose(array[:, column], wanted, atol=1e-5)
 
 
 @pytest.mark.quick

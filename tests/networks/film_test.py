@@ -23,7 +23,7 @@ def seen(*leading, text=b"go to the ball"):
     return {"image": image, "mission": np.broadcast_to(row, (*leading, 16))}
 
 
-def test_a_text_changes_what_the_grid_means():
+def test_a_text_modulates_the_features_of_a_grid():
     encoder = FilmEncoder(SPECS, for_cpu=False, dtype=jnp.float32, rngs=nnx.Rngs(0))
     one, other = (encoder(seen(2, text=text)) for text in (b"go to the ball", b"open the door"))
     assert one.shape == (2, encoder.features) == (2, 128 + 64)

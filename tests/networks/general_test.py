@@ -107,14 +107,14 @@ def test_the_kind_is_said_or_follows_from_shape_and_type(spec, kind):
 def test_an_observation_that_no_encoder_reads_is_refused_with_its_name(spec):
     with pytest.raises(UserError) as refused:
         kind_of("radar", spec)
-    said = str(refused.value)
+    sentence = str(refused.value)
     for part in ("no encoder reads the observation 'radar'", str(spec.shape), spec.dtype, "--config.policy.network"):
-        assert part in said
-    assert "\n" not in said
+        assert part in sentence
+    assert "\n" not in sentence
 
 
 @pytest.mark.quick
-def test_what_a_network_reads_must_exist():
+def test_observations_that_a_network_reads_must_exist():
     check_reads("general", SPECS, ("gold", "view"), "mine")
     with pytest.raises(UserError, match=r"'small' reads the observation 'crop', which the world 'mine' does"):
         check_reads("small", {"message": SPECS["message"]}, ("message",), "mine")
@@ -141,7 +141,7 @@ def test_every_network_reads_the_worlds_that_come_with_the_program(name):
 
 
 @pytest.mark.quick
-def test_what_the_fixed_networks_read_is_known_before_they_are_made():
+def test_the_observations_of_fixed_networks_are_listed():
     encoders = {one for one in vars(presets).values() if hasattr(one, "READS")}
     assert encoders == {encoder for encoder, _ in PRESETS.values()}, "PRESETS of presets.py lacks an encoder"
     reads = {name: encoder.READS for name, (encoder, _) in PRESETS.items()}

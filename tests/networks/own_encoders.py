@@ -50,8 +50,8 @@ class TwoRows(Encoder):
 
 class Decides(Encoder):
     def __call__(self, observations):
-        found = super().__call__(observations)
-        return found if found.sum() > 0 else -found
+        features = super().__call__(observations)
+        return features if features.sum() > 0 else -features
 
 
 class WholeParameter(Encoder):

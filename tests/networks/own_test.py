@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import get_config, run_stage
 from flax import nnx
 from general_test import ACTIONS, SPECS, observations
 from train_policy_test import TINY
@@ -37,7 +37,7 @@ def test_its_features_are_followed_by_memory_and_heads(dtype):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "sentence"),
     [
         ("Dropout", r"its variable 'dropout\.rngs\.key' is not an array of numbers"),
         ("BatchNorm", r"its call changes 'norm\.mean', and changes are lost.*nnx\.LayerNorm"),
@@ -50,8 +50,8 @@ def test_its_features_are_followed_by_memory_and_heads(dtype):
         ("Encodr", r"no class 'Encodr': did you mean 'Encoder'"),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(name, said):
-    with pytest.raises((UserError, UserCodeError), match=f"own_encoders:{name}.*{said}") as raised:
+def test_encoders_that_cannot_work_are_refused(name, sentence):
+    with pytest.raises((UserError, UserCodeError), match=f"own_encoders:{name}.*{sentence}") as raised:
         network(f"own_encoders:{name}")
     assert "--config.policy.network" in str(raised.value)
 
@@ -65,11 +65,10 @@ def trained(tmp_path_factory):
     config.evaluate.update({"episodes": 4, "num_workers": 0, "games_per_worker": 4})
     for steps in (320, 640):
         config.policy.train_for_env_steps = steps
-        train_policy.check(viewed(config))
-        train_policy.STAGE.run(viewed(config), workdir)
-    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
+        run_stage(train_policy, config, workdir)
+    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), workdir)
     config.export.to = str(workdir / "release")
-    export.STAGE.run(export.STAGE.view(config), workdir)
+    export.STAGE.run(export.STAGE.view(config.to_dict()), workdir)
     return workdir
 
 

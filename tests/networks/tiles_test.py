@@ -1,11 +1,9 @@
 """The drawn crop against Pillow's drawing, shrunk by the plain definition of averaging."""
 
-import jax
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from motif_jax.envs.nethack.observations import HERO_COLUMN, HERO_ROW
 from motif_jax.networks.tiles import PALETTE, render, tile_atlas
 
 pytestmark = pytest.mark.quick
@@ -27,19 +25,6 @@ def test_tiles_are_pillows_bitmap_font_shrunk_by_averaging():
         drawing.Draw(canvas).text((0, 0), line, fill=f"#{name}", font=font)
         strip = shrink(np.asarray(canvas)).reshape(6, 256, 6, 3)
         np.testing.assert_array_equal(atlas[:, color], strip.swapaxes(0, 1))
-
-
-def test_the_hero_stands_at_rows_42_to_47_and_columns_36_to_41():
-    crop = np.zeros((1, 2, 12, 12), np.uint8)
-    crop[:, 0] = ord(" ")
-    crop[0, :, HERO_ROW, HERO_COLUMN] = ord("@"), 15
-    image = np.asarray(jax.jit(render)(crop))
-    assert image.shape == (1, 72, 72, 3)
-    assert image.dtype == np.uint8
-    np.testing.assert_array_equal(image[0, 42:48, 36:42], tile_atlas()[ord("@"), 15])
-    image = image.copy()
-    image[0, 42:48, 36:42] = 0
-    assert not image.any()
 
 
 def test_every_cell_shows_its_own_tile_and_reversed_ones_as_if_they_were_not():

@@ -12,8 +12,8 @@ from conftest import ROOT
 
 from benchmarks.peers.processes import PeerError, install
 from motif_jax.offline.batch import Play, TranscriptBatch, Weights, next_tokens
+from motif_jax.offline.group_loss import group_objective
 from motif_jax.offline.offline_settings import GroupLearning
-from motif_jax.offline.played import group_objective
 from motif_jax.offline.values import ModelFunctions
 from motif_jax.stages.train_values.learning import weights
 from motif_jax.transcripts.render import Rows
@@ -71,5 +71,5 @@ def test_the_loss_is_trls(trl_python, tmp_path: Path):
         batch = TranscriptBatch(rows, play=Play(advantage, weights(is_action, group, LIMIT), written))
         objective = group_objective(language, group, 0)
         sums = objective.sums(Weights({"policy": policies["now"]}, {}, {"reference": policies["start"]}), batch)
-        found = sum(weight * float(sums[name]) for name, weight in objective.weights.items())
-        assert found == pytest.approx(loss, rel=1e-5, abs=1e-6), case
+        ours = sum(weight * float(sums[name]) for name, weight in objective.weights.items())
+        assert ours == pytest.approx(loss, rel=1e-5, abs=1e-6), case

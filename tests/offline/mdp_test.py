@@ -17,7 +17,7 @@ def rows_of(episode, width=40):
     return Renderer(turns_of([episode]), Letters(), TEMPLATES["marks"]).rows(np.array([0]), width)
 
 
-def told(steps, row=0):
+def decisions_of(steps, row=0):
     """{position: (next state, reward, terminal)} of a row's decisions."""
     places = np.flatnonzero(steps.mask[row]).tolist()
     return {
@@ -39,10 +39,10 @@ def told(steps, row=0):
     (13, 6, (12, -1.0, False)),  # cut before the next guess
     (14, 7, (13, 0.0, False)),
 ])  # fmt: skip
-def test_what_is_cut_off_is_bootstrapped_from_the_last_state_that_is_left(width, decisions, last):
-    found = told(mdp.token_steps(rows_of(wordle_game(), width)))
-    assert len(found) == decisions
-    assert list(found.values())[-1] == last
+def test_truncated_episodes_bootstrap_from_the_last_remaining_state(width, decisions, last):
+    by_position = decisions_of(mdp.token_steps(rows_of(wordle_game(), width)))
+    assert len(by_position) == decisions
+    assert list(by_position.values())[-1] == last
 
 
 @pytest.mark.differs(
@@ -55,9 +55,9 @@ def test_decisions_are_those_of_a_walk(seed, packed):
     tokens, utterances = mdp.token_steps(rows), mdp.utterance_steps(rows)
     slow, slow_utterances = slow_mdp.token_steps(rows), slow_mdp.utterance_steps(rows)
     for row in range(6):
-        assert told(tokens, row) == {place: one for (of, place), one in slow.items() if of == row}
+        assert decisions_of(tokens, row) == {place: one for (of, place), one in slow.items() if of == row}
         wanted = {place: one[1:] for (of, place), one in slow_utterances.items() if of == row}
-        assert told(utterances, row) == wanted
+        assert decisions_of(utterances, row) == wanted
     for (row, place), (state, *_) in slow_utterances.items():
         assert utterances.state[row, place] == state
 
@@ -65,11 +65,11 @@ def test_decisions_are_those_of_a_walk(seed, packed):
 @pytest.mark.parametrize("seed", range(5))
 def test_returns_to_go_are_those_of_a_walk(seed):
     rows = random_rows(seed, packed=True)
-    found = mdp.returns_to_go(rows, 0.9)
+    returns = mdp.returns_to_go(rows, 0.9)
     slow = slow_mdp.returns_to_go(rows, 0.9)
     assert len(slow) == rows.is_action.sum()
     for (row, place), value in slow.items():
-        np.testing.assert_allclose(found[row, place], value, atol=1e-5)
+        np.testing.assert_allclose(returns[row, place], value, atol=1e-5)
 
 
 @pytest.mark.differs(
@@ -96,8 +96,8 @@ def test_returns_are_the_same_in_rows_that_are_cut(tmp_path, width):
 
 def test_the_return_of_an_episode_is_known_at_each_of_its_tokens():
     rows = random_rows(3, packed=True)
-    found = mdp.episode_returns(rows)
+    returns = mdp.episode_returns(rows)
     for row in range(len(rows.tokens)):
         for first, last in slow_mdp.spans(rows, row):
             wanted = rows.reward[row, first : last + 1].sum()
-            np.testing.assert_allclose(found[row, first : last + 1], wanted, atol=1e-5)
+            np.testing.assert_allclose(returns[row, first : last + 1], wanted, atol=1e-5)

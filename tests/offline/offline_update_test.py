@@ -30,7 +30,7 @@ from motif_jax.offline.update import (
 from motif_jax.offline.values import ModelFunctions
 from motif_jax.stages.train_values import ValuesSection, unused_values
 
-RECORDED = [name for name in names() if not recipe_of(name).plays]  # played_test.py has the others
+RECORDED = [name for name in names() if not recipe_of(name).plays]  # group_loss_test.py has the others
 SETTINGS = OfflineSettings(
     learning_rate=1e-2, warmup_steps=0, conservative_weight=0.3, reward_scale=2.0, margin_weight=0.2, margin=0.1,
     advantage_beta=0.8, conservative_temperature=0.7,
@@ -62,7 +62,7 @@ def start(recipe, settings=SETTINGS):
     learnt = louder(state.learnt)
     if recipe.conditioned:
         learnt["condition"] = {"kernel": jnp.linspace(-1, 1, WIDTH), "bias": jnp.ones(WIDTH)}
-    return state._replace(learnt=learnt, target=louder(other.target)), {} if recipe.policy else {
+    return state._replace(learnt=learnt, target=louder(other.target)), {} if recipe.learns_policy else {
         "policy": new_params(2)
     }
 
@@ -111,10 +111,10 @@ def test_the_loss_is_that_of_loops_over_numbers(name):
     for packed in (False, True):
         batch = batch_of(5, packed=packed)
         wanted, means = slow_terms.loss_of(recipe, SETTINGS, weights, batch)
-        found = means_on(recipe, SETTINGS, weights, batch)
+        ours = means_on(recipe, SETTINGS, weights, batch)
         for term, mean in means.items():
-            np.testing.assert_allclose(found[term], mean, rtol=2e-4, err_msg=term)
-        np.testing.assert_allclose(found["loss"], wanted, rtol=2e-4)
+            np.testing.assert_allclose(ours[term], mean, rtol=2e-4, err_msg=term)
+        np.testing.assert_allclose(ours["loss"], wanted, rtol=2e-4)
 
 
 @pytest.mark.differs(
@@ -210,9 +210,9 @@ def test_measuring_many_batches_equals_measuring_one(name):
     for start_row in range(0, 8, 2):
         part = jax.tree.map(lambda array, at=start_row: array[at : at + 2], whole)
         sums = measure(sums, state, given, part)
-    found = means_of({key: float(value) for key, value in sums.items()}, recipe, SETTINGS)
+    measured = means_of({key: float(value) for key, value in sums.items()}, recipe, SETTINGS)
     _, metrics = updated(recipe, whole)
-    for key, value in found.items():
+    for key, value in measured.items():
         np.testing.assert_allclose(value, metrics[key], rtol=1e-4, atol=1e-6, err_msg=key)
 
 
@@ -238,7 +238,7 @@ def test_every_name_of_the_table_is_a_recipe():
     for name in ("", "ilq", "bc+joint", "ilql+", "ilql+other", "chai+joint"):
         with pytest.raises(KeyError):
             recipe_of(name)
-    assert recipe_of("ilql+joint").policy == "clone"
+    assert recipe_of("ilql+joint").clones
 
 
 OTHER = {  # for each value of the losses another one than in SETTINGS

@@ -79,7 +79,7 @@ def test_only_high_expectiles_know_that_a_bad_past_may_have_a_good_future():
     language = ModelFunctions(hidden_states, logits, 16, tokeniser.size)
     renderer = Renderer(turns_of(risky_games()), tokeniser, TEMPLATES["marks"])
     rows = renderer.rows(np.arange(16), 8)
-    mesh, found = make_mesh(1), {}
+    mesh, gaps = make_mesh(1), {}
     for name in ("ilql", "single_step"):
         settings = OfflineSettings(
             learning_rate=1e-2, warmup_steps=0, discount=1.0, expectile=0.95, conservative_weight=0.0, polyak=0.1
@@ -93,6 +93,6 @@ def test_only_high_expectiles_know_that_a_bad_past_may_have_a_good_future():
             state, _ = update(state, {}, TranscriptBatch(rows))
         learnt = state.learnt
         q = np.asarray(chosen_values(language, learnt, learnt, rows).q)
-        found[name] = float(q[0, 0] - q[8, 0])
-    assert found["ilql"] > 0.15
-    assert found["single_step"] < -0.3
+        gaps[name] = float(q[0, 0] - q[8, 0])
+    assert gaps["ilql"] > 0.15
+    assert gaps["single_step"] < -0.3

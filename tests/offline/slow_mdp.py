@@ -16,7 +16,7 @@ def spans(rows, row):
 
 def token_steps(rows):
     """{(row, position): (next state, reward, terminal)}"""
-    found = {}
+    steps = {}
     for row in range(len(rows.tokens)):
         for first, last in spans(rows, row):
             actions = [place for place in range(first, last + 1) if rows.is_action[row, place]]
@@ -26,13 +26,13 @@ def token_steps(rows):
                 end = rows.end[row, last]
                 if final and end == CUT:
                     continue
-                found[row, place] = (states[index + 1], float(rows.reward[row, place]), final and end == TERMINAL)
-    return found
+                steps[row, place] = (states[index + 1], float(rows.reward[row, place]), final and end == TERMINAL)
+    return steps
 
 
 def utterance_steps(rows):
     """{(row, last token): (state, next state, reward, terminal)}"""
-    found = {}
+    steps = {}
     for row in range(len(rows.tokens)):
         for first, last in spans(rows, row):
             utterances, start = [], None
@@ -48,17 +48,17 @@ def utterance_steps(rows):
                 if final and rows.end[row, last] == CUT:
                     continue
                 terminal = final and rows.end[row, last] == TERMINAL
-                found[row, end] = (state, states[index + 1], reward, terminal)
-    return found
+                steps[row, end] = (state, states[index + 1], reward, terminal)
+    return steps
 
 
 def returns_to_go(rows, discount):
     """{(row, position before the agent's token): discounted sum}"""
-    found = {}
+    returns = {}
     for row in range(len(rows.tokens)):
         for first, last in spans(rows, row):
             later = float(rows.reward[row, last])  # of what was cut off
             for place in reversed(range(first, last)):
                 if rows.is_action[row, place]:
-                    later = found[row, place] = float(rows.reward[row, place]) + discount * later
-    return found
+                    later = returns[row, place] = float(rows.reward[row, place]) + discount * later
+    return returns

@@ -43,15 +43,15 @@ def policy_loss(recipe, settings, learnt, rows, advantages):
         added = np.zeros((*rows.tokens.shape, LANGUAGE.width), np.float32)
         for row in range(len(rows.tokens)):
             for first, last in slow_mdp.spans(rows, row):
-                told = rows.reward[row, first : last + 1].sum() / settings.reward_scale
-                added[row, first] = told * np.asarray(learnt["condition"]["kernel"]) + learnt["condition"]["bias"]
+                returned = rows.reward[row, first : last + 1].sum() / settings.reward_scale
+                added[row, first] = returned * np.asarray(learnt["condition"]["kernel"]) + learnt["condition"]["bias"]
     logits = logits_of(learnt["policy"], hidden_of(learnt["policy"], rows, added))
-    found, count = 0.0, 0
+    total, count = 0.0, 0
     for row, place in zip(*np.nonzero(rows.is_action), strict=True):
         count += 1
         loss = lse(logits[row, place]) - logits[row, place, rows.tokens[row, place + 1]]
-        if recipe.policy == "advantage":
-            if recipe.values == "utterance":  # the advantage stands at the last token of the text
+        if recipe.by_advantage:
+            if recipe.per_utterance:  # the advantage stands at the last token of the text
                 closes = rows.closes[row] & (rows.segments[row] == rows.segments[row, place])
                 place = next((int(end) + 1 for end in np.flatnonzero(closes) if end >= place), -1)
             if (row, place) not in advantages:
@@ -61,22 +61,22 @@ def policy_loss(recipe, settings, learnt, rows, advantages):
                 loss *= settings.advantage_beta if gap > 0 else 1 - settings.advantage_beta
             else:
                 loss *= min(math.exp(settings.advantage_beta * gap), settings.advantage_weight)
-        found += loss
+        total += loss
     if settings.mean_over_all_tokens:  # those that are predicted: all but the first of each episode
         count = sum(last - first for row in range(len(rows.tokens)) for first, last in slow_mdp.spans(rows, row))
-    return found / count
+    return total / count
 
 
 def loss_of(recipe: Recipe, settings, weights, batch):
     """The loss, and its means by name."""
     rows, weights = jax.tree.map(np.asarray, (batch.rows, weights))
     means, advantages = {}, {}
-    if recipe.values == "reply":
+    if recipe.of_replies:
         means |= reply_means(settings, weights, rows, batch.replies)
-    elif recipe.values:
-        found, advantages = value_means(recipe, settings, weights, rows)
-        means |= found
-    if recipe.policy:
+    elif recipe.has_values:
+        of_values, advantages = value_means(recipe, settings, weights, rows)
+        means |= of_values
+    if recipe.learns_policy:
         means["policy"] = policy_loss(recipe, settings, weights.learnt, rows, advantages)
     factors = {"policy": settings.policy_weight, "q": settings.q_weight, "v": settings.v_weight,
                "conservative": settings.conservative_weight, "margin": settings.margin_weight}  # fmt: skip
@@ -87,36 +87,36 @@ def value_means(recipe, settings, weights, rows):
     learnt, target = weights.learnt, weights.target
     hidden, slow_hidden = hidden_of(learnt["trunk"], rows), hidden_of(target["trunk"], rows)
     tau = recipe.expectile or settings.expectile
-    if recipe.values == "token":
+    if recipe.per_token:
         steps = {place: (place[1], *one) for place, one in slow_mdp.token_steps(rows).items()}
     else:
         steps = slow_mdp.utterance_steps(rows)
     value = lambda row, place: float(head(learnt["v"], hidden[row, place])[0])  # noqa: E731
     least = lambda row, place: np.min([head(one, slow_hidden[row, place]) for one in target["q"]], 0)  # noqa: E731
     policy = weights.learnt.get("policy", weights.given.get("policy"))
-    logits = logits_of(policy, hidden_of(policy, rows)) if recipe.q_target == "soft" else None
+    logits = logits_of(policy, hidden_of(policy, rows)) if recipe.soft_max else None
     to_go = slow_mdp.returns_to_go(rows, settings.discount)
     names = ["v", "q"] + ["conservative"] * recipe.conservative
-    sums = dict.fromkeys([*names, *(["margin"] if settings.margin_weight and recipe.values == "token" else [])], 0.0)
+    sums = dict.fromkeys([*names, *(["margin"] if settings.margin_weight and recipe.per_token else [])], 0.0)
     advantages = {}
     for (row, place), (state, following, reward, terminal) in steps.items():
-        action = rows.tokens[row, place + 1] if recipe.values == "token" else 0
+        action = rows.tokens[row, place + 1] if recipe.per_token else 0
         q_target = np.clip(least(row, place)[action], settings.value_min, settings.value_max)
         v = value(row, state)
         advantages[row, place] = q_target - v
         y = reward / settings.reward_scale
         after = value(row, following)
-        if recipe.q_target == "max":
+        if recipe.hard_max:
             after = least(row, following).max()
-        elif recipe.q_target == "soft":
+        elif recipe.soft_max:
             after = lse(least(row, following))
             y += logits[row, place, action] - lse(logits[row, place])
         y += 0.0 if terminal else settings.discount * after
-        goal = to_go[row, place] / settings.reward_scale if recipe.v_target == "returns" else q_target
+        goal = to_go[row, place] / settings.reward_scale if recipe.from_returns else q_target
         sums["v"] += expectile(v, goal, tau)
         for one in learnt["q"]:
             q_all = head(one, hidden[row, place])
-            sums["q"] += huber(y - q_all[action]) if recipe.q_target == "soft" else (y - q_all[action]) ** 2
+            sums["q"] += huber(y - q_all[action]) if recipe.soft_max else (y - q_all[action]) ** 2
             if recipe.conservative:
                 cooled = q_all / settings.conservative_temperature
                 sums["conservative"] += lse(cooled) - cooled[action]
@@ -129,16 +129,16 @@ def reply_means(settings, weights, rows, replies):
     hidden = hidden_of(weights.given["policy"], rows)
     features, log_probs, random = (np.asarray(array, np.float64) for array in replies)
     steps = slow_mdp.utterance_steps(rows)
-    said = {row: np.flatnonzero(rows.closes[row]) + 1 for row in range(len(rows.tokens))}
+    ends = {row: np.flatnonzero(rows.closes[row]) + 1 for row in range(len(rows.tokens))}
     density = -LANGUAGE.width * math.log(2)
     sums, count = {"q": 0.0, "conservative": 0.0}, 0
     for (row, place), (_, _, reward, terminal) in steps.items():
         first, last = next(span for span in slow_mdp.spans(rows, row) if span[0] <= place <= span[1])
-        later = [end for end in said[row] if place < end <= last]
+        later = [end for end in ends[row] if place < end <= last]
         if not terminal and not later:
             continue
         count += 1
-        number = list(said[row]).index(place)
+        number = list(ends[row]).index(place)
         y = reward / settings.reward_scale
         if not terminal:
             best = [

@@ -19,8 +19,8 @@ LOW, HIGH = -1.5, 1.0  # bounds of the targets' Q per token or utterance
 
 
 def heads(seed, outputs, count):
-    found = [new_head(key, WIDTH, outputs, -1.0) for key in jax.random.split(jax.random.key(seed), count)]
-    return [one | {"out_kernel": 50 * one["out_kernel"]} for one in found]
+    made = [new_head(key, WIDTH, outputs, -1.0) for key in jax.random.split(jax.random.key(seed), count)]
+    return [one | {"out_kernel": 50 * one["out_kernel"]} for one in made]
 
 
 def hidden_states(params, tokens):
@@ -29,19 +29,19 @@ def hidden_states(params, tokens):
     return hidden_of(params, Rows(row, np.ones_like(row), *[None] * 4))[0]
 
 
-def slow_worth(recipe, target, online, context, said):
-    tokens = [*context, *said]
+def slow_worth(recipe, target, online, context, candidate):
+    tokens = [*context, *candidate]
     hidden = hidden_states(target["trunk"], tokens)
     least = lambda state: np.min([head(one, state) for one in target["q"]], 0)  # noqa: E731
     bounded = lambda state: np.clip(least(state), LOW, HIGH)  # noqa: E731
-    if recipe.values == "reply":
+    if recipe.of_replies:
         return least(hidden.mean(0))[0]
-    if recipe.values == "utterance":
+    if recipe.per_utterance:
         return bounded(hidden[-1])[0]
-    found, online_hidden = 0.0, hidden_states(online["trunk"], tokens)
-    for place, token in enumerate(said, len(context) - 1):
-        found += bounded(hidden[place])[token] - head(online["v"], online_hidden[place])[0]
-    return found
+    total, online_hidden = 0.0, hidden_states(online["trunk"], tokens)
+    for place, token in enumerate(candidate, len(context) - 1):
+        total += bounded(hidden[place])[token] - head(online["v"], online_hidden[place])[0]
+    return total
 
 
 def padded(rows):
@@ -57,9 +57,9 @@ def padded(rows):
     where="motif_jax/offline/decode.py",
 )
 @pytest.mark.parametrize("name", ["ilql", "utterance_ilql", "chai"])
-def test_texts_are_worth_what_loops_find(name):
+def test_values_of_texts_are_those_of_loops(name):
     recipe = recipe_of(name)
-    outputs = VOCABULARY if recipe.values == "token" else 1
+    outputs = VOCABULARY if recipe.per_token else 1
     target = {"trunk": new_params(1), "q": heads(2, outputs, 2)}
     online = {"trunk": new_params(3), "v": heads(4, 1, 1)[0]}
 
@@ -67,8 +67,8 @@ def test_texts_are_worth_what_loops_find(name):
         return value_of_texts(LANGUAGE, recipe, ShiftArguments(0.0, 0.0, target, online, (LOW, HIGH)), *rows)
 
     program = QuickProgram(jax.jit(worth))
-    lengths = jnp.array([len(said) for said in SAID])
-    found = program(target, online, *padded(CONTEXTS), padded(SAID)[0], lengths)
+    lengths = jnp.array([len(candidate) for candidate in SAID])
+    worths = program(target, online, *padded(CONTEXTS), padded(SAID)[0], lengths)
     wanted = [slow_worth(recipe, target, online, *texts) for texts in zip(CONTEXTS, SAID, strict=True)]
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(worths, wanted, rtol=1e-4, atol=1e-5)
     assert len({round(float(one), 3) for one in wanted}) == 3

@@ -32,8 +32,8 @@ PAGES = {
 
 def sheets(page: str) -> list[list[list[str]]]:
     """All CSV files that a page has in itself."""
-    found = [unquote(html.unescape(text)) for text in LINK.findall(page)]
-    return [list(csv.reader(io.StringIO(text, newline=""))) for text in found]
+    files = [unquote(html.unescape(text)) for text in LINK.findall(page)]
+    return [list(csv.reader(io.StringIO(text, newline=""))) for text in files]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def made(tmp_path_factory):
     write_workdir(home / "gold", events=FORMULAS, cause=FORMULAS[0])
     config = get_config("quickstart.py")
     config.report.runs = ""
-    report.STAGE.run(report.STAGE.view(config), home / "gold")
+    report.STAGE.run(report.STAGE.view(config.to_dict()), home / "gold")
     runs = plan("2", ["policy.discount=0.9,0.99"], 0)
     for run in runs:
         write_run(home / "seeds" / run.folder, 0.5 + 0.1 * run.seed)
@@ -52,18 +52,18 @@ def made(tmp_path_factory):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_offers_its_figures(made, name):
-    found = sheets((made / name).read_text())
+    files = sheets((made / name).read_text())
     for head in PAGES[name]:
-        assert any(tuple(rows[0][: len(head)]) == head for rows in found), (head, [rows[0] for rows in found])
-    assert all(len(rows) > 1 for rows in found)
-    for rows in found:
+        assert any(tuple(rows[0][: len(head)]) == head for rows in files), (head, [rows[0] for rows in files])
+    assert all(len(rows) > 1 for rows in files)
+    for rows in files:
         assert {len(row) for row in rows} == {len(rows[0])}
         for cell in (cell for row in rows for cell in row if cell.lstrip().startswith((*"=+-@\t", "\uff1d"))):
             float(cell)
 
 
 @pytest.mark.parametrize("text", FORMULAS)
-def test_what_others_wrote_is_never_a_formula(text):
+def test_texts_in_csv_are_never_formulas(text):
     for link in (csv_link(Sheet((text, "b"), [(1, text)])), table(("a", text), [["1", html.escape(text)]])):
         assert link.count("<a ") == 1
         for cell in (cell for row in sheets(link)[0] for cell in row if cell not in ("1", "a", "b")):

@@ -32,14 +32,14 @@ def contexts_of(heard, max_tokens):
     """The contexts of a game in which the world says these texts, and those by the rule, one after another."""
     writer, decoding = Noting(make_value_model()), Decoding("greedy", max_tokens=max_tokens, batch_size=1)
     renderer, player = writer.model.renderer, WritingPlayer(writer, decoding, width=8, num_games=1, seed=0)
-    given, wanted, last, said = [], [], "", []
+    given, wanted, last, written = [], [], "", []
     for turn, text in enumerate(heard):
         last = text or last
-        tokens = renderer.begin(text) if turn == 0 else said + renderer.heard(text)
+        tokens = renderer.begin(text) if turn == 0 else written + renderer.heard(text)
         if len(tokens) > POSITIONS - min(max_tokens, POSITIONS // 8):
             tokens = renderer.begin(last)
         actions, _ = player({"heard": to_row(text, 40)[None]}, np.array([turn == 0]), np.array([0]))
-        said = tokens + renderer.said(bytes(actions[0]).rstrip(b"\0").decode())
+        written = tokens + renderer.said(bytes(actions[0]).rstrip(b"\0").decode())
         given.append(writer.given[0])
         wanted.append(tokens)
     return given, wanted

@@ -61,9 +61,9 @@ def test_the_learner_sees_the_logits_with_which_was_acted():
     chunked = make_policy_model(options(chunk=3), 3)
     for other in (model, chunked):
         first, core = np.ones((2, 4), bool), np.zeros((4, 0), np.float32)
-        found, values = jax.jit(other.unroll)(other.params, other.frozen, other.encode({"prompt": rows}), first, core)
+        again, values = jax.jit(other.unroll)(other.params, other.frozen, other.encode({"prompt": rows}), first, core)
         assert values.shape == (2, 4)
-        np.testing.assert_allclose(found[:, :3], np.stack([logits, logits]), atol=1e-5)
+        np.testing.assert_allclose(again[:, :3], np.stack([logits, logits]), atol=1e-5)
 
 
 @pytest.mark.differs(
@@ -148,7 +148,7 @@ def test_acting_and_an_update_lower_for_gpus_and_tpus(family, algorithm):
         observations=seen, first=np.zeros((3, 4), bool), core=np.zeros((1, 4, 0), np.float32),
         action=np.zeros((2, 4), np.int32), logits=np.zeros((2, 4, 4), np.float32), value=np.zeros((2, 4), np.float32),
         version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
-        truncated=np.zeros((2, 4), bool), moments={},
+        truncated=np.zeros((2, 4), bool), reward_inputs={},
     )  # fmt: skip
     update = make_policy_update(model.unroll, lambda rollouts: TrainingRewards(*[rollouts.reward] * 3), settings)
     program = map_update(update, make_mesh(1), 1, num_constants=1)
@@ -191,8 +191,8 @@ def test_prompts_that_share_rows_are_read_like_prompts_with_a_row_each(family, b
             cut = jax.tree.map(lambda array: np.moveaxis(array[steps], 0, 1), seen)
             return jax.tree.map(lambda array: array.reshape(1, -1, *array.shape[2:])[:, which], cut)
 
-        found, wanted = (probe(model, taken(seen)) for seen in (packed, plain))
-        jax.tree.map(functools.partial(np.testing.assert_allclose, atol=2e-5), found, wanted)
+        shared, wanted = (probe(model, taken(seen)) for seen in (packed, plain))
+        jax.tree.map(functools.partial(np.testing.assert_allclose, atol=2e-5), shared, wanted)
     step = functools.partial(jax.jit(model.step), model.params, model.frozen)
     others = np.ones(8, bool), np.zeros((8, 0)), ()
     acted, alone = step(model.encode({"prompt": rows[0]}), *others), step({"tokens": plain["tokens"][0]}, *others)
@@ -226,16 +226,16 @@ def update_both_ways(devices):
         action=rng.integers(4, size=size).astype(np.int32), logits=np.zeros((*size, 4), np.float32),
         value=rng.normal(size=size).astype(np.float32), version=np.zeros(size, np.int32),
         reward=rng.normal(size=size).astype(np.float32), terminated=rng.random(size) < 0.2,
-        truncated=np.zeros(size, bool), moments={},
+        truncated=np.zeros(size, bool), reward_inputs={},
     )  # fmt: skip
     update = make_policy_update(model.unroll, lambda rollouts: TrainingRewards(*[rollouts.reward] * 3), SETTINGS)
     mesh = make_mesh(devices)
     program = map_update(update, mesh, 1, num_constants=1)
-    found, wanted = (
+    updated, wanted = (
         program(place(init_state(params, SETTINGS), mesh), model.frozen, rollouts._replace(observations=seen))
         for seen, params in ((packed, jax.tree.map(jnp.copy, model.params)), (plain, model.params))
     )
-    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), found, wanted)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), updated, wanted)
 
 
 # ---- prompts
@@ -244,14 +244,14 @@ def update_both_ways(devices):
 @pytest.mark.quick
 def test_prompts_become_rows_of_tokens_that_are_padded_to_few_lengths():
     prompts = Prompts(WORDS, 40)
-    tokens = prompts(as_prompts())["tokens"]
+    tokens = prompts(as_prompts())
     assert tokens.shape == (3, 32)
     assert tokens.dtype == np.int32
     row = WORDS.encode(PROMPTS[1])
     assert tokens[1].tolist() == [*row, *[PADDING] * (32 - len(row))]
-    assert prompts({"prompt": np.zeros((2, 5, 80), np.uint8)})["tokens"].shape == (2, 5, 32)
+    assert prompts({"prompt": np.zeros((2, 5, 80), np.uint8)}).shape == (2, 5, 32)
     long = as_prompts([" ".join(["wall"] * 33)], 400)
-    assert prompts(long)["tokens"].shape == (1, 64)
+    assert prompts(long).shape == (1, 64)
     with pytest.raises(UserError, match=r"has 41 tokens, but at most 40 .* \(--config.policy.language.max_tokens,"):
         prompts(as_prompts([" ".join(["wall"] * 41)], 400))
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from motif_jax.actors.acting import RandomPolicy, Rounds
+from motif_jax.actors.acting import RandomPolicy, SyncLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.world import WAIT
 from motif_jax.networks.options import OptionHeads
@@ -58,7 +58,7 @@ def test_the_controller_is_in_charge_at_first_and_after_every_turn(lengths):
     assert outputs["logits"].shape == (GAMES, 5 + 3 + (3 if len(lengths) > 1 else 0))
 
 
-def test_a_mixture_that_a_person_sets_is_told_and_greedy_players_take_the_likeliest_choices():
+def test_a_given_mixture_is_observed_and_greedy_players_take_the_likeliest_choices():
     weights = mixtures((0.0, 1.0), 2, sum_to_one=True)
     heads = OptionHeads(3, 4, (1, 5), weights, 2)
     behaviour = []
@@ -120,8 +120,8 @@ def played(world: str, share: float, steps: int) -> tuple[list[dict[str, list]],
         seed=3,
     ) as pool:  # fmt: skip
         policy, ended = Waiting(len(pool.world.action_names), share), [[] for _ in range(GAMES)]
-        found, count = [{name: [] for name in (*OBSERVED[world], "reward", "first")} for _ in range(GAMES)], 0
-        for batch in itertools.takewhile(lambda _: count < steps, Rounds(pool, policy, 2)):
+        steps_of_games, count = [{name: [] for name in (*OBSERVED[world], "reward", "first")} for _ in range(GAMES)], 0
+        for batch in itertools.takewhile(lambda _: count < steps, SyncLoop(pool, policy, 2)):
             arrays, count = batch.arrays, count + batch.steps
             waits = arrays["action"] == WAIT
             assert batch.steps == (~waits).sum()
@@ -134,12 +134,12 @@ def played(world: str, share: float, steps: int) -> tuple[list[dict[str, list]],
                     same = arrays[name][1:] == arrays[name][:-1] if len(arrays[name]) > 7 else np.ones((7, GAMES, 1))
                     assert same.reshape(7, GAMES, -1).all(-1)[waits].all()
             for game in range(GAMES):
-                for name in found[game]:
-                    found[game][name] += [array.tobytes() for array in arrays[name][:7, game][~waits[:, game]]]
+                for name in steps_of_games[game]:
+                    steps_of_games[game][name] += [array.tobytes() for array in arrays[name][:7, game][~waits[:, game]]]
             for full, episodes in zip(batch.fulls, batch.episodes, strict=True):
                 for one in episodes:
                     ended[full.group * GAMES // 2 + one.game].append(one.info)
-    return found, ended
+    return steps_of_games, ended
 
 
 @pytest.mark.parametrize("world", ["treasure", "nethack"])

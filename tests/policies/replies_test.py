@@ -33,15 +33,15 @@ def sampled():
 
 
 def test_each_text_of_the_agent_has_replies_of_its_own(sampled):
-    model, rows, _, _, found = sampled
+    model, rows, _, _, replies = sampled
     texts = rows.closes.sum(1)
     assert texts.max() > 3
-    assert found.features.shape == (2, MOST, COUNT, model.config.width)
-    assert (np.abs(found.random) <= 1).all()
+    assert replies.features.shape == (2, MOST, COUNT, model.config.width)
+    assert (np.abs(replies.random) <= 1).all()
     for row, number in enumerate(texts):
         for text in range(number):
-            assert len(np.unique(found.log_probs[row, text])) > 1
-            assert (found.log_probs[row, text] < 0).all()
+            assert len(np.unique(replies.log_probs[row, text])) > 1
+            assert (replies.log_probs[row, text] < 0).all()
 
 
 @pytest.mark.differs(
@@ -72,8 +72,8 @@ def test_features_are_means_over_the_episode_and_the_reply(sampled):
 
 
 def test_what_is_drawn_depends_on_the_row_s_key_alone(sampled):
-    model, rows, keys, sample, found = sampled
+    model, rows, keys, sample, replies = sampled
     swapped = jax.tree.map(lambda array: array[::-1].copy(), rows)
     other = jax.device_get(sample(model.policy, swapped, keys[::-1]))
-    for one, two in zip(found, other, strict=True):
+    for one, two in zip(replies, other, strict=True):
         np.testing.assert_allclose(one, two[::-1], atol=1e-5)

@@ -36,8 +36,8 @@ def make_value_model(recipe="ilql"):
     allowed = np.zeros(config.vocabulary, bool)
     allowed[[*TOKENISER.encode("abcde"), renderer.stop]] = True
     target, online = {}, {}
-    if one.values:
-        outputs = config.vocabulary if one.values == "token" else 1
+    if one.has_values:
+        outputs = config.vocabulary if one.per_token else 1
         target = {"trunk": make_params(1)[2], "q": make_heads(1, outputs, 2)}
         online = {"trunk": make_params(2)[2], "v": make_heads(2, 1, 1)[0]}
     if one.conditioned:

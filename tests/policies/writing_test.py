@@ -64,7 +64,7 @@ def looks(recipe):
         del memory
         hidden = decoder.begin(row, segments, 0, added)[1]
         logits = decoder.logits(hidden)[0]
-        if model.recipe.values != "token":
+        if not model.recipe.per_token:
             return logits, jnp.zeros_like(logits)
         return logits, advantages(
             as_functions(model.graph, model.config), ShiftArguments(0.0, 0.0, model.target, model.online), row, segments
@@ -80,31 +80,31 @@ def looks(recipe):
 
 def greedy_loop(tokens, decoding, recipe="ilql", wanted=0.0):
     """The most probable token each time, by looking at the whole text again."""
-    model, said = make_value_model(recipe), []
-    while len(said) < decoding.max_tokens and model.renderer.stop not in said:
-        logits, advantage = looks(recipe)([*tokens, *said], wanted)
+    model, written = make_value_model(recipe), []
+    while len(written) < decoding.max_tokens and model.renderer.stop not in written:
+        logits, advantage = looks(recipe)([*tokens, *written], wanted)
         shifted = decoding.include_logits * logits + np.minimum(decoding.beta * advantage, decoding.clip)
-        said.append(int(np.where(model.allowed, shifted, -np.inf).argmax()))
-    return TOKENISER.decode(said)
+        written.append(int(np.where(model.allowed, shifted, -np.inf).argmax()))
+    return TOKENISER.decode(written)
 
 
 @pytest.mark.parametrize("clip", [float("inf"), 0.0])
 def test_each_token_is_the_best_of_logits_and_shift(clip):
-    told = []
+    by_beta = []
     for beta in (0.0, 1.0, 100.0):
         decoding = replace(DECODING, beta=beta, clip=clip)
-        found = [text for text, _ in write(decoding)]
-        assert found == [greedy_loop(tokens, decoding) for tokens in CONTEXTS]
-        told.append(found)
-    assert len({tuple(found) for found in told}) == 3
+        texts = [text for text, _ in write(decoding)]
+        assert texts == [greedy_loop(tokens, decoding) for tokens in CONTEXTS]
+        by_beta.append(texts)
+    assert len({tuple(texts) for texts in by_beta}) == 3
 
 
 def test_values_decode_without_the_policy_s_logits():
     decoding = replace(DECODING, beta=1.0, include_logits=False)
-    found = [text for text, _ in write(decoding)]
-    assert found == [greedy_loop(tokens, decoding) for tokens in CONTEXTS]
-    assert found != [text for text, _ in write(replace(DECODING, beta=1.0))]
-    assert found == [text for text, _ in write(replace(decoding, beta=9.0))]
+    texts = [text for text, _ in write(decoding)]
+    assert texts == [greedy_loop(tokens, decoding) for tokens in CONTEXTS]
+    assert texts != [text for text, _ in write(replace(DECODING, beta=1.0))]
+    assert texts == [text for text, _ in write(replace(decoding, beta=9.0))]
 
 
 def test_a_sweep_of_beta_and_all_other_numbers_compiles_one_program():
@@ -134,7 +134,7 @@ def test_v_is_computed_only_for_a_clip():
     assert texts_of(writer.write(CONTEXTS, clipped, KEY, range(4))) != write(clipped)
 
 
-def test_without_values_it_writes_what_the_policy_says():
+def test_beta_0_decodes_the_policy_alone():
     decoding = Decoding("sample", 0.0, max_tokens=5, batch_size=4)
     assert write(decoding) == write(decoding, "bc")
     assert write(decoding) != write(replace(decoding, beta=8.0))
@@ -146,10 +146,10 @@ def test_without_values_it_writes_what_the_policy_says():
     here="an agent writes only tokens that it has used in the transcripts",
     where="motif_jax/policies/programs.py",
 )
-def test_special_tokens_and_what_the_agent_never_said_are_not_written():
+def test_special_tokens_and_tokens_that_the_agent_never_used_are_not_written():
     decoding = Decoding("sample", 4.0, temperature=50.0, max_tokens=12, batch_size=4)
-    said = "".join(text for seed in range(8) for text, _ in write(decoding, key=jax.random.key(seed)))
-    assert set(said) == set("abcde")
+    letters = "".join(text for seed in range(8) for text, _ in write(decoding, key=jax.random.key(seed)))
+    assert set(letters) == set("abcde")
 
 
 @pytest.mark.differs(
@@ -158,7 +158,7 @@ def test_special_tokens_and_what_the_agent_never_said_are_not_written():
     here="one program decodes many games",
     where="motif_jax/policies/writing.py",
 )
-def test_what_one_conversation_gets_does_not_depend_on_the_others():
+def test_a_reply_does_not_depend_on_other_conversations():
     decoding = Decoding("sample", 2.0, max_tokens=5, batch_size=4)
     together = write(decoding)
     for number, tokens in enumerate(CONTEXTS):
@@ -196,18 +196,18 @@ def test_one_beam_is_greedy_and_more_find_what_is_more_probable():
 
 def test_rerank_writes_the_candidate_that_is_worth_most():
     decoding = Decoding("rerank", 1.0, candidates=6, max_tokens=5, batch_size=4)
-    found, model = write(decoding), make_value_model()
+    replies, model = write(decoding), make_value_model()
     for number, tokens in enumerate(CONTEXTS):
         key = jax.random.fold_in(KEY, number)
         samples = texts_of(writer_of().write([tokens] * 6, replace(decoding, kind="sample"), key, range(6)))
         worths = []
         for text, _ in samples:
-            said, total = TOKENISER.encode(text), 0.0
-            said = [*said, model.renderer.stop] if len(said) < 5 else said
-            for place, token in enumerate(said):
-                total += looks("ilql")([*tokens, *said[:place]])[1][token]
+            candidate, total = TOKENISER.encode(text), 0.0
+            candidate = [*candidate, model.renderer.stop] if len(candidate) < 5 else candidate
+            for place, token in enumerate(candidate):
+                total += looks("ilql")([*tokens, *candidate[:place]])[1][token]
             worths.append(total)
-        assert found[number][0] == samples[int(np.argmax(worths))][0]
+        assert replies[number][0] == samples[int(np.argmax(worths))][0]
 
 
 @pytest.mark.differs(
@@ -217,26 +217,26 @@ def test_rerank_writes_the_candidate_that_is_worth_most():
     where="motif_jax/offline/values.py",
 )
 def test_a_decision_transformer_is_told_the_return():
-    told = []
+    by_return = []
     for wanted in (-3.0, 3.0):
-        found = write(replace(DECODING, wanted_return=wanted), "decision_transformer")
+        replies = write(replace(DECODING, wanted_return=wanted), "decision_transformer")
         want = [greedy_loop(tokens, DECODING, "decision_transformer", wanted / 2.0) for tokens in CONTEXTS]
-        assert [text for text, _ in found] == want
-        told.append(found)
-    assert told[0] != told[1]
+        assert [text for text, _ in replies] == want
+        by_return.append(replies)
+    assert by_return[0] != by_return[1]
 
 
-@pytest.mark.parametrize(("recipe", "decoding", "said"), [
+@pytest.mark.parametrize(("recipe", "decoding", "sentence"), [
     ("bc", Decoding(beta=1.0), "has no values, so only beta 0"),
     ("utterance_ilql", Decoding(beta=2.0), "has values of whole texts"),
     ("ilql", Decoding(include_logits=False), "beta 0 without the policy's logits"),
     ("filtered_bc", Decoding("rerank"), "no values to rank candidates"),
     ("ilql", Decoding(max_tokens=POSITIONS), f"too long for a model that reads {POSITIONS}"),
 ])  # fmt: skip
-def test_what_a_recipe_has_not_learnt_is_not_decoded(recipe, decoding, said):
+def test_decodings_without_their_values_are_refused(recipe, decoding, sentence):
     with pytest.raises(UserError) as caught:
         writer_of(recipe).check(decoding)
-    assert said in str(caught.value)
+    assert sentence in str(caught.value)
     assert "--config.decoding." in str(caught.value)
 
 
@@ -249,17 +249,17 @@ OTHER = {  # values that are not the defaults, each of which is seen in what is 
 @pytest.mark.parametrize(("recipe", "kind"), [
     *(("ilql", kind) for kind in KINDS), ("utterance_ilql", "rerank"), ("decision_transformer", "sample"),
 ])  # fmt: skip
-def test_every_value_changes_what_is_written_or_is_said_to_have_no_use(recipe, kind):
+def test_every_value_changes_the_reply_or_is_listed_as_unused(recipe, kind):
     assert OTHER.keys() == {name for name, one in SHARED.items() if one.only_for}
     decoding = Decoding(kind, 1.0 if recipe == "ilql" else 0.0, beams=6, candidates=6, max_tokens=5, batch_size=4)
     before = write(decoding, recipe)
     for name, value in OTHER.items():
         changed = replace(decoding, **{name: value})
         one = Decoding(kind, decoding.beta, **{name: value})
-        (*said,) = describe_unused(recipe_of(recipe), [one])
-        assert len(said) == (write(changed, recipe) == before), name
-        assert all(f"makes no use of {name} = {value}" in line for line in said)
-        assert all(f"(--config.decoding.{name})" in line for line in said)
+        (*lines,) = describe_unused(recipe_of(recipe), [one])
+        assert len(lines) == (write(changed, recipe) == before), name
+        assert all(f"makes no use of {name} = {value}" in line for line in lines)
+        assert all(f"(--config.decoding.{name})" in line for line in lines)
 
 
 def test_q_keeps_within_the_bounds_of_training():
@@ -267,8 +267,8 @@ def test_q_keeps_within_the_bounds_of_training():
     model, decoding = make_value_model(), replace(DECODING, beta=5.0)
     assert write(decoding) != write(DECODING)
     writer = ValueWriter(model._replace(bounds=(-100.0, -90.0)))
-    found = texts_of(writer.write(CONTEXTS, decoding, KEY, range(4)))
-    assert [text for text, _ in found] == [text for text, _ in write(DECODING)]
+    replies = texts_of(writer.write(CONTEXTS, decoding, KEY, range(4)))
+    assert [text for text, _ in replies] == [text for text, _ in write(DECODING)]
     assert np.abs(writer.probabilities(CONTEXTS[1], decoding).advantage).min() > 80
 
 
@@ -277,9 +277,9 @@ def test_a_text_ends_where_the_context_is_full(kind):
     lefts = (1, 2, 3, 0, -20)  # tokens, where a text has up to five
     contexts = [(CONTEXTS[3] * 6)[: POSITIONS - left] for left in lefts]
     decoding = replace(DECODING, kind=kind, beta=1.0, candidates=6, beams=6)
-    found = write(decoding, contexts=contexts, numbers=range(5))
-    assert found[3:] == [("", 1.0)] * 2
-    for (text, odds), tokens, left in zip(found[:3], contexts, lefts, strict=False):
+    replies = write(decoding, contexts=contexts, numbers=range(5))
+    assert replies[3:] == [("", 1.0)] * 2
+    for (text, odds), tokens, left in zip(replies[:3], contexts, lefts, strict=False):
         assert len(text) <= left
         assert 0 < odds <= 1
         if kind == "greedy":

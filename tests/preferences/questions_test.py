@@ -5,7 +5,7 @@ import pytest
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.preferences.neutral import ask_about, captions_to_ask, neutral_pairs
-from motif_jax.preferences.questions import KINDS, Asked, Questions, caption, status
+from motif_jax.preferences.questions import KINDS, AnswerTable, Questions, caption, status
 from motif_jax.preferences.store import PairDataset
 
 pytestmark = pytest.mark.quick
@@ -44,14 +44,6 @@ def test_captions_with_the_bottom_line():
     assert caption(["", "b", ""], lines) == "b Dlvl:2 $:0 HP:0 (0) Xp:0 Hungry"
     assert caption(["", ""], lines) == "Dlvl:1 $:5 HP:9 (12) Xp:2 "  # nothing was said: the first step's status
     assert status(stats(hunger=9)) == "Dlvl:0 $:0 HP:0 (0) Xp:0 "
-
-
-@pytest.mark.parametrize(
-    ("hunger", "end"), list(enumerate(["Satiated", "", "Hungry", "Weak", "Fainting", "Fainted ", "Starved"]))
-)
-def test_the_bottom_line_ends_as_published(hunger, end):
-    """Its six fields are joined by single spaces; the second hunger word is empty, the sixth ends in a space."""
-    assert status(stats(hunger=hunger)) == f"Dlvl:0 $:0 HP:0 (0) Xp:0 {end}"
 
 
 def long_pairs(count: int, length: int) -> list:
@@ -103,13 +95,13 @@ def test_questions_are_found_by_their_captions(tmp_path):
 # ---- answers
 
 
-def take(asked: Asked, *answers: tuple[int, bool, float]) -> int:
+def take(asked: AnswerTable, *answers: tuple[int, bool, float]) -> int:
     numbers, turned, prob = zip(*answers, strict=True)
     return asked.take(np.array(numbers), np.array(turned), np.array(prob))
 
 
 def test_both_orders_are_averaged_and_one_is_not_enough():
-    asked = Asked(10, np.array([True, True, False]))
+    asked = AnswerTable(10, np.array([True, True, False]))
     wanted = np.ones(3, bool)
     assert list(asked.missing(np.flatnonzero(wanted))) == [
         (10, False),

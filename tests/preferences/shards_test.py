@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from small_dataset import random_pairs, write_dataset
 
 from motif_jax.preferences import shards as shards_module
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import is_merged, merge
 from motif_jax.preferences.shards import Part, Shard, count, question_range, rows_of, to_codes
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
-FACTS = {"backend": "test", "dataset": "d1", "num_shards": 1}
+METADATA = {"backend": "test", "dataset": "d1", "num_shards": 1}
 ONLY = Part(0, 1)
 NAN = float("nan")
 
@@ -46,101 +45,8 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("fresh", [True, False])
-@pytest.mark.parametrize("survivors", range(4))
-def test_killed_between_any_two_files_it_goes_on(tmp_path, monkeypatch, survivors, fresh):
-    if not fresh:
-        with Shard(tmp_path, ONLY, 3, FACTS) as shard:
-            shard.set(np.array([0]), np.array([1.0]), 0.0)
-            shard.commit(False, {})
-    written = []
-
-    def dying(write):
-        def maybe(*arguments):
-            if len(written) == survivors:
-                raise Killed
-            written.append(arguments[0])
-            write(*arguments)
-
-        return maybe
-
-    for attempt in range(2):  # also twice in a row
-        with Shard(tmp_path, ONLY, 3, FACTS) as shard, monkeypatch.context() as patch:
-            patch.setattr(shards_module, "write_json", dying(shards_module.write_json))
-            patch.setattr(shards_module, "write_array", dying(shards_module.write_array))
-            written.clear()
-            shard.set(np.array([1 + attempt]), np.array([0.0]), 0.0)
-            try:
-                shard.commit(False, {})
-            except Killed:
-                pass
-            else:
-                assert survivors == 3
-    with Shard(tmp_path, ONLY, 3, FACTS) as shard:
-        wanted = [3 if fresh else 1, *([0, 0] if survivors == 3 else [3, 3])]
-        assert shard.codes.tolist() == wanted
-        assert (np.isnan(shard.prob) == (shard.codes == 3)).all()
-
-
-def test_other_settings_and_other_datasets_are_refused(tmp_path):
-    with Shard(tmp_path, Part(0, 2), 4, FACTS | {"num_shards": 2}) as shard:
-        shard.commit(False, {})
-    for change, sentence in (
-        ({"backend": "other", "num_shards": 2}, r"has backend = 'test', not 'other'"),
-        ({"dataset": "d2", "num_shards": 2}, "made of another dataset"),
-        ({"num_shards": 3}, "has num_shards = 2, not 3"),
-        ({"num_shards": 2, "new": 1}, "has new = None, not 1"),
-    ):
-        with pytest.raises(UserError, match=sentence + r".*custom_name"):
-            Shard(tmp_path, Part(1, 2), 4, FACTS | change)  # the other job, too
-    with Shard(tmp_path, Part(0, 3), 4, FACTS | {"num_shards": 3}, ignore_existing=True) as shard:
-        shard.commit(False, {})
-    assert not list(tmp_path.glob("shard-*-of-00002*"))
-
-
-# ---- merging
-
-
-def label(dataset, name, number, of, of_pair, finished=True, facts=FACTS):
-    part = Part(number, of)
-    rows = rows_of(part, of_pair)
-    with Shard(annotation_folder(dataset.path, name), part, len(rows), facts) as shard:
-        shard.set(np.arange(len(rows)), np.where(of_pair[rows] % 2, 0.9, 0.0), 0.1)
-        shard.commit(finished, {"asked": number})
-
-
-def test_shards_become_one_annotation_when_all_are_finished(tmp_path):
-    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(50)))
-    of_pair = np.arange(50) % 7
-    for number, finished in ((0, True), (2, False)):
-        label(dataset, "mine", number, 3, of_pair, finished)
-    merged = merge(dataset, "mine", 3, of_pair, FACTS, partial=False)
-    assert (merged.missing, merged.written) == ([1, 2], False)
-    assert dataset.preference_names() == []
-
-    merged = merge(dataset, "mine", 3, of_pair, FACTS, partial=True)
-    assert (merged.missing, merged.written) == ([1, 2], True)
-    assert (merged.counts["unknown"], merged.counts["not asked"]) == (0, len(rows_of(Part(1, 3), of_pair)))
-    assert not is_merged(dataset, "mine", FACTS)
-
-    label(dataset, "mine", 1, 3, of_pair)
-    label(dataset, "mine", 2, 3, of_pair)
-    merged = merge(dataset, "mine", 3, of_pair, FACTS, partial=False)
-    assert (merged.missing, merged.written) == ([], True)
-    assert merged.logs == {f"shard-0000{number}-of-00003": {"asked": number} for number in range(3)}
-    assert dataset.preference_names() == ["mine"]
-    assert dataset.preference("mine").tolist() == (of_pair % 2).tolist()
-    np.testing.assert_allclose(
-        np.load(tmp_path / "annotations/mine/prob.npy"), np.where(of_pair % 2, 0.9, 0), rtol=1e-6
-    )
-    assert is_merged(dataset, "mine", FACTS)
-    assert not is_merged(dataset, "mine", FACTS | {"backend": "other"})
-
-
-@pytest.mark.parametrize("survivors", range(5))
-def test_a_shard_is_not_finished_before_its_labels_are_there(tmp_path, monkeypatch, survivors):
-    """Another job, which finishes meanwhile, would merge it without them."""
-    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
+def kill_after(patch, survivors):
+    """Writes this number of files; the next one raises Killed."""
     left = iter(range(survivors))
 
     def dying(write):
@@ -151,12 +57,97 @@ def test_a_shard_is_not_finished_before_its_labels_are_there(tmp_path, monkeypat
 
         return maybe
 
-    with Shard(annotation_folder(dataset.path, "mine"), ONLY, 20, FACTS) as shard, monkeypatch.context() as patch:
-        for name in ("write_json", "write_array"):
-            patch.setattr(shards_module, name, dying(getattr(shards_module, name)))
+    for name in ("write_json", "write_array"):
+        patch.setattr(shards_module, name, dying(getattr(shards_module, name)))
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("survivors", range(4))
+def test_killed_between_any_two_files_it_goes_on(tmp_path, monkeypatch, survivors, fresh):
+    if not fresh:
+        with Shard(tmp_path, ONLY, 3, METADATA) as shard:
+            shard.set(np.array([0]), np.array([1.0]), 0.0)
+            shard.commit(False, {})
+    for attempt in range(2):  # also twice in a row
+        with Shard(tmp_path, ONLY, 3, METADATA) as shard, monkeypatch.context() as patch:
+            kill_after(patch, survivors)
+            shard.set(np.array([1 + attempt]), np.array([0.0]), 0.0)
+            try:
+                shard.commit(False, {})
+            except Killed:
+                pass
+            else:
+                assert survivors == 3
+    with Shard(tmp_path, ONLY, 3, METADATA) as shard:
+        wanted = [3 if fresh else 1, *([0, 0] if survivors == 3 else [3, 3])]
+        assert shard.codes.tolist() == wanted
+        assert (np.isnan(shard.prob) == (shard.codes == 3)).all()
+
+
+def test_other_settings_and_other_datasets_are_refused(tmp_path):
+    with Shard(tmp_path, Part(0, 2), 4, METADATA | {"num_shards": 2}) as shard:
+        shard.commit(False, {})
+    for change, sentence in (
+        ({"backend": "other", "num_shards": 2}, r"has backend = 'test', not 'other'"),
+        ({"dataset": "d2", "num_shards": 2}, "made of another dataset"),
+        ({"num_shards": 3}, "has num_shards = 2, not 3"),
+        ({"num_shards": 2, "new": 1}, "has new = None, not 1"),
+    ):
+        with pytest.raises(UserError, match=sentence + r".*custom_name"):
+            Shard(tmp_path, Part(1, 2), 4, METADATA | change)  # the other job, too
+    with Shard(tmp_path, Part(0, 3), 4, METADATA | {"num_shards": 3}, ignore_existing=True) as shard:
+        shard.commit(False, {})
+    assert not list(tmp_path.glob("shard-*-of-00002*"))
+
+
+# ---- merging
+
+
+def label(dataset, name, number, of, of_pair, finished=True, metadata=METADATA):
+    part = Part(number, of)
+    rows = rows_of(part, of_pair)
+    with Shard(annotation_folder(dataset.path, name), part, len(rows), metadata) as shard:
+        shard.set(np.arange(len(rows)), np.where(of_pair[rows] % 2, 0.9, 0.0), 0.1)
+        shard.commit(finished, {"asked": number})
+
+
+def test_shards_become_one_annotation_when_all_are_finished(tmp_path):
+    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(50)))
+    of_pair = np.arange(50) % 7
+    for number, finished in ((0, True), (2, False)):
+        label(dataset, "mine", number, 3, of_pair, finished)
+    merged = merge(dataset, "mine", 3, of_pair, METADATA, partial=False)
+    assert (merged.missing, merged.written) == ([1, 2], False)
+    assert dataset.preference_names() == []
+
+    merged = merge(dataset, "mine", 3, of_pair, METADATA, partial=True)
+    assert (merged.missing, merged.written) == ([1, 2], True)
+    assert (merged.counts["unknown"], merged.counts["not asked"]) == (0, len(rows_of(Part(1, 3), of_pair)))
+    assert not is_merged(dataset, "mine", METADATA)
+
+    label(dataset, "mine", 1, 3, of_pair)
+    label(dataset, "mine", 2, 3, of_pair)
+    merged = merge(dataset, "mine", 3, of_pair, METADATA, partial=False)
+    assert (merged.missing, merged.written) == ([], True)
+    assert merged.logs == {f"shard-0000{number}-of-00003": {"asked": number} for number in range(3)}
+    assert dataset.preference_names() == ["mine"]
+    assert dataset.preference("mine").tolist() == (of_pair % 2).tolist()
+    np.testing.assert_allclose(
+        np.load(tmp_path / "annotations/mine/prob.npy"), np.where(of_pair % 2, 0.9, 0), rtol=1e-6
+    )
+    assert is_merged(dataset, "mine", METADATA)
+    assert not is_merged(dataset, "mine", METADATA | {"backend": "other"})
+
+
+@pytest.mark.parametrize("survivors", range(5))
+def test_a_shard_is_not_finished_before_its_labels_are_there(tmp_path, monkeypatch, survivors):
+    """Another job, which finishes meanwhile, would merge it without them."""
+    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
+    with Shard(annotation_folder(dataset.path, "mine"), ONLY, 20, METADATA) as shard, monkeypatch.context() as patch:
+        kill_after(patch, survivors)
         shard.set(np.arange(20), np.zeros(20), 0.0)
         with contextlib.suppress(Killed):
             shard.commit(True, {})
-    merged = merge(dataset, "mine", 1, np.arange(20), FACTS, partial=False)
+    merged = merge(dataset, "mine", 1, np.arange(20), METADATA, partial=False)
     assert merged.written == (survivors == 4)
     assert merged.counts.get("first", 20) == 20

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, is_complete
 
 from motif_jax.files import read_json
-from motif_jax.preferences.pairs import FinishedEpisode, cut, stretch_starts
-from motif_jax.preferences.writer import PairWriter
+from motif_jax.preferences.writer import FinishedEpisode, PairWriter, cut, stretch_starts
 from motif_jax.stages import collect
 from motif_jax.structs import ArraySpec, EpisodeInfo
 
@@ -100,7 +99,7 @@ def test_progress_that_a_killed_run_left_in_a_finished_dataset_is_removed(tmp_pa
     writer.finish({}, {})
     whole = sorted((tmp_path / "dataset").rglob("*"))
     (tmp_path / "dataset/progress.json").touch()
-    assert not collect.is_complete(collect.STAGE.view(config), tmp_path)
-    collect.run(collect.STAGE.view(config), tmp_path)
-    assert collect.is_complete(collect.STAGE.view(config), tmp_path)
+    assert not is_complete(collect, config, tmp_path)
+    collect.run(collect.STAGE.view(config.to_dict()), tmp_path)
+    assert is_complete(collect, config, tmp_path)
     assert sorted((tmp_path / "dataset").rglob("*")) == whole

@@ -28,7 +28,7 @@ def test_changes_turn_any_sheet_into_any_other():
 
 
 @pytest.mark.quick
-def test_text_from_anywhere_is_one_line_without_commands():
+def test_texts_become_one_line_without_control_sequences():
     sheet = Canvas(1, 40)
     sheet.put(0, 0, HOSTILE)
     assert sheet.text() == ["a [2Jb c 1md e f g h i j".ljust(40)]
@@ -36,7 +36,7 @@ def test_text_from_anywhere_is_one_line_without_commands():
 
 
 @pytest.mark.quick
-def test_screens_of_the_game_are_without_commands_too():
+def test_screens_of_games_have_no_control_sequences():
     codes = np.arange(256, dtype=np.uint8).reshape(4, 64)
     sheet = Canvas(4, 64)
     sheet.put_screen(codes, np.full((4, 64), 7, np.uint8), (0, 0))

@@ -9,13 +9,11 @@ from emulator import Emulator
 from PIL import Image
 from real_replay import NEEDED, made, play
 
-from motif_jax.envs.gym_games import encode_picture
-from motif_jax.replays.film import PICTURE_ROWS, film, write_cast
-from motif_jax.replays.movie import find_ffmpeg, write_mp4
+from motif_jax.envs.gym_world import encode_picture
+from motif_jax.replays.film import PICTURE_ROWS, film, find_ffmpeg, write_cast, write_gif, write_mp4
 from motif_jax.replays.painter import HEIGHT, WIDTH, Painter
-from motif_jax.replays.pictures import write_gif
 from motif_jax.replays.replay import COLUMNS, ROWS, load_replay, save_replay
-from motif_jax.replays.scene import FACTS
+from motif_jax.replays.scene import STATUS_LINES
 from motif_jax.replays.story import LEAST_ROWS, describe
 from motif_jax.screens import BACKGROUND, SHOWN
 from motif_jax.structs import UserError
@@ -85,8 +83,7 @@ def test_an_mp4_decodes_to_the_sheets(tmp_path, ffmpeg):
         assert np.abs(pictures[int(12 * sheet.start) + 1] - wanted).mean() < 4  # of 255
 
 
-@pytest.mark.parametrize("write", [write_cast, write_gif])
-def test_an_export_that_is_interrupted_leaves_what_was_there(tmp_path, write):
+def test_an_interrupted_export_leaves_the_earlier_file(tmp_path):
     (tmp_path / "a").write_text("before")
 
     def stop(number: int) -> None:
@@ -94,25 +91,25 @@ def test_an_export_that_is_interrupted_leaves_what_was_there(tmp_path, write):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write(tmp_path / "a", describe(play()), 10.0, stop)
+        write_gif(tmp_path / "a", describe(play()), 10.0, stop)
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_text() == "before"
 
 
-def test_films_show_the_games_pictures_and_are_as_small_as_the_game(tmp_path):
+def test_films_show_the_games_pictures_and_crop_unused_rows(tmp_path):
     replay = made([str(number) for number in range(4)], reward=[0] * 3)
     replay.chars[...] = ord(" ")
     small = describe(replay)
     write_gif(tmp_path / "small.gif", small, 10.0, ignore)
     with Image.open(tmp_path / "small.gif") as gif:
-        assert gif.size == (NEEDED[0] * WIDTH, (LEAST_ROWS + len(FACTS)) * HEIGHT)
+        assert gif.size == (NEEDED[0] * WIDTH, (LEAST_ROWS + len(STATUS_LINES)) * HEIGHT)
     red, blue = (encode_picture(np.full((30, 40, 3), color, np.uint8)) for color in ((200, 40, 40), (40, 40, 200)))
     ends = np.cumsum([len(red), 0, len(blue), 0])
     pictures = np.frombuffer(red + blue, np.uint8)
     pictured = replay._replace(pictures=pictures, picture_ends=ends)
     write_gif(tmp_path / "pictured.gif", describe(pictured), 10.0, ignore)
     with Image.open(tmp_path / "pictured.gif") as gif:
-        assert gif.size == (NEEDED[0] * WIDTH, (PICTURE_ROWS + len(FACTS)) * HEIGHT)
+        assert gif.size == (NEEDED[0] * WIDTH, (PICTURE_ROWS + len(STATUS_LINES)) * HEIGHT)
         middle = []
         for frame in range(gif.n_frames):
             gif.seek(frame)

@@ -13,9 +13,9 @@ from motif_jax.envs.nethack.keys import ACTION_NAMES
 from motif_jax.envs.nethack.observations import FRAME, Frames, frame_keys
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.replays.replay import COLUMNS, DTYPES, ROWS, Replay
-from motif_jax.replays.scene import FACTS
+from motif_jax.replays.scene import STATUS_LINES
 
-NEEDED = COLUMNS, ROWS + len(FACTS)  # columns and rows that show everything of a game that uses the whole screen
+NEEDED = COLUMNS, ROWS + len(STATUS_LINES)  # columns and rows that show everything of a game that uses the whole screen
 SCREEN = ("tty_chars", "tty_colors", "tty_cursor")
 ABOUT: dict[str, Any] = {
     "player": "policy-7680", "task": "score", "episode": 17, "chosen": ["best"], "end": "death",

@@ -4,10 +4,10 @@ import pytest
 from real_replay import NEEDED, made, play
 
 from motif_jax.replays.canvas import Canvas
-from motif_jax.replays.controls import press
 from motif_jax.replays.replay import ROWS
 from motif_jax.replays.scene import HELP, MESSAGES, View, compose
 from motif_jax.replays.story import Story, describe, summary
+from motif_jax.replays.terminal import press
 
 WORDS = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piece.", "You die..."]
 
@@ -29,7 +29,7 @@ def words(line: str) -> str:
 
 
 @pytest.mark.quick
-def test_below_the_game_stands_what_a_moment_is_worth(story):
+def test_status_lines_below_the_game(story):
     lines = text(story, View(1, True, 20.0), NEEDED[1] + 1, 80)[ROWS:]
     assert words(lines[0]) == "policy-7680, episode 17 (best) · killed by a jackal"
     assert words(lines[1]) == "▶ 20/s step 1 of 3 north → far ne 42% value +3.25"
@@ -39,7 +39,7 @@ def test_below_the_game_stands_what_a_moment_is_worth(story):
     assert "q quit" in lines[5]
 
 
-def test_no_size_is_too_small_for_any_of_it():
+def test_sheets_of_any_size():
     real, short = describe(play()), describe(made([""], reward=[]))
     for rows in (1, 3, 24, 29, 60):
         for columns in (1, 7, 80, 124, 200):
@@ -52,7 +52,7 @@ def test_no_size_is_too_small_for_any_of_it():
 
 
 @pytest.mark.quick
-def test_what_somebody_elses_file_says_is_only_text():
+def test_texts_of_other_peoples_replays_are_escaped():
     evil = "\x1b]0;evil\x07\n\x9b2J"
     replay = made([evil] * 3, reward=[0, 1], player=evil, cause=evil, chosen=[evil], action_names=[evil] * 2)
     for view in (View(1), View(2, over=MESSAGES)):
@@ -90,12 +90,11 @@ def test_the_summary_lists_messages_by_frequency():
 
 
 @pytest.mark.quick
-def test_nothing_that_is_told_moves_the_cursor():
-    replay = made(["Hello Agent!", "\x1b[31mred\x1b[2J", "", "", ""], reward=[0, 0, 0, 0])
-    replay.about["player"] = "\x1b]0;title\x07"
-    told = summary(describe(replay), 10)
-    assert "red" in told
-    assert all(character.isprintable() or character == "\n" for character in told)
+def test_the_summary_has_no_control_sequences():
+    replay = made(["Hello Agent!", "\x1b[31mred\x1b[2J", "", "", ""], reward=[0, 0, 0, 0], player="\x1b]0;title\x07")
+    text = summary(describe(replay), 10)
+    assert "red" in text
+    assert all(character.isprintable() or character == "\n" for character in text)
 
 
 # ---- keys: each does what the help says
@@ -107,9 +106,9 @@ STORY = describe(made([f"message {number}" for number in range(11)], [0] * 10, [
 
 def after(view: View, *keys: str) -> View:
     for key in keys:
-        found = press(view, key, STORY, LIST_ROWS)
-        assert found is not None
-        view = found
+        pressed = press(view, key, STORY, LIST_ROWS)
+        assert pressed is not None
+        view = pressed
     return view
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from code_slow import SMALL_WORLD, play, program_text
 
-from motif_jax.rewards.choice import FLAG
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.code.source import CodeReward, read_program
 from motif_jax.rewards.code.tokens import ProgramError
+from motif_jax.rewards.registry import FLAG
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick

@@ -5,7 +5,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from conftest import viewed
+from conftest import run_stage
 from ml_collections import ConfigDict
 
 from motif_jax.devices.checkpoints import reading
@@ -37,8 +37,7 @@ def settings(**values) -> ConfigDict:
 
 def run(workdir, steps, **values):
     config = settings(train_for_env_steps=steps, **values)
-    train_policy.check(viewed(config))
-    train_policy.STAGE.run(viewed(config), workdir)
+    run_stage(train_policy, config, workdir)
     return config
 
 
@@ -96,7 +95,7 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
     found = read_policy(workdir)[2]
     assert [(one.name, one.coefficient) for one in found] == [("code_way", 0.5), ("code_still", -0.01)]
     config = settings(sources=sources)
-    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
+    evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), workdir)
     assert "\ncode_way return" in capsys.readouterr().out
     for player in ("random", "policy-128"):
         about = read_json(workdir / "evaluate" / player / "summary.json")
@@ -109,7 +108,7 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
             assert row["terms"]["code_way"]["event_gold"] == row["gold"]
             assert 0 <= row["returns"]["code_still"] <= row["steps"]
 
-    report.STAGE.run(report.STAGE.view(config), workdir)
+    report.STAGE.run(report.STAGE.view(config.to_dict()), workdir)
     page = (workdir / "report/index.html").read_text()
     assert "once(event_stairs &gt; 0)" in page
     assert "code_way return" in page

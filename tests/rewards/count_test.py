@@ -32,7 +32,7 @@ def rollouts_of(rng, games, first, kinds=3):
 
 
 @pytest.mark.parametrize(("of", "exponent"), [("event_blstats", 0.5), ("crop", 1.0)])
-def test_what_an_episode_shows_again_is_worth_less(of, exponent):
+def test_repeated_observations_are_worth_less(of, exponent):
     rng, source = np.random.default_rng(0), CountBonus(of, exponent)
     assert source.observations == (of,)
     first = dict.fromkeys(range(2 * B), True)

@@ -14,7 +14,8 @@ from motif_jax.contrib.words import WordsSource
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.online import exchange, making
+from motif_jax.rewards.online import exchange
+from motif_jax.rewards.online import source as online_source
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
 from motif_jax.rewards.online.source import OnlineSource
@@ -52,7 +53,7 @@ def show(source, *texts):
 
 
 @pytest.mark.quick
-def test_a_game_that_waits_shows_its_message_to_nobody():
+def test_steps_of_a_waiting_game_are_not_valued():
     class Worthy(Captioned):
         def worth(self, messages):
             self.shown = [decode(message) for message in messages]
@@ -81,7 +82,7 @@ def make(tmp_path, **values):
     here="an answer that cannot be parsed is not a label; the question is asked again, up to `attempts` times",
 )
 @pytest.mark.quick
-def test_an_unreadable_answer_is_no_label_and_is_given_up_in_the_end():
+def test_unreadable_answers_are_asked_again_up_to_a_limit():
     store = Store(pairs=False, capacity=100)
     rows = store.see(seen(new=TEXTS[:3], times=(1, 1, 1)), 1)
     store.want(rows, 1)
@@ -119,47 +120,44 @@ def test_a_pair_is_asked_once():
     assert store.labelled().tolist() == [True, True, False, False]
 
 
-# ---- threads
-
-
 # ---- hosts
 
 
 @pytest.mark.quick
-def test_what_does_not_fit_is_told_next_time(monkeypatch):
+def test_a_message_carries_what_fits_and_the_next_ones_the_rest(monkeypatch):
     monkeypatch.setattr(exchange, "MOST", {"rows": 2, "messages": 1, "answers": 1})
-    told = NOTHING._replace(
+    sent = NOTHING._replace(
         seen=seen([1, 2, 3], [1, 1, 1], TEXTS[:3], (1, 1, 1)), steps=9, questions=np.array([5, 6]), yes=np.zeros(2)
     )
-    parts, rest = [], told
+    parts, rest = [], sent
     for _ in range(3):
         now, rest = cut(rest)
         parts.append(unpack(pack(now)))
-    whole = join(parts)
+    joined = join(parts)
     assert [len(part.seen.messages) for part in parts] == [1, 1, 1]
-    assert whole.seen.rows.tolist() == [1, 2, 3]
-    assert {bytes(message) for message in whole.seen.messages} == {bytes(message) for message in messages(*TEXTS[:3])}
-    assert sorted(whole.questions.tolist()) == [5, 6]
-    assert whole.steps == 9
+    assert joined.seen.rows.tolist() == [1, 2, 3]
+    assert {bytes(message) for message in joined.seen.messages} == {bytes(message) for message in messages(*TEXTS[:3])}
+    assert sorted(joined.questions.tolist()) == [5, 6]
+    assert joined.steps == 9
     assert not len(cut(rest)[0].questions)
 
 
 def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
     """Two sources in one process; what `from_every_host` would gather is put together here."""
     sources = [make(tmp_path / str(number)) for number in range(2)]
-    sources[1]._asking.close()
-    sources[1]._asking = None  # the second host asks nobody
+    sources[1]._judge.close()
+    sources[1]._judge = None  # the second host asks nobody
     alone = make(tmp_path / "alone")
     hosts = SimpleNamespace(count=2, check_same=lambda what, tree: None)
     shown = [([*TEXTS[:2], TEXTS[0]], TEXTS[2:5]), (TEXTS[4:6], TEXTS[:2]), (TEXTS[:3], TEXTS[3:6])]
     for one, other in shown:
         for source, texts in zip(sources, (one, other), strict=True):
             source.rewards(batch_of(*texts))
-        told = np.stack([pack(join([source._answers(), *source._passed])) for source in sources])
-        # Checksums are compared in the same way; they are told by one host alone here, and compared at the end.
+        sent = np.stack([pack(join([source._answers(), *source._passed])) for source in sources])
+        # Checksums are compared in the same way; they are sent by one host alone here, and compared at the end.
         monkeypatch.setattr(
             exchange, "from_every_host",
-            lambda words, told=told: told if words.shape == told.shape[1:] else words[None],
+            lambda words, sent=sent: sent if words.shape == sent.shape[1:] else words[None],
         )  # fmt: skip
         for source in sources:
             source.advance(SimpleNamespace(steps=3), hosts)
@@ -208,7 +206,7 @@ def make_words(tmp_path, vectors, goal="gold", **values):
     here="words are looked up without punctuation, and in lower case if the file lacks them as written; the "
     "file of vectors has no subwords, so unknown words are ignored",
 )
-def test_words_pay_for_being_close_to_the_goal(tmp_path, vectors):
+def test_words_reward_closeness_to_the_goal(tmp_path, vectors):
     source = make_words(tmp_path, vectors, floor=0.1)
     assert isinstance(source, WordsSource)
     shown = ["You kill the newt!", "Gold, gold!", "kill gold", "It's a wall.", "", "A newt."]
@@ -240,7 +238,7 @@ def earlier_reward():
 
 def start_from(tmp_path, monkeypatch, **values):
     reward = earlier_reward()
-    monkeypatch.setattr(making, "load_reward", lambda path, which: reward)
+    monkeypatch.setattr(online_source, "load_reward", lambda path, which: reward)
     return reward, make(tmp_path, init_from=str(tmp_path), **values)
 
 

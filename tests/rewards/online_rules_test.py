@@ -7,9 +7,9 @@ import pytest
 from conftest import get_config, viewed
 from online_parts_test import TEXTS, make, messages, show
 
-from motif_jax.rewards.moments import HostMoments
-from motif_jax.rewards.online.pupil import TaughtKind, Teaching
+from motif_jax.rewards.online.kinds import NetworkKind, TrainingSettings
 from motif_jax.rewards.online.source import OnlineSource
+from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.source import Setting
 
 
@@ -18,7 +18,7 @@ from motif_jax.rewards.source import Setting
     there="pairs are made while fewer than 200 wait, and a stack behind them keeps 10,000",
     here="`queue` bounds all waiting questions, pairs included (2,000); a dropped one returns when its message is seen",
 )
-def test_the_queue_is_bounded_and_what_was_dropped_returns(tmp_path):
+def test_the_queue_is_bounded_and_dropped_questions_return(tmp_path):
     source = make(tmp_path, queue=2, labels_per_1000_steps=1.0)  # too few steps for a question
     show(source, *TEXTS[:4])
     kept = source.store.waiting.tolist()
@@ -33,7 +33,7 @@ def test_the_queue_is_bounded_and_what_was_dropped_returns(tmp_path):
         assert len(pairs.store.waiting) == 2
 
 
-class NumbersOfLessons(TaughtKind):
+class DrawnLabels(NetworkKind):
     def batch(self, store, chosen):
         return chosen
 
@@ -51,12 +51,14 @@ class NumbersOfLessons(TaughtKind):
 )
 def test_lessons_follow_labels_and_then_updates():
     given = []
-    pupil = SimpleNamespace(lessons=0, teach=given.append)
-    teaching = Teaching("lt_cnn_small", 1e-3, batch_size=4, lessons_early=3, lessons_late=1, switch_at=6, seed=0)
-    kind = NumbersOfLessons(teaching, pupil)
+    model = SimpleNamespace(updates=0, update=given.append)
+    settings = TrainingSettings(
+        "lt_cnn_small", 1e-3, batch_size=4, lessons_early=3, lessons_late=1, switch_at=6, seed=0
+    )
+    kind = DrawnLabels(settings, model)
     for labels, new, lessons in ((5, 2, 3), (5, 0, 0), (6, 1, 1), (6, 0, 1), (7, 0, 1)):
         given.clear()
-        kind.learn(SimpleNamespace(answered=np.arange(labels)), new, HostMoments())
+        kind.learn(SimpleNamespace(answered=np.arange(labels)), new, RunningStats())
         assert len(given) == lessons
         assert all(len({*drawn.tolist()}) == 4 for drawn in given)
 

@@ -18,9 +18,9 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode
 from motif_jax.networks.reward import MessageClassifier, RewardModel
-from motif_jax.rewards.moments import HostMoments
-from motif_jax.rewards.online.pupil import SEED
+from motif_jax.rewards.online.kinds import SEED
 from motif_jax.rewards.online.source import PAIRS, OnlineSource
+from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.source import Setting
 
 pytestmark = pytest.mark.usefixtures("optimised")  # sums of floats in another order teach something else
@@ -61,7 +61,7 @@ def assert_rewards(source, batches, reward_of, learn, tolerance=0.0):
         learn([text for row in texts for text in row])
 
 
-def test_retrieval_pays_for_what_was_called_helpful(rollouts, tmp_path):
+def test_retrieval_rewards_captions_called_helpful(rollouts, tmp_path):
     labels = {}
 
     def learn(texts):
@@ -74,7 +74,7 @@ def test_retrieval_pays_for_what_was_called_helpful(rollouts, tmp_path):
     assert figures["online_labels"] == figures["online_asked"] == len(labels)
 
 
-def test_a_goal_changes_on_the_way(rollouts, tmp_path):
+def test_the_goal_changes_during_training(rollouts, tmp_path):
     """From step 192 = 3 batches of 16 x 4 on, the judge is asked about gold, and older labels do not count."""
     labels, batch = {}, 0
 
@@ -91,7 +91,7 @@ def test_a_goal_changes_on_the_way(rollouts, tmp_path):
     assert source.about()["goal"] == "gold"
 
 
-def test_a_budget_goes_to_what_was_seen_last_or_most(rollouts, tmp_path):
+def test_the_budget_goes_to_the_captions_seen_last_or_most_often(rollouts, tmp_path):
     for order in ("recency", "count"):
         seen, last, labels, steps = {}, {}, {}, 0
 
@@ -271,12 +271,12 @@ def test_ranking_pays_scores_that_are_learnt_from_pairs(rollouts, tmp_path, norm
 )
 @pytest.mark.quick
 def test_moments_are_those_of_everything_seen():
-    rng, merged, everything = np.random.default_rng(0), HostMoments(), np.zeros(0)
+    rng, merged, everything = np.random.default_rng(0), RunningStats(), np.zeros(0)
     for size in (0, 1, 1, 5, 1000, 3):
         values = rng.normal(1e3, 1e-2, size)
-        merged, everything = merged.merge(HostMoments.of(values)), np.append(everything, values)
+        merged, everything = merged.merge(RunningStats.of(values)), np.append(everything, values)
         if everything.size:
             assert merged.number == everything.size
             assert merged.mean == pytest.approx(everything.mean(), rel=1e-12)
             assert merged.variance == pytest.approx(np.var(everything), rel=1e-9, abs=1e-18)
-    assert HostMoments(1.0, 5.0, 0.0).normalise(np.array([5.0, 6.0])).tolist() == [0, 0]  # one value has no variance
+    assert RunningStats(1.0, 5.0, 0.0).normalise(np.array([5.0, 6.0])).tolist() == [0, 0]  # one value has no variance

@@ -12,9 +12,8 @@ from conftest import get_config, on_devices, viewed
 from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
-from motif_jax.rewards.distillation import make_novelty
-from motif_jax.rewards.moments import add_values, no_moments
-from motif_jax.rewards.rnd import RandomDistillation
+from motif_jax.rewards.rnd import RandomDistillation, make_novelty
+from motif_jax.rewards.running_stats import add_values, no_stats
 from motif_jax.rewards.source import Setting
 from motif_jax.structs import UserError
 
@@ -104,9 +103,9 @@ def test_bonus_and_normalisation_are_those_of_everything_seen():
 
 
 @pytest.mark.quick
-def test_moments_of_two_billion_steps_still_move():
+def test_running_statistics_still_change_after_two_billion_steps():
     mesh = make_mesh(1)
-    moments = no_moments(())._replace(number=np.float32(2e9), mean=np.float32(1), variance=np.float32(4))
+    moments = no_stats(())._replace(number=np.float32(2e9), mean=np.float32(1), variance=np.float32(4))
     add = map_update(add_values, mesh, batch_axis=0)
     moments = add(replicate(moments, mesh), shard(np.full(4096, 1e4, np.float32), mesh))
     assert float(moments.mean) == pytest.approx(1 + 1e4 * 4096 / 2e9, rel=1e-4)

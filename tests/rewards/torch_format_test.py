@@ -63,7 +63,7 @@ def take(workdir, checkpoint):
     """Imports a checkpoint, and loads what came of it."""
     config = get_config()
     config.reward.import_from = str(checkpoint)
-    view = train_reward.STAGE.view(config)
+    view = train_reward.STAGE.view(config.to_dict())
     train_reward.check(view)
     train_reward.STAGE.run(view, workdir)
     assert train_reward.is_complete(view, workdir)
@@ -143,14 +143,9 @@ def test_files_that_are_no_such_checkpoint_are_refused(published, tmp_path, caps
     bad = tmp_path / "bad.pth"
     with pytest.raises(UserError, match="there is no file"):
         read_checkpoint(bad)
-    cases = [
-        (b"nonsense", "cannot read"),
-        (file.read_bytes()[:1000], "cannot read"),
-        (pickle.dumps({"model": Evil()}), "cannot read"),
-    ]
-    for data, sentence in cases:
+    for data in (file.read_bytes()[:1000], pickle.dumps({"model": Evil()})):
         bad.write_bytes(data)
-        with pytest.raises(UserError, match=sentence + r".*--config.reward.import_from"):
+        with pytest.raises(UserError, match=r"cannot read.*--config.reward.import_from"):
             read_checkpoint(bad)
     torch.save(facts | {"model": {"x": torch.zeros(1)}, "evil": Evil()}, bad)
     with pytest.raises(UserError, match="cannot read"):

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import LONG_S, ROOT, get_config, wait_for
+from conftest import LONG_S, ROOT, check_stage, get_config, is_complete, run_stage, wait_for
 from nethack_texts import NETHACK
 from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
@@ -44,9 +44,9 @@ def run(workdir, **values):
     config.annotate.cache_dir = str(workdir / "answers")
     config.annotate.server.update(patience_s=LONG_S, start_s=LONG_S, in_flight=8)
     config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
-    annotate.check(annotate.STAGE.view(config))
-    if not annotate.is_complete(annotate.STAGE.view(config), workdir):
-        annotate.run(annotate.STAGE.view(config), workdir)
+    check_stage(annotate, config)
+    if not is_complete(annotate, config, workdir):
+        run_stage(annotate, config, workdir)
     return annotate.label_name(config.annotate)
 
 
@@ -93,7 +93,7 @@ def test_shards_in_any_order_make_the_same_annotation(workdir):
 
 
 @pytest.mark.quick
-def test_rules_give_probabilities_and_the_same_verdicts_as_before(workdir):
+def test_rules_give_probabilities_with_the_same_verdicts(workdir):
     name = run(workdir, rules_temperature=2.0, num_shards=2)
     run(workdir, rules_temperature=2.0, num_shards=2, shard=1)
     dataset, worth = PairDataset(workdir / "dataset"), NETHACK.rules().worth_to("defaultgoal")
@@ -134,12 +134,8 @@ def test_a_server_is_asked_every_question_once_and_never_again(workdir):
         # Another dataset with the same captions: all from the cache. Shards, too.
         (workdir / "second").mkdir()
         write_dataset(workdir / "second/dataset", [pair[::-1] for pair in random_pairs(600, events=MANY)])
-        values = {
-            "backend": "server",
-            "server__url": chat.url,
-            "both_orders": 0.0,
-            "cache_dir": str(workdir / "answers"),
-        }
+        values = {"backend": "server", "server__url": chat.url, "both_orders": 0.0}
+        values["cache_dir"] = str(workdir / "answers")
         for number in range(2):
             name = run(workdir / "second", num_shards=2, shard=number, **values)
         assert labels(workdir / "second", name) == expected(workdir / "second")
@@ -151,7 +147,7 @@ def test_a_server_is_asked_every_question_once_and_never_again(workdir):
 
 
 @pytest.mark.journey
-def test_both_orders_are_asked_and_a_liking_for_one_place_is_seen(workdir):
+def test_both_orders_are_asked_and_position_bias_is_reported(workdir):
     with ChatServer() as chat:
         honest = chat.complete
 
@@ -181,7 +177,7 @@ def test_both_orders_are_asked_and_a_liking_for_one_place_is_seen(workdir):
 
 @pytest.mark.journey
 @pytest.mark.parametrize("place", ["first", ""])
-def test_a_judge_that_names_a_place_is_asked_in_both_orders_and_is_told_to_be_at_chance(workdir, capsys, place):
+def test_a_judge_that_names_a_position_is_asked_in_both_orders_and_reported_as_chance(workdir, capsys, place):
     with ChatServer() as chat:
         honest = chat.complete
 
@@ -193,9 +189,9 @@ def test_a_judge_that_names_a_place_is_asked_in_both_orders_and_is_told_to_be_at
 
         chat.complete = complete
         run(workdir, backend="server", server__url=chat.url)
-        said = capsys.readouterr().out
-        assert ("100% of 128 pairs get the other caption in the reverse order" in said) == bool(place)
-        assert ("100% of the answers are ties" in said) == bool(place)
+        printed = capsys.readouterr().out
+        assert ("100% of 128 pairs get the other caption in the reverse order" in printed) == bool(place)
+        assert ("100% of the answers are ties" in printed) == bool(place)
         count = len(QUESTIONS)
         assert len(chat.asked) == 2 * count if place else count + 128 <= len(chat.asked) < 1.5 * count
 
@@ -216,7 +212,7 @@ def test_scores_become_soft_labels(workdir):
 
 
 @pytest.mark.journey
-def test_what_had_no_verdict_is_unknown_and_asked_again_by_the_next_run(workdir):
+def test_questions_without_a_verdict_are_asked_again_by_the_next_run(workdir):
     values = {"backend": "server", "both_orders": 0.0}
     with ChatServer(lambda number, body: "mumble" if "#3" in str(body) else "") as chat:
         name = run(workdir, server__url=chat.url, **values)
@@ -237,14 +233,14 @@ def test_what_had_no_verdict_is_unknown_and_asked_again_by_the_next_run(workdir)
 
 
 @pytest.mark.parametrize(("fault", "questions"), [("404", 1), ("mumble", 19), ("silence", 40)])
-def test_a_job_with_next_to_no_answers_fails_however_few_its_questions_are(tmp_path, fault, questions):
+def test_a_job_with_hardly_any_answers_fails(tmp_path, fault, questions):
     write_dataset(tmp_path / "dataset", [(f"You kill the newt! #{number}", "") for number in range(questions)])
     answered = "#7" if questions == 40 else "nobody"
     values = {"backend": "server", "both_orders": 0.0}
     with ChatServer(lambda number, body: "" if answered in str(body["messages"]) else fault) as chat:
         for _ in range(2):  # the same when it is repeated
-            said = {"mumble": "Hard to say", "silence": r"asked again"}.get(fault, f"it answers {fault}")
-            with pytest.raises(UserError, match=rf"{said}.*\(--config\.annotate\."):
+            message = {"mumble": "Hard to say", "silence": r"asked again"}.get(fault, f"it answers {fault}")
+            with pytest.raises(UserError, match=rf"{message}.*\(--config\.annotate\."):
                 run(tmp_path, server__url=chat.url, server__patience_s=0.5, **values)
             assert not list(tmp_path.rglob("merged.json"))
         chat.fault = lambda number, body: ""
@@ -252,7 +248,7 @@ def test_a_job_with_next_to_no_answers_fails_however_few_its_questions_are(tmp_p
         assert labels(tmp_path, name) == expected(tmp_path)
 
 
-def test_a_server_that_dies_leaves_what_it_answered(workdir, capsys):
+def test_answers_of_a_server_that_dies_are_kept(workdir, capsys):
     def fault(number, body):
         return "503" if number >= 200 and wait_for(lambda: chat.verdicts == 200) else ""
 
@@ -284,7 +280,7 @@ class Stops:
         self.annotator.close()
 
 
-def test_rounds_by_disagreement_go_on_to_the_bit_after_interruptions(tmp_path, monkeypatch):
+def test_interrupted_rounds_by_disagreement_resume_with_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "MOST_STEPS", 30)
     ends = {}
     for name, stops in (("whole", ()), ("parts", (20, 70, 40))):
@@ -294,8 +290,10 @@ def test_rounds_by_disagreement_go_on_to_the_bit_after_interruptions(tmp_path, m
         config.annotate.update(order="disagreement", rounds=3, max_pairs=200)
         for answers in stops:
             with pytest.raises(Interrupted):
-                annotate.run(annotate.STAGE.view(config), workdir, lambda backend, n=answers: Stops(backend.open(), n))
-        annotate.run(annotate.STAGE.view(config), workdir)
+                annotate.STAGE.run(
+                    annotate.STAGE.view(config.to_dict()), workdir, lambda backend, n=answers: Stops(backend.open(), n)
+                )
+        run_stage(annotate, config, workdir)
         folder = workdir / "annotations" / annotate.label_name(config.annotate)
         ends[name] = (folder / "order.json").read_text(), (folder / "prob.npy").read_bytes()
     assert ends["whole"] == ends["parts"]
@@ -305,12 +303,12 @@ def test_rounds_by_disagreement_go_on_to_the_bit_after_interruptions(tmp_path, m
     assert len(order) == len(set(order)) == (asked >= 0).sum()  # as many as as_now asks
     np.testing.assert_array_equal(~np.isnan(prob), np.isin(questions.of_pair, [-1, *order]))
     config.annotate.max_pairs = 0
-    annotate.run(annotate.STAGE.view(config), workdir)
+    run_stage(annotate, config, workdir)
     again = read_json(folder / "order.json")["numbers"]
     assert again[: len(order)] == order
     assert labels(workdir, folder.name) == expected(workdir)
     config.annotate.ignore_existing = True
-    annotate.run(annotate.STAGE.view(config), workdir)
+    run_stage(annotate, config, workdir)
     assert labels(workdir, folder.name) == expected(workdir)
 
 
@@ -335,7 +333,7 @@ def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir, capsys):
         assert f"not asked {not_asked / 600:.1%}<" in page
 
 
-def test_two_models_do_not_make_one_annotation(workdir):
+def test_an_annotation_has_one_model(workdir):
     with ChatServer(lambda number, body: "503" if number >= 200 else "", models=("alpha",)) as chat:
         values = {"backend": "server", "server__url": chat.url, "server__patience_s": 0.3}
         with pytest.raises(UserError, match="pairs are labelled"):
@@ -347,22 +345,13 @@ def test_two_models_do_not_make_one_annotation(workdir):
             run(workdir, **values, server__extra='{"temperature": 2.0}')
 
 
-def test_made_anew_on_request(workdir):
+def test_ignore_existing_labels_again(workdir):
     name = run(workdir, custom_name="mine")
     with pytest.raises(UserError, match=r"'mine' has goal = 'defaultgoal', not 'gold': .*ignore_existing=True"):
         run(workdir, custom_name="mine", goal="gold")
     assert labels(workdir, name) == expected(workdir)  # untouched
     run(workdir, custom_name="mine", goal="gold", ignore_existing=True)
     assert labels(workdir, name) == expected(workdir, "gold")
-
-
-def test_nothing_from_the_game_is_html(workdir):
-    evil = "<script>alert(1)</script> &amp; \"'"
-    write_dataset(workdir / "evil/dataset", [(evil, "You die...")] * 9)
-    name = run(workdir / "evil")
-    page = (workdir / "evil/annotations" / f"{name}.html").read_text()
-    assert "<script>alert" not in page
-    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp;amp; &quot;&#x27;" in page
 
 
 # ---- killed
@@ -441,13 +430,7 @@ def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
     [
         ({"backend": "llama"}, r"unknown backend 'llama' .*choose from model, vllm, server, judge, lexicon"),
         ({"shard": 3, "num_shards": 3}, r"shard must be between 0 and 2, not 3 \(--config.annotate.shard"),
-        ({"backend": "server", "goal": "gould"}, "unknown goal 'gould' .*did you mean 'gold'"),
-        ({"backend": "server", "prompt_file": "/no"}, "there is no prompt file '/no'"),
-        ({"backend": "server", "server__url": "nowhere"}, "'nowhere' is not an address"),
-        ({"backend": "server", "server__extra": "{"}, "is not JSON"),
-        ({"backend": "server", "server__key_variable": "sk-123"}, "it is not the key itself"),
         ({"backend": "server", "server__start_s": 0.1, "server__url": "http://127.0.0.1:9/v1"}, "does not answer"),
-        ({"backend": "vllm", "model": "/no/such"}, r"no model directory '/no/such' \(--config.annotate.model\)"),
         ({"samples": 3, "backend": "server", "mode": "score"}, "only a model in mode reason answers in samples"),
         ({"order": "disagreement", "num_shards": 2}, "needs all answers in one job.* use num_shards=1"),
         ({"order": "random", "backend": "score"}, "'score' asks no questions, so they have no order"),
@@ -459,12 +442,6 @@ def test_values_that_cannot_work_are_refused(workdir, values, sentence):
         run(workdir, **values)
     assert "\n" not in str(caught.value)
     assert not list((workdir / "dataset").glob("preference/*.npy"))
-
-
-@pytest.mark.quick
-def test_without_a_dataset_there_is_nothing_to_ask(tmp_path):
-    with pytest.raises(UserError, match=r"no dataset in .* yet: run --stage=collect first"):
-        run(tmp_path)
 
 
 @pytest.mark.quick
@@ -483,12 +460,8 @@ def test_a_job_array_shares_the_questions(workdir):
     for number in range(3):
         environment = os.environ | {"VENV": sys.prefix, "SLURM_SUBMIT_DIR": str(ROOT), "SLURM_ARRAY_TASK_COUNT": "3"}
         environment |= {"SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_MIN": "0"}
-        command = [
-            "bash",
-            str(ROOT / "launch/slurm/annotate.sbatch"),
-            "--config=configs/motif.py",
-            f"--workdir={workdir}",
-        ]
+        script = str(ROOT / "launch/slurm/annotate.sbatch")
+        command = ["bash", script, "--config=configs/motif.py", f"--workdir={workdir}"]
         done = subprocess.run(command, cwd=workdir, env=environment, capture_output=True, text=True, check=True)
         assert ("are not finished yet" in done.stdout) == (number < 2)
     assert labels(workdir, "lexicon_msg_defaultgoal") == expected(workdir)

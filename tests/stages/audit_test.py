@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import check_stage, get_config, is_complete
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import experiment
@@ -25,11 +25,8 @@ from motif_jax.structs import UserError
 
 EPISODES = 30
 PLAYER = {"path": "", "step": 0, "greedy": False, "episodes": EPISODES, "task": "toy", "figures": {}}
-REWARDS = {
-    b"": -0.3,
-    b"It's a wall.": 2.0,
-    b"You descend the stairs.": 1.0,
-}  # walls are worse than nothing to the rules
+# Walls are worse than nothing to the rules.
+REWARDS = {b"": -0.3, b"It's a wall.": 2.0, b"You descend the stairs.": 1.0}
 WEST = 4
 
 
@@ -76,11 +73,11 @@ def workdir(played, tmp_path):
     return shutil.copytree(played, tmp_path / "run")
 
 
-def test_the_audit_finds_what_walls_pay_and_tells_it_in_terminal_and_report(workdir, capsys):
-    experiment.run(settings(), workdir, ["audit"])
-    said = capsys.readouterr().out
-    assert "audit: 1. " in said
-    assert "judged by lexicon_msg_defaultgoal" in said
+def test_findings_are_printed_and_reported(workdir, capsys):
+    experiment.run(settings().to_dict(), workdir, ["audit"])
+    printed = capsys.readouterr().out
+    assert "audit: 1. " in printed
+    assert "judged by lexicon_msg_defaultgoal" in printed
     record = read_json(workdir / "audit/audit.json")
     checks = {one["check"]: one["sentence"] for one in record["findings"]}
     assert checks.keys() >= {"pay for neutral captions", "loops"}
@@ -93,11 +90,11 @@ def test_the_audit_finds_what_walls_pay_and_tells_it_in_terminal_and_report(work
     page = "".join(block for part in Run(workdir).sections() if part.stage == "audit" for block in part.blocks)
     assert "gets nowhere" in page
     assert "--config.policy.threshold_quantile" in page
-    experiment.run(settings(), workdir, ["audit"])
+    experiment.run(settings().to_dict(), workdir, ["audit"])
     assert "audit: complete in" in capsys.readouterr().out
-    assert not audit.is_complete(audit.STAGE.view(settings(wholes=3)), workdir)
+    assert not is_complete(audit, settings(wholes=3), workdir)
     write_json(workdir / "evaluate/random/summary.json", PLAYER | {"seconds": 1})
-    assert not audit.is_complete(audit.STAGE.view(settings()), workdir)
+    assert not is_complete(audit, settings(), workdir)
 
 
 class Breaking:
@@ -106,11 +103,8 @@ class Breaking:
     model = "rules"
 
     def __init__(self, config, after: int, silent: bool = False):
-        self.rules, self.left, self.silent = (
-            Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal),
-            after,
-            silent,
-        )
+        self.rules = Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal)
+        self.left, self.silent = after, silent
 
     def answers(self, questions):
         for question in questions:
@@ -123,16 +117,18 @@ class Breaking:
         pass
 
 
-def test_an_interrupted_audit_goes_on_with_the_answers_that_it_has(workdir):
+def test_an_interrupted_audit_resumes_with_its_answers(workdir):
     config = settings()
     with pytest.raises(UserError, match=r"the judge is gone; 7 of \d+ questions are answered, and the same command"):
-        job.run(audit.STAGE.view(config), workdir, lambda _: Breaking(config, 7))
-    assert not audit.is_complete(audit.STAGE.view(config), workdir)
+        job.run(audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, 7))
+    assert not is_complete(audit, config, workdir)
     asked = len(read_json(workdir / "audit/answers.json")["answers"])
-    job.run(audit.STAGE.view(config), workdir, lambda _: Breaking(config, asked - 7))  # one more would be too many
+    job.run(
+        audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, asked - 7)
+    )  # one more would be too many
     broken = read_json(workdir / "audit/audit.json")
     shutil.rmtree(workdir / "audit")
-    job.run(audit.STAGE.view(config), workdir)
+    job.run(audit.STAGE.view(config.to_dict()), workdir)
     assert read_json(workdir / "audit/audit.json") == broken
 
 
@@ -144,7 +140,7 @@ def test_an_interrupted_audit_goes_on_with_the_answers_that_it_has(workdir):
     ("oracle", "both orders", "the annotator 'score' compares numbers of the game, so there is no judge of captions to "
      "ask"),
 ])  # fmt: skip
-def test_what_is_missing_is_one_sentence_and_the_rest_is_looked_at(workdir, change, check, why):
+def test_missing_evidence_is_reported_and_the_rest_is_audited(workdir, change, check, why):
     config = settings()
     if change == "labels":
         write_dataset(workdir / "dataset", random_pairs(50, events=EVENTS))
@@ -156,12 +152,12 @@ def test_what_is_missing_is_one_sentence_and_the_rest_is_looked_at(workdir, chan
         write_json(workdir / "evaluate/policy-100/summary.json", PLAYER | {"path": ".", "repeatable": False})
     if change == "oracle":
         config.annotate.backend = "score"
-    audit.check(audit.STAGE.view(config))
-    job.run(audit.STAGE.view(config), workdir)
+    check_stage(audit, config)
+    job.run(audit.STAGE.view(config.to_dict()), workdir)
     record = read_json(workdir / "audit/audit.json")
-    told = {one["check"]: one["why"] for one in record["not_looked_at"]}
-    told |= {one["check"]: one["about"] for one in record["nothing_found"]}
-    assert why in told[check], told
+    reasons = {one["check"]: one["why"] for one in record["not_looked_at"]}
+    reasons |= {one["check"]: one["about"] for one in record["nothing_found"]}
+    assert why in reasons[check], reasons
     assert len(record["not_looked_at"]) < 12  # checks
 
 
@@ -170,13 +166,10 @@ def write_reward(workdir, seed: int, goal: str = "gold", captions=("", "You find
     options = {"message": "lt_cnn_small", "blstats": blstats, "crop": False, "glyphs": False}
     shown = np.array([encode(text) for text in captions])
     whole = {"train": {"params": make_reward_model(options, seed)[1]}, "captions": shown}
-    facts = {"epoch": 1, "model": options, "statistics": {"mean": 0.0, "variance": 1.0, "quantiles": {}}}
+    metadata = {"epoch": 1, "model": options, "statistics": {"mean": 0.0, "variance": 1.0, "quantiles": {}}}
     checkpoints = Checkpoints(workdir / "reward/checkpoints")
-    checkpoints.save(
-        1,
-        whole | {"counts": np.ones(len(shown), np.int32)},
-        facts | {"config": {"annotate": {"goal": goal}, "seed": seed // 2}},
-    )
+    metadata["config"] = {"annotate": {"goal": goal}, "seed": seed // 2}
+    checkpoints.save(1, whole | {"counts": np.ones(len(shown), np.int32)}, metadata)
     checkpoints.close()
     return str(workdir)
 
@@ -193,7 +186,7 @@ def test_a_second_reward_that_cannot_be_compared_is_refused(tmp_path, change, sa
     write_reward(tmp_path / "run", 1)
     named = write_reward(tmp_path / "other", **{"seed": 1} | change)
     with pytest.raises(UserError) as caught:
-        job.run(audit.STAGE.view(settings(second_reward_dir=named)), tmp_path / "run")
+        job.run(audit.STAGE.view(settings(second_reward_dir=named).to_dict()), tmp_path / "run")
     assert str(caught.value) == f"the reward in {named!r} {said} (--config.audit.second_reward_dir)"
 
 
@@ -205,13 +198,13 @@ def test_inversions_are_looked_up_in_both_rewards(workdir, tmp_path):
     np.save(workdir / "dataset/preference/lexicon_msg_defaultgoal.npy", np.arange(50, dtype=np.int8) % 2)
     abouts = {}
     for second in ("", named):
-        job.run(audit.STAGE.view(config := settings(second_reward_dir=second)), workdir)
+        job.run(audit.STAGE.view((config := settings(second_reward_dir=second)).to_dict()), workdir)
         checks = read_json(workdir / "audit/audit.json")
         abouts[second] = [one["about"] for one in checks["nothing_found"] if one["check"] == "inversions"]
-        assert audit.is_complete(audit.STAGE.view(config), workdir)
+        assert is_complete(audit, config, workdir)
     assert [abouts[""][0].split(", ")[-1], abouts[named][0].split(", ")[-1]] == ["one reward", "two rewards"]
     write_json(tmp_path / "other/reward/statistics.json", {"epoch": 2})
-    assert not audit.is_complete(audit.STAGE.view(config), workdir)
+    assert not is_complete(audit, config, workdir)
 
 
 @pytest.mark.quick

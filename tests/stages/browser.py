@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import json
 import shutil
@@ -27,9 +26,9 @@ CODES = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowUp": 38, "ArrowDown": 40, " ":
 
 def find_chromium() -> str | None:
     """The program, if this machine has one that starts; some systems have a stand-in that only says how to get it."""
-    found = [path for name in NAMES if (path := shutil.which(name))]
+    programs = [path for name in NAMES if (path := shutil.which(name))]
     return next(
-        (path for path in found if not subprocess.run([path, "--version"], capture_output=True).returncode), None
+        (path for path in programs if not subprocess.run([path, "--version"], capture_output=True).returncode), None
     )
 
 
@@ -83,9 +82,9 @@ class Page:
 
     def run(self, script: str) -> Any:
         """What an expression comes to; promises are waited for."""
-        found = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        answer = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def wait(self, condition: str) -> None:
         """Until an expression is true."""
@@ -102,28 +101,20 @@ class Page:
         self.send("Input.dispatchKeyEvent", type="keyDown", **about, **text)
         self.send("Input.dispatchKeyEvent", type="keyUp", **about)
 
-    def click(self, selector: str, across: float = 0.5) -> None:
-        """The mouse, at a place of an element given as a share of its width."""
+    def click(self, selector: str) -> None:
+        """Clicks on the middle of an element."""
         self.run(
             f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center', behavior: 'instant'}})"
         )
         box = self.run(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().toJSON()")
-        where = {"x": box["x"] + across * box["width"], "y": box["y"] + box["height"] / 2}
+        where = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
         self.send("Input.dispatchMouseEvent", type="mouseMoved", **where)
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **where)
 
-    def look_like(self, width: int, height: int, scale: float = 1.0, dark: bool = False) -> None:
-        """Size of the screen, in pixels that are `scale` to one; and whether it is dark."""
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale,
-                  mobile=width < 600)  # fmt: skip
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self.send("Emulation.setEmulatedMedia", features=scheme)
-
-    def picture(self, whole: bool = False) -> bytes:
-        """What is seen, or the whole page, as a PNG."""
-        found = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        return base64.b64decode(found["data"])
+    def look_like(self, width: int, height: int) -> None:
+        """Sets the size of the screen, in pixels."""
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
 
 @contextlib.contextmanager

@@ -23,10 +23,10 @@ GROUPS = {
 def test_texts_that_pay_are_written_more_often_and_the_policy_plays(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(learning, "play_tokens", graded)
     config = config_for(tmp_path, **GROUPS)
-    experiment.run(config, tmp_path / "run", ["collect", "train_language", "train_values", "evaluate"])
-    told = [row for row in rows(tmp_path / "run/values") if "groups_that_differ" in row]
-    assert told[-1]["return"] > told[0]["return"] + 2  # an `a` more in each text, at least
-    assert all(row["first_ratio_deviation"] < learning.EXACT for row in told)
+    experiment.run(config.to_dict(), tmp_path / "run", ["collect", "train_language", "train_values", "evaluate"])
+    played = [row for row in rows(tmp_path / "run/values") if "groups_that_differ" in row]
+    assert played[-1]["return"] > played[0]["return"] + 2  # an `a` more in each text, at least
+    assert all(row["first_ratio_deviation"] < learning.EXACT for row in played)
     assert "ratios do not begin at 1" not in capsys.readouterr().out
     summary = json.loads((tmp_path / "run/evaluate/sweep.json").read_text())
     assert summary

@@ -13,17 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, wait_for, worker_processes
+from conftest import ROOT, run_stage, wait_for, worker_processes
 
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import collect
 
 SMALL = (
-    "--config=configs/quickstart.py",
-    "--stage=collect",
-    "--config.collect.num_pairs=2000",
+    "--config=configs/quickstart.py", "--stage=collect", "--config.collect.num_pairs=2000",
     "--config.env.max_episode_steps=250",
-)
+)  # fmt: skip
 
 
 def facts(workdir) -> dict:
@@ -96,23 +94,6 @@ def test_a_signal_ends_it_cleanly(tmp_path):
     assert not list(tmp_path.glob("dataset/*"))
 
 
-@pytest.mark.journey
-def test_complete_stages_are_skipped(launch, undisturbed):
-    before = (undisturbed / "dataset/data/message.npy").stat().st_mtime_ns
-    done = launch(*SMALL, f"--workdir={undisturbed}")
-    assert done.returncode == 0
-    assert "collect: complete in" in done.stdout
-    assert (undisturbed / "dataset/data/message.npy").stat().st_mtime_ns == before
-
-
-@pytest.mark.journey
-def test_another_experiment_is_kept_out_of_a_workdir(launch, undisturbed):
-    done = launch(*SMALL, f"--workdir={undisturbed}", "--config.seed=3")
-    assert done.returncode == 2
-    assert "belongs to an experiment with seed = 777, not 3" in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 def test_one_slow_game_does_not_fill_the_memory(monkeypatch):
     """All others wait when too much is finished ahead of it, and go on when it is done."""
     monkeypatch.setattr(collect, "MAX_WAITING_BYTES", 20_000)
@@ -129,7 +110,7 @@ def test_one_slow_game_does_not_fill_the_memory(monkeypatch):
 
     monkeypatch.setattr(collect, "EpisodeQueue", Watched)
     with tempfile.TemporaryDirectory() as folder:
-        collect.run(collect.STAGE.view(config), Path(folder))
+        run_stage(collect, config, Path(folder))
         assert len(PairDataset(Path(folder) / "dataset")) == 3000
     # Of each of 2 * 4 games, an episode of 50 steps may end in one of 2 slots of 16 steps that are on their way, at 368
     # bytes a step. Unbounded, it would be the 2.5 seconds of everybody else that the slow episode takes: some 40 MB.

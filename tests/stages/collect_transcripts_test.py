@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import check_stage, get_config
 
 from motif_jax import experiment
 from motif_jax.actors.recorded import play_branches, play_episodes
@@ -25,26 +25,26 @@ def config_for(**changes):
 
 
 def run(workdir, **changes):
-    experiment.run(config_for(**changes), workdir, ["collect"])
+    experiment.run(config_for(**changes).to_dict(), workdir, ["collect"])
     return Transcripts(workdir / "transcripts")
 
 
 def test_the_games_of_the_scripted_player_are_recorded(tmp_path, capsys):
-    found = run(tmp_path)
+    transcripts = run(tmp_path)
     games = play_episodes(make_world({"world": "wordle"}), PLAYER, range(60), seed=777)
-    assert [found.episode(number) for number in range(60)] == list(games)
+    assert [transcripts.episode(number) for number in range(60)] == list(games)
     assert f"60 transcripts of {PLAYER}" in capsys.readouterr().out
     assert not (tmp_path / "dataset").exists()
 
 
 def test_branches_follow_their_game_and_share_its_beginning(tmp_path):
-    found = run(tmp_path, collect__collector="optimal", collect__branch_player="repeat", collect__branches=2)
+    transcripts = run(tmp_path, collect__collector="optimal", collect__branch_player="repeat", collect__branches=2)
     world = make_world({"world": "wordle"})
     games = list(play_branches(world, "optimal", "repeat", range(60), per_moment=2, seed=777))
-    assert [found.episode(number) for number in range(len(found))] == list(games)
-    assert (found.info["branch"] == 0).sum() == 60
-    first = found.episode(0)
-    own = [found.episode(number) for number in np.flatnonzero(found.info["episode"] == 0)[1:]]
+    assert [transcripts.episode(number) for number in range(len(transcripts))] == list(games)
+    assert (transcripts.info["branch"] == 0).sum() == 60
+    first = transcripts.episode(0)
+    own = [transcripts.episode(number) for number in np.flatnonzero(transcripts.info["episode"] == 0)[1:]]
     for branch in own:
         shared = int(branch.info["shared"])
         assert branch.turns[:shared] == first.turns[:shared]
@@ -78,6 +78,6 @@ def test_transcripts_that_others_made_are_left_alone(tmp_path):
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(changes, said):
     with pytest.raises(UserError) as caught:
-        collect.check(collect.STAGE.view(config_for(**changes)))
+        check_stage(collect, config_for(**changes))
     assert said in str(caught.value)
     assert "--config." in str(caught.value)

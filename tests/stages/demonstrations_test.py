@@ -51,7 +51,7 @@ def games_of_bot(config, numbers):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("demonstrations")
-    experiment.run(config_of(), workdir, ["collect"])
+    experiment.run(config_of().to_dict(), workdir, ["collect"])
     return workdir
 
 
@@ -61,9 +61,9 @@ def recorded(tmp_path_factory):
     here="a demonstration begins with its own first observation",
 )
 def test_every_moment_of_the_bot_s_games_is_recorded(recorded):
-    found = Transcripts(recorded / "transcripts")
+    transcripts = Transcripts(recorded / "transcripts")
     wanted, returns = games_of_bot(config_of(), range(60))
-    episodes = [found.episode(index) for index in np.flatnonzero(found.info["step"] >= 0)]
+    episodes = [transcripts.episode(index) for index in np.flatnonzero(transcripts.info["step"] >= 0)]
     seen = [
         (*(turn.text for turn in episode.turns), episode.info["episode"], episode.info["step"]) for episode in episodes
     ]
@@ -74,7 +74,7 @@ def test_every_moment_of_the_bot_s_games_is_recorded(recorded):
     assert part.blocks[0] == '<p class="soft">Played by bot.</p>'
     assert "<b>60</b><span>episodes</span>" in part.blocks[1]
     assert f"<b>{len(wanted):,}</b><span>texts of the agent</span>" in part.blocks[1]
-    texts = list(found.texts())  # a new model's tokens have the words of rewordings, too
+    texts = list(transcripts.texts())  # a new model's tokens have the words of rewordings, too
     assert WordTokeniser.from_texts(texts).text == WordTokeniser.from_texts([*texts, *all_words()]).text
 
 
@@ -93,7 +93,7 @@ def chances(config, workdir, moments):
 def test_a_policy_that_starts_from_the_clone_does_what_the_bot_does(recorded):
     moments, _ = games_of_bot(config_of(), range(1000, 1020))  # others than it has read
     before = chances(config_of(policy__language__model=""), recorded, moments)
-    experiment.run(config_of(), recorded, ["train_language"])
+    experiment.run(config_of().to_dict(), recorded, ["train_language"])
     after = chances(config_of(), recorded, moments)
     assert before.mean() < 0.25  # of six actions
     assert after.mean() > 0.4

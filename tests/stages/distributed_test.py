@@ -27,8 +27,8 @@ def listening(process: int) -> set[str]:
     inodes = set()
     for file in Path(f"/proc/{process}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(file))
-            inodes |= {found[1]} if found else set()
+            match = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(file))
+            inodes |= {match[1]} if match else set()
     lines = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()]
     return {line[1].partition(":")[0] for line in lines if line[3] == "0A" and line[9] in inodes}
 
@@ -89,10 +89,10 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     ]
     wait_for_rows(tmp_path, 1, hosts)
     assert listening(hosts[0].pid) | listening(hosts[1].pid) <= {"0100007F", "0000000000000000FFFF00000100007F"}
-    told = ended(hosts)
-    assert [status for status, _, _ in told] == [0, 0], told
-    assert "train_policy: 1,280 steps, 20 updates" in told[0][1]
-    assert "train_policy: " not in told[1][1]  # the first host writes
+    ends = ended(hosts)
+    assert [status for status, _, _ in ends] == [0, 0], ends
+    assert "train_policy: 1,280 steps, 20 updates" in ends[0][1]
+    assert "train_policy: " not in ends[1][1]  # the first host writes
     before = check_one_run(tmp_path)
     assert before["env_steps"] == 1280
     assert json.loads((tmp_path / "config.json").read_text())["distributed"]["process_id"] == 0
@@ -145,9 +145,9 @@ def check_one_run(workdir) -> dict:
     assert steps == sorted(set(steps))
     assert steps[-1] == summary["env_steps"]
     with reading(workdir / "policy/checkpoints") as checkpoints:
-        step, arrays, facts = checkpoints.readable("last")
+        step, arrays, metadata = checkpoints.readable("last")
     assert step == summary["env_steps"]
-    assert int(arrays["learner"]["version"]) == summary["updates"] == facts["progress"]["updates"]
+    assert int(arrays["learner"]["version"]) == summary["updates"] == metadata["progress"]["updates"]
     assert int(arrays["sources"]["rnd"]["updates"]) == summary["updates"]
     assert summary["episodes"] > rows[-1]["episode/all"]  # those of the other host as well
     return summary
@@ -215,7 +215,7 @@ def test_a_job_that_lost_a_task_is_requeued_but_not_for_ever(tmp_path):
 # ---- what cannot be
 
 
-def test_a_host_that_does_not_come_is_told_of():
+def test_a_host_that_does_not_come_is_reported():
     """Nobody else comes to host 0, and host 1 finds nobody at its address."""
     for status, _, errors in ended([start("meet", address(), me, 2) for me in range(2)]):
         assert status == 1
@@ -228,7 +228,7 @@ def test_a_host_that_does_not_come_is_told_of():
     ("localhost:{taken}", r"process 0 cannot listen on port {taken}: Address already in use"),
     ("no-such-host.invalid:80", r"the host 'no-such-host.invalid' is not known here: "),
 ])  # fmt: skip
-def test_a_port_that_is_taken_and_a_host_that_nobody_knows_are_refused_at_once(where, message):
+def test_a_port_in_use_and_an_unknown_host_are_refused_at_once(where, message):
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
         ((status, _, errors),) = ended([start("meet", where.format(taken=taken), 0, LONG_S)])

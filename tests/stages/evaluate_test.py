@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, is_complete, run_stage
 from toy_policies import TASK, policies
 
 from motif_jax.envs.nethack.figures import FIGURES
@@ -40,9 +40,8 @@ def settings(policy: str = "", **values):
 def run(workdir, policy: str = "", name: str = "", **values):
     """Evaluates in this process, if it is not complete; lines and summary."""
     config = settings(policy, **values)
-    evaluate.check(evaluate.STAGE.view(config))
-    if not evaluate.is_complete(evaluate.STAGE.view(config), workdir):
-        evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
+    if not is_complete(evaluate, config, workdir):
+        run_stage(evaluate, config, workdir)
     contender = find_contender(workdir, policy, make_world(config.env), config.evaluate.greedy, FLAG)
     folder = workdir / "evaluate" / (name or contender.name)
     return evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
@@ -113,7 +112,7 @@ def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
         patched.setattr(policy_play, "KEEP_EVERY_S", -1.0)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, "random", num_workers=1)
-    assert not evaluate.is_complete(evaluate.STAGE.view(settings("random")), tmp_path)
+    assert not is_complete(evaluate, settings("random"), tmp_path)
     rows, resumed = run(tmp_path, "random")
     assert "episodes of random were played before" in capsys.readouterr().out
     assert rows == whole
@@ -126,7 +125,7 @@ def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
     fewer, summary_of_fewer = run(tmp_path, "random", episodes=10)
     assert fewer == more
     assert summary_of_fewer["figures"]["steps"]["mean"] == np.mean([row["steps"] for row in rows[:10]])
-    assert evaluate.is_complete(evaluate.STAGE.view(settings("random", episodes=10)), tmp_path)
+    assert is_complete(evaluate, settings("random", episodes=10), tmp_path)
     assert run(tmp_path, "random", episodes=50)[1]["figures"] == summary_of_more["figures"]
 
 
@@ -134,9 +133,9 @@ def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
 def test_medians_stand_beside_means_with_intervals_of_their_own():
     """Of few rich episodes and many poor ones the median says what is usual. Beside a slow twin."""
     scores = [*range(90), *[10_000.0] * 11]
-    found = evaluate_summary.intervals({"score": scores, "gold": [7.0] * 101}, 5, 101)
-    assert found["gold"] == dict.fromkeys(("mean", "median", "low", "high", "median_low", "median_high"), 7.0)
-    score, rng = found["score"], np.random.default_rng(5)
+    intervals = evaluate_summary.intervals({"score": scores, "gold": [7.0] * 101}, 5, 101)
+    assert intervals["gold"] == dict.fromkeys(("mean", "median", "low", "high", "median_low", "median_high"), 7.0)
+    score, rng = intervals["score"], np.random.default_rng(5)
     drawn = [sorted(scores[at] for at in rng.integers(101, size=101)) for _ in range(evaluate_summary.RESAMPLES)]
     assert score["median"] == 50
     ends = np.quantile([draw[50] for draw in drawn], (0.025, 0.975))

@@ -14,7 +14,7 @@ from quick_programs import QuickProgram
 from motif_jax import experiment
 from motif_jax.devices.mesh import map_update
 from motif_jax.files import read_json
-from motif_jax.offline.recipes import RECIPES
+from motif_jax.offline.recipes import RECIPES, recipe_of
 from motif_jax.policies.conversations import play_tokens
 from motif_jax.policies.values import list_values, read_values
 from motif_jax.stages import offline
@@ -48,8 +48,10 @@ def start(tmp_path_factory):
     (folder / "words.txt").write_text("\n".join(WORDS))
     config = get_config()
     config.update_from_flattened_dict(TINY | {"env.options": json.dumps({"words": str(folder / "words.txt")})})
-    experiment.run(config, folder, ["collect"])
-    parts = make_parts(config.language, Transcripts(folder / "transcripts"), config.train_values, seed=0)
+    experiment.run(config.to_dict(), folder, ["collect"])
+    parts = make_parts(
+        config.language, Transcripts(folder / "transcripts"), config.train_values, seed=0, recipe=recipe_of("bc")
+    )
     write_model(folder / "model", parts, parts.params)
     config.transcripts.path, config.train_values.policy = str(folder / "transcripts"), str(folder / "model")
     return config
@@ -89,7 +91,7 @@ def trained(config, workdir, monkeypatch, stopped=False):
 
     with monkeypatch.context() as patch:
         patch.setattr(learning, "train_offline", watched)
-        experiment.run(config, workdir, ["train_values"])
+        experiment.run(config.to_dict(), workdir, ["train_values"])
     return jax.device_get(outcomes[0].state)
 
 
@@ -104,13 +106,13 @@ def graded(*arguments):
 
 def files_of(workdir):
     """All that a run leaves behind beside the checkpoints, but for times."""
-    folder, found = workdir / "values", {}
+    folder, contents = workdir / "values", {}
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    found["rows"] = [
+    contents["rows"] = [
         {name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in rows
     ]
-    found |= {name: read_json(folder / name) for name in ("summary.json", "found.json") if (folder / name).exists()}
-    return found | {file.name: file.read_bytes() for file in (folder / "policy").iterdir()}
+    contents |= {name: read_json(folder / name) for name in ("summary.json", "found.json") if (folder / name).exists()}
+    return contents | {file.name: file.read_bytes() for file in (folder / "policy").iterdir()}
 
 
 def assert_same_bits(one, other):

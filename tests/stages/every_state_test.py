@@ -15,8 +15,7 @@ from motif_jax.names import PROMPT_NETWORKS
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.placing import make_place
-from motif_jax.stages.train_policy.setup import assemble
-from motif_jax.stages.train_policy.start import START, Keeper, arrays_of, whole_state
+from motif_jax.stages.train_policy.setup import START, PolicyCheckpoints, arrays_of, assemble, whole_state
 
 
 def assert_same(one, other):
@@ -69,13 +68,13 @@ def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, 
         return whole_state(jax.device_get(state), parts.model.frozen)
 
     def saved(whole, done):
-        keeper = Keeper(viewed(config), tmp_path, parts)
+        keeper = PolicyCheckpoints(viewed(config), tmp_path, parts)
         keeper.frozen = parts.model.frozen
         keeper.save(start._replace(**{name: whole[name] for name in start._fields}), START | done)
         keeper.close()
         with reading(tmp_path / "checkpoints") as checkpoints:
-            _, arrays, facts = checkpoints.readable("last")
-        assert facts["progress"] == START | done
+            _, arrays, metadata = checkpoints.readable("last")
+        assert metadata["progress"] == START | done
         return rebuild(whole, arrays_of(arrays), tmp_path)
 
     start = jax.device_get(parts.make_state(parts.model.params))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import viewed
+from conftest import run_stage
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
@@ -23,15 +23,16 @@ from motif_jax.tokens import tokeniser_from_text
 def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_path):  # noqa: F811
     config = config_of(tmp_path, model=str(directory), lora_rank=2, max_tokens=248)
     config.policy.learning_rate = 0.1
-    train_policy.STAGE.run(viewed(config), tmp_path)
+    run_stage(train_policy, config, tmp_path)
     for kind in ("merged", "adapter"):
         config.export.language = kind
-        export.check(export.STAGE.view(config))
-        export.STAGE.run(export.STAGE.view(config), tmp_path)
-    with pytest.raises(UserError, match=r"language-adapter' has files: name a new directory \(--config\.export\.to\)"):
-        export.STAGE.run(export.STAGE.view(config), tmp_path)
+        run_stage(export, config, tmp_path)
+    with pytest.raises(
+        UserError, match=r"language-adapter' has other files: name a new directory \(--config\.export\.to\)"
+    ):
+        run_stage(export, config, tmp_path)
 
-    model, facts, _ = read_policy(tmp_path)
+    model, metadata, _ = read_policy(tmp_path)
     prompts, names = ["Goal of the agent: go to the red ball", "You see a box"], ["turn left", "go forward"]
     before = load_language(directory, num_devices=1).score(prompts, names)
     merged, adapted = (
@@ -40,11 +41,10 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
     )
     assert abs(merged - before).max() > 1e-3
     np.testing.assert_allclose(adapted, merged, atol=1e-5)
-    whole = merge_low_rank(language_of(facts["model"], model.params, model.frozen))
-    theirs = Language(whole, tokeniser_from_text(facts["model"]["language"]["tokeniser"])).score(prompts, names)
+    whole = merge_low_rank(language_of(metadata["model"], model.params, model.frozen))
+    theirs = Language(whole, tokeniser_from_text(metadata["model"]["language"]["tokeniser"])).score(prompts, names)
     np.testing.assert_allclose(merged, theirs, atol=1e-5)
     assert str(directory) in (tmp_path / "language-adapter" / CONFIG).read_text()
 
     config = config_of(tmp_path, model=str(tmp_path / "language-adapter"), max_tokens=248)
-    train_policy.check(viewed(config))
-    train_policy.STAGE.run(viewed(config), tmp_path / "again")
+    run_stage(train_policy, config, tmp_path / "again")

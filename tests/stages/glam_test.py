@@ -5,7 +5,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import check_stage, get_config, is_complete, run_stage, viewed
 from flax import nnx
 from gguf_models import write_gguf
 
@@ -55,20 +55,19 @@ def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("glam")
     config = config_of(workdir)
     for stage in (train_policy, evaluate, report):
-        stage.STAGE.check(stage.STAGE.view(config))
-        stage.STAGE.run(stage.STAGE.view(config), workdir)
-        assert stage.STAGE.is_complete(stage.STAGE.view(config), workdir) or stage is report
+        run_stage(stage, config, workdir)
+        assert is_complete(stage, config, workdir) or stage is report
     return workdir
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """A language model as of the Hugging Face Hub."""
-    found = tmp_path_factory.mktemp("model")
+    folder = tmp_path_factory.mktemp("model")
     config = make_config("llama", WORDS.size, 8, 1, 2, max_position_embeddings=300)
-    write_tokeniser(found, WORDS)
-    write_language_model(found, make_language_model(config, seed=5))
-    return found
+    write_tokeniser(folder, WORDS)
+    write_language_model(folder, make_language_model(config, seed=5))
+    return folder
 
 
 @pytest.mark.journey
@@ -80,13 +79,13 @@ def test_it_learns_by_ppo_and_starts_each_update_from_where_it_is(trained):
     assert row["train/ratio_deviation_of_first_step"] < 1e-5 < row["train/ratio_deviation"]
     assert row["train/kl_of_last_epoch"] > 0
     assert {f"time/{name}" for name in ("policy", "encode", "wait_for_device", "place", "update")} <= row.keys()
-    step, whole, facts = learner_of(trained)
+    step, whole, metadata = learner_of(trained)
     assert (step, int(whole["learner"]["version"])) == (64, 2)
-    assert facts["model"]["language"]["actions"][0] == "turn left"
+    assert metadata["model"]["language"]["actions"][0] == "turn left"
 
 
 @pytest.mark.slow
-def test_probes_say_what_it_thinks_before_and_after_each_update(trained):
+def test_probes_record_probabilities_before_and_after_each_update(trained):
     rows = list(read_lines(trained / "policy/probes.jsonl"))
     assert [(row["updates"], row["env_steps"]) for row in rows] == [(0, 0), (1, 32), (2, 64)]
     prompts = read_json(trained / "policy/probes.json")
@@ -108,7 +107,7 @@ def test_probes_say_what_it_thinks_before_and_after_each_update(trained):
 
 @pytest.mark.journey
 @pytest.mark.slow
-def test_it_is_evaluated_in_other_words_with_other_names_of_actions_and_as_it_was_before(trained):
+def test_it_is_evaluated_in_variations_and_before_training(trained):
     names = {path.parent.name for path in (trained / "evaluate").glob("*/summary.json")}
     assert names == {
         "bot", "policy-0", "policy-64", f"policy-0-{VARIATION}", f"policy-64-{VARIATION}",
@@ -126,17 +125,14 @@ def test_it_is_evaluated_in_other_words_with_other_names_of_actions_and_as_it_wa
 
 
 @pytest.mark.slow
-def test_controls_compare_what_a_policy_does_with_other_missions_and_without_training_in_one_table(
-    trained, tmp_path, capsys
-):
+def test_controls_are_in_one_table(trained, tmp_path, capsys):
     config = config_of(tmp_path)
     config.evaluate.update({
         "policy": str(trained), "controls": "grounding", "variations": "", "beside": "random", "episodes": 1,
         "replays": "",
     })  # fmt: skip
-    evaluate.check(evaluate.STAGE.view(config))
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
-    assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
+    run_stage(evaluate, config, tmp_path)
+    assert is_complete(evaluate, config, tmp_path)
     name = trained.name
     rows = read_json(tmp_path / "evaluate/controls.json")["rows"]
     assert [(row["protocol"], row["player"]) for row in rows] == [
@@ -158,10 +154,10 @@ def test_controls_play_a_language_model_that_another_program_trained(directory, 
             "policy": str(player), "controls": "grounding", "variations": "", "beside": "", "episodes": 1,
             "replays": "",
         })  # fmt: skip
-        evaluate.check(evaluate.STAGE.view(config))
+        check_stage(evaluate, config)
         config.evaluate.controls = "grounding" if number else ""  # all games once
-        evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
-        assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
+        run_stage(evaluate, config, tmp_path)
+        assert is_complete(evaluate, config, tmp_path)
         assert read_json(tmp_path / f"evaluate/{player.stem}/summary.json")["parameters"]
     assert {row["player"] for row in read_json(tmp_path / "evaluate/controls.json")["rows"]} == {directory.stem}
 
@@ -175,7 +171,7 @@ def test_replays_have_the_probabilities_of_all_actions(trained):
     taken = replay.odds[np.arange(replay.steps), replay.action]
     np.testing.assert_allclose(taken, replay.probability, atol=1e-5)
     other = load_replay(file_of(trained / f"evaluate/policy-64-{VARIATION}", 0), "--flag")
-    assert other.about["action_names"][0] == "rotate left"
+    assert other.metadata["action_names"][0] == "rotate left"
 
 
 @pytest.mark.differs(
@@ -188,15 +184,15 @@ def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_p
     config = config_of(tmp_path)
     config.policy.groups = 2  # one plays while the network reads the prompts of the other
     config.policy.train_for_env_steps = 32
-    train_policy.STAGE.run(viewed(config), tmp_path)
+    run_stage(train_policy, config, tmp_path)
     one, before = (learner_of(workdir, which)[1]["learner"] for workdir, which in ((tmp_path, "32"), (trained, "0")))
     assert sum_of_arrays(one["params"]) != sum_of_arrays(before["params"])
     config.policy.train_for_env_steps = 64
-    train_policy.STAGE.run(viewed(config), tmp_path)
+    run_stage(train_policy, config, tmp_path)
     again = tmp_path / "again"
     for steps in (32, 64):
         config.policy.train_for_env_steps = steps
-        train_policy.STAGE.run(viewed(config), again)
+        run_stage(train_policy, config, again)
     assert sum_of_arrays(learner_of(tmp_path)[1]) == sum_of_arrays(learner_of(again)[1])
     assert [row["updates"] for row in read_lines(again / "policy/probes.jsonl")] == [0, 1, 2]
 
@@ -204,7 +200,7 @@ def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_p
 # ---- where it begins
 
 
-def test_a_policy_begins_with_the_parameters_of_a_directory_or_with_its_embeddings_or_with_its_form_alone(directory):
+def test_a_policy_begins_with_the_weights_of_a_directory_its_embeddings_or_neither(directory):
     def made(**language):
         config = config_of(directory, model=str(directory), max_tokens=200, **language)
         world = make_world(config.env)
@@ -219,7 +215,7 @@ def test_a_policy_begins_with_the_parameters_of_a_directory_or_with_its_embeddin
     assert not np.array_equal(random["embedding"][...], pretrained["embedding"][...])
 
 
-def test_its_memory_is_told_before_it_is_read(directory, tmp_path, capsys, monkeypatch):
+def test_memory_is_printed_before_a_model_is_read(directory, tmp_path, capsys, monkeypatch):
     config = config_of(tmp_path, model=str(directory), max_tokens=200, hidden=64)
     world = make_world(config.env)
 
@@ -245,8 +241,8 @@ def test_the_recipe_for_a_pretrained_player_runs_with_all_its_words(words, tmp_p
     for name in config.stages:
         stage = {"collect": collect, "train_language": train_language, "train_policy": train_policy,
                  "evaluate": evaluate, "report": report}[name].STAGE  # fmt: skip
-        stage.check(stage.view(config))
-        stage.run(stage.view(config), tmp_path)
+        stage.check(stage.view(config.to_dict()))
+        stage.run(stage.view(config.to_dict()), tmp_path)
     summary = read_json(tmp_path / "policy/summary.json")
     assert summary["updates"] == 2
     assert list(read_lines(tmp_path / "policy/metrics.jsonl"))[-1]["train/finite"] == 1
@@ -270,7 +266,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):
     config = config_of(tmp_path)
     config.policy.num_minibatches = 5
     with pytest.raises(UserError, match="the 32 steps of a batch cannot be cut into 5 minibatches"):
-        train_policy.check(viewed(config))
+        check_stage(train_policy, config)
     for text, said in {
         "words=synonyms": "a variation must be as rewording=synonyms",
         "rewording=synonym": "did you me",
@@ -278,7 +274,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):
         config = config_of(tmp_path)
         config.evaluate.variations = text
         with pytest.raises(UserError, match=said):
-            evaluate.check(evaluate.STAGE.view(config))
+            check_stage(evaluate, config)
 
 
 @pytest.mark.slow
@@ -287,22 +283,21 @@ def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
     config.collect.update({
         "policies": f"{trained}@64", "transcripts": 5, "num_workers": 0, "games_per_worker": 4, "rollout_length": 8,
     })  # fmt: skip
-    collect.check(collect.STAGE.view(config))
-    collect.run(collect.STAGE.view(config), tmp_path)
-    found = Transcripts(tmp_path / "transcripts")
-    assert [policy["step"] for policy in found.record["provenance"]["checkpoints"]] == [64]
-    moments = [found.episode(index) for index in np.flatnonzero(found.info["step"] >= 0)]
+    run_stage(collect, config, tmp_path)
+    transcripts = Transcripts(tmp_path / "transcripts")
+    assert [policy["step"] for policy in transcripts.record["provenance"]["checkpoints"]] == [64]
+    moments = [transcripts.episode(index) for index in np.flatnonzero(transcripts.info["step"] >= 0)]
     assert {moment.info["episode"] for moment in moments} == {0, 1, 2, 3, 4}
     for prompt, action in (moment.turns for moment in moments):
         assert prompt.text.startswith("Possible action of the agent: ")
         assert action.text in CANONICAL
     (tmp_path / "transcripts/config.json").unlink()  # as if it had been killed between the two files
-    collect.run(collect.STAGE.view(config), tmp_path)
-    assert collect.is_complete(collect.STAGE.view(config), tmp_path)
+    run_stage(collect, config, tmp_path)
+    assert is_complete(collect, config, tmp_path)
 
 
-def test_a_prompt_that_is_too_long_binds_nobody(tmp_path):
+def test_a_prompt_that_is_too_long_leaves_no_result(tmp_path):
     config = config_of(tmp_path, max_tokens=20)
     with pytest.raises(UserError, match=r"a prompt has .* tokens, but at most 20 .* \(--config.policy.*max_tokens"):
-        train_policy.STAGE.run(viewed(config), tmp_path)
+        run_stage(train_policy, config, tmp_path)
     assert not train_policy.artefacts(tmp_path)

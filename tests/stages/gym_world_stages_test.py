@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, get_config, run_stage
 
 from motif_jax import load_policy
 from motif_jax.files import read_lines
@@ -51,8 +51,7 @@ def test_actions_of_several_parts_are_learnt_evaluated_shown_and_released(tmp_pa
     config.evaluate.update({"episodes": 60, "num_workers": 0, "replays": "best", "games_per_worker": 4})
     config.export.to = str(tmp_path / "released")
     for stage in (train_policy, evaluate, report, export):
-        stage.STAGE.check(stage.STAGE.view(config))
-        stage.STAGE.run(stage.STAGE.view(config), tmp_path)
+        run_stage(stage, config, tmp_path)
     agent, random = (
         np.mean(
             [row["episode_return"] for row in read_lines(next((tmp_path / "evaluate").glob(name)) / "episodes.jsonl")]

@@ -39,11 +39,11 @@ def flags(workdir, **values) -> list[str]:
 def ended(processes: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
     """Status, output and errors of each."""
     try:
-        told = [process.communicate() for process in processes]
+        outputs = [process.communicate() for process in processes]
     finally:
         for process in processes:
             process.kill()
-    return [(process.returncode, *words) for process, words in zip(processes, told, strict=True)]
+    return [(process.returncode, *words) for process, words in zip(processes, outputs, strict=True)]
 
 
 def rows_of(workdir) -> list[dict]:
@@ -55,8 +55,8 @@ def rows_of(workdir) -> list[dict]:
 def wait_for_rows(workdir, count: int, processes=()) -> None:
     def have_come() -> bool:
         ended_early = [process for process in processes if process.poll() is not None]
-        found = len(rows_of(workdir)) >= count  # also if they have ended since
-        assert found or not ended_early, ended_early[0].communicate()
-        return found
+        enough = len(rows_of(workdir)) >= count  # also if they have ended since
+        assert enough or not ended_early, ended_early[0].communicate()
+        return enough
 
     wait_for(have_come)

@@ -74,8 +74,8 @@ class Run:
         """Lets all checkpoints be written; returns the exit status, and what else is said."""
         with contextlib.suppress(BrokenPipeError), self._process.stdin as lines:
             lines.write("\n" * 100)
-        told = self._process.stdout.read()  # `communicate` would lose lines that were read ahead
-        return self._process.wait(), told
+        output = self._process.stdout.read()  # `communicate` would lose lines that were read ahead
+        return self._process.wait(), output
 
     @property
     def saved(self):
@@ -88,11 +88,11 @@ def test_a_second_interrupt_waits_for_the_save(tmp_path):
     number = int(run.wait_for("saving").split()[-1])
     run.interrupt("SIGINT: stopping as soon as the training state is saved")
     run.interrupt(f"waiting until {number - run.saved:,} {run.unit} are saved; one more Ctrl-C ends")
-    status, told = run.go_on()
-    assert status == 0, told
-    assert f"stopped by SIGINT after {run.saved:,} {run.unit}, which are saved; run the same command" in told
+    status, output = run.go_on()
+    assert status == 0, output
+    assert f"stopped by SIGINT after {run.saved:,} {run.unit}, which are saved; run the same command" in output
     assert run.saved >= number
-    assert "lost" not in told
+    assert "lost" not in output
 
 
 def test_a_third_interrupt_says_what_is_lost(tmp_path):
@@ -101,8 +101,8 @@ def test_a_third_interrupt_says_what_is_lost(tmp_path):
     run.interrupt("stopping as soon as")
     run.interrupt("waiting until")
     run.interrupt(f"{number - run.saved:,} {run.unit} were not saved and are lost")
-    status, told = run.go_on()
-    assert (status, told) == (128 + signal.SIGINT, "motif_jax: stopped; run the same command again to resume\n")
+    status, output = run.go_on()
+    assert (status, output) == (128 + signal.SIGINT, "motif_jax: stopped; run the same command again to resume\n")
     assert run.saved < number
     again = Run("train_policy", tmp_path)  # the same command goes on
     assert int(again.wait_for("saving").split()[-1]) > run.saved

@@ -24,10 +24,10 @@ from motif_jax.policies.player import play_step
 from motif_jax.rewards import model as reward_model
 from motif_jax.rewards import preference
 from motif_jax.rewards.batches import PairBatches
-from motif_jax.rewards.distillation import make_novelty
 from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.learnt_source import LearntSource
 from motif_jax.rewards.options import mixed, parse_plan
+from motif_jax.rewards.rnd import make_novelty
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.stages.train_policy.setup import make_shape_rewards
@@ -122,7 +122,7 @@ def lower_update(network, dtype, algorithm, fsdp=1, tensor=1, plan=None):
         reward=steps,
         terminated=steps.astype(bool),
         truncated=steps.astype(bool),
-        moments={"learnt": {"z": steps, "counts": np.ones((T, B), np.uint8)}, "rnd": {"reward": steps}},
+        reward_inputs={"learnt": {"z": steps, "counts": np.ones((T, B), np.uint8)}, "rnd": {"reward": steps}},
         control={name: steps.astype(np.int32) for name in CHOICES} if plan else {},
     )
     mesh = make_mesh(fsdp=fsdp, tensor=tensor)

@@ -36,11 +36,11 @@ def test_two_hosts_learn_what_one_does(tmp_path):
                          distributed__coordinator=where, distributed__process_id=me))
             for where in [address()] for me in range(2)
         ]  # fmt: skip
-        told = ended(hosts)
-        assert [status for status, _, _ in told] == [0, 0], told
-        assert "train_language: " in told[0][1]
-        assert "train_language: " not in told[1][1]  # the first host writes
-    assert "going on after" in told[0][1]
+        ends = ended(hosts)
+        assert [status for status, _, _ in ends] == [0, 0], ends
+        assert "train_language: " in ends[0][1]
+        assert "train_language: " not in ends[1][1]  # the first host writes
+    assert "going on after" in ends[0][1]
 
     rows = [
         [json.loads(line) for line in (workdir / "language/metrics.jsonl").read_text().splitlines()]

@@ -66,8 +66,8 @@ def train_in(folder, job, pace=PACE, stop=None):
 
 
 def rows(folder):
-    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in found]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in lines]
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +77,13 @@ def whole(tmp_path_factory):
 
 
 def test_rows_say_how_training_and_validation_go(whole):
-    outcome, told, folder = whole
+    outcome, lines, folder = whole
     assert outcome.steps == 12
     assert outcome.epoch == 3
-    assert [row["steps"] for row in told if "loss" in row] == [2, 4, 6, 8, 10, 12]
-    assert [row["steps"] for row in told if "valid_loss" in row] == [0, 4, 5, 8, 12]
-    assert [row["epoch"] for row in told if "valid_loss" in row] == [0, 0, 1, 2, 3]
-    assert outcome.best == min((row for row in told if "valid_loss" in row), key=lambda row: row["valid_loss"])
+    assert [row["steps"] for row in lines if "loss" in row] == [2, 4, 6, 8, 10, 12]
+    assert [row["steps"] for row in lines if "valid_loss" in row] == [0, 4, 5, 8, 12]
+    assert [row["epoch"] for row in lines if "valid_loss" in row] == [0, 0, 1, 2, 3]
+    assert outcome.best == min((row for row in lines if "valid_loss" in row), key=lambda row: row["valid_loss"])
     with reading(folder / "checkpoints") as checkpoints:
         assert checkpoints.best() == outcome.best["steps"]
         assert set(checkpoints.steps()) == {outcome.best["steps"], 11, 12}

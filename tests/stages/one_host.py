@@ -66,9 +66,9 @@ def copy_arrays(me: int) -> None:
     placed = parallel.place({"cut": array, "whole": np.float32(3)}, mesh)
     assert not placed["cut"].is_fully_replicated
     for copies in (host_arrays.local_copy, host_arrays.host_copy):
-        found = copies(placed)
-        np.testing.assert_array_equal(found["cut"], array)
-        assert found["whole"] == 3
+        copy = copies(placed)
+        np.testing.assert_array_equal(copy["cut"], array)
+        assert copy["whole"] == 3
     batch = parallel.shard(array, mesh)  # each host gives the same, so it is there twice
     assert batch.shape == (8, 3)
     np.testing.assert_array_equal(host_arrays.host_part(batch), array)

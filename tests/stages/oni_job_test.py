@@ -136,10 +136,3 @@ def test_training_goes_on_without_its_server(tmp_path):
     assert status == 0, errors
     assert "the server ended before the trainer" in output
     assert "a task was lost, requeued" in output  # what became of the trainer
-
-
-def test_what_is_not_a_number_is_refused_before_the_server_is_started(tmp_path):
-    ((status, _, errors),) = ended([Job(tmp_path / "fakes").submit(PORT="http")])
-    assert status == 2
-    assert errors == "oni.sbatch: PORT is not a whole number from 1: 'http'\n"
-    assert not (tmp_path / "fakes/group0").exists()

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT, get_config, viewed
+from conftest import ROOT, get_config, run_stage
 from online_test import arrays
 from train_policy_test import assert_equal_to_the_bit
 
@@ -41,14 +41,13 @@ def train(workdir, steps):
     config = get_config("oni_quickstart.py", "reward_free,retrieval")
     own = {"annotate.cache_dir": f"{workdir}.answers", "policy.train_for_env_steps": steps}
     config.update_from_flattened_dict(VALUES | own)
-    train_policy.check(viewed(config))
-    train_policy.STAGE.run(viewed(config), workdir)
+    run_stage(train_policy, config, workdir)
 
 
 def judges_of(trainer: int) -> list[int]:
     """The processes of the trainer's judge."""
-    found = subprocess.run(["pgrep", "-P", str(trainer), "-f", "contrib.judge.server"], capture_output=True, text=True)
-    return [int(number) for number in found.stdout.split()]
+    listed = subprocess.run(["pgrep", "-P", str(trainer), "-f", "contrib.judge.server"], capture_output=True, text=True)
+    return [int(number) for number in listed.stdout.split()]
 
 
 def num_answers(workdir):
@@ -90,8 +89,8 @@ def test_a_run_with_many_kills_learns_what_runs_do_that_end_where_it_went_on(tmp
     assert start(workdir).wait() == 0
     assert kills["trainer"] >= 2
     assert kills["judge"]
-    told = (tmp_path / "killed.log").read_text()
-    begun = {int(steps.replace(",", "")) for steps in re.findall(r"going on after ([\d,]+) steps", told)}
+    printed = (tmp_path / "killed.log").read_text()
+    begun = {int(steps.replace(",", "")) for steps in re.findall(r"going on after ([\d,]+) steps", printed)}
     assert begun
     for steps in (*sorted(begun), STEPS):
         train(other, steps)

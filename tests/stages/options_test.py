@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import check_stage, get_config, run_stage
 
 from motif_jax import load_policy
 from motif_jax.devices.checkpoints import reading
@@ -35,8 +35,7 @@ def settings(**values):
 
 def run(workdir, **values):
     config = settings(**values)
-    train_policy.check(viewed(config))
-    train_policy.STAGE.run(viewed(config), workdir)
+    run_stage(train_policy, config, workdir)
     return config
 
 
@@ -82,8 +81,7 @@ def test_a_run_is_the_same_twice_and_goes_on(whole, tmp_path):
 @pytest.mark.journey
 def test_options_are_evaluated_alone_beside_their_controller(whole):
     config = settings()
-    evaluate.check(evaluate.STAGE.view(config))
-    evaluate.STAGE.run(evaluate.STAGE.view(config), whole)
+    run_stage(evaluate, config, whole)
     step = learnt(whole)[0]
     names = {path.name for path in (whole / "evaluate").iterdir()}
     assert {"random", f"policy-{step}", f"policy-{step}-gold"} <= names
@@ -93,7 +91,7 @@ def test_options_are_evaluated_alone_beside_their_controller(whole):
     (replay,) = [load_replay(file, "") for file in (whole / "evaluate" / f"policy-{step}" / "replays").glob("*.npz")][
         :1
     ]
-    assert replay.about["options"] == ["stairs", "gold"]
+    assert replay.metadata["options"] == ["stairs", "gold"]
     assert len(replay.charge) == replay.steps
     shown = {action_name(replay, number) for number in range(replay.steps)}
     assert shown <= {f"{action} ({option})" for action in ACTIONS for option in ("stairs", "gold")}
@@ -102,10 +100,10 @@ def test_options_are_evaluated_alone_beside_their_controller(whole):
     assert names == [f"the agent, step {step:,}", f"the agent, gold alone, step {step:,}", "random play"]
     config.evaluate.beside = "#silver"
     with pytest.raises(UserError, match=r"stairs, gold, not 'silver' \(--config.evaluate.beside\)"):
-        evaluate.STAGE.run(evaluate.STAGE.view(config), whole)
+        run_stage(evaluate, config, whole)
     config.evaluate.beside = "@7#"
     with pytest.raises(UserError, match=r"the name of an option is missing behind '@7#' \(--config.evaluate.beside\)"):
-        evaluate.check(evaluate.STAGE.view(config))
+        check_stage(evaluate, config)
 
 
 def test_a_loaded_policy_decides_by_itself(whole):
@@ -135,16 +133,15 @@ def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path
     for row in read_lines(tmp_path / "policy/metrics.jsonl"):
         np.testing.assert_allclose(sum(row[f"option/{name}/share"] for name in ("stairs", "gold")), 1)
         assert row["option/gold/length"] < 5  # a turn may begin in the row before
-    model, facts, _ = read_policy(tmp_path)
-    assert facts["model"]["options"] == {
+    model, metadata, _ = read_policy(tmp_path)
+    assert metadata["model"]["options"] == {
         "names": ["stairs", "gold"], "lengths": [4], "coefficients": [0, 1], "sum_to_one": True,
     }  # fmt: skip
     assert model.options.sizes == (9, 2, 2)
 
     config = settings()
     config.evaluate.beside = "#gold=1+stairs=0.25"
-    evaluate.check(evaluate.STAGE.view(config))
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
+    run_stage(evaluate, config, tmp_path)
     step = learnt(tmp_path)[0]
     for name, shown in (
         (f"policy-{step}", {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, run_stage
 
 from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
@@ -25,8 +25,7 @@ def corridor(tmp_path_factory):
     lexicon.write_text("[[rule]]\nname = 'sees the light'\npattern = 'light'\nworth = { progress = 1 }\n")
     config.annotate.lexicon = str(lexicon)
     for stage in (collect, annotate, evaluate, report):
-        stage.STAGE.check(stage.STAGE.view(config))
-        stage.STAGE.run(stage.STAGE.view(config), workdir)
+        run_stage(stage, config, workdir)
     return config, workdir
 
 
@@ -53,5 +52,5 @@ def test_its_figures_are_evaluated_and_shown(corridor):
     for word in ("NetHack", "dungeon", "gold</td>"):
         assert word not in page
     replay = load_replay(file_of(workdir / "evaluate/random", next(iter(summary["replays"].values()))), "--flag")
-    assert "turns_back" in replay.about["figures"]
+    assert "turns_back" in replay.metadata["figures"]
     assert "turns back" in told(describe(replay), 3)

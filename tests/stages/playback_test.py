@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, run_stage
 
 from motif_jax.captions import decode
 from motif_jax.envs.nethack.game_settings import GameSettings
@@ -21,7 +21,7 @@ from motif_jax.stages.evaluate import summary as evaluate_summary
 
 def obtained(config, workdir, episode: str) -> Path:
     config.visualize.update({"policy": "random", "episode": episode})
-    return visualize.obtain(visualize.STAGE.view(config), workdir)
+    return visualize.obtain(visualize.STAGE.view(config.to_dict()), workdir)
 
 
 def settings(task: str, **values):
@@ -36,7 +36,7 @@ def settings(task: str, **values):
 def dungeon(tmp_path_factory):
     """A few games of NetHack, played at random."""
     workdir, config = tmp_path_factory.mktemp("dungeon"), settings("score")
-    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
+    run_stage(evaluate, config, workdir)
     return config, workdir, evaluate_summary.read_rows(workdir / "evaluate/random/episodes.jsonl")
 
 
@@ -54,20 +54,20 @@ def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
         replay, row = load_replay(evaluate_replays.file_of(folder, number), "flag"), rows[number]
         assert replay.steps == row["steps"]
         assert replay.reward.sum(dtype=np.float64) == pytest.approx(row["episode_return"], abs=1e-4)
-        assert replay.about["figures"] == row
-        assert number in {summary["replays"][word] for word in replay.about["chosen"]}
+        assert replay.metadata["figures"] == row
+        assert number in {summary["replays"][word] for word in replay.metadata["chosen"]}
         assert np.isnan(replay.z).all()  # nobody has learnt a reward here
         # The terminal's first line is where NetHack shows its messages, and the last but one tells the score's depth.
         shown = [decode(line).strip() for line in replay.chars[:, 0]]
-        told = [decode(message).strip() for message in replay.message]
-        assert np.mean([bool(text) and line.startswith(text[:60]) for line, text in zip(shown, told, strict=True)
+        messages = [decode(message).strip() for message in replay.message]
+        assert np.mean([bool(text) and line.startswith(text[:60]) for line, text in zip(shown, messages, strict=True)
                         if text]) > 0.8  # fmt: skip
         assert "Dlvl:" in decode(replay.chars[0, 23])
         assert sum(message.times for message in top_messages(replay, 10_000)) == replay.steps
         assert top_messages(replay, 1)[0].times == max(message.times for message in top_messages(replay))
 
 
-def test_what_happened_is_counted_as_the_messages_say(dungeon):
+def test_events_are_counted_by_the_messages(dungeon):
     _, workdir, rows = dungeon
     summary = read_json(workdir / "evaluate/random/summary.json")
     assert sum(summary["ends"].values()) == len(rows)
@@ -123,11 +123,11 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     assert obtained(config, workdir, "best") == evaluate_replays.file_of(folder, kept["best"])
     other = next(number for number in range(12) if number not in kept.values())
     file = obtained(config, workdir, str(other))
-    assert load_replay(file, "flag").about["figures"] == rows[other]
+    assert load_replay(file, "flag").metadata["figures"] == rows[other]
     assert folder not in file.parents  # what evaluation keeps is its own
     # One that was never played: it is, and the second time it is there.
     file = obtained(config, workdir, "40")
-    assert load_replay(file, "flag").about["episode"] == 40
+    assert load_replay(file, "flag").metadata["episode"] == 40
     written = file.stat().st_mtime_ns
     assert obtained(config, workdir, "40") == file
     assert file.stat().st_mtime_ns == written
@@ -135,23 +135,25 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     other_games = settings("score")
     other_games.seed = 5
     first = load_replay(obtained(other_games, workdir, "best"), "flag")
-    assert (first.about["episode"], first.about["games"]["seed"]) == (0, 5)
-    said = "'best' episode of random was not kept (--config.visualize.episode), so this is episode 0; --stage=evaluate"
-    assert said in capsys.readouterr().out
-    found = load_replay(obtained(other_games, workdir, "40"), "flag")
-    assert found.about["games"]["seed"] == 5
+    assert (first.metadata["episode"], first.metadata["games"]["seed"]) == (0, 5)
+    notice = (
+        "'best' episode of random was not kept (--config.visualize.episode), so this is episode 0; --stage=evaluate"
+    )
+    assert notice in capsys.readouterr().out
+    replay = load_replay(obtained(other_games, workdir, "40"), "flag")
+    assert replay.metadata["games"]["seed"] == 5
     first = load_replay(obtained(config, workdir, "longest"), "flag")
-    assert first.about["figures"] == rows[0]
+    assert first.metadata["figures"] == rows[0]
 
 
 @pytest.mark.parametrize("game", ["restless_game:Restless", "own_gym:Dice"])
-def test_a_game_that_is_never_the_same_is_recorded_while_it_is_played(tmp_path, capsys, game):
+def test_a_game_that_cannot_be_repeated_is_recorded_while_it_is_played(tmp_path, capsys, game):
     """Every figure is of all episodes, every end has one name, and the replays show what was played."""
     words = "best,worst,longest,3"
     config = settings("toy" if "Dice" in game else game, replays=words)
     config.env.world = game if "Dice" in game else "nethack"
     config.evaluate.num_workers = int("Dice" in game)
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path / "run")
+    run_stage(evaluate, config, tmp_path / "run")
     folder = tmp_path / "run/evaluate/random"
     rows, summary = evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
     assert "cannot be repeated exactly" in capsys.readouterr().out
@@ -166,14 +168,14 @@ def test_a_game_that_is_never_the_same_is_recorded_while_it_is_played(tmp_path, 
     assert kept == {f"episode-{number:05}.npz" for number in summary["replays"].values()}
     for word, number in summary["replays"].items():
         replay = load_replay(evaluate_replays.file_of(folder, number), "flag")
-        assert word in replay.about["chosen"]
+        assert word in replay.metadata["chosen"]
         assert replay.reward.sum(dtype=np.float64) == pytest.approx(rows[number]["episode_return"], abs=1e-4)
         if "Dice" in game:
             rolled = [int(decode(message)[-1]) for message in replay.message[1:]]
             assert rolled == pytest.approx(replay.reward)
     # Episodes that were played before are kept with their replays.
     config.evaluate.episodes = 13
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path / "run")
+    run_stage(evaluate, config, tmp_path / "run")
     assert evaluate_summary.read_rows(folder / "episodes.jsonl")[:12] == rows
     assert sorted(read_json(folder / "summary.json")["replays"]) == sorted(words.split(","))
     assert load_replay(obtained(config, tmp_path / "run", "40"), "flag").steps

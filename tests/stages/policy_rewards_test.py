@@ -9,15 +9,15 @@ from conftest import get_config, viewed
 from pool_test import play
 
 from motif_jax.actors.acting import RandomPolicy
-from motif_jax.actors.layout import Ended, Full
+from motif_jax.actors.layout import Ended, FilledSlot
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.observations import scale_blstats
-from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.learnt_source import LearntSource, make_mix
 from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.registry import LEARNT
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
@@ -50,15 +50,15 @@ def test_steps_are_rewarded_for_the_messages_that_they_caused(late):
     events = ("event_message", "event_message_count", "message", "message_count")
     ends = 0
     for arrays in record(source, events):
-        found, rewards = source.moments(arrays), source.rewards(arrays)
+        moments, rewards = source.moments(arrays), source.rewards(arrays)
         for step in range(40):
             for game in range(4):
                 # As published: what is seen before the action. Corrected: what the action led to, an end included.
                 message = arrays["message" if late else "event_message"][step, game]
                 count = arrays["message_count" if late else "event_message_count"][step, game]
                 z = reward(message[None]).normalised[0]
-                assert found["z"][step, game] == pytest.approx(z, abs=1e-5)
-                assert found["counts"][step, game] == count
+                assert moments["z"][step, game] == pytest.approx(z, abs=1e-5)
+                assert moments["counts"][step, game] == count
                 assert rewards[step, game] == pytest.approx(z / count**3 if z > 0.1 else 0, abs=1e-5)
                 if arrays["terminated"][step, game]:
                     ends += 1
@@ -73,11 +73,11 @@ def test_a_reward_that_reads_the_bottom_line_is_asked_for_every_step():
     source = LearntSource(reward, Mix(), False)
     assert source.table is None
     arrays = record(source)[0]
-    found = source.moments(arrays)["z"]
+    z_of = source.moments(arrays)["z"]
     for step, game in ((0, 0), (17, 3), (39, 1)):
         vector = scale_blstats(arrays["event_blstats"][step, game])[None]
         z = reward(arrays["event_message"][step, game][None], vector=vector).normalised[0]
-        assert found[step, game] == pytest.approx(z, abs=1e-5)
+        assert z_of[step, game] == pytest.approx(z, abs=1e-5)
 
 
 @pytest.mark.quick
@@ -101,13 +101,13 @@ def test_the_mix_is_what_config_and_reward_say():
     assert make_mix(viewed(config).policy, reward).best == reward.table().normalised[:2].max()  # the third is rare
 
     moments = {LEARNT: {"z": jnp.array([[2.0]]), "counts": jnp.array([[2]])}}
-    rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), moments=moments)
+    rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), reward_inputs=moments)
     learnt = Weighted(LEARNT, "", mix.intrinsic, LearntSource(make_reward(), mix, False))
     rewards = make_shape_rewards(make_mix(viewed(config).policy, None), RewardSources([learnt]))(rollouts)
     assert float(rewards.extrinsic[0, 0]) == pytest.approx(0.1 * 0.1 * 50)
     assert float(rewards.intrinsic[0, 0]) == pytest.approx(0.1 * 2 / 8)
     assert float(rewards.total[0, 0]) == pytest.approx(0.5 + 0.025)
-    rollouts.moments = {}
+    rollouts.reward_inputs = {}
     assert float(make_shape_rewards(mix, RewardSources())(rollouts).total[0, 0]) == pytest.approx(0.5)
 
 
@@ -115,7 +115,7 @@ def test_the_mix_is_what_config_and_reward_say():
 def test_returns_of_each_source_are_added_up_over_rollouts():
     """Two groups of two games; what each episode was worth to two sources, added up step by step."""
     rng = np.random.default_rng(0)
-    returns, open_sums, wanted, got = Returns(), {}, {}, {}
+    returns, open_sums, wanted, summed = Returns(), {}, {}, {}
     first = {(worker, game): True for worker in range(2) for game in range(2)}
     episode = 0
     for _ in range(30):
@@ -138,7 +138,7 @@ def test_returns_of_each_source_are_added_up_over_rollouts():
                         episode += 1
             if rng.random() < 0.1:  # the worker died: its games begin again
                 first[worker, 0] = first[worker, 1] = True
-            fulls.append(Full(int(worker), 0, 0))
+            fulls.append(FilledSlot(int(worker), 0, 0))
             episodes.append(list_of)
             columns.append(rewards)
         ended = np.zeros((5, len(begins)), bool)
@@ -146,7 +146,7 @@ def test_returns_of_each_source_are_added_up_over_rollouts():
         rewards = {LEARNT: whole, "twice": 2 * whole}
         placed = SimpleNamespace(first=np.array(begins), rewards=rewards, ended=ended, played=~np.zeros_like(ended))
         batch = SimpleNamespace(arrays=placed, fulls=fulls, episodes=episodes)
-        got |= {info.episode: value for info, value in returns.take(batch)}
+        summed |= {info.episode: value for info, value in returns.take(batch)}
     assert episode > 20
-    assert {number: value[LEARNT] for number, value in got.items()} == pytest.approx(wanted)
-    assert {number: value["twice"] / 2 for number, value in got.items()} == pytest.approx(wanted)
+    assert {number: value[LEARNT] for number, value in summed.items()} == pytest.approx(wanted)
+    assert {number: value["twice"] / 2 for number, value in summed.items()} == pytest.approx(wanted)

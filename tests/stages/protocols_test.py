@@ -5,7 +5,7 @@ import types
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import check_stage, get_config, is_complete, run_stage
 from nle import nethack
 from nle.env.tasks import NetHackChallenge
 
@@ -56,9 +56,9 @@ def test_all_roles_are_played_and_the_seed_decides_which():
         x, y = buffers["blstats"][:2]
         return nethack.permonst(nethack.glyph_to_mon(int(buffers["glyphs"][y, x]))).mname[:3]
 
-    found = [role(episode) for episode in range(120)]
-    assert {name.lower() for name in found} == set(CHARACTERS[0])
-    assert [role(episode) for episode in range(20)] == found[:20]
+    roles = [role(episode) for episode in range(120)]
+    assert {name.lower() for name in roles} == set(CHARACTERS[0])
+    assert [role(episode) for episode in range(20)] == roles[:20]
     game.close()
 
 
@@ -114,14 +114,14 @@ def test_a_game_that_stands_still_ends_when_nle_ends_it():
 
 def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path, capsys):
     own = challenge_config(protocol="task", episodes=3)
-    evaluate.STAGE.run(evaluate.STAGE.view(own), tmp_path)
+    run_stage(evaluate, own, tmp_path)
     before = (tmp_path / "evaluate/random/summary.json").read_bytes()
     config = challenge_config(episodes=6, games_per_worker=6, replays="best")
-    evaluate.check(evaluate.STAGE.view(config))
-    assert not evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
-    assert evaluate.is_complete(evaluate.STAGE.view(config), tmp_path)
-    assert evaluate.is_complete(evaluate.STAGE.view(own), tmp_path)
+    check_stage(evaluate, config)
+    assert not is_complete(evaluate, config, tmp_path)
+    run_stage(evaluate, config, tmp_path)
+    assert is_complete(evaluate, config, tmp_path)
+    assert is_complete(evaluate, own, tmp_path)
     assert (tmp_path / "evaluate/random/summary.json").read_bytes() == before
     folder = tmp_path / "evaluate/random-challenge"
     summary, rows = read_json(folder / "summary.json"), read_rows(folder / "episodes.jsonl")
@@ -132,8 +132,7 @@ def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path
     # What was recorded is found again, and any other episode can be played.
     for episode in ("best", "5"):
         config.visualize.update({"policy": "random", "episode": episode})
-        visualize.check(visualize.STAGE.view(config))
-        visualize.run(visualize.STAGE.view(config), tmp_path)
+        run_stage(visualize, config, tmp_path)
         assert "random-challenge, episode" in capsys.readouterr().out
 
 
@@ -150,8 +149,7 @@ def test_the_bot_succeeds_in_balrogs_babyai_and_random_play_seldom(tmp_path):
     config.env.world = "babyai"
     config.evaluate.update({"policy": "bot", "beside": "random", "protocol": "balrog_babyai", "episodes": 50})
     config.evaluate.update({"num_workers": 0, "games_per_worker": 10, "replays": "best"})
-    evaluate.check(evaluate.STAGE.view(config))
-    evaluate.STAGE.run(evaluate.STAGE.view(config), tmp_path)
+    run_stage(evaluate, config, tmp_path)
     bot, random = (read_json(tmp_path / f"evaluate/{name}-balrog_babyai/summary.json") for name in ("bot", "random"))
     assert bot["figures"]["success"]["mean"] > 0.9 > 0.6 > random["figures"]["success"]["mean"]
     assert sum(name.startswith("success_") for name in bot["figures"]) == 5, "each family of missions"

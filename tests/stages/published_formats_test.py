@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, run_stage
 from published_loader import load_published
 from small_dataset import random_pairs, write_dataset, write_published
 
@@ -22,15 +22,14 @@ def settings(**annotating):
 
 
 def label(workdir, **annotating):
-    annotate.run(annotate.STAGE.view(settings(**annotating)), workdir)
+    run_stage(annotate, settings(**annotating), workdir)
 
 
 def adopt(source, workdir):
     config = get_config()
     config.collect.dataset = str(source)
     workdir.mkdir(exist_ok=True)
-    collect.check(collect.STAGE.view(config))
-    collect.run(collect.STAGE.view(config), workdir)
+    run_stage(collect, config, workdir)
 
 
 def contents(directory):
@@ -69,8 +68,8 @@ def test_a_published_dataset_is_used_annotated_and_stays_as_it_was(tmp_path, cap
     before = contents(source)
     workdir = tmp_path / "run"
     adopt(source, workdir)
-    said = [line for line in capsys.readouterr().out.splitlines() if "not read" in line]
-    assert said == [f"collect: not read in {source}: data/glance.backup.npy, info/level_num.npy, info/path.npy"]
+    notices = [line for line in capsys.readouterr().out.splitlines() if "not read" in line]
+    assert notices == [f"collect: not read in {source}: data/glance.backup.npy, info/level_num.npy, info/path.npy"]
     label(workdir, compare_with=LLAMA)
     assert contents(source) == before
     theirs = load_published(workdir / "dataset", info=["score"], preference=[LLAMA])

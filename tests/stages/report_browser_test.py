@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from browser import browser, find_chromium
-from conftest import get_config
+from conftest import get_config, run_stage
 from report_test import HOSTILE
 from report_workdir import STEPS, tell, write_workdir
 
-from motif_jax.envs.gym_games import encode_picture
+from motif_jax.envs.gym_world import encode_picture
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.stages import report
 
@@ -34,7 +34,7 @@ def made(tmp_path_factory):
     for name, other in (("gold", "hostile"), ("hostile", "gold")):
         config = get_config("quickstart.py")
         config.report.runs = str(home / other)
-        report.STAGE.run(report.STAGE.view(config), home / name)
+        run_stage(report, config, home / name)
     return home
 
 
@@ -81,7 +81,7 @@ def test_the_player_plays_to_the_end_and_from_the_start_again(page):
 
 
 @pytest.mark.journey
-def test_keys_step_play_seek_and_jump_to_what_was_paid(page):
+def test_keys_step_play_seek_and_jump_to_rewards(page):
     page.run(FOCUS)
     for key, step in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", STEPS), ("Home", 0)):
         page.press(key)
@@ -120,16 +120,6 @@ def test_hostile_words_do_no_harm(tab, made):
 
 
 @pytest.mark.journey
-def test_it_fits_on_a_phone(page):
-    page.look_like(390, 844, scale=3)
-    page.wait("document.querySelector('.player .screen').width > 3 * 300")  # as many pixels as the phone has
-    assert page.run("document.documentElement.scrollWidth") <= 390
-    wide = page.run("[...document.querySelectorAll('body *')].filter(part => !part.closest('.scroll, .pages, svg') && "
-                    "part.getBoundingClientRect().right > 391).map(part => part.className)")  # fmt: skip
-    assert wide == []
-
-
-@pytest.mark.journey
 def test_pictures_of_the_game_are_shown_and_small_screens_take_little_room(tab, tmp_path):
     write_workdir(tmp_path / "gold")
     colours = {0: (200, 40, 40), STEPS // 2: (40, 40, 200)}  # from this step on
@@ -142,7 +132,7 @@ def test_pictures_of_the_game_are_shown_and_small_screens_take_little_room(tab, 
     replay.chars[...], replay.colors[...], replay.chars[:, 5, 30] = ord(" "), 0, ord("@")
     save_replay(small, replay)
     tell(tmp_path / "gold")
-    report.STAGE.run(report.STAGE.view(get_config("quickstart.py")), tmp_path / "gold")
+    run_stage(report, get_config("quickstart.py"), tmp_path / "gold")
     tab.errors.clear(), tab.requests.clear()
     tab.open(tmp_path / "gold/report/index.html")
     tab.wait(READY)

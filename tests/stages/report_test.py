@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, is_complete, run_stage
 from report_workdir import EVENTS, make_replay, tell, write_workdir
 
 from motif_jax.files import read_json, write_json
@@ -63,13 +63,12 @@ def make(workdir, runs: str = "", told: bool = False, **values) -> str:
     if told:
         tell(workdir)
     config = settings(runs, **values)
-    report.check(report.STAGE.view(config))
-    report.STAGE.run(report.STAGE.view(config), workdir)
+    run_stage(report, config, workdir)
     return (workdir / "report/index.html").read_text()
 
 
 @pytest.mark.quick
-def test_all_parts_tell_what_the_stages_have_left(whole):
+def test_the_page_has_the_sections_of_all_stages(whole):
     seen = Seen(make(whole))
     assert [attrs["id"] for tag, attrs in seen.tags if tag == "h2"] == [
         "watch-it-play", "evaluation", "training-the-agent", "the-reward", "preferences", "the-dataset",
@@ -90,21 +89,21 @@ def test_all_parts_tell_what_the_stages_have_left(whole):
 
 @pytest.mark.quick
 def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
-    assert not report.is_complete(report.STAGE.view(settings()), copy)
+    assert not is_complete(report, settings(), copy)
     first = make(copy)
-    assert report.is_complete(report.STAGE.view(settings()), copy)
+    assert is_complete(report, settings(), copy)
     assert make(copy) == first
-    assert not report.is_complete(report.STAGE.view(settings(replays=1)), copy)
+    assert not is_complete(report, settings(replays=1), copy)
     write_json(copy / "policy/summary.json", read_json(copy / "policy/summary.json") | {"env_steps": 30001})
     report_training(copy)
-    assert not report.is_complete(report.STAGE.view(settings()), copy)
+    assert not is_complete(report, settings(), copy)
     assert make(copy) != first
     (copy / "report/index.html").unlink()
-    assert not report.is_complete(report.STAGE.view(settings()), copy)
+    assert not is_complete(report, settings(), copy)
 
 
 @pytest.mark.quick
-def test_nothing_that_is_said_becomes_part_of_the_page(tmp_path):
+def test_hostile_text_is_escaped(tmp_path):
     write_workdir(tmp_path / "run", events=HOSTILE, cause=HOSTILE[1])
     write_json(tmp_path / "run/dataset/run.json", {"machine": HOSTILE[2]})
     report_pairs(tmp_path / "run")
@@ -128,8 +127,8 @@ def test_a_packed_replay_holds_every_frame():
     def take(dtype: str, count: int) -> np.ndarray:
         nonlocal data
         size = np.dtype(dtype).itemsize * count
-        found, data = np.frombuffer(data[:size], dtype), data[size:]
-        return found
+        array, data = np.frombuffer(data[:size], dtype), data[size:]
+        return array
 
     seen = (replay.chars != ord(" ")) | (replay.colors >= 16)  # the colour of a blank is not
     for kept in (SHOWN[replay.chars], np.where(seen, replay.colors, 0)):
@@ -147,7 +146,7 @@ def test_a_packed_replay_holds_every_frame():
 
 
 @pytest.mark.quick
-def test_runs_stand_side_by_side_under_names_that_tell_them_apart(whole, tmp_path):
+def test_several_runs_are_compared_under_unique_names(whole, tmp_path):
     other = write_workdir(tmp_path / "gold", goal="combat")
     make(other)
     text = make(whole, f"{other},{whole}")  # itself is not compared with itself
@@ -160,8 +159,8 @@ def test_runs_stand_side_by_side_under_names_that_tell_them_apart(whole, tmp_pat
     for link in links:
         assert (whole / "report" / link).is_file()
     assert any(link.endswith("/gold/report/index.html") for link in links)
-    told = [json.loads(attrs["data-chart"]) for _, attrs in seen.tags if "data-chart" in attrs]
-    assert sum([line["name"] for line in chart["lines"]] == names for chart in told) >= 3
+    drawn = [json.loads(attrs["data-chart"]) for _, attrs in seen.tags if "data-chart" in attrs]
+    assert sum([line["name"] for line in chart["lines"]] == names for chart in drawn) >= 3
 
 
 @pytest.mark.quick
@@ -169,11 +168,11 @@ def test_the_terms_of_a_program_stand_below_its_text_with_their_shares(copy):
     file = copy / "evaluate/policy-2000/summary.json"
     interval = {"mean": -1.0, "low": -2.0, "high": 0.0}
     terms = {"-0.01 * still()": interval, "gained(gold) < 5": interval | {"mean": 3.0}}
-    facts = read_json(file) | {"sources": {"code_gold": {"program": "of gold"}}}
-    for summary in (facts, facts | {"terms": {}}, facts | {"terms": {"code_gold": {}}}):
+    record = read_json(file) | {"sources": {"code_gold": {"program": "of gold"}}}
+    for summary in (record, record | {"terms": {}}, record | {"terms": {"code_gold": {}}}):
         write_json(file, summary)
         assert "the program gold of gold 30k steps" in Seen(make(copy, told=True)).text  # and no table
-    write_json(file, facts | {"terms": {"code_gold": terms}})
+    write_json(file, record | {"terms": {"code_gold": terms}})
     page = make(copy, told=True)
     assert "<code>gained(gold) &lt; 5</code>" in page
     rows = "gained(gold) < 5 3.00 [-2.00, 0.00] 75.0% -0.01 * still() -1.00 [-2.00, 0.00] 25.0%"

@@ -39,7 +39,7 @@ def config_for():
 
 
 def make_workdir(folder, by=0.0, recipe="ilql", returns=RETURNS, **decoding):
-    experiment.run(config_for(), folder, ["collect"])
+    experiment.run(config_for().to_dict(), folder, ["collect"])
     for name, mean in (("candidate", -1.56), ("optimal", -1.33)):
         write_json(folder / f"evaluate/{name}/summary.json", summary(name, mean + by))
     for (kind, beta), mean in returns.items():
@@ -71,37 +71,29 @@ def workdir(tmp_path_factory):
 
 
 def page_of(workdir):
-    experiment.run(config_for(), workdir, ["report"])
+    experiment.run(config_for().to_dict(), workdir, ["report"])
     return (workdir / "report/index.html").read_text()
 
 
-def test_the_first_screen_says_what_values_were_worth(workdir):
+def test_the_page_of_a_policy_that_writes(workdir):
+    """First screen, return against beta, letters, escaped text."""
     page = page_of(workdir)
     assert "A language model that learnt from recorded games of wordle" in page
     assert "(beta 4, sampled), its return is <b>-2.70</b> [-2.80, -2.60]; the same policy without them" in page
     assert "at its best, gets <b>-3.80</b> [-3.90, -3.70]. These are means over 512 games." in page
 
-
-def test_the_return_is_drawn_against_beta_beside_cloning_and_scripted_players(workdir):
-    page = page_of(workdir)
     assert "Return against beta" in page
     for name in ("sampled", "greedy", "candidate: -1.56", "optimal: -1.33", "cloned, sampled: -3.80", "cloned, greedy"):
         assert name in page
     assert "<b>beta 4, sampled</b>" in page
     assert "<span>beta 16, sampled</span>" in page
 
-
-def test_letters_have_the_colours_of_the_answer_and_both_distributions(workdir):
-    page = page_of(workdir)
     assert "beta 4, sampled: game 3, return -1.00" in page
     assert "beta 0, sampled: game 3" in page
     assert '<b style="color:var(--good)">c</b>' in page
     assert '<b style="color:var(--second)">c</b>' in page
     assert "-0.50" in page
 
-
-def test_what_a_policy_writes_is_escaped(workdir):
-    page = page_of(workdir)
     assert HOSTILE not in page
     assert "&lt;script&gt;alert(1)" in page
 
@@ -119,6 +111,6 @@ def test_a_page_over_seeds_compares_the_decodings(tmp_path, capsys, monkeypatch)
     runs = [PlannedRun("", seed, ()) for seed in (0, 1)]
     page = write_page_over_seeds(runs, tmp_path).read_text()
     assert "<b>beta 4, sample</b> against beta 0, sample" in page
-    told = capsys.readouterr().out
-    assert "beta 4, sample: return -2.60 [-2.70, -2.50]" in told
-    assert "optimal: return -1.23" in told
+    printed = capsys.readouterr().out
+    assert "beta 4, sample: return -2.60 [-2.70, -2.50]" in printed
+    assert "optimal: return -1.23" in printed

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from conftest import get_config
+from conftest import get_config, run_stage
 from nethack_texts import NETHACK
 from small_dataset import EVENTS, random_pairs, write_dataset
 
@@ -25,7 +25,7 @@ from motif_jax.stages.collect.page import report_pairs
 from motif_jax.stages.evaluate.page import packed_replay, report_evaluation
 from motif_jax.stages.evaluate.summary import summarise_episodes
 from motif_jax.stages.train_policy.page import report_training
-from motif_jax.stages.train_reward.page import write_page
+from motif_jax.stages.train_reward.fitting import write_page
 
 STEPS = 120
 PAID = 30  # the action that is paid most
@@ -39,7 +39,7 @@ def write_workdir(path: Path, goal: str = "gold", events: tuple[str, ...] = EVEN
     config = get_config("quickstart.py")
     config.annotate.goal = goal
     config.reward.annotators = f"lexicon_msg_{goal}"
-    annotate.run(annotate.STAGE.view(config), path)
+    run_stage(annotate, config, path)
     write_reward(path, f"lexicon_msg_{goal}")
     write_policy(path, config)
     for name, step, score in (("policy-2000", 2000, 30.0), ("random", 0, 10.0)):
@@ -62,9 +62,9 @@ def write_pairs(path: Path, events: tuple[str, ...] = EVENTS) -> None:
     """A dataset."""
     dataset = write_dataset(path / "dataset", random_pairs(200, events=events))
     np.save(dataset / "info/max_depth.npy", np.random.default_rng(0).integers(1, 4, (200, 2)))
-    facts = {"num_pairs": 200, "task": "score", "episodes": 9, "steps": 5000, "collector": "explorer", "seed": 777,
+    record = {"num_pairs": 200, "task": "score", "episodes": 9, "steps": 5000, "collector": "explorer", "seed": 777,
              "distinct_captions": len(events), "versions": {"nle": "1.3.0"}}  # fmt: skip
-    write_json(dataset / "dataset.json", facts)
+    write_json(dataset / "dataset.json", record)
     report_pairs(path)
 
 
@@ -76,13 +76,13 @@ def write_reward(path: Path, annotator: str) -> None:
     row = {"accuracy": 0.9, "sided": 40, "unseen_accuracy": 0.8, "unseen_sided": 5, "score_accuracy": 0.6}
     row["accuracy_low"], row["accuracy_high"] = share_interval(0.9, 40)
     history = [{"epoch": epoch, "loss": 0.69 - 0.1 * epoch, "train_loss": 0.6, **row} for epoch in range(3)]
-    facts = {"annotators": {annotator: 1.0}, "epoch": 2, "parameters": 123456, "history": history, "machine": MACHINE}
-    facts["statistics"] = statistics.record()
+    record = {"annotators": {annotator: 1.0}, "epoch": 2, "parameters": 123456, "history": history, "machine": MACHINE}
+    record["statistics"] = statistics.record()
     rewards, target = np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([1.0, 0.0])
     stage = Run(path).stage("train_reward", "reward")
     dataset = PairDataset(path / "dataset")
-    write_page(stage, facts, values, table.messages, table.counts, rewards, target, dataset, "score")
-    write_json(path / "reward/statistics.json", facts)
+    write_page(stage, record, values, table.messages, table.counts, rewards, target, dataset, "score")
+    write_json(path / "reward/statistics.json", record)
 
 
 def write_policy(path: Path, config) -> None:

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, is_complete, run_stage
 from train_policy_test import TINY, train
 
 from motif_jax.devices.checkpoints import reading
@@ -52,9 +52,9 @@ def test_each_source_is_told_apart(trained):
 
 
 def test_a_checkpoint_has_all_that_is_needed(trained):
-    _, facts, sources = read_policy(trained)
+    _, metadata, sources = read_policy(trained)
     assert [one.name for one in sources] == ["count", "rnd"]  # nobody has said that own code may be imported
-    assert facts["sources"]["Stairs"] == {"class": OWN, "coefficient": 0.5, "facts": {}}
+    assert metadata["sources"]["Stairs"] == {"class": OWN, "coefficient": 0.5, "facts": {}}
     _, _, sources = read_policy(trained, trusted=[OWN])
     assert [(one.name, one.coefficient) for one in sources] == [("count", 0.05), ("rnd", 0.1), ("Stairs", 0.5)]
     assert sources.get("Stairs").batches == 5
@@ -66,7 +66,7 @@ def test_returns_are_evaluated_and_reported_apart(trained, tmp_path, capsys):
     workdir = tmp_path / "run"
     shutil.copytree(trained, workdir)
     config = settings()
-    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
+    run_stage(evaluate, config, workdir)
     printed = capsys.readouterr().out
     for player in ("random", "policy-320"):
         rows = list(read_lines(workdir / "evaluate" / player / "episodes.jsonl"))
@@ -80,16 +80,16 @@ def test_returns_are_evaluated_and_reported_apart(trained, tmp_path, capsys):
             assert 1 <= row["returns"]["count"] <= row["steps"]
     for name in ("count", "rnd", "Stairs"):
         assert f"\n{name} return" in printed
-    assert evaluate.is_complete(evaluate.STAGE.view(config), workdir)
+    assert is_complete(evaluate, config, workdir)
 
     config.policy.sources = "count:0.05,rnd:0.1"  # own code is not named, so it is not run
-    assert not evaluate.is_complete(evaluate.STAGE.view(config), workdir)
-    evaluate.STAGE.run(evaluate.STAGE.view(config), workdir)
+    assert not is_complete(evaluate, config, workdir)
+    run_stage(evaluate, config, workdir)
     assert "trained with Stairs, reward sources that this config does not name" in capsys.readouterr().out
     summary = read_json(workdir / "evaluate/policy-320/summary.json")
     assert set(summary["returns"]) == {"count", "rnd"}
 
-    report.STAGE.run(report.STAGE.view(config), workdir)
+    run_stage(report, config, workdir)
     page = (workdir / "report/index.html").read_text()
     assert "0.05 × the count bonus + 0.1 × random network distillation" in page
     for words in ("count return", "rnd return", "Stairs return", "from this reward source"):

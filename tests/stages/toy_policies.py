@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from conftest import get_config, made_once, viewed
+from conftest import get_config, made_once, run_stage
 
 from motif_jax.captions import encode
 from motif_jax.devices.checkpoints import Checkpoints
@@ -47,14 +47,13 @@ def make_policies(home: Path) -> None:
     (home / "worth").write_text(repr(worth))
     config = get_config(argument=TASK)
     config.policy.update(TRAINING)
-    train_policy.check(viewed(config))
-    train_policy.STAGE.run(viewed(config), home / "good")
+    run_stage(train_policy, config, home / "good")
     options = {"network": "small", "num_actions": 23, "dtype": "float32"}
     checkpoints = Checkpoints(home / "weak/policy/checkpoints")
     for seed, step in enumerate((64, 128)):
         params = policy_setup.make_policy_model(options, seed).params
-        facts = {"model": options, "config": json.loads(config.to_json()), "sources": {}}
-        checkpoints.save(step, {"learner": {"params": params}}, facts)
+        metadata = {"model": options, "config": json.loads(config.to_json()), "sources": {}}
+        checkpoints.save(step, {"learner": {"params": params}}, metadata)
     checkpoints.close()
 
 
@@ -69,8 +68,8 @@ def write_reward(directory: Path) -> float:
         if raw.argmax() == 0:
             break
     statistics = summarise_values(raw, counts)
-    facts = {"epoch": 1, "model": options, "statistics": statistics._asdict()}
+    metadata = {"epoch": 1, "model": options, "statistics": statistics._asdict()}
     checkpoints = Checkpoints(directory)
-    checkpoints.save(1, {"train": {"params": params}, "captions": captions, "counts": counts}, facts, 0.0)
+    checkpoints.save(1, {"train": {"params": params}, "captions": captions, "counts": counts}, metadata, 0.0)
     checkpoints.close()
     return float(statistics.normalise(raw)[0])

@@ -3,15 +3,15 @@
 import jax
 import numpy as np
 import pytest
-from conftest import viewed
+from conftest import check_stage, viewed
 from train_policy_test import arrays, assert_equal_to_the_bit, settings, train
 
 from motif_jax import load_policy
-from motif_jax.actors.acting import Rounds
+from motif_jax.actors.acting import SyncLoop
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy.groups import Grouped, in_groups, visits
+from motif_jax.stages.train_policy.placing import Grouped, in_groups, visits
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import UserError
 
@@ -40,25 +40,25 @@ def test_each_game_plays_one_episode_and_then_waits(tmp_path, workers):
     parts = assemble(viewed(config), tmp_path, lambda setting: RewardSources(), 1)
     player, batches = make_player(viewed(config).policy, parts.model, 0), []
     with open_pool(viewed(config), parts, player, 0) as pool:
-        source = Rounds(pool, player, parts.rollouts, batches.append, player.begin)
+        source = SyncLoop(pool, player, parts.rollouts, batches.append, player.begin)
         while len(batches) < 3:
             source.get(1.0)
     for number, batch in enumerate(batches):
-        found = in_groups(batch, batch["ended"], {name: batch[name] for name in parts.model.reads}, Grouped(4))
-        group = found["group"]
-        assert found["ended"][0].tolist() == [2 * number] * 4 + [2 * number + 1] * 4
-        begins = found["message"][0], found["blstats"][0]
+        sorted_batch = in_groups(batch, batch["ended"], {name: batch[name] for name in parts.model.reads}, Grouped(4))
+        group = sorted_batch["group"]
+        assert sorted_batch["ended"][0].tolist() == [2 * number] * 4 + [2 * number + 1] * 4
+        begins = sorted_batch["message"][0], sorted_batch["blstats"][0]
         for array in begins:  # a group begins alike, and another group otherwise
             assert all(np.array_equal(array[0], array[column]) for column in range(4))
         length = group["played"].sum(0)
-        assert length.tolist() == found["ended"][1].tolist()
+        assert length.tolist() == sorted_batch["ended"][1].tolist()
         steps = np.arange(LIMIT)[:, None]
         assert (group["played"] == (steps < length)).all()
-        assert ((found["action"] == WAIT) == (steps >= length)).all()
-        ended = found["terminated"] | found["truncated"]
+        assert ((sorted_batch["action"] == WAIT) == (steps >= length)).all()
+        ended = sorted_batch["terminated"] | sorted_batch["truncated"]
         assert (ended == (steps == length - 1)).all()
-        assert not found["reward"][steps >= length + np.zeros(8, int)].any()
-        assert (found["version"][group["played"]] == 0).all()
+        assert not sorted_batch["reward"][steps >= length + np.zeros(8, int)].any()
+        assert (sorted_batch["version"][group["played"]] == 0).all()
 
 
 def test_columns_are_sorted_and_incomplete_groups_left_out():
@@ -71,10 +71,10 @@ def test_columns_are_sorted_and_incomplete_groups_left_out():
     steps[[1, 7]] = 2, 5  # the last one began before this rollout
     x, ended = np.tile(np.arange(8), (4, 1)), np.array([[9, 4, 9, 4, 7, 7, 8, 8], steps])
     rows = {"action": action, "first": first, "x": x}
-    found = in_groups(rows, ended, {"x": x}, Grouped(2))
-    assert found["x"][0].tolist() == [1, 3, 4, 5, 6, 7, 0, 2]
-    assert found["group"]["played"].sum(0).tolist() == [2, 3, 3, 3, 0, 0, 3, 3]
-    assert found["first"][0].all()
+    sorted_rows = in_groups(rows, ended, {"x": x}, Grouped(2))
+    assert sorted_rows["x"][0].tolist() == [1, 3, 4, 5, 6, 7, 0, 2]
+    assert sorted_rows["group"]["played"].sum(0).tolist() == [2, 3, 3, 3, 0, 0, 3, 3]
+    assert sorted_rows["first"][0].all()
     lone = {name: array[:, 2:4] for name, array in rows.items()}
     with pytest.raises(UserError, match="none of 1 groups is complete: all 2 episodes .* a rollout of 3 steps"):
         in_groups(lone, np.array([[1, 2], [3, 3]]), {"x": x[:, 2:4]}, Grouped(2))
@@ -83,8 +83,8 @@ def test_columns_are_sorted_and_incomplete_groups_left_out():
 @pytest.mark.quick
 def test_equal_moments_have_one_number_in_their_group():
     x = np.array([[5, 5, 5, 5], [6, 5, 7, 5], [0, 0, 0, 0]])[..., None]
-    found = visits({"x": x, "y": np.zeros((3, 4, 2))}, 2)
-    assert found.tolist() == [[0, 0, 0, 0], [1, 0, 1, 0]]
+    numbers = visits({"x": x, "y": np.zeros((3, 4, 2))}, 2)
+    assert numbers.tolist() == [[0, 0, 0, 0], [1, 0, 1, 0]]
 
 
 # ---- whole runs
@@ -119,4 +119,4 @@ def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
 ])  # fmt: skip
 def test_groups_that_cannot_be_played_are_refused(values, said):
     with pytest.raises(UserError, match=said):
-        train_policy.check(viewed(config_of(**values)))
+        check_stage(train_policy, config_of(**values))

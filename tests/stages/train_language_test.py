@@ -5,7 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import check_stage, get_config
 from gguf_models import write_gguf
 
 from motif_jax import experiment
@@ -49,7 +49,7 @@ def config_for(tmp_path, **changes):
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("language")
     talks(folder / "talks.jsonl")
-    experiment.run(config_for(folder), folder / "run", ["train_language"])
+    experiment.run(config_for(folder).to_dict(), folder / "run", ["train_language"])
     return folder
 
 
@@ -77,7 +77,7 @@ def test_a_trained_model_is_trained_further(trained, tmp_path):
     talks(tmp_path / "talks.jsonl")
     config = config_for(tmp_path, language__model=str(trained / "run/language/model"), train_language__num_epochs=1,
                         train_language__recipe="filtered_bc", train_language__best_share=0.5)  # fmt: skip
-    experiment.run(config, tmp_path / "run", ["train_language"])
+    experiment.run(config.to_dict(), tmp_path / "run", ["train_language"])
     first = json.loads((tmp_path / "run/language/metrics.jsonl").read_text().splitlines()[0])
     assert first["valid_loss"] == pytest.approx(read_json(trained / "run/language/summary.json")["best"]["valid_loss"])
     assert read_json(tmp_path / "run/language/summary.json")["episodes"] == 24  # half of 48
@@ -87,7 +87,7 @@ def test_the_model_of_a_gguf_file_is_trained_further(tmp_path):
     talks(tmp_path / "talks.jsonl")
     config = config_for(tmp_path, language__model=str(write_gguf(tmp_path / "m.gguf")), train_language__num_epochs=1,
                         transcripts__template="lines")  # fmt: skip
-    experiment.run(config, tmp_path / "run", ["train_language"])
+    experiment.run(config.to_dict(), tmp_path / "run", ["train_language"])
     before, after = (read_language_model(path) for path in (tmp_path / "m.gguf", tmp_path / "run/language/model"))
     assert before[2]._replace(ends=after[2].ends) == after[2]
     moved = [np.abs(a - b).max() for a, b in zip(*(jax.tree.leaves(it[1]) for it in (before, after)), strict=True)]
@@ -101,7 +101,7 @@ def refusal(tmp_path, **changes):
     if not (tmp_path / "talks.jsonl").exists():
         talks(tmp_path / "talks.jsonl")
     with pytest.raises(UserError) as caught:
-        experiment.run(config_for(tmp_path, **changes), tmp_path / "run", ["train_language"])
+        experiment.run(config_for(tmp_path, **changes).to_dict(), tmp_path / "run", ["train_language"])
     assert len(str(caught.value).splitlines()) == 1
     return str(caught.value)
 
@@ -114,7 +114,7 @@ def refusal(tmp_path, **changes):
 ])  # fmt: skip
 def test_values_that_cannot_work_are_refused(tmp_path, changes, flags):
     with pytest.raises(UserError) as caught:
-        train_language.check(train_language.STAGE.view(config_for(tmp_path, **changes)))
+        check_stage(train_language, config_for(tmp_path, **changes))
     for flag in flags:
         assert flag in str(caught.value)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, run_stage
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
@@ -29,12 +29,12 @@ def settings(**values):
 
 
 def view(**values):
-    return train_reward.STAGE.view(settings(**values))
+    return train_reward.STAGE.view(settings(**values).to_dict())
 
 
 def make_workdir(path, count: int = 1500, **dataset):
     write_dataset(path / "dataset", random_pairs(count, events=MANY, **dataset))
-    annotate.run(annotate.STAGE.view(settings()), path)
+    run_stage(annotate, settings(), path)
     return path
 
 
@@ -56,8 +56,8 @@ def trained(tmp_path_factory):
 
 @pytest.mark.journey
 def test_it_learns_what_the_annotator_prefers(trained):
-    facts = read_json(trained / "reward/statistics.json")
-    first, last = facts["history"][0], facts["history"][-1]
+    summary = read_json(trained / "reward/statistics.json")
+    first, last = summary["history"][0], summary["history"][-1]
     assert first["loss"] == pytest.approx(np.log(2), abs=0.01)
     assert last["accuracy"] > 0.95
     assert last["loss"] < 0.6 * first["loss"]
@@ -67,11 +67,11 @@ def test_it_learns_what_the_annotator_prefers(trained):
 
 
 @pytest.mark.journey
-def test_the_reward_reloads_alone_and_says_what_was_written(trained):
+def test_the_reward_reloads_without_the_dataset(trained):
     reward = load_reward(trained)
     assert reward.facts["epoch"] == 8
-    facts = read_json(trained / "reward/statistics.json")
-    assert reward.statistics.record() == facts["statistics"]
+    summary = read_json(trained / "reward/statistics.json")
+    assert reward.statistics.record() == summary["statistics"]
     # Texts, messages as NLE gives them, and the table agree.
     texts = [*EVENTS, "never seen before", "x" * 300]
     raw, normalised = reward(texts)
@@ -90,7 +90,7 @@ def test_the_reward_reloads_alone_and_says_what_was_written(trained):
     assert reward.statistics.variance == pytest.approx(written_out.var(), rel=1e-4)
     assert len(written_out) == 2 * round(0.8 * 1500)
     best = load_reward(trained / "reward", "best")
-    assert best.facts["epoch"] == facts["best_epoch"]
+    assert best.facts["epoch"] == summary["best_epoch"]
     with pytest.raises(UserError, match="has no checkpoint 77; it has"):
         load_reward(trained, "77")
     for wrong in ("one text", [b"bytes"], np.zeros((2, 300), np.uint8)):
@@ -115,13 +115,13 @@ def assert_equal_to_the_bit(one, other) -> None:
 
 
 @pytest.mark.journey
-def test_in_two_runs_it_ends_as_in_one_to_the_bit(tmp_path):
+def test_resumed_runs_end_with_the_same_bits(tmp_path):
     for name, epochs in (("whole", (4,)), ("parts", (1, 2, 4))):
         workdir = make_workdir(tmp_path / name, 300)
         for number in epochs:
-            facts = run(workdir, num_epochs=number)
-        assert [row["epoch"] for row in facts["history"]] == [0, 1, 2, 3, 4]
-        assert [*read_lines(workdir / "reward/metrics.jsonl")] == facts["history"]
+            summary = run(workdir, num_epochs=number)
+        assert [row["epoch"] for row in summary["history"]] == [0, 1, 2, 3, 4]
+        assert [*read_lines(workdir / "reward/metrics.jsonl")] == summary["history"]
         assert [*(workdir / "reward/tensorboard").iterdir()]
     assert_equal_to_the_bit(params_of(tmp_path / "whole"), params_of(tmp_path / "parts"))
 
@@ -139,8 +139,8 @@ def test_a_torn_checkpoint_is_passed_over(tmp_path):
         assert load_reward(torn).facts["epoch"] == 2  # the one before it
     (torn / "reward/statistics.json").unlink()
     with pytest.warns(UserWarning, match="checkpoint 3 in .* cannot be read"):
-        facts = run(torn, num_epochs=3)
-    assert [row["epoch"] for row in facts["history"]] == [0, 1, 2, 3]
+        summary = run(torn, num_epochs=3)
+    assert [row["epoch"] for row in summary["history"]] == [0, 1, 2, 3]
     assert_equal_to_the_bit(params_of(whole), params_of(torn))
     assert load_reward(torn).facts["epoch"] == 3
     assert (torn / "reward/checkpoints/unreadable-3").is_dir()
@@ -150,13 +150,13 @@ def test_segments_mixtures_and_soft_labels(tmp_path):
     rng = np.random.default_rng(0)
     moments = rng.integers(len(EVENTS), size=(800, 2, 3))
     write_dataset(tmp_path / "dataset", [[[EVENTS[n] for n in moment] for moment in pair] for pair in moments])
-    annotate.run(annotate.STAGE.view(settings()), tmp_path)
-    annotate.run(annotate.STAGE.view(settings(**{"annotate.backend": "random"})), tmp_path)
+    run_stage(annotate, settings(), tmp_path)
+    run_stage(annotate, settings(**{"annotate.backend": "random"}), tmp_path)
     mixed = {"annotators": "lexicon_msg_defaultgoal:3,random:1", "labels": "soft", "learning_rate": 3e-3}
-    facts = run(tmp_path, num_epochs=5, **mixed)
-    last = facts["history"][-1]
+    summary = run(tmp_path, num_epochs=5, **mixed)
+    last = summary["history"][-1]
     assert last["accuracy.lexicon_msg_defaultgoal"] > 0.8 > last["accuracy.random"]
-    assert facts["annotators"] == {"lexicon_msg_defaultgoal": 0.75, "random": 0.25}
+    assert summary["annotators"] == {"lexicon_msg_defaultgoal": 0.75, "random": 0.25}
 
 
 def test_the_bottom_line_can_be_read_too(tmp_path, monkeypatch):
@@ -164,12 +164,12 @@ def test_the_bottom_line_can_be_read_too(tmp_path, monkeypatch):
     for steps in (1, 32):  # placed on the device in stretches of any length
         monkeypatch.setattr("motif_jax.stages.train_reward.fitting.STEPS", steps)
         workdir = make_workdir(tmp_path / str(steps), 300)
-        facts = run(workdir, blstats=True, num_epochs=1)
+        summary = run(workdir, blstats=True, num_epochs=1)
         ends.append(params_of(workdir))
     losses = [leaves.pop(("sums", "loss")) for _, leaves in ends]  # two programs may add it up in different orders
     np.testing.assert_allclose(*losses, rtol=1e-6)
     assert_equal_to_the_bit(*ends)
-    assert facts["parameters"] > 100_000
+    assert summary["parameters"] > 100_000
     reward = load_reward(workdir)
     assert not reward.reads_only_messages
     raw = reward(["You die..."] * 2, vector=np.stack([np.zeros(27), np.ones(27)]).astype(np.float32)).raw
@@ -178,30 +178,21 @@ def test_the_bottom_line_can_be_read_too(tmp_path, monkeypatch):
     data = load_data(view(**{"reward.blstats": True}), workdir)
     rows = labels.split_rows(np.arange(300), 0.2, 777).validation
     vector = scale_blstats(data.dataset.data["blstats"][rows]).reshape(-1, 27)
-    found = reward(data.table.messages[data.ids[rows].reshape(-1)], vector=vector).raw.reshape(-1, 2)
+    rewards = reward(data.table.messages[data.ids[rows].reshape(-1)], vector=vector).raw.reshape(-1, 2)
     sided = data.target[rows] != 0.5
-    right = (found[:, 1] > found[:, 0]) == (data.target[rows] > 0.5)
-    assert facts["history"][-1]["accuracy"] == pytest.approx(right[sided].mean())
+    right = (rewards[:, 1] > rewards[:, 0]) == (data.target[rows] > 0.5)
+    assert summary["history"][-1]["accuracy"] == pytest.approx(right[sided].mean())
     # In this dataset the second moment has the higher score, always.
-    assert facts["history"][-1]["score_accuracy"] == pytest.approx((found[:, 1] > found[:, 0]).mean())
-
-
-def test_the_published_annotations_can_be_learnt_from(tmp_path):
-    write_dataset(tmp_path / "dataset", random_pairs(300))
-    (tmp_path / "dataset/preference").mkdir()
-    codes = np.random.default_rng(0).integers(4, size=300).astype(np.int8)  # unknown ones are dropped
-    np.save(tmp_path / "dataset/preference/llama70b_msg_defaultgoal_default.npy", codes)
-    facts = run(tmp_path, annotators="llama70b_msg_defaultgoal_default", num_epochs=1)
-    assert facts["history"][-1]["sided"] == pytest.approx(0.2 * (codes < 2).sum(), abs=12)
+    assert summary["history"][-1]["score_accuracy"] == pytest.approx((rewards[:, 1] > rewards[:, 0]).mean())
 
 
 # ---- degrees
 
 
-def test_by_default_labels_have_degrees_and_a_moment_without_a_message_is_worth_0(tmp_path, capsys):
+def test_by_default_labels_are_soft_and_a_moment_without_a_message_is_worth_0(tmp_path, capsys):
     write_dataset(tmp_path / "dataset", random_pairs(600, events=(*EVENTS, "You hear a bugle playing reveille.")))
-    annotate.run(annotate.STAGE.view(settings()), tmp_path)
-    facts = run(tmp_path, num_epochs=4, learning_rate=3e-3)
+    run_stage(annotate, settings(), tmp_path)
+    summary = run(tmp_path, num_epochs=4, learning_rate=3e-3)
     record = read_json(tmp_path / "reward/config.json")["reward"]
     assert (record["labels"], record["anchor"]) == ("auto", "auto")
     reward = load_reward(tmp_path)
@@ -209,16 +200,16 @@ def test_by_default_labels_have_degrees_and_a_moment_without_a_message_is_worth_
     assert kill > 0.1 > -0.1 > death
     assert nothing == pytest.approx(0.0, abs=1e-6)
     assert min(reward.statistics.quantiles.values()) >= 0
-    assert facts["statistics"]["anchor"] == pytest.approx(reward([""]).raw[0], abs=1e-6)
+    assert summary["statistics"]["anchor"] == pytest.approx(reward([""]).raw[0], abs=1e-6)
     # All captions of so small a dataset were seen, so that there is nothing to compare with the rules.
-    assert facts["worth"]["captions"] == 0
+    assert summary["worth"]["captions"] == 0
     assert "the worth to the rules" not in capsys.readouterr().out + (tmp_path / "reward/reward.html").read_text()
 
 
 def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
     silent = [event for event in EVENTS if event]
     write_dataset(tmp_path / "dataset", [*random_pairs(599, events=silent), ("", "You die...")])
-    annotate.run(annotate.STAGE.view(settings()), tmp_path)
+    run_stage(annotate, settings(), tmp_path)
     data, plain = (load_data(view(**{"reward.anchor": anchor}), tmp_path) for anchor in ("neutral", "none"))
     # 1 % of 600 pairs are 6 questions, each of which makes a pair.
     assert (len(data.target), len(data.ids), len(data.sided), len(plain.target)) == (606, 606, 606, 600)
@@ -226,10 +217,10 @@ def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
     assert "are not used" not in capsys.readouterr().out
     assert len(load_data(view(**{"reward.blstats": True}), tmp_path).target) == 600
     assert "answers about a moment without a message are not used" in capsys.readouterr().out
-    facts = run(tmp_path, num_epochs=1)
+    summary = run(tmp_path, num_epochs=1)
     assert sum(load_reward(tmp_path).counts) == 2 * 480  # statistics are of the dataset's own pairs
-    assert facts["statistics"]["anchor"] is not None
-    assert any(name.endswith(".neutral") for name in facts["labels"])
+    assert summary["statistics"]["anchor"] is not None
+    assert any(name.endswith(".neutral") for name in summary["labels"])
 
 
 # ---- bad input
@@ -238,8 +229,7 @@ def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
 def test_other_bad_input_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="no dataset in .* yet"):
         run(tmp_path)
-    write_dataset(tmp_path / "dataset", random_pairs(300))
-    annotate.run(annotate.STAGE.view(settings()), tmp_path)
+    make_workdir(tmp_path, 300)
     with pytest.raises(UserError, match="has no annotation 'mine'; it has lexicon_msg_defaultgoal"):
         run(tmp_path, annotators="mine")
     for values, sentence in (
@@ -251,27 +241,21 @@ def test_other_bad_input_is_one_sentence(tmp_path):
     assert PairDataset(tmp_path / "dataset").preference_names() == ["lexicon_msg_defaultgoal"]
 
 
-def test_a_reward_of_other_labels_is_not_gone_on_with(tmp_path):
+def test_a_reward_of_other_or_changed_labels_is_refused(tmp_path):
     workdir = make_workdir(tmp_path, 300)
     run(workdir, num_epochs=1)
-    annotate.run(annotate.STAGE.view(settings(**{"annotate.goal": "gold"})), workdir)
-    config = view(**{"annotate.goal": "gold", "reward.num_epochs": 2})
+    run_stage(annotate, settings(**{"annotate.goal": "gold"}), workdir)
     with pytest.raises(UserError, match="was learnt from lexicon_msg_defaultgoal, not from lexicon_msg_gold"):
-        train_reward.is_complete(config, workdir)
-
-
-def test_a_reward_of_labels_that_have_changed_is_not_taken_for_done(tmp_path):
-    workdir = make_workdir(tmp_path, 300)
-    run(workdir, num_epochs=1)
+        train_reward.is_complete(view(**{"annotate.goal": "gold", "reward.num_epochs": 2}), workdir)
     other = {
         "annotate.custom_name": "lexicon_msg_defaultgoal", "annotate.goal": "gold", "annotate.ignore_existing": True,
     }  # fmt: skip
-    annotate.run(annotate.STAGE.view(settings(**other)), workdir)
+    run_stage(annotate, settings(**other), workdir)
     with pytest.raises(UserError, match="the labels have changed since the reward in"):
         run(workdir, num_epochs=1)
 
 
-def test_a_loss_that_is_no_number_stops_with_step_and_captions(tmp_path):
+def test_a_loss_that_is_not_finite_stops_with_step_and_captions(tmp_path):
     workdir = make_workdir(tmp_path, 700)
     with pytest.raises(UserError, match=r"not finite, first at step \d+ of epoch \d+, on a batch whose .*#.*remove"):
         run(workdir, learning_rate=1e30)

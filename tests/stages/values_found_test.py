@@ -14,6 +14,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.experiment import defaults
 from motif_jax.offline import mdp
 from motif_jax.offline.rankings import Chosen, best_texts, make_readers, ranks
+from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.update import OfflineState
 from motif_jax.stages.train_values.learning import renderer_of
 from motif_jax.tokens import LetterTokeniser
@@ -51,15 +52,15 @@ def test_ranks_compare_the_expert_with_its_branches_in_the_same_moment(recorded)
         q = np.roll(np.asarray(rows.tokens), -1, 1).astype(float)
         return Chosen(q, np.zeros_like(q))
 
-    found = ranks({"online": look}, renderer, store, WIDTH)
-    assert found.keys() == wanted.keys()
+    ranked = ranks({"online": look}, renderer, store, WIDTH)
+    assert ranked.keys() == wanted.keys()
     for number, pairs in wanted.items():
-        assert found[number]["pairs"] == len(pairs)
+        assert ranked[number]["pairs"] == len(pairs)
         for place in range(5):
             ids = [[tokeniser.encode(text[place])[0] for text in pair] for pair in pairs]
             share = np.mean([0.5 * (one == other) + (one > other) for one, other in ids])
-            assert found[number]["online"][place] == pytest.approx(share, abs=1e-4)
-        assert found[number]["online"][5] == 0.5
+            assert ranked[number]["online"][place] == pytest.approx(share, abs=1e-4)
+        assert ranked[number]["online"][5] == 0.5
 
 
 @pytest.mark.parametrize(("recipe", "discount"), [("monte_carlo", 0.5), ("decision_transformer", 1.0)])
@@ -67,7 +68,7 @@ def test_returns_of_rows_that_are_cut_are_those_of_whole_rows(recorded, recipe, 
     store, _, tokeniser, _ = recorded
     config = defaults()
     config.train_values.recipe, config.train_values.discount, config.transcripts.template = recipe, 0.5, "marks"
-    renderer = renderer_of(config, store, SimpleNamespace(tokeniser=tokeniser))
+    renderer = renderer_of(config, recipe_of(recipe), store, SimpleNamespace(tokeniser=tokeniser))
     whole, cut = (mdp.returns_to_go(renderer.rows(np.arange(12), width), discount) for width in (WIDTH, 20))
     np.testing.assert_allclose(cut, whole[:, :20], atol=1e-5)
     assert (whole[:, 0] != 0).any()
@@ -89,9 +90,9 @@ def test_a_branch_that_says_what_the_expert_said_is_no_pair(tmp_path):
         said += [(expert.turns[shared].text, game.turns[shared].text)] if game.info["branch"] else []
     store = writer.write(tmp_path / "store", {})
     renderer = Renderer(store.turns(), LetterTokeniser.from_texts(store.texts()), TEMPLATES["marks"])
-    found = ranks({}, renderer, store, WIDTH)
+    ranked = ranks({}, renderer, store, WIDTH)
     different = sum(one != other for one, other in said)
-    assert 0 < sum(row["pairs"] for row in found.values()) == different < len(said)
+    assert 0 < sum(row["pairs"] for row in ranked.values()) == different < len(said)
 
 
 @pytest.mark.differs(
@@ -126,7 +127,7 @@ def test_values_are_read_with_the_trunk_that_they_were_learnt_on(kind):
     learnt = {"trunk": trunks["learnt"], "q": q["learnt"], "v": heads(5, 1, 1)[0], "policy": {}}
     state = OfflineState(learnt, {"trunk": trunks["target"], "q": q["target"]}, (), 0)
     low, high = (-1.1, -0.9) if kind == "target" else (-np.inf, np.inf)
-    found = make_readers(LANGUAGE, state, (-1.1, -0.9))[kind](rows)
+    read = make_readers(LANGUAGE, state, (-1.1, -0.9))[kind](rows)
     learnt, q = jax.device_get((learnt, q))
     hidden = {name: hidden_of(params, rows) for name, params in trunks.items()}
     of_q = "target" if kind == "target" else "learnt"
@@ -134,7 +135,7 @@ def test_values_are_read_with_the_trunk_that_they_were_learnt_on(kind):
     for row, at in zip(*np.nonzero(rows.is_action), strict=True):
         token = rows.tokens[row, at + 1]
         least = min(head(one, hidden[of_q][row, at])[token] for one in q[of_q])
-        assert found.q[row, at] == pytest.approx(np.clip(least, low, high), abs=1e-4)
-        assert found.v[row, at] == pytest.approx(head(learnt["v"], hidden["learnt"][row, at])[0], abs=1e-4)
+        assert read.q[row, at] == pytest.approx(np.clip(least, low, high), abs=1e-4)
+        assert read.v[row, at] == pytest.approx(head(learnt["v"], hidden["learnt"][row, at])[0], abs=1e-4)
         seen.add((least < -1.1, least > -0.9))
     assert len(seen) == 3  # below, within and above the bounds of the target

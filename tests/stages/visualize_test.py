@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, check_stage, get_config, run_stage
 from real_replay import play
 
 from motif_jax.replays.replay import save_replay
@@ -27,36 +27,33 @@ def replay(tmp_path):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("values", "words"), [
-    ({"speed": -1.0}, r"not -1\.0 \(--config\.visualize\.speed\)"),
     ({"export": "film.avi"}, r"'film\.avi' must end in one of \.cast, \.gif, \.mp4 \(--config\.visualize\.export\)"),
     ({"export": "a.gif", "speed": 0.001}, r"a \.gif shows a step for 655 seconds at most, .* speed of 0\.001 steps"),
     ({"episode": "bst"}, r"unknown episode 'bst' \(--config\.visualize\.episode\): choose best, worst, liked"),
-    ({"episode": "²"}, r"unknown episode '²'"),
     ({"policy": "runs/x@all"}, r"name one policy.*\(--config\.visualize\.policy\)"),
     ({"replay": "nowhere.npz"}, r"there is no replay 'nowhere\.npz' \(--config\.visualize\.replay\)"),
     ({"replay": "a.npz", "policy": "random"}, r"policy .*\.policy\) or a replay .*\.replay\), not both"),
 ])  # fmt: skip
 def test_bad_values_are_refused_in_one_sentence(values, words):
     with pytest.raises(UserError, match=words):
-        visualize.check(visualize.STAGE.view(settings(**values)))
+        check_stage(visualize, settings(**values))
 
 
 @pytest.mark.quick
-def test_where_there_is_no_terminal_the_episode_is_told(replay, tmp_path, capsys):
+def test_without_a_terminal_a_summary_is_printed(replay, tmp_path, capsys):
     config = settings(replay=str(replay))
-    visualize.check(visualize.STAGE.view(config))
-    visualize.run(visualize.STAGE.view(config), tmp_path / "run")
-    told = capsys.readouterr().out
-    assert "policy-7680, episode 17: killed by a jackal after 60 steps" in told
-    assert "--config.visualize.export=episode.gif" in told
-    assert 5 < len(told.splitlines()) <= 20 + 6
+    run_stage(visualize, config, tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert "policy-7680, episode 17: killed by a jackal after 60 steps" in printed
+    assert "--config.visualize.export=episode.gif" in printed
+    assert 5 < len(printed.splitlines()) <= 20 + 6
 
 
 @pytest.mark.journey
 @pytest.mark.parametrize("end", [".cast", ".GIF"])
 def test_an_export_is_written_and_said(replay, tmp_path, capsys, end):
     file = tmp_path / "new" / f"film{end}"
-    visualize.run(visualize.STAGE.view(settings(replay=str(replay), export=str(file), speed=50.0)), tmp_path / "run")
+    run_stage(visualize, settings(replay=str(replay), export=str(file), speed=50.0), tmp_path / "run")
     assert file.is_file()
     assert f"written to {str(file)!r}" in capsys.readouterr().out
     assert [other.name for other in file.parent.iterdir()] == [file.name]
@@ -65,10 +62,10 @@ def test_an_export_is_written_and_said(replay, tmp_path, capsys, end):
 @pytest.mark.quick
 def test_a_damaged_file_is_told_from_a_replay(tmp_path, replay):
     data = replay.read_bytes()
-    for number, damaged in enumerate((b"", b"no replay", data[: len(data) // 2])):
+    for number, damaged in enumerate((b"no replay", data[: len(data) // 2])):
         (tmp_path / "bad.npz").write_bytes(damaged)
         with pytest.raises(UserError, match=r"bad\.npz.*--config\.visualize\.replay"):
-            visualize.run(visualize.STAGE.view(settings(replay=str(tmp_path / "bad.npz"))), tmp_path / str(number))
+            run_stage(visualize, settings(replay=str(tmp_path / "bad.npz")), tmp_path / str(number))
 
 
 @pytest.mark.journey

@@ -1,12 +1,12 @@
 """The loop that writes a reward: what it keeps, what it finds, and models that write something else."""
 
-import http.server
+import contextlib
 import json
-import threading
 
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from chat_server import ChatServer
+from conftest import check_stage, get_config, viewed
 
 from motif_jax import experiment
 from motif_jax.envs.worlds import make_world
@@ -20,19 +20,15 @@ from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy
 from motif_jax.stages.evaluate import play
-from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, ranges_of, record, told_steps
-from motif_jax.stages.write_reward.findings import examine, tell
+from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, ranges_of, record_episodes, told_steps
 from motif_jax.stages.write_reward.guided import examples, talk
-from motif_jax.stages.write_reward.job import blocks_of
-from motif_jax.stages.write_reward.learnt import beside_learnt
+from motif_jax.stages.write_reward.job import blocks_of, compare_with_learnt, describe_results, examine
 from motif_jax.stages.write_reward.writers import Attempt, Brief, read_reply
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
 
 PROSE = "Certainly! Here is a reward that encourages the agent to collect gold."
-BAD = [  # what models write instead of a program
-    PROSE, "```python\ndef reward(state):\n    return state.gold\n```", "__import__('os')", "", "(" * 3_000,
-]  # fmt: skip
+BAD = [PROSE, "__import__('os')", "(" * 3_000]  # written instead of a program
 
 
 def config_of(**values):
@@ -43,72 +39,52 @@ def config_of(**values):
 
 
 def run(config, workdir):
-    experiment.run(config, workdir, ["write_reward"])
+    experiment.run(config.to_dict(), workdir, ["write_reward"])
     return workdir / "write_reward", read_json(workdir / "write_reward/record.json")
-
-
-class Model(http.server.BaseHTTPRequestHandler):
-    """Answers with `replies` in turn, and then with the last one again and again."""
-
-    def do_POST(self):
-        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        replies = self.server.replies
-        text = replies[min(len(self.server.asked), len(replies)) - 1]
-        body = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture
 def model():
-    """Starts a server with these replies; `asked` has the requests."""
-    servers = []
+    """Starts a server that gives these replies in turn, and then the last one again and again."""
+    with contextlib.ExitStack() as stack:
 
-    def start(*replies):
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
-        server.replies, server.asked = replies, []
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return server
+        def start(*replies):
+            server = stack.enter_context(ChatServer())
+            server.complete = lambda body: {
+                "choices": [{"message": {"content": replies[min(len(server.asked), len(replies)) - 1]}}]
+            }
+            return server
 
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        yield start
 
 
 def with_model(server, **values):
     config = config_of(writer="server", **values)
-    config.annotate.server.url = f"http://127.0.0.1:{server.server_port}/v1"
+    config.annotate.server.url = server.url
     config.annotate.model = "mine"
     return config
 
 
 @pytest.mark.journey
 def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(tmp_path):
-    folder, found = run(config_of(steps=8_000, pairs=80), tmp_path)
-    assert found["agreement_on_others"] > 0.75
-    assert found["pairs"] == [40, 40]
-    assert len(found["rounds"]) == 2
-    assert "gold" in found["best"]["program"]
-    for number, rows in enumerate(found["rounds"]):
+    folder, record = run(config_of(steps=8_000, pairs=80), tmp_path)
+    assert record["agreement_on_others"] > 0.75
+    assert record["pairs"] == [40, 40]
+    assert len(record["rounds"]) == 2
+    assert "gold" in record["best"]["program"]
+    for number, rows in enumerate(record["rounds"]):
         for proposal, row in enumerate(rows):
             assert (folder / f"round-{number}/program-{proposal}.reward").read_text() == row["program"]
-    assert max(row["agreement"] for rows in found["rounds"] for row in rows) == found["best"]["agreement"]
+    assert max(row["agreement"] for rows in record["rounds"] for row in rows) == record["best"]["agreement"]
     config = config_of()
     config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
-    train_policy.check(viewed(config))
+    check_stage(train_policy, config)
     setting = Setting(viewed(config), tmp_path, make_world(config.env.to_dict()).specs)
     assert make_sources(setting).facts()["code_written"]["facts"]["program"] == (folder / "best.reward").read_text()
     with pytest.raises(UserError, match=r"run the stage write_reward in this workdir before training .*--stage="):
         make_sources(setting._replace(workdir=tmp_path / "other"))
     before = (folder / "best.reward").stat().st_mtime_ns
-    experiment.run(config_of(steps=8_000, pairs=80), tmp_path, ["write_reward"])
+    experiment.run(config_of(steps=8_000, pairs=80).to_dict(), tmp_path, ["write_reward"])
     assert (folder / "best.reward").stat().st_mtime_ns == before  # the stage is complete
 
 
@@ -123,7 +99,8 @@ def test_a_constant_or_a_program_worse_than_a_coin_is_never_the_best(tmp_path, m
     config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
     with pytest.raises(UserError, match=r"found no reward in this workdir: write again .*write_reward.proposals"):
         make_sources(Setting(viewed(config), tmp_path, make_world(config.env.to_dict()).specs))
-    experiment.run(with_model(model(PROSE), proposals=2, revisions=0, steps=8_000), tmp_path, ["write_reward"])
+    again = with_model(model(PROSE), proposals=2, revisions=0, steps=8_000)
+    experiment.run(again.to_dict(), tmp_path, ["write_reward"])  # the stage is complete
 
 
 @pytest.mark.journey
@@ -148,7 +125,7 @@ def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
 def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
     config = config_of(steps=2_000)
     readable = find_readable(make_world(config.env.to_dict()))
-    recorded = record(config, readable)
+    recorded = record_episodes(config, readable)
     brief = Brief("find gold", "a game", readable, {"You see gold": 3}, ["You see gold"], (),
                   ranges_of(recorded, readable), told_steps(recorded, readable))  # fmt: skip
     assert len(brief.moments) == 3
@@ -160,17 +137,19 @@ def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
         check(program, readable)
 
 
-def test_a_killed_run_goes_on_with_the_programs_that_it_had(tmp_path, monkeypatch, model):
+def test_a_killed_run_resumes_with_its_programs(tmp_path, monkeypatch, model):
     server = model("gained(gold)", "record(gold)", "2 * gained(gold)")
     config = with_model(server, proposals=2)
-    monkeypatch.setattr("motif_jax.stages.write_reward.job.tell", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        "motif_jax.stages.write_reward.job.describe_results", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path)
     assert len(server.asked) == 2
     monkeypatch.undo()
-    _, found = run(config, tmp_path)
+    _, record = run(config, tmp_path)
     assert len(server.asked) == 4
-    assert [[row["program"] for row in rows] for rows in found["rounds"]] == [
+    assert [[row["program"] for row in rows] for rows in record["rounds"]] == [
         ["gained(gold)", "record(gold)"], ["2 * gained(gold)", "2 * gained(gold)"]
     ]  # fmt: skip
 
@@ -178,11 +157,11 @@ def test_a_killed_run_goes_on_with_the_programs_that_it_had(tmp_path, monkeypatc
 @pytest.mark.parametrize("bad", BAD, ids=lambda text: repr(text[:20]))
 def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_path, model, bad):
     server = model(bad, f"Sorry.\n```\ngained(gold)\n```\n{PROSE}")
-    _, found = run(with_model(server, proposals=1, revisions=0), tmp_path)
-    assert found["best"]["program"] == "gained(gold)"
+    _, record = run(with_model(server, proposals=1, revisions=0), tmp_path)
+    assert record["best"]["program"] == "gained(gold)"
     assert len(server.asked) == 2
-    told = server.asked[1]["messages"][-1]["content"]
-    assert "it cannot be read: line " in told
+    prompt = server.asked[1]["messages"][-1]["content"]
+    assert "it cannot be read: line " in prompt
     assert len(json.dumps(server.asked[1])) < 20_000
 
 
@@ -202,7 +181,7 @@ SMALL = {
 }  # fmt: skip
 
 
-def test_a_short_training_tells_the_writer_what_an_agent_did_and_goes_on_after_a_kill(tmp_path, monkeypatch, model):
+def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_path, monkeypatch, model):
     server = model("gained(gold)", "gained(gold) + stairs")
     config = with_model(server, proposals=1, revisions=2, train_for_env_steps=128, steps=2_000)
     config.policy.update(SMALL)
@@ -214,13 +193,13 @@ def test_a_short_training_tells_the_writer_what_an_agent_did_and_goes_on_after_a
     trained = tmp_path / "write_reward/round-0/training"
     before = {file: file.stat().st_mtime_ns for file in (trained / "policy").rglob("*") if "checkpoint" in str(file)}
     assert before
-    folder, found = run(config, tmp_path)
+    folder, record = run(config, tmp_path)
     assert before == {file: file.stat().st_mtime_ns for file in before}  # it was not trained again
     assert len(server.asked) == 3
-    told = [request["messages"][-1]["content"] for request in server.asked]
-    assert "an agent that learnt from it for 128 steps, per episode (random play):\n    " in told[1]
-    assert "\n    return: " in told[1]
-    rows = [rows[0] for rows in found["rounds"]]
+    prompts = [request["messages"][-1]["content"] for request in server.asked]
+    assert "an agent that learnt from it for 128 steps, per episode (random play):\n    " in prompts[1]
+    assert "\n    return: " in prompts[1]
+    rows = [rows[0] for rows in record["rounds"]]
     assert len(rows[0]["trained"]["return"]) == 2
     assert [row["program"] for row in rows[:2]] == ["gained(gold)", "gained(gold) + stairs"]
     assert not (folder / "round-2/training").exists()  # no round reads it
@@ -234,7 +213,7 @@ def tried():
     """Tries a program on random play of treasure, where the judge counts gold."""
     config = config_of(steps=8_000)
     readable = find_readable(make_world(config.env.to_dict()))
-    recorded = record(config, readable)
+    recorded = record_episodes(config, readable)
     pairs = choose_pairs(recorded, 40, 0)
     gold = np.array([sum("gold" in caption for caption in captions) for captions in recorded.captions])
     first, second = gold[pairs].T
@@ -242,8 +221,8 @@ def tried():
     texts = ["\n".join(captions) for captions in recorded.captions]
 
     def run(program):
-        found = examine(check(program, readable), recorded, judged, readable)
-        return found, tell(found, recorded, judged, texts)
+        results = examine(check(program, readable), recorded, judged, readable)
+        return results, describe_results(results, recorded, judged, texts)
 
     return run
 
@@ -260,14 +239,14 @@ def tried():
     ("says(\"wall\")", None, "captions that the episode has shown more than 5 times before"),
     ("stairs * 0 + once(says(\"stairs\"))", None, None),
 ], ids=str)  # fmt: skip
-def test_what_is_wrong_with_a_program_is_found(tried, program, agreement, said):
-    found, told = tried(program)
+def test_defects_of_a_program_are_found(tried, program, agreement, said):
+    results, words = tried(program)
     if agreement is not None:
-        assert found.agreement == agreement
+        assert results.agreement == agreement
     if said is not None:
-        assert said in told
+        assert said in words
     elif agreement == 1.0:
-        assert found.findings == []
+        assert results.findings == []
 
 
 def test_programs_without_pay_rank_last(tried):
@@ -284,7 +263,7 @@ def test_programs_without_pay_rank_last(tried):
 ])  # fmt: skip
 def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(learnt, said):
     pairs = Pairs(np.array([[0, 1], [2, 3], [0, 3]]), np.zeros(3))  # the first is always better
-    figures, finding = beside_learnt(np.arange(4.0), np.array(learnt, float), pairs, 0.0)
+    figures, finding = compare_with_learnt(np.arange(4.0), np.array(learnt, float), pairs, 0.0)
     assert said in finding
     assert bool(said) == bool(finding)
     if said:
@@ -298,7 +277,6 @@ def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(lea
 @pytest.mark.quick
 @pytest.mark.parametrize(("reply", "text"), [
     ("gained(gold)", "gained(gold)"), ("Here:\n```\ngained(gold)\n```\nand ```\nstill()\n```", "gained(gold)"),
-    ("```reward\n gained(gold) \n```", "gained(gold)"), ("", ""),
 ])  # fmt: skip
 def test_the_program_is_found_in_a_reply(reply, text):
     assert read_reply({"choices": [{"message": {"content": reply}}]}) == text

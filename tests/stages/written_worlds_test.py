@@ -38,7 +38,7 @@ def comment(tmp_path_factory):
     write_language_model(folder, make_language_model(make_config("gpt2", size, 16, 1, 2, n_positions=256), seed=0))
     config = get_config("ilql.py", "comments,ilql")
     config.update_from_flattened_dict(TINY | {"language.model": str(folder)})
-    experiment.run(config, folder / "run", ["collect", "train_language", "train_values", "evaluate"])
+    experiment.run(config.to_dict(), folder / "run", ["collect", "train_language", "train_values", "evaluate"])
     return config, folder / "run"
 
 

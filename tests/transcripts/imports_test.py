@@ -17,14 +17,14 @@ GREEN, YELLOW, BLACK, WHITE, ORANGE, BLUE = ["🟩", "🟨", "⬛", "⬜", "🟧
 def refusal(read, *names):
     with pytest.raises(UserError) as caught:
         list(read())
-    said = str(caught.value)
-    assert len(said.splitlines()) == 1, said
-    assert said.isprintable(), said
-    assert len(said) < 700
-    assert "--config.transcripts.import_from" in said
+    sentence = str(caught.value)
+    assert len(sentence.splitlines()) == 1, sentence
+    assert sentence.isprintable(), sentence
+    assert len(sentence) < 700
+    assert "--config.transcripts.import_from" in sentence
     for name in names:
-        assert name in said
-    return said
+        assert name in sentence
+    return sentence
 
 
 # ---- LMRL-Gym
@@ -46,8 +46,8 @@ def test_lmrl_rewards_stand_beside_all_texts_or_all_but_the_first(tmp_path):
 
 def test_lmrl_games_of_wordle_are_written_as_the_world_writes_them(tmp_path):
     """The last but one guess is no word of theirs, and gets an empty line."""
-    said = ["Wordle:\n", "c r a n e\n", "b b y b g\n", "z z\n", "\n", "a b i d e\n", "g g g g g\n"]
-    sequence = [[text, float(index % 2)] for index, text in enumerate(said)]
+    texts = ["Wordle:\n", "c r a n e\n", "b b y b g\n", "z z\n", "\n", "a b i d e\n", "g g g g g\n"]
+    sequence = [[text, float(index % 2)] for index, text in enumerate(texts)]
     file = lines(tmp_path, {"sequence": sequence, "reward": [-1.0, 0.0, -10.0, 0.0, 0.0, 0.0], "done": True})
     turns = (Turn("crane", -1.0), Turn("<b><b><y><b><g>"), Turn("zz", -10.0), Turn("abide", 0.0),
              Turn("<g><g><g><g><g>"))  # fmt: skip
@@ -91,8 +91,8 @@ def test_files_that_cannot_be_read_are_named(tmp_path, what):
 
 
 def dialogue(rounds=10):
-    said = [{"question": f"is it {index}", "answer": "yes" if index % 2 else "no"} for index in range(rounds)]
-    return {"caption": "a cat", "dialog": said}
+    questions = [{"question": f"is it {index}", "answer": "yes" if index % 2 else "no"} for index in range(rounds)]
+    return {"caption": "a cat", "dialog": questions}
 
 
 def visdial(tmp_path, dialogues, ranks=None):
@@ -107,8 +107,8 @@ def test_a_dialogue_costs_one_per_question_but_the_last(tmp_path):
     (episode,) = read_visdial(*visdial(tmp_path, [dialogue(3)]))
     questions = [Turn("is it 0?", -1.0), Turn("is it 1?", -1.0), Turn("is it 2?", 0.0)]
     answers = [Turn("no"), Turn("yes"), Turn("no")]
-    said = [turn for pair in zip(questions, answers, strict=True) for turn in pair]
-    assert episode == Episode((Turn("a cat"), *said), True)
+    turns = [turn for pair in zip(questions, answers, strict=True) for turn in pair]
+    assert episode == Episode((Turn("a cat"), *turns), True)
 
 
 def test_a_dialogue_ends_when_half_of_what_was_hidden_is_found(tmp_path):
@@ -146,14 +146,14 @@ def test_comments_answer_others_and_are_rewarded_by_votes(tmp_path):
     assert [episode.turns[1].reward for episode in by_votes] == [1.0, -1.0, -1.0]
 
 
-@pytest.mark.parametrize(("rows", "header", "said"), [
+@pytest.mark.parametrize(("rows", "header", "sentence"), [
     ([("a", "b")], ("text", "score", "parent_text"), "has 2 values"),
     ([("a", "many", "b")], ("text", "score", "parent_text"), "the score 'many'"),
     ([("a" * 200_000, "1", "b")], ("text", "score", "parent_text"), "is not CSV"),
 ])  # fmt: skip
-def test_lines_that_are_no_comment_are_named(tmp_path, rows, header, said):
+def test_lines_that_are_no_comment_are_named(tmp_path, rows, header, sentence):
     file = comments(tmp_path, *rows, header=header)
-    refusal(lambda: read_reddit([file]), str(file), said)
+    refusal(lambda: read_reddit([file]), str(file), sentence)
 
 
 # ---- tweets
@@ -212,7 +212,7 @@ def test_words_are_drawn_that_show_the_colours_of_the_tweet():
 # ---- to a store
 
 
-def test_what_is_imported_is_kept_with_where_it_comes_from(tmp_path):
+def test_imported_episodes_keep_their_provenance(tmp_path):
     store = import_episodes(read_lmrl(lines(tmp_path, ROW, ROW)), tmp_path / "transcripts", {"format": "lmrl"})
     assert len(store) == 2
     assert store.record["provenance"] == {"format": "lmrl"}

@@ -48,8 +48,8 @@ def test_texts_without_one_token_at_their_end_are_refused():
 
 @pytest.mark.parametrize("name", ["marks", "lines"])
 def test_a_text_with_the_name_of_a_mark_ends_nothing(name):
-    said = ["</a>", "a</eod>b", "<s><a></s>"]
-    turns = [turn for text in said for turn in (Turn(text), Turn(f"x{text}", 1.0))]
+    texts = ["</a>", "a</eod>b", "<s><a></s>"]
+    turns = [turn for text in texts for turn in (Turn(text), Turn(f"x{text}", 1.0))]
     whole = turns_of([Episode(tuple(turns), True)])
     tokeniser = LetterTokeniser.from_texts([*whole.texts, "\n"])
     live, renderer = LiveRenderer(tokeniser, TEMPLATES[name]), Renderer(whole, tokeniser, TEMPLATES[name])

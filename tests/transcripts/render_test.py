@@ -120,7 +120,7 @@ def test_prompts_and_names_are_read_apart_by_a_policy_and_may_be_when_they_are_c
     assert made.tokens(0) == [*Greedy().encode("xa"), *Greedy().encode("bx")]
 
 
-def test_what_no_pair_of_pieces_shows_the_whole_text_does():
+def test_whole_texts_show_joins_that_no_pair_shows():
     class Three(Letters):  # "abc" is one token, and neither "ab" nor "bc" is
         def encode(self, text, marks=False):
             return super().encode(text.replace("abc", "z"))

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import get_config
+from conftest import check_stage, get_config, run_stage
 from imports_test import lines, refusal
 
 from motif_jax.stages import export
@@ -85,8 +85,8 @@ def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path):
     for form in FORMATS:
         write_trl(store, file, form, 1)
         for row in rows(file):
-            said = row.get("messages") or [*row["prompt"], *row.get("completion", row.get("chosen"))]
-            assert [one["role"] == "assistant" for one in said] == [bool(place % 2) for place in range(len(said))]
+            texts = row.get("messages") or [*row["prompt"], *row.get("completion", row.get("chosen"))]
+            assert [one["role"] == "assistant" for one in texts] == [bool(place % 2) for place in range(len(texts))]
     write_trl(store, file, "turns", 1)
     assert [row["done"] for row in rows(file)] == [False, False, False, True]
     labels = lines(tmp_path, *({"prompt": "a", "completion": "b", "label": label} for label in (True, False)))
@@ -108,7 +108,7 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "sentence"),
     [
         ([1], "not a JSON object"),
         ({"messages": "hello"}, "the assistant says nothing"),
@@ -123,9 +123,9 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
         ("{", "not an episode"),
     ],
 )
-def test_other_lines_are_refused_by_their_number(row, said, tmp_path):
+def test_other_lines_are_refused_by_their_number(row, sentence, tmp_path):
     file = lines(tmp_path, {"prompt": "a", "completion": "b"}, row)
-    refusal(lambda: read_trl(file), "line 2 of", said)
+    refusal(lambda: read_trl(file), "line 2 of", sentence)
 
 
 @pytest.mark.quick
@@ -133,10 +133,9 @@ def test_the_stage_export_writes_them_and_overwrites_no_file_of_the_user(store, 
     config, workdir = get_config(), tmp_path / "run"
     for form in FORMATS:
         config.export.transcripts = form
-        export.check(export.STAGE.view(config))
-        export.STAGE.run(export.STAGE.view(config), workdir)
+        run_stage(export, config, workdir)
         assert rows(workdir / f"trl/{form}.jsonl")
     config.export.to = str(tmp_path / "mine.jsonl")
     Path(config.export.to).write_text("mine")
     with pytest.raises(UserError, match="exists already.*--config.export.to"):
-        export.check(export.STAGE.view(config))
+        check_stage(export, config)

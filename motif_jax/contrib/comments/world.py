@@ -2,14 +2,19 @@
 
 Options:
 
-    scores             the source of scores, see `scores`
+    scores             the source of scores:
+                           lexicon, lexicon:FILE   the comment's words that are in the list, at most 2; our list, or a
+                                                   file with a word per line
+                           table:FILE              the score of exactly this text: lines of JSON,
+                                                   {"text": ..., "score": ...}
+                           server:ADDRESS          POST {"texts": [...]} is answered by {"scores": [...]}
     unknown            the score of a text that is missing from a table (null: an error)
     scale, shift       the reward is score * scale + shift
     noised             a score of 1 becomes 0 or 2 at random
     posts              a file with a post per line ("": ours)
     include_parent     whether the post is shown
     timeout_s, patience_s    of a server: seconds of one attempt, and of all attempts of a request
-    cache_dir          folder of the cache of a server ("": not stored)
+    cache_dir          folder of a cache of a server's scores (system/shared_lines.py); "": not stored
 
 Scripted players write a comment from a list, whatever the post is: `kind` a friendly one, `rude` one with insults of
 the lexicon.
@@ -17,19 +22,184 @@ the lexicon.
 
 from __future__ import annotations
 
+import collections
 import functools
+import json
 import random
+import re
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from motif_jax.config.table import Flag, Number, Text
-from motif_jax.contrib.comments.scores import FLAG, FOLDER, Scorer, make_scorer, read_lines
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_players import Makers, without_arguments
-from motif_jax.envs.text_world import TextWorld
-from motif_jax.structs import EndStatus, Turn
+from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
+from motif_jax.structs import EndStatus, Turn, UserError
+from motif_jax.system.foreign import read_bytes, read_text
+from motif_jax.system.http import HttpClient
+from motif_jax.system.shared_lines import SharedLines, read_shared, slug
 
+FLAG = "--config.env.options"
+FOLDER = Path(__file__).parent / "words"
+MOST_BYTES = 2**28  # of a table
+MOST_REMEMBERED = 100_000  # scores of a server in memory, without a cache on disk
+AT_ONCE = 64  # texts per request
+MOST = 2  # largest score of a lexicon
+LARGEST = 1e9  # of a score
 FIGURES: dict[str, type] = {"score": float}
+
+
+class Scorer(Protocol):
+    """Scores comments."""
+
+    def score(self, texts: Sequence[str]) -> list[float]: ...
+    def close(self) -> None: ...
+
+
+class LexiconScorer:
+    """Counts listed words."""
+
+    def __init__(self, words: Sequence[str]):
+        self._words = {*words}
+
+    def score(self, texts: Sequence[str]) -> list[float]:
+        return [float(min(MOST, sum(word in self._words for word in words_of(text)))) for text in texts]
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class TableScorer:
+    """Looks up scores by the whole text of a comment."""
+
+    def __init__(self, scores: dict[str, float], unknown: float | None):
+        """Takes scores by text, and the score of all other texts; None: other texts are an error."""
+        self._scores, self._unknown = scores, unknown
+
+    def score(self, texts: Sequence[str]) -> list[float]:
+        scores = []
+        for text in texts:
+            score = self._scores.get(text, self._unknown)
+            if score is None:
+                raise UserError(f"the table does not have a score of {text!r:.120}: set the option 'unknown' ({FLAG})")
+            scores.append(score)
+        return scores
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class RemoteScorer:
+    """Asks a server about each text once; with a cache, once across runs."""
+
+    def __init__(self, client: HttpClient, cache: Path | None):
+        """Takes the connection and the folder of caches; None: scores are not stored."""
+        self._client = client
+        self._known: collections.OrderedDict[str, float] = collections.OrderedDict()
+        self._lines: SharedLines | None = None
+        self._is_open = False
+        if cache is not None:
+            self._lines = SharedLines(cache, f"{slug(client.url)}-scores", {"server": client.url}, FLAG)
+
+    def score(self, texts: Sequence[str]) -> list[float]:
+        try:
+            self._open()
+            new = [text for text in dict.fromkeys(texts) if text not in self._known]
+            for first in range(0, len(new), AT_ONCE):
+                batch = new[first : first + AT_ONCE]
+                scores = self._client.post("", functools.partial(_scores, count=len(batch)), json={"texts": batch})
+                self._known |= dict(zip(batch, scores, strict=True))
+                if self._lines is not None:
+                    self._lines.add({"text": text, "score": self._known[text]} for text in batch)
+        except BaseException:  # the caller gives up and may not close this
+            self.close()
+            raise
+        known = [self._known[text] for text in texts]
+        while self._lines is None and len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        return known
+
+    def close(self) -> None:
+        """Closes the connection and writes the last scores to disk."""
+        self._client.close()
+        if self._lines is not None and self._is_open:
+            self._is_open = False
+            self._lines.close()
+
+    def _open(self) -> None:
+        if self._lines is not None and not self._is_open:
+            if not self._known:
+                self._known |= {row["text"]: row["score"] for row in read_shared(self._lines.folder)}
+            self._lines.open()
+            self._is_open = True
+
+
+def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s: float, cache_dir: str = "") -> Scorer:
+    """Makes a scorer; raises UserError if it cannot be made.
+
+    Args:
+      source: the option `scores`.
+      unknown: score of texts that are missing from a table; None: an error.
+      timeout_s, patience_s: of a server, see `HttpClient`.
+      cache_dir: folder of the cache of a server; "": not stored, because the address does not identify the model.
+    """
+    kind, colon, rest = source.partition(":")
+    if kind == "lexicon" and bool(colon) == bool(rest):
+        lines = read_lines(rest or str(FOLDER / "insults.txt"))
+        return LexiconScorer([word for line in lines for word in words_of(line)])
+    if kind == "table" and rest:
+        return TableScorer(_read_table(rest), unknown)
+    if kind == "server" and rest:
+        cache = Path(cache_dir).expanduser() if cache_dir else None
+        return RemoteScorer(HttpClient(rest, FLAG, timeout_s, patience_s), cache)
+    raise UserError(f"scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not {source!r} ({FLAG})")
+
+
+def words_of(text: str) -> list[str]:
+    """Returns the words of a text, in lower case."""
+    return re.findall(r"[^\W\d_]+", text.lower())
+
+
+def read_lines(path: str) -> list[str]:
+    """Returns the lines of a file that are not blank; raises UserError for an empty file."""
+    try:
+        lines = [line.strip() for line in read_text(Path(path)).split("\n")]
+        if not any(lines):
+            raise ValueError("it is empty")
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path!r}: {error!s:.200} ({FLAG})") from error
+    return [line for line in lines if line]
+
+
+def _read_table(path: str) -> dict[str, float]:
+    at, scores = 0, {}
+    try:
+        for number, line in enumerate(read_bytes(Path(path), MOST_BYTES).split(b"\n"), 1):
+            at = number
+            if line.strip():
+                entry = json.loads(line)
+                if not isinstance(entry["text"], str):
+                    raise ValueError("its text is not a string")
+                scores[entry["text"]] = _score(entry["score"])
+        if not scores:
+            raise ValueError("it is empty")
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UserError(f"cannot read line {at} of the table {path!r}: {error!s:.200} ({FLAG})") from error
+    return scores
+
+
+def _score(value: Any) -> float:
+    """Returns a finite number; raises ValueError for anything else."""
+    if type(value) not in (int, float) or not -LARGEST <= value <= LARGEST:  # NaN is not
+        raise ValueError("a score is not a finite number")
+    return float(value)
+
+
+def _scores(reply: Any, count: int) -> list[float]:
+    scores = [_score(value) for value in reply["scores"]]
+    if len(scores) != count:
+        raise ValueError(f"{len(scores)} scores for {count} texts")
+    return scores
 
 
 class Commenter:
@@ -86,7 +256,6 @@ class CommentGame(TextGame):
         self._score = 0.0
 
     def measure(self) -> tuple[float, ...]:
-        """See `FIGURES`."""
         return (self._score,)
 
     def caption(self) -> str:

@@ -45,7 +45,7 @@ class Drrn(PromptNetwork):
                 f"the world {world.name!r} does not list the words of its prompts, which the network {DRRN!r} needs "
                 "(--config.policy.network, --config.env.world)"
             )
-        options: dict[str, Any] = {
+        spec: dict[str, Any] = {
             "network": DRRN,
             "num_actions": len(world.action_names),
             "dtype": section.dtype,
@@ -55,12 +55,12 @@ class Drrn(PromptNetwork):
                 **vars(section.drrn),
             },
         }
-        return options, make_policy_model(options, config.seed)
+        return spec, make_policy_model(spec, config.seed)
 
-    def fields(self, options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
+    def fields(self, spec: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
         from motif_jax.contrib.drrn.network import drrn_policy_fields
 
-        return drrn_policy_fields(options, seed)
+        return drrn_policy_fields(spec, seed)
 
 
 class QLearning(Algorithm):

@@ -3,7 +3,7 @@
 Prompts and names share one embedding of words. One gated recurrent unit reads the prompt, another the name; a hidden
 layer maps their final states to one number, Q(prompt, name). The value of a state is max Q.
 
-A checkpoint stores, under `drrn` in the options of its model: the content of tokenizer.json (`tokeniser`), the names of
+A checkpoint stores, under `drrn` in the spec of its network: the content of tokenizer.json (`tokeniser`), the names of
 the actions (`actions`), and the values of the section `policy.drrn`.
 """
 
@@ -72,19 +72,19 @@ def _read(reader: Core, projected: jax.Array, tokens: jax.Array) -> jax.Array:
     return jnp.where(read[:, None] > 0, memories[read - 1, jnp.arange(count)], 0)
 
 
-def drrn_policy_fields(options: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
+def drrn_policy_fields(spec: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
     """The fields of `model.Model` for a DRRN. If `seed` is None, parameters are shapes only."""
-    own = options[DRRN]
+    own = spec[DRRN]
     tokeniser = tokeniser_from_text(own["tokeniser"])
     names = encode_names(tokeniser, own["actions"], "--config.env")
     actions = np.full((len(names), max(map(len, names))), PADDING, np.int32)
     for row, name in zip(actions, names, strict=True):
         row[: len(name)] = name
-    prompts = Prompts(tokeniser, own["max_tokens"], f"{FLAG}.max_tokens", whole=True)
+    prompts = Prompts(tokeniser, own["max_tokens"], f"{FLAG}.max_tokens", full=True)
     smallest = np.int16 if tokeniser.size <= np.iinfo(np.int16).max else np.int32  # saves memory in the replay buffer
 
     def make() -> RelevanceNetwork:
-        dtype, rngs = jnp.dtype(options["dtype"]), nnx.Rngs(seed or 0)
+        dtype, rngs = jnp.dtype(spec["dtype"]), nnx.Rngs(seed or 0)
         return RelevanceNetwork(tokeniser.size, own["width"], dtype=dtype, rngs=rngs)
 
     graph, params = nnx.split(nnx.eval_shape(make) if seed is None else make(), nnx.Param)
@@ -104,9 +104,9 @@ def drrn_policy_fields(options: Mapping[str, Any], seed: int | None) -> dict[str
         return values.reshape(*tokens.shape[:2], -1), largest.reshape(tokens.shape[:2])
 
     def encode(observations: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        return {"tokens": prompts(observations)["tokens"].astype(smallest)}
+        return {"tokens": prompts(observations).astype(smallest)}
 
     return {
         "params": params, "prepare": prepare, "step": step, "unroll": unroll, "reads": (PROMPT,), "core_size": 0,
-        "num_actions": options["num_actions"], "encode": encode,
+        "num_actions": spec["num_actions"], "encode": encode,
     }  # fmt: skip

@@ -41,7 +41,7 @@ class StoredSteps(NamedTuple):
 
 
 class ReplayBuffer(NamedTuple):
-    """The buffer."""
+    """The newest N batches."""
 
     steps: StoredSteps  # [N, ...] each
     added: jax.Array  # total number of added batches. int32
@@ -70,8 +70,8 @@ def make_replay(
       observations: shape and type of one game's observations.
     """
 
-    def zeros(moments: int, shape: tuple[int, ...], dtype: jax.typing.DTypeLike) -> jax.Array:
-        return jnp.zeros((batches, moments, games, *shape), dtype)
+    def zeros(steps: int, shape: tuple[int, ...], dtype: jax.typing.DTypeLike) -> jax.Array:
+        return jnp.zeros((batches, steps, games, *shape), dtype)
 
     return ReplayBuffer(
         StoredSteps(
@@ -87,8 +87,8 @@ def make_replay(
 
 def add(replay: ReplayBuffer, steps: StoredSteps, usable: jax.Array | bool = True) -> ReplayBuffer:
     """Replaces the oldest batch by a new one; does nothing if not `usable`, [] bool."""
-    place = replay.added % len(replay.steps.action)
-    kept = jax.tree.map(lambda ring, new: ring.at[place].set(jnp.where(usable, new, ring[place])), replay.steps, steps)
+    slot = replay.added % len(replay.steps.action)
+    kept = jax.tree.map(lambda ring, new: ring.at[slot].set(jnp.where(usable, new, ring[slot])), replay.steps, steps)
     return ReplayBuffer(kept, replay.added + usable)
 
 
@@ -123,7 +123,7 @@ def draw(replay: ReplayBuffer, key: jax.Array, count: int) -> Transitions:
 
 
 class QState(NamedTuple):
-    """Everything that an update changes."""
+    """The learner's state."""
 
     params: Any
     optimizer: Any
@@ -181,9 +181,9 @@ def make_q_update(
 
     def values_of(params: Any, frozen: Any, observations: Mapping[str, jax.Array]) -> jax.Array:
         """Computes Q of all actions in n states. [n, ...] -> [n, A]"""
-        one = {name: array[None] for name, array in observations.items()}
+        single = {name: array[None] for name, array in observations.items()}  # T = 1
         count = replay.minibatch_size
-        return unroll(params, frozen, one, jnp.ones((1, count), bool), jnp.zeros((count, 0)))[0][0]
+        return unroll(params, frozen, single, jnp.ones((1, count), bool), jnp.zeros((count, 0)))[0][0]
 
     def loss_of(params: Any, frozen: Any, drawn: Transitions, target: jax.Array) -> tuple[jax.Array, Metrics]:
         return td_loss(values_of(params, frozen, drawn.observations), drawn, target)
@@ -208,9 +208,9 @@ def make_q_update(
                 following = values_of(params, frozen, drawn.following)
                 target = td_targets(following, drawn, settings.discount, settings.bootstrap)
             gradients, means = jax.grad(loss_of, has_aux=True)(params, frozen, drawn, target)
-            *learnt_more, norms = descend(optimizer, params, optimizer_state, gradients, rate)
+            *stepped, norms = descend(optimizer, params, optimizer_state, gradients, rate)
             finite = jnp.isfinite(jnp.stack([means["loss"], *norms.values()])).all()
-            return tuple(learnt_more), means | norms | {"finite": finite}
+            return tuple(stepped), means | norms | {"finite": finite}
 
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), state.version), num_steps)
         before = state.params, state.optimizer

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from motif_jax.contrib.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, SAID, Scene, words_of
+from motif_jax.contrib.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, CAPTIONED, Scene, words_of
 from motif_jax.screens import printable
 from motif_jax.system.http import HttpClient
 
@@ -20,7 +20,7 @@ ROUNDING = 0.01  # tolerance by which the sum of a server's changes may leave [0
 GENERATION = {"inference": "greedy", "beamSize": 1}
 
 
-class Said(NamedTuple):
+class Utterance(NamedTuple):
     """A question or an answer."""
 
     speaker: str  # "question" or "answer"
@@ -33,7 +33,7 @@ class Answerer(Protocol):
     def begin(self, scene: Scene) -> float:
         """Returns the closeness after the caption alone, from 0 to 1."""
 
-    def answer(self, scene: Scene, history: Sequence[Said], closeness: float) -> tuple[str, float]:
+    def answer(self, scene: Scene, history: Sequence[Utterance], closeness: float) -> tuple[str, float]:
         """Returns the answer to the last question of the history, and the change of the closeness."""
 
     def close(self) -> None:
@@ -48,20 +48,20 @@ class LocalAnswerer:
     """
 
     def begin(self, scene: Scene) -> float:
-        return len(SAID) / len(ATTRIBUTES)
+        return len(CAPTIONED) / len(ATTRIBUTES)
 
-    def answer(self, scene: Scene, history: Sequence[Said], closeness: float) -> tuple[str, float]:
-        told = {*SAID}
-        for said in history[:-1]:
-            if said.speaker == "question":
-                told |= self._told(scene, said.text)[1]
-        text, new = self._told(scene, history[-1].text)
-        return text, len(new - told) / len(ATTRIBUTES)
+    def answer(self, scene: Scene, history: Sequence[Utterance], closeness: float) -> tuple[str, float]:
+        revealed = {*CAPTIONED}
+        for utterance in history[:-1]:
+            if utterance.speaker == "question":
+                revealed |= self._reveal(scene, utterance.text)[1]
+        text, new = self._reveal(scene, history[-1].text)
+        return text, len(new - revealed) / len(ATTRIBUTES)
 
     def close(self) -> None:
         """Nothing to close."""
 
-    def _told(self, scene: Scene, question: str) -> tuple[str, set[str]]:
+    def _reveal(self, scene: Scene, question: str) -> tuple[str, set[str]]:
         """Returns the answer, and the attributes that it reveals."""
         words = words_of(question)
         if named := [name for name in ATTRIBUTES if name in words]:
@@ -79,17 +79,17 @@ class RemoteAnswerer:
     def begin(self, scene: Scene) -> float:
         return self._client.post("/fetch_reward_rank", _percentile, data=self._fields(scene, []))
 
-    def answer(self, scene: Scene, history: Sequence[Said], closeness: float) -> tuple[str, float]:
+    def answer(self, scene: Scene, history: Sequence[Utterance], closeness: float) -> tuple[str, float]:
         read = functools.partial(_answer, closeness=closeness)
         return self._client.post("/step_rank", read, data=self._fields(scene, history))
 
     def close(self) -> None:
         self._client.close()
 
-    def _fields(self, scene: Scene, history: Sequence[Said]) -> dict[str, str]:
+    def _fields(self, scene: Scene, history: Sequence[Utterance]) -> dict[str, str]:
         features = [] if scene.features is None else scene.features.tolist()
         return {
-            "history": json.dumps([said._asdict() for said in history]),
+            "history": json.dumps([utterance._asdict() for utterance in history]),
             "caption": scene.caption,
             "img_features": json.dumps(features),
             "generation_kwargs": json.dumps(GENERATION),

@@ -26,7 +26,7 @@ ATTRIBUTES = {
     "time": ("morning", "midday", "evening", "midnight"),
     "size": ("small", "large"),
 }
-SAID = ("animal", "place")  # attributes in the caption
+CAPTIONED = ("animal", "place")  # attributes in the caption
 ATTRIBUTE_OF = {value: name for name, values in ATTRIBUTES.items() for value in values}
 
 
@@ -65,8 +65,7 @@ class SceneFiles:
           features: path of a NumPy file, [N, D] floats; rows are divided by their norm. "": no features.
         """
         try:
-            found = json.loads(read_bytes(Path(dialogues), MOST_BYTES))
-            self._captions = [entry["caption"] for entry in found]
+            self._captions = [entry["caption"] for entry in json.loads(read_bytes(Path(dialogues), MOST_BYTES))]
             if not self._captions or not all(isinstance(caption, str) for caption in self._captions):
                 raise ValueError("it must be a list of objects with a caption, at least one")
             "".join(self._captions).encode()  # UnicodeEncodeError is a ValueError

@@ -1,4 +1,10 @@
-"""Visual dialogue as a world (`envs/world.py`): `--config.env.world=guessing`.
+"""Visual dialogue as a world, `--config.env.world=guessing`: the world gives a caption, and the agent asks questions.
+
+The reward of a question is -1, of the last one 0. The dialogue ends when the closeness has covered a share `enough` of
+its initial distance to 1, or after ten questions. If a rule classifies the answer as a mere yes or no, `yes_no_reward`
+is added, so that the agent learns to ask open questions. `gain_scale` times the gain in closeness is added too.
+
+Scripted players: `asker` asks for attributes in random order, each once; `checker` asks yes-or-no questions likewise.
 
 By default, scenes are drawn and questions answered locally (`LocalAnswerer`). Options:
 
@@ -7,23 +13,154 @@ By default, scenes are drawn and questions answered locally (`LocalAnswerer`). O
     features        a NumPy file with a row of picture features for each dialogue ("": they are not sent)
     timeout_s       seconds of one attempt of a request
     patience_s      seconds of all attempts of a request; hang_timeout_s must allow a worker this silence
-    rule, yes_no_reward, enough, gain_scale    rewards of questions, see `game.QuestionRewards`
+    rule, yes_no_reward, enough, gain_scale    rewards of questions
 """
 
 from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from motif_jax.config.table import Number, Text
-from motif_jax.contrib.guessing.answerers import Answerer, LocalAnswerer, RemoteAnswerer
-from motif_jax.contrib.guessing.game import MAKERS, RULES, GuessingGame, QuestionRewards
-from motif_jax.contrib.guessing.scenes import FLAG, Scene, SceneFiles, draw_scene
-from motif_jax.envs.text_world import TextWorld
-from motif_jax.structs import UserError
+from motif_jax.contrib.guessing.answerers import Answerer, LocalAnswerer, RemoteAnswerer, Utterance
+from motif_jax.contrib.guessing.scenes import ATTRIBUTES, CAPTIONED, FLAG, Scene, SceneFiles, draw_scene
+from motif_jax.envs.text_game import Answer, TextGame
+from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
+from motif_jax.structs import EndStatus, Turn, UserError
 from motif_jax.system.http import HttpClient, check_address
 
+ROUNDS = 10
+GOAL = 1.0  # closeness of the right picture
+# Our fragments of uninformative answers, for the rule "conservative".
+HEDGES = (
+    "yes", "no", "not", "yeah", "yep", "nope", "n't", "cannot", "never", "none", "maybe", "perhaps", "possibly",
+    "unsure", "unclear", "don't know", "hard to tell",
+)  # fmt: skip
+RULES: dict[str, Callable[[str], bool]] = {  # whether a lower-case answer is a mere yes or no
+    "standard": lambda answer: False,
+    "soft": lambda answer: "yes" in answer or "no" in answer,
+    "hard": lambda answer: answer in ("yes", "no"),
+    "conservative": lambda answer: any(part in answer for part in HEDGES),
+}
+LOST = "ten questions were asked"
+OPEN = tuple(f"what is the {name}?" for name in ATTRIBUTES if name not in CAPTIONED)
+CLOSED = tuple(f"is it {value}?" for name, values in ATTRIBUTES.items() if name not in CAPTIONED for value in values)
+QUESTIONS = OPEN + CLOSED
 FIGURES: dict[str, type] = {"closeness": float, "yes_or_no": int}  # final percentile; answers that the rule counts
+
+
+class QuestionRewards(NamedTuple):
+    """Rewards of questions."""
+
+    rule: str = "standard"  # of RULES
+    yes_no_reward: float = -2.0
+    enough: float = 0.5
+    gain_scale: float = 0.0
+
+
+class Hidden(NamedTuple):
+    """State that is hidden from the agent."""
+
+    scene: Scene
+    initial: float  # closeness after the caption
+    gained: float = 0.0  # closeness gained since then
+    yes_no: int = 0  # answers that the rule classified as a mere yes or no
+
+
+class GuessingGame(TextGame):
+    """See the module docstring."""
+
+    def __init__(
+        self,
+        draw: Callable[..., Scene],
+        answerer: Answerer,
+        rewards: QuestionRewards,
+        *,
+        written: int,
+        heard: int,
+        limit: int,
+    ):
+        """`draw` draws a scene with a random generator; see `TextGame` for the numbers."""
+        super().__init__(written, heard, limit)
+        self._draw, self._answerer, self._rewards = draw, answerer, rewards
+
+    def open(self) -> str:
+        """See `TextGame`: draws a scene and returns its caption."""
+        scene = self._draw(self.random)
+        self._now = Hidden(scene, self._answerer.begin(scene))
+        return scene.caption
+
+    def answer(self, text: str) -> Answer:
+        scene, initial, gained, count = self._now
+        history = [*_history(self.turns), Utterance("question", text)]
+        reply, change = self._answerer.answer(scene, history, initial + gained)
+        yes_no = RULES[self._rewards.rule](reply.lower())
+        self._now = Hidden(scene, initial, gained + change, count + yes_no)
+        reward = self._rewards.yes_no_reward * yes_no + self._rewards.gain_scale * change
+        if initial >= GOAL or (gained + change) / (GOAL - initial) >= self._rewards.enough:
+            return Answer(reply, reward, EndStatus.TASK_SUCCESSFUL)
+        if self.steps + 1 >= ROUNDS:
+            return Answer(reply, reward, EndStatus.ENDED, LOST)
+        return Answer(reply, reward - 1.0)
+
+    def draw(self, chance: float) -> str:
+        """See `TextGame`: returns a sample question."""
+        return QUESTIONS[int(chance * len(QUESTIONS))]
+
+    @property
+    def hidden(self) -> Hidden:
+        return self._now
+
+    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
+        self._now = hidden
+
+    def measure(self) -> tuple[float, ...]:
+        return self._now.initial + self._now.gained, self._now.yes_no
+
+    def close(self) -> None:
+        """Closes the connection that all games share; another request opens it again."""
+        self._answerer.close()
+
+    def caption(self) -> str:
+        asked = [turn.text for turn in self.turns if turn.is_action]
+        if not asked:
+            return f"A picture is described: {self.heard}"
+        return f'You ask "{asked[-1][:120]}" and hear "{self.heard}"'
+
+
+def _history(turns: Sequence[Turn]) -> list[Utterance]:
+    """Returns the questions and answers, without the caption (a turn unless it is empty)."""
+    history = []
+    for number, turn in enumerate(turns):
+        if turn.is_action:
+            history.append(Utterance("question", turn.text))
+            answered = number + 1 < len(turns) and not turns[number + 1].is_action
+            history.append(Utterance("answer", turns[number + 1].text if answered else ""))
+    return history
+
+
+class Asker:
+    """Asks all questions in random order, then all again in another order."""
+
+    def __init__(self, questions: Sequence[str]):
+        self._questions = list(questions)
+
+    def begin(self, rng: random.Random) -> None:
+        self._left: list[str] = []
+        self._rng = rng
+
+    def choose(self, game: Any) -> str:
+        if not self._left:
+            self._left = self._rng.sample(self._questions, len(self._questions))
+        return self._left.pop()
+
+
+MAKERS: Makers = {
+    "asker": without_arguments("asker", lambda: Asker(OPEN)),
+    "checker": without_arguments("checker", lambda: Asker(CLOSED)),
+}
 
 
 class GuessingWorld(TextWorld):

@@ -1,6 +1,6 @@
 """The backend `judge`: the rules of the game's texts in a process of its own, asked over HTTP as a model would be.
 
-`process` starts and watches the process, `server` answers in it, `chat` is the server side of chat completions.
+`process` starts and watches the process, `server` answers chat completions in it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class RuleServer(Server):
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"rules": self.texts.rules().version}
 
-    def about(self, model: str) -> dict[str, Any]:
+    def cache_metadata(self, model: str) -> dict[str, Any]:
         """See `Prompted`; the model's name contains the version of the rules."""
-        about = super().about(model)
-        assert about.pop("rules") in model
-        return about
+        metadata = super().cache_metadata(model)
+        assert metadata.pop("rules") in model
+        return metadata
 
     def _check_server(self) -> None:
         Lexicon(self.texts, self.section.goal)
@@ -45,7 +45,8 @@ class RuleServer(Server):
         from motif_jax.contrib.judge.process import Judge, JudgeClient
 
         options = self.section.judge
-        judge = Judge({self.section.goal: template}, self.texts, delay_s=options.delay_s, at_a_time=options.at_a_time)
+        delay_s, at_a_time = options.delay_s, options.at_a_time
+        judge = Judge(self.section.goal, template, self.texts, delay_s=delay_s, at_a_time=at_a_time)
         return JudgeClient(judge, template, sampling, **self._options())
 
     @classmethod

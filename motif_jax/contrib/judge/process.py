@@ -1,6 +1,6 @@
 """The embedded judge, which needs neither download nor GPU: the lexicon behind an OpenAI-compatible server process.
 
-    with Judge({"defaultgoal": prompt}, texts) as judge:
+    with Judge("defaultgoal", prompt, texts) as judge:
         ChatClient(judge.url, judge.model, prompt, sampling)...
 
 Clients ask it like any language model, over HTTP on loopback. A question takes `delay_s`, and at most `at_a_time`
@@ -18,7 +18,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -40,22 +39,16 @@ CLOSING_S = 5.0
 class Judge:
     """The server process; a context manager."""
 
-    def __init__(
-        self, prompts: Mapping[str, QuestionTemplate], texts: Texts, *, delay_s: float = 0.05, at_a_time: int = 8
-    ):
-        """Starts the process.
-
-        It answers prompts by goal. UserError if the texts lack rules or one of the goals. `delay_s`: seconds per
-        question.
-        """
-        for goal in prompts:
-            Lexicon(texts, goal)
+    def __init__(self, goal: str, prompt: QuestionTemplate, texts: Texts, *, delay_s: float = 0.05, at_a_time: int = 8):
+        """Starts the process; raises UserError if the texts lack rules or the goal. `delay_s`: seconds per question."""
+        Lexicon(texts, goal)
         self.model = f"lexicon-{texts.rules().version}"  # other rules count as another model
         folder = str(texts.folder) if texts.folder else None
         self._start = {
             "parent": os.getpid(),
             "model": self.model,
-            "prompts": {goal: asdict(prompt) for goal, prompt in prompts.items()},
+            "goal": goal,
+            "prompt": asdict(prompt),
             "texts": {**texts._asdict(), "folder": folder},
             "delay_s": delay_s,
             "at_a_time": at_a_time,
@@ -108,15 +101,15 @@ class Judge:
             process.stdin.write(json.dumps(self._start | {"port": port}).encode() + b"\n")
             process.stdin.flush()
         readable, _, _ = select.select([process.stdout], [], [], START_S)
-        said = process.stdout.readline() if readable else b""
+        line = process.stdout.readline() if readable else b""
         process.stdout.close()
-        if not said.endswith(b"\n"):
+        if not line.endswith(b"\n"):
             process.kill()
             raise UserError(
-                f"the judge did not start: its process ended with status {process.wait()}; its own output "
-                "says why (--config.annotate.backend)"
+                f"the judge did not start: its process ended with status {process.wait()}, see its output "
+                "(--config.annotate.backend)"
             )
-        return process, int(said)
+        return process, int(line)
 
     def _watch(self) -> None:
         """Restarts the process whenever it ends by itself."""

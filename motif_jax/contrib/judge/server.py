@@ -3,30 +3,151 @@
 Its first line of input is a JSON object (`Judge._start`); its first line of output is its port. It does not load JAX,
 and ends when its parent or its standard input ends.
 
-Each prompt belongs to a goal; the goal's rules decide, in the words that the prompt asks for. Ambiguous captions get an
-answer without a verdict.
+The goal's rules decide, in the words that the prompt asks for. Captions are untrusted
+text: one may look like the end of a caption and the start of the next. So `read_question` reads the captions of a
+message only if they can be read in exactly one way; other questions get an answer without a verdict.
+
+The handler of chat completions on loopback also serves the tests.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
+import math
 import os
+import re
 import select
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.parsing import OPENING
 from motif_jax.annotation.prompts import QuestionTemplate
 from motif_jax.console import print_line
-from motif_jax.contrib.judge.chat import PLACE, ChatHandler, LoopbackServer, completion, read_question, user_text
 from motif_jax.envs.texts import Texts
 
+PLACEHOLDER = re.compile(r"\{(first|second|caption)\}")
+Tops = Sequence[tuple[str, float]]  # candidate tokens at a position, and their probabilities
 LOOK_EVERY_S = 0.5  # between checks that the parent exists
+
+
+class LoopbackServer(ThreadingHTTPServer):
+    """A server that listens on loopback only, with a thread for each connection."""
+
+    daemon_threads = True
+    request_queue_size = 256
+    allow_reuse_address = True
+
+    def __init__(self, port: int, handler: type[ChatHandler]):
+        """Listens on `port`; 0: on a free port."""
+        self.connections: set[Any] = set()
+        super().__init__(("127.0.0.1", port), handler)
+
+    @property
+    def port(self) -> int:
+        return self.server_address[1]
+
+    def handle_error(self, *_: object) -> None:
+        """Does not report broken connections."""
+
+
+class ChatHandler(BaseHTTPRequestHandler):
+    """Answers one connection's requests; a subclass has `do_GET` and `do_POST`."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: LoopbackServer
+
+    def setup(self) -> None:
+        """Registers the connection, so that it can be closed."""
+        super().setup()
+        self.server.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.server.connections.discard(self.connection)
+        with contextlib.suppress(OSError):  # from flushing unsent data
+            super().finish()
+
+    def log_message(self, *_: object) -> None:
+        """Does not log requests."""
+
+    def read_body(self) -> dict[str, Any]:
+        """Reads the request, a JSON object."""
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def reply(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+        """Sends a reply: a string as it is, any other value as JSON."""
+        data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def list_models(self, names: Sequence[str]) -> None:
+        self.reply(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
+
+
+def user_text(body: dict[str, Any]) -> str:
+    """Returns the user's first message in a conversation."""
+    return next(message["content"] for message in body["messages"] if message["role"] == "user")
+
+
+def read_question(shown: str, captions: str) -> Question | None:
+    """Recovers the captions from a rendered `Prompt.captions`; None unless there is exactly one way to read them.
+
+    `shown`: the end of the user's message. `captions`: the template with the places.
+    """
+    matches = [pattern.fullmatch(shown) for pattern in _patterns(captions)]
+    ways = [match.groupdict() for match in matches if match]
+    if not ways or ways[0] != ways[1]:  # the longest and the shortest first caption differ: the text is ambiguous
+        return None
+    return Question(ways[0]["caption"]) if "caption" in ways[0] else Question(ways[0]["first"], ways[0]["second"])
+
+
+@functools.lru_cache(maxsize=64)
+def _patterns(captions: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Two patterns that match the template with captions filled in: one is greedy, the other is not."""
+    patterns = []
+    for shortest in ("", "?"):
+        parts: list[str] = []
+        for number, piece in enumerate(PLACEHOLDER.split(captions)):
+            if number % 2 == 0:
+                parts.append(re.escape(piece))
+            else:
+                group = f"(?P<{piece}>.*{shortest})"
+                parts.append(f"(?P={piece})" if group in parts else group)
+        patterns.append(re.compile("".join(parts), re.DOTALL))
+    return patterns[0], patterns[1]
+
+
+def completion(content: str, body: dict[str, Any], verdict: Tops) -> dict[str, Any]:
+    """A chat completion.
+
+    If the request `body` asks for log-probabilities, the reply has `verdict`: the candidates for a verdict token at the
+    start, most likely first.
+    """
+    choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
+    choice["message"] = {"role": "assistant", "content": content}
+    if body.get("logprobs"):
+        opened = bool(body.get("continue_final_message"))
+        places: list[Tops] = [verdict] if opened else [[(OPENING, 1.0)], verdict]
+        choice["logprobs"] = {"content": [_place(tops) for tops in places]}
+    return {"object": "chat.completion", "choices": [choice]}
+
+
+def _place(tops: Tops) -> dict[str, Any]:
+    listed = [{"token": token, "logprob": math.log(probability)} for token, probability in tops]
+    return {**listed[0], "top_logprobs": listed}
 
 
 class JudgeServer(LoopbackServer):
@@ -37,21 +158,16 @@ class JudgeServer(LoopbackServer):
         texts = Texts(**start["texts"])
         texts = texts._replace(folder=Path(texts.folder) if texts.folder else None)
         self.model = start["model"]
-        prompts = {goal: QuestionTemplate(**fields) for goal, fields in start["prompts"].items()}
-        self._asked = [(before_captions(prompt), prompt, Lexicon(texts, goal)) for goal, prompt in prompts.items()]
+        self._prompt, self._lexicon = QuestionTemplate(**start["prompt"]), Lexicon(texts, start["goal"])
         self._delay_s = start["delay_s"]
         self._free = threading.BoundedSemaphore(start["at_a_time"])
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Answers a request after the delay; raises ValueError if none of the prompts fits."""
-        text = user_text(body)
+        """Answers a request after the delay."""
+        shown = user_text(body).removeprefix(before_captions(self._prompt))
         with self._free:
             time.sleep(self._delay_s)
-            for intro, prompt, lexicon in self._asked:
-                if text.startswith(intro):
-                    question = read_question(text[len(intro) :], prompt.captions)
-                    return answer(prompt, lexicon, question, body)
-        raise ValueError("this is not one of the questions that the judge was started for")
+            return answer(self._prompt, self._lexicon, read_question(shown, self._prompt.captions), body)
 
 
 class JudgeHandler(ChatHandler):
@@ -60,39 +176,29 @@ class JudgeHandler(ChatHandler):
     server: JudgeServer
 
     def do_GET(self) -> None:
-        if self.path == "/v1/models":
-            self.list_models([self.server.model])
-        else:
-            self.reply(404, {"error": "there is nothing here"})
+        self.list_models([self.server.model])
 
     def do_POST(self) -> None:
-        try:
-            body = self.read_body()
-            if self.path != "/v1/chat/completions" or body.get("model") != self.server.model:
-                self.reply(404, {"error": f"there is only the model {self.server.model}, at /v1/chat/completions"})
-            else:
-                self.reply(200, self.server.complete(body))
-        except ValueError as error:
-            self.reply(400, {"error": str(error)})
+        self.reply(200, self.server.complete(self.read_body()))
 
 
 def before_captions(prompt: QuestionTemplate) -> str:
-    """The part of a prompt's user message before the captions."""
+    """Returns the part of a prompt's user message before the captions."""
     empty = prompt.messages(Question("") if prompt.one else Question("", ""))[-1]["content"]
-    return empty.removesuffix(PLACE.sub("", prompt.captions))
+    return empty.removesuffix(PLACEHOLDER.sub("", prompt.captions))
 
 
 def answer(
     prompt: QuestionTemplate, lexicon: Lexicon, question: Question | None, body: dict[str, Any]
 ) -> dict[str, Any]:
-    """The reply to a question, in the words of its prompt; None: an ambiguous question."""
+    """Returns the reply to a question, in the words of its prompt; None: an ambiguous question."""
     if question is None:
         return completion("It is not clear where a caption begins and ends.", body, [("It", 1.0)])
-    found = lexicon.answer(question)
-    number = ((1.0, 0.0) if prompt.one else (0.0, 1.0, 0.5)).index(found.yes or 0.0)
+    verdict = lexicon.answer(question)
+    number = ((1.0, 0.0) if prompt.one else (0.0, 1.0, 0.5)).index(verdict.yes or 0.0)
     digit = "10"[number] if prompt.one else "120"[number]
     # The verdict stands where `parsing` looks first: the names of rules could look like verdicts.
-    parts = (found.said, prompt.verdicts[number])
+    parts = (verdict.said, prompt.verdicts[number])
     return completion("\n".join(parts if prompt.one else parts[::-1]), body, [(digit, 1.0)])
 
 

@@ -35,12 +35,12 @@ def describe(image: np.ndarray, language: Wording = ENGLISH, faithful_walls: boo
         the sentences, though the image shows them. Doors always hide walls, because they replace a part of the wall.
     """
     cells = image.tolist()
-    found = []
+    sentences = []
     kind, colour, _ = cells[COLUMN][ROW]
     if kind > WALL:
         words = {"kind": language.kinds[kind], "colour": language.colours[colour]}
         english = {"english_kind": ENGLISH.kinds[kind], "english_colour": COLOURS[colour]}
-        found.append(language.carry.format(**words, **english))
+        sentences.append(language.carry.format(**words, **english))
     lines = (
         (language.forward, ((COLUMN, row) for row in range(ROW - 1, -1, -1))),
         (language.left, ((column, ROW) for column in range(COLUMN - 1, -1, -1))),
@@ -48,7 +48,7 @@ def describe(image: np.ndarray, language: Wording = ENGLISH, faithful_walls: boo
     )
     for side, line in lines:
         if distance := _wall_at([cells[column][row][0] for column, row in line], faithful_walls):
-            found.append(language.wall.format(place=_part(language, distance, side)))
+            sentences.append(language.wall.format(place=_part(language, distance, side)))
     for column in range(VIEW):
         for row in range(VIEW):
             kind, colour, state = cells[column][row]
@@ -56,8 +56,8 @@ def describe(image: np.ndarray, language: Wording = ENGLISH, faithful_walls: boo
                 words = {"kind": language.kinds[kind], "colour": language.colours[colour]}
                 words["place"] = _place(language, column - COLUMN, ROW - row)
                 template = language.door if kind == DOOR else language.thing
-                found.append(template.format(state=language.states[state], **words))
-    return found
+                sentences.append(template.format(state=language.states[state], **words))
+    return sentences
 
 
 def _wall_at(kinds: Iterable[int], faithful: bool) -> int:

@@ -42,18 +42,18 @@ def make_exercises(lessons: Sequence[Lesson], window: int) -> Iterator[Episode]:
         yield _exercise(_about_pairs(rng, words), rng)
     for _ in range(GOALS):
         yield _with_goal(rng, words)
-    more = [lesson._replace(examples=LESSONS * lesson.examples) for lesson in lessons]
-    examples = list(make_examples(more, window))
+    longer = [lesson._replace(examples=LESSONS * lesson.examples) for lesson in lessons]
+    examples = list(make_examples(longer, window))
     rng.shuffle(examples)
     for number, example in enumerate(examples):
         yield _lesson(example, rng)
-        if not number % REVIEW:  # or the network forgets what it can do with words that lessons do not use
+        if not number % REVIEW:  # otherwise the network forgets words that lessons do not use
             yield _review(rng, words)
 
 
 def _exercise(statements: Statements, rng: random.Random) -> Episode:
-    told = Turn(" ".join(f"{beginning} {rest}" for beginning, rest in statements))
-    return Episode((told, *_questions(statements, QUESTIONS, rng)), terminal=True)
+    statement = Turn(" ".join(f"{beginning} {rest}" for beginning, rest in statements))
+    return Episode((statement, *_questions(statements, QUESTIONS, rng)), terminal=True)
 
 
 def _with_goal(rng: random.Random, words: Sequence[str]) -> Episode:
@@ -77,9 +77,9 @@ def _review(rng: random.Random, words: Sequence[str]) -> Episode:
 
 def _lesson(example: Example, rng: random.Random) -> Episode:
     """An example, and questions about things that its prompt names once."""
-    seen = [tuple(found) for found in SEEN.findall(example.prompt)]
+    seen = SEEN.findall(example.prompt)
     names = [name for name, _ in seen]
-    clear = [(name, place) for name, place in seen if names.count(name) == 1 and not name.endswith(HELD_OUT)]
+    clear = [(name, where) for name, where in seen if names.count(name) == 1 and not name.endswith(HELD_OUT)]
     turns = (Turn(example.prompt), Turn(example.action, 0.0))
     return Episode((*turns, *(_questions(clear, LESSON_QUESTIONS, rng) if clear else ())), terminal=True)
 

@@ -1,33 +1,278 @@
-"""One game: its seed determines an episode, and observations are computed on demand."""
+"""Levels, and one game: its seed determines an episode, and observations are computed on demand.
+
+Levels are BabyAI-Text's, made here from MiniGrid's rooms, and all of MiniGrid's own. A level has one or several
+families of missions, each with its own environment. The missions of BabyAI-Text's levels, with the number of objects
+that they need beside 8 others, in a room of 8 x 8 cells:
+
+    goto       "go to X"                      1
+    pickup     "pick up X"                    1
+    open       "open the door"                the key of a locked door to a second room
+    putnext    "put X next to Y"              2
+    sequence   "pick up X, then go to Y", or "go to Y after you pick up X"   2
+    pickups    "pick up X, then pick up Y", or "pick up Y after you pick up X"   2
+
+Some pairs of a colour and a noun are held out: missions of training levels never name them, missions of the test level
+name only them. Every object can be reached without moving another.
+"""
 
 from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable
-from typing import Any
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
+import gymnasium
 import numpy as np
-from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX
-from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
+from minigrid.core.constants import COLOR_NAMES, COLOR_TO_IDX, OBJECT_TO_IDX
+from minigrid.core.world_object import Ball, Box, Key, WorldObj
+from minigrid.envs.babyai.core.roomgrid_level import RejectSampling, RoomGridLevel
+from minigrid.envs.babyai.core.verifier import (
+    AfterInstr,
+    BeforeInstr,
+    GoToInstr,
+    Instr,
+    ObjDesc,
+    OpenInstr,
+    PickupInstr,
+    PutNextInstr,
+    SeqInstr,
+)
 
 from motif_jax.captions import encode
-from motif_jax.envs.babyai import bot, screen
+from motif_jax.envs.babyai import bot
 from motif_jax.envs.babyai.describe import COLUMN, ROW, VIEW, caption, describe
-from motif_jax.envs.babyai.level_settings import MISSION_BYTES, BabyAISettings
-from motif_jax.envs.babyai.levels import Maker, family_of, makers_of
+from motif_jax.envs.babyai.level_settings import FAMILIES, FRENCH_LEVELS, MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.babyai.prompt import Prompt, PromptBytes
-from motif_jax.envs.babyai.words import shuffle_words
-from motif_jax.envs.gym_games import SEEDS, quiet
+from motif_jax.envs.babyai.words import HELD_OUT, shuffle_words
+from motif_jax.envs.gym_world import SEEDS, quiet
 from motif_jax.envs.seeding import GameSeed
-from motif_jax.envs.world import Screen
-from motif_jax.structs import EndStatus, EpisodeInfo
+from motif_jax.envs.world import SCREEN_SHAPE, Screen, suggest
+from motif_jax.structs import EndStatus, EpisodeInfo, UserError
 
+LEVEL_FLAG = "--config.env.babyai.level"
+NEEDED = {"goto": 1, "pickup": 1, "open": 0, "putnext": 2, "sequence": 2, "pickups": 2}  # objects, without a key
+DOOR_COLOURS = {"train": ("yellow", "green", "blue", "purple"), "test": ("red", "grey")}
+ORDERS = ("before", "after")
+
+KINDS = {"key": Key, "ball": Ball, "box": Box}
+
+Cell = tuple[int, int]
+Maker = Callable[[], RoomGridLevel]
+COLOURS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey": 7}  # of a terminal
+SHAPES = {"ball": "o", "key": "k", "box": "="}
+WHITE, GREY, DARK, REVERSED = 15, 7, 8, 16
+ARROWS = ">v<^"
+GAP = 3  # columns to the right of the grid
 NOTHING = 6  # MiniGrid's action that does nothing: the effect of any action beyond the first six
 AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (x, y) by MiniGrid's direction
 OUTSIDE = bytes((OBJECT_TO_IDX["wall"], COLOR_TO_IDX["grey"], 0))  # cells beyond the grid
 FREE = bytes((OBJECT_TO_IDX["empty"], 0, 0))
 FAILED = "the mission has failed"  # in levels that allow no mistakes
+
+
+class LocalLevel(RoomGridLevel):
+    """One family of missions of BabyAI-Text in one room, or in two for `open`."""
+
+    instrs: Instr
+
+    def __init__(self, family: str, pairs: str, orders: Sequence[str] = ORDERS, others: int = 8):
+        """Makes the environment.
+
+        Args:
+          family: a key of NEEDED.
+          pairs: the pairs of a colour and a noun that missions name: "train", "test", or "all".
+          orders: the possible orders of the two parts of a sequence, a subset of ORDERS.
+          others: number of objects in the room that the mission does not need.
+        """
+        self._family, self._pairs, self._orders = family, pairs, orders
+        self._things = NEEDED[family] + others
+        super().__init__(room_size=8, num_rows=1, num_cols=2 if family == "open" else 1)
+
+    def gen_mission(self) -> None:
+        """Fills the rooms and chooses the mission."""
+        if self._family == "open":
+            self.instrs = self._open()
+        else:
+            self.instrs = self._instruct(self._furnish())
+        text = self.instrs.surface(self)
+        named = {f"{thing.color} {thing.type}" for thing in _descriptions(self.instrs)}
+        if self._pairs == "train" and any(pair in text for pair in HELD_OUT):
+            raise RejectSampling("the mission names a pair that is held out")
+        if self._pairs == "test" and not named <= {*HELD_OUT}:
+            raise RejectSampling("the mission names a pair that is not held out")
+
+    def _open(self) -> Instr:
+        """Places a locked door to the other room, and its key and the player in this one."""
+        locked = self._rand_int(0, 2)
+        here = 1 - locked
+        color = self._rand_elem(DOOR_COLOURS[self._pairs])
+        self.add_door(locked, 0, door_idx=2 if locked else 0, color=color, locked=True)
+        self.add_object(here, 0, "key", color)
+        self.add_distractors(here, 0, num_distractors=self._things, all_unique=False)
+        self.place_agent(here, 0)
+        self.check_objs_reachable()
+        named = self._pairs == "test" or self._rand_bool()
+        return OpenInstr(ObjDesc("door", color if named else None))
+
+    def _furnish(self) -> list[WorldObj]:
+        """Places the player, and objects in cells not beside it, all reachable without moving another.
+
+        The distribution of rooms is that of `add_distractors` with `check_objs_reachable`. Reachability is tested on
+        the cells, before objects are made, because most rooms with 16 objects are rejected.
+        """
+        inside = [(x, y) for x in range(1, self.width - 1) for y in range(1, self.height - 1)]
+        while True:
+            self.place_agent()
+            player = int(self.agent_pos[0]), int(self.agent_pos[1])
+            free = [cell for cell in inside if abs(cell[0] - player[0]) + abs(cell[1] - player[1]) > 1]
+            chosen = [free[at] for at in self.np_random.permutation(len(free))[: self._things]]
+            if all_reached(player, {*inside} - {*chosen}, chosen):
+                break
+        things = []
+        for cell in chosen:
+            color, kind = self._rand_elem(COLOR_NAMES), self._rand_elem([*KINDS])
+            things.append(KINDS[kind](color))
+            self.put_obj(things[-1], *cell)
+        self.get_room(0, 0).objs += things
+        return things
+
+    def _instruct(self, things: Sequence[WorldObj]) -> Instr:
+        thing = self._rand_elem(things)
+        first = ObjDesc(thing.type, thing.color)
+        if self._family in ("goto", "pickup"):
+            return (GoToInstr if self._family == "goto" else PickupInstr)(first)
+        other = self._rand_elem(things)
+        if len(first.find_matching_objs(self)[0]) == 1:
+            while (other.type, other.color) == (thing.type, thing.color):
+                other = self._rand_elem(things)
+        second = ObjDesc(other.type, other.color)
+        if self._family == "putnext":
+            return PutNextInstr(first, second)
+        then = (PickupInstr if self._family == "pickups" else GoToInstr)(second)
+        if self._rand_elem(self._orders) == "before":
+            return BeforeInstr(PickupInstr(first), then)
+        return AfterInstr(then, PickupInstr(first))
+
+
+def all_reached(start: Cell, free: set[Cell], things: Iterable[Cell]) -> bool:
+    """Whether each object lies beside a free cell that can be reached from the start."""
+    reached, todo = {start}, [start]
+    while todo:
+        x, y = todo.pop()
+        near = {(x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)}
+        todo += near & free - reached
+        reached |= near
+    return reached.issuperset(things)
+
+
+def _mixed(pairs: str, others: int = 8) -> tuple[Maker, ...]:
+    return tuple(lambda family=family: LocalLevel(family, pairs, others=others) for family in FAMILIES)
+
+
+def _sequence(*orders: str) -> tuple[Maker, ...]:
+    return (lambda: LocalLevel("sequence", "train", orders),)
+
+
+LEVELS: dict[str, tuple[Maker, ...]] = {  # in addition to MiniGrid's: an environment per family
+    "MixedTrainLocal": _mixed("train"),
+    "MixedTestLocal": _mixed("test"),
+    "MixedTrainLocalN0": _mixed("train", others=0),
+    "PickUpSeqGoToLocal": _sequence(*ORDERS),
+    "PickUpThenGoToLocal": _sequence("before"),
+    "GoToAfterPickUpLocal": _sequence("after"),
+    "PickUpSeqPickUpLocal": (lambda: LocalLevel("pickups", "train"),),
+    "GoToLocalS8N16": (lambda: LocalLevel("goto", "all", others=15),),
+}
+
+
+def makers_of(level: str) -> tuple[Maker, ...]:
+    """Returns a maker of environments for each family of a level; raises UserError for an unknown level."""
+    minigrid_ids = {short_name(name): name for name in gymnasium.registry if name.startswith("BabyAI-")}
+    name = FRENCH_LEVELS.get(short_name(level), short_name(level))
+    if name in LEVELS:
+        return LEVELS[name]
+    if name in minigrid_ids:
+        return (lambda: cast(RoomGridLevel, gymnasium.make(minigrid_ids[name], disable_env_checker=True).unwrapped),)
+    ours = (*LEVELS, *FRENCH_LEVELS)
+    hint = suggest(name, (*ours, *minigrid_ids), f"choose from {', '.join(ours)}, or MiniGrid's own")
+    raise UserError(f"unknown level {level!r:.100} ({LEVEL_FLAG}): {hint}")
+
+
+def family_of(mission: Instr) -> int:
+    """Returns the family of any level's mission, as an index into FAMILIES."""
+    for name, kind in (("goto", GoToInstr), ("pickup", PickupInstr), ("open", OpenInstr), ("putnext", PutNextInstr)):
+        if isinstance(mission, kind):
+            return FAMILIES.index(name)
+    return FAMILIES.index("sequence")
+
+
+def _descriptions(mission: Instr) -> list[ObjDesc]:
+    if isinstance(mission, SeqInstr):
+        return [*_descriptions(mission.instr_a), *_descriptions(mission.instr_b)]
+    return [getattr(mission, name) for name in ("desc", "desc_move", "desc_fixed") if hasattr(mission, name)]
+
+
+def draw_grid(env: RoomGridLevel, mission: str, caption: str, sentences: Sequence[str]) -> Screen:
+    """Draws the mission, the caption, the grid with cells in view brighter, and the sentences.
+
+    A locked door is a reversed `+`, a closed one a `+`, an open one a `'`.
+    """
+    rows, columns = SCREEN_SHAPE
+    chars, colors = np.full(SCREEN_SHAPE, ord(" "), np.uint8), np.zeros(SCREEN_SHAPE, np.uint8)
+
+    def write(row: int, column: int, text: str, color: int) -> None:
+        if row < rows:
+            codes = np.frombuffer(text.encode("latin-1", "replace")[: max(0, columns - column)], np.uint8)
+            chars[row, column : column + len(codes)] = codes
+            colors[row, column : column + len(codes)] = color
+
+    write(0, 0, mission, WHITE)
+    write(1, 0, caption, GREY)
+    in_view = _in_view(env)
+    top = 3 if env.height + 3 <= rows else 2  # rows above the grid
+    player = int(env.agent_pos[0]), int(env.agent_pos[1])
+    wide = 2 if 2 * env.width + GAP + 24 <= columns else 1  # columns of a cell
+    for y in range(env.height):
+        for x in range(env.width):
+            if (x, y) == player:
+                write(top + y, wide * x, ARROWS[env.agent_dir], WHITE)
+            else:
+                shape, color = _cell(env.grid.get(x, y), (x, y) in in_view)
+                write(top + y, wide * x, shape, color)
+                if shape == "#" and wide == 2 and x + 1 < env.width and _is_wall(env, x + 1, y):
+                    write(top + y, wide * x + 1, shape, color)
+    left = wide * env.width + GAP
+    lines = [line for text in sentences for line in textwrap.wrap(text, columns - left, subsequent_indent="  ")]
+    for number, line in enumerate(lines):
+        write(top + number, left, line, GREY)
+    at = min(top + player[1], rows - 1), wide * player[0]
+    return Screen(chars, colors, np.array(at, np.uint8))
+
+
+def _cell(thing: object, seen: bool) -> tuple[str, int]:
+    kind, color = getattr(thing, "type", ""), COLOURS.get(getattr(thing, "color", ""), GREY)
+    if thing is None:
+        return ".", GREY if seen else DARK
+    if kind == "wall":
+        return "#", GREY if seen else DARK
+    if kind == "door":
+        locked, is_open = getattr(thing, "is_locked", False), getattr(thing, "is_open", False)
+        return ("'" if is_open else "+"), color + REVERSED * locked
+    return SHAPES.get(kind, "?"), color
+
+
+def _is_wall(env: RoomGridLevel, x: int, y: int) -> bool:
+    return getattr(env.grid.get(x, y), "type", "") == "wall"
+
+
+def _in_view(env: RoomGridLevel) -> set[tuple[int, int]]:
+    _, mask = env.gen_obs_grid()
+    size = env.agent_view_size
+    ahead, right = env.dir_vec, env.right_vec
+    corner = env.agent_pos + ahead * (size - 1) - right * (size // 2)
+    return {tuple((corner - ahead * j + right * i).tolist()) for i, j in np.argwhere(mask)}
 
 
 class LazyObservations(dict[str, Any]):
@@ -38,8 +283,8 @@ class LazyObservations(dict[str, Any]):
         self._make = make
 
     def __missing__(self, name: str) -> Any:
-        made = self[name] = self._make(name)
-        return made
+        self[name] = self._make(name)
+        return self[name]
 
 
 class BabyAIGame:
@@ -103,10 +348,9 @@ class BabyAIGame:
         return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, figures)
 
     def screen(self) -> Screen:
-        """The grid, the mission and the sentences."""
         rewrite = self._settings.rewrite
-        said = [rewrite(sentence) for sentence in self._sentences()]
-        return screen.draw(self.env, rewrite(self._prompt.goal), self.message.decode("latin-1"), said)
+        sentences = [rewrite(sentence) for sentence in self._sentences()]
+        return draw_grid(self.env, rewrite(self._prompt.goal), self.message.decode("latin-1"), sentences)
 
     def close(self) -> None:
         for env in (*self._envs, *self._twins.values()):
@@ -181,8 +425,8 @@ def _observe(env: RoomGridLevel) -> dict[str, Any]:
                     seen[column + step] = above[column + step] = above[column] = True
         for column in range(VIEW):
             if seen[column]:
-                place = 3 * (VIEW * column + row)
-                image[place : place + 3] = codes[column]
+                offset = 3 * (VIEW * column + row)
+                image[offset : offset + 3] = codes[column]
         if True not in above:
             break
         seen, above = above, [False] * VIEW

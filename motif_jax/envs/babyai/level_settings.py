@@ -22,13 +22,13 @@ from motif_jax.envs.babyai.words import (
 from motif_jax.structs import UserError
 
 SECTION = "babyai"
-FAMILIES = ("goto", "pickup", "open", "putnext", "sequence")  # of missions; the figure `family` is the place in this
+FAMILIES = ("goto", "pickup", "open", "putnext", "sequence")  # of missions; the figure `family` is an index into this
 MISSION_BYTES = 320  # of the observation; the longest mission has four clauses with places
 FRENCH_LEVELS = {"GoToFrench": "GoToLocal", "MixedTrainLocalFrench": "MixedTrainLocal"}  # the same in English
 
 
 def short_name(level: str) -> str:
-    """A level's name without what gymnasium's ids have around it: `BabyAI-GoToLocal-v0` -> `GoToLocal`."""
+    """Strips the prefix and version of gymnasium's ids: `BabyAI-GoToLocal-v0` -> `GoToLocal`."""
     name, dash, version = level.removeprefix("BabyAI-").rpartition("-v")
     return name if dash and version.isdigit() else level.removeprefix("BabyAI-")
 
@@ -79,14 +79,12 @@ class BabyAISettings:
 
     @classmethod
     def of(cls, env: Mapping[str, Any]) -> BabyAISettings:
-        """From the config's section `env`, or a record of it."""
-        values = dict(env.get(SECTION, {}))
-        if "max_episode_steps" in env:
-            values["max_episode_steps"] = env["max_episode_steps"]
-        return cls(**{name: value for name, value in values.items() if name in {one.name for one in fields(cls)}})
+        """Reads the config's section `env`, or a record of it."""
+        values = {**env.get(SECTION, {}), **{name: env[name] for name in ("max_episode_steps",) if name in env}}
+        return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})
 
     def check(self) -> None:
-        """Raises UserError for values that cannot work, whatever levels there are."""
+        """Raises UserError for invalid values, except the name of the level."""
         for name, declared in table_of(BabyAISettings).items():
             declared.kind.check(name, f"--config.env.{SECTION}.{name}", getattr(self, name))
         parse_actions(self.actions)
@@ -110,17 +108,16 @@ class BabyAISettings:
 
     @property
     def words(self) -> Wording:
-        """What things are called."""
+        """Templates and words of sentences."""
         if self.french:
             return PUBLISHED_FRENCH if self.reference_french else FRENCH
         return LANGUAGES["english"]
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """What the player can choose from."""
         return parse_actions(self.actions)
 
     @property
     def rewrite(self) -> Callable[[str], str]:
-        """What is done to a whole prompt."""
+        """A function that rewords a whole prompt."""
         return make_rewrite(parse_rewording(self.rewording))

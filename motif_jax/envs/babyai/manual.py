@@ -23,8 +23,8 @@ FLAG = "--config.transcripts.import_from"
 MOST_STEPS = 6  # distance of objects and walls
 MOST_OTHERS = 7  # visible objects in addition to the lesson's
 KINDS = tuple(ENGLISH.kinds[kind] for kind in (KEY, BALL, BOX))
-PLACES = ("thing", "second", "other", "the", "near", "far", "far2", "some", "some2", "side", "colour")
-KNOWN = {"about": str, "goal": list, "see": list, "do": list, "blocked": bool, "weight": int}
+PLACEHOLDERS = ("thing", "second", "other", "the", "near", "far", "far2", "some", "some2", "side", "colour")
+FIELDS = {"about": str, "goal": list, "see": list, "do": list, "blocked": bool, "weight": int}
 
 
 class Lesson(NamedTuple):
@@ -49,8 +49,8 @@ def find_manual(name: str) -> Path:
     shipped = SHIPPED / f"{name}.toml"
     file = shipped if re.fullmatch(r"\w+", name) and shipped.is_file() else Path(name)
     if not file.is_file():
-        known = ", ".join(sorted(one.stem for one in SHIPPED.glob("*.toml")))
-        raise UserError(f"there is no manual {name!r}: give a file, or choose from {known} ({FLAG})")
+        names = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.toml")))
+        raise UserError(f"there is no manual {name!r}: give a file, or choose from {names} ({FLAG})")
     return file
 
 
@@ -64,34 +64,35 @@ def read_manual(file: Path) -> list[Lesson]:
         raise UserError(f"{str(file)!r} is not a manual: {' '.join(str(error).split())[:200]} ({FLAG})") from error
 
 
-def _lessons(whole: Mapping[str, Any]) -> Iterator[Lesson]:
-    goals, lessons, examples = whole.get("goals"), whole.get("lesson"), whole.get("examples")
+def _lessons(manual: Mapping[str, Any]) -> Iterator[Lesson]:
+    goals, lessons, examples = manual.get("goals"), manual.get("lesson"), manual.get("examples")
     if not isinstance(goals, dict) or not isinstance(lessons, list) or type(examples) is not int or examples < 1:
         raise ValueError("it must have goals, lessons, and a number of examples")
     for number, lesson in enumerate(lessons, 1):
         for name, value in lesson.items():
             texts = not isinstance(value, list) or all(isinstance(text, str) for text in value)
-            if name not in KNOWN or not isinstance(value, KNOWN[name]) or not texts:
+            if name not in FIELDS or not isinstance(value, FIELDS[name]) or not texts:
                 raise ValueError(f"its lesson {number} says {name} = {value!r:.80}")
         if missing := [name for name in ("goal", "see", "do") if name not in lesson]:
             raise ValueError(f"its lesson {number} does not say what to {missing[0]}")
         if unknown := [name for name in lesson["goal"] if not isinstance(goals.get(name), list)]:
             raise ValueError(f"its lesson {number} has the goal {unknown[0]!r:.80}, which is not among its goals")
-        asked = [text for name in lesson["goal"] for text in goals[name]]
-        said = [*asked, *lesson["see"], *lesson["do"]]
-        if strange := [place for text in said for place in re.findall(r"{(\w*)}", text) if place not in PLACES]:
-            raise ValueError(f"its lesson {number} has {{{strange[0]:.80}}}, which is not one of {', '.join(PLACES)}")
-        if not asked or not lesson["do"]:
-            raise ValueError(f"its lesson {number} has nothing to ask for, or nothing to do")
+        aims = [text for name in lesson["goal"] for text in goals[name]]
+        names = [name for text in (*aims, *lesson["see"], *lesson["do"]) for name in re.findall(r"{(\w*)}", text)]
+        if unknown := [name for name in names if name not in PLACEHOLDERS]:
+            placeholders = ", ".join(PLACEHOLDERS)
+            raise ValueError(f"its lesson {number} has {{{unknown[0]:.80}}}, which is not one of {placeholders}")
+        if not aims or not lesson["do"]:
+            raise ValueError(f"its lesson {number} has no goal, or no action")
         count = examples * lesson.get("weight", 1)
-        yield Lesson(tuple(asked), tuple(lesson["see"]), tuple(lesson["do"]), lesson.get("blocked", False), count)
+        yield Lesson(tuple(aims), tuple(lesson["see"]), tuple(lesson["do"]), lesson.get("blocked", False), count)
 
 
 def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[Example]:
     """Yields the examples of all lessons.
 
-    Placeholders never stand for a pair of colour and kind that is held out, as in MixedTrainLocal. `window`: most
-    observations in a prompt; those before the last come from unrelated lessons.
+    Placeholders never stand for a pair of colour and kind that is held out, as in MixedTrainLocal. `window`: maximum
+    number of observations in a prompt; those before the last come from unrelated lessons.
     """
     rng = random.Random(0)
     prompt = Prompt(ENGLISH, CANONICAL, window, lambda text: text)
@@ -100,17 +101,16 @@ def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[Example]:
             words = _draw_words(rng)
             goal, action = (_fill(rng.choice(texts), words) for texts in (lesson.goals, lesson.do))
             before = [rng.choice(lessons) for _ in range(rng.randrange(window))]
-            moments = [*before, lesson]
-            seen = [_sentences(one, words, rng) for one in moments]
+            seen = [_sentences(shown, words, rng) for shown in (*before, lesson)]
             prompt.begin(goal, lambda seen=seen: seen[0])  # type: ignore[misc]
-            for one, sentences in zip(before, seen[1:], strict=True):
-                taken = _fill(rng.choice(one.do), words)
+            for earlier, sentences in zip(before, seen[1:], strict=True):
+                taken = _fill(rng.choice(earlier.do), words)
                 prompt.go_on(taken, lambda sentences=sentences: sentences)  # type: ignore[misc]
             yield Example(prompt.text(), action)
 
 
 def _fill(text: str, words: Mapping[str, str]) -> str:
-    return re.sub(r"{(\w*)}", lambda found: words[found[1]], text)
+    return re.sub(r"{(\w*)}", lambda match: words[match[1]], text)
 
 
 def _draw_words(rng: random.Random) -> dict[str, str]:
@@ -126,16 +126,16 @@ def _draw_words(rng: random.Random) -> dict[str, str]:
 
 def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> list[str]:
     """Returns the sentences of a view: walls, then the lesson's and other objects in random order."""
-    said = [_fill(text, words) for text in lesson.see]
-    carried = [text for text in said if text.startswith("You carry")]
-    walls = [text for text in said if " wall " in text]
-    things = [text for text in said if text not in carried and text not in walls]
-    asked = {words["thing"], words["second"], f"{words['colour']} key"}
+    sentences = [_fill(text, words) for text in lesson.see]
+    carried = [text for text in sentences if text.startswith("You carry")]
+    walls = [text for text in sentences if " wall " in text]
+    things = [text for text in sentences if text not in carried and text not in walls]
+    named = {words["thing"], words["second"], f"{words['colour']} key"}
     # The minimum of two draws favours simple rooms, from which words are learnt first.
     for _ in range(min(rng.randint(0, MOST_OTHERS), rng.randint(0, MOST_OTHERS))):
         thing = f"{rng.choice(COLOURS)} {rng.choice(KINDS)}"
         right, forward = rng.randint(-3, 3), rng.randint(0, MOST_STEPS)  # negative: steps to the left
-        if thing not in asked and (right or forward > 1):
+        if thing not in named and (right or forward > 1):
             things.append(f"You see a {thing} {_place(right, forward)}")
     for side in (ENGLISH.forward, ENGLISH.left, ENGLISH.right):
         ahead = side == ENGLISH.forward

@@ -28,7 +28,7 @@ BYTES_FLAG = "--config.env.babyai.prompt_bytes"
 FIXED_BYTES, BYTES_PER_OBSERVATION = 1024, 1280  # enough for levels of one room: 16 objects take 900 bytes
 
 
-class Moment(NamedTuple):
+class PromptStep(NamedTuple):
     """One observation in a prompt."""
 
     sentences: Callable[[], Sequence[str]]
@@ -39,27 +39,27 @@ class Prompt:
     """The prompt of one game."""
 
     def __init__(self, language: Wording, actions: Sequence[str], window: int, rewrite: Callable[[str], str]):
-        """Makes an empty prompt. `window`: most observations. `rewrite`: applied to the whole text."""
+        """Makes an empty prompt. `window`: maximum number of observations. `rewrite`: applied to the whole text."""
         self._language, self._rewrite = language, rewrite
         self._head = f"{language.actions} {', '.join(actions)}"
-        self._moments: collections.deque[Moment] = collections.deque(maxlen=window)
+        self._steps: collections.deque[PromptStep] = collections.deque(maxlen=window)
 
     def begin(self, goal: str, sentences: Callable[[], Sequence[str]]) -> None:
         """Starts an episode; `sentences` computes those of the first observation on demand."""
         self.goal = goal
-        self._moments.clear()
-        self._moments.append(Moment(sentences, ""))
+        self._steps.clear()
+        self._steps.append(PromptStep(sentences, ""))
 
     def go_on(self, action: str, sentences: Callable[[], Sequence[str]]) -> None:
         """Adds an action and the observation that follows it."""
-        self._moments.append(Moment(sentences, action))
+        self._steps.append(PromptStep(sentences, action))
 
     def text(self) -> str:
-        language, moments = self._language, list(self._moments)
-        taken = [*(moment.action for moment in moments[1:]), ""]
+        language, steps = self._language, list(self._steps)
+        actions = [*(step.action for step in steps[1:]), ""]
         text = f"{self._head} \n {language.goal} {self.goal}"
-        for number, (moment, action) in enumerate(zip(moments, taken, strict=True)):
-            seen = "".join(f"{sentence}, " for sentence in moment.sentences())
+        for number, (step, action) in enumerate(zip(steps, actions, strict=True)):
+            seen = "".join(f"{sentence}, " for sentence in step.sentences())
             text += f" \n {language.observation} {number}: {seen}\n {language.action} {number}: {action}"
         return self._rewrite(text)
 

@@ -6,12 +6,12 @@ always "a", and nothing is ever behind. Its French has "à" for walls alone.
 
 from __future__ import annotations
 
-import difflib
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from motif_jax.envs.world import suggest
 from motif_jax.structs import UserError
 
 DOOR, KEY, BALL, BOX = 4, 5, 6, 7  # MiniGrid's numbers of kinds of objects
@@ -143,8 +143,7 @@ def parse_actions(text: str) -> tuple[str, ...]:
     if "," not in text:
         if text in ACTION_SETS:
             return ACTION_SETS[text]
-        near = difflib.get_close_matches(text, ACTION_SETS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(ACTION_SETS)}, or name each"
+        hint = suggest(text, ACTION_SETS, f"choose from {', '.join(ACTION_SETS)}, or name each")
         raise UserError(f"unknown set of actions {text!r} ({ACTIONS_FLAG}): {hint}")
     names = tuple(" ".join(name.split()) for name in text.split(","))
     if "" in names or len({*names}) < len(names) or len(names) > MOST_ACTIONS:
@@ -160,8 +159,7 @@ def parse_rewording(text: str) -> dict[str, str]:
     if "=" not in text:
         if text in REWORDINGS:
             return REWORDINGS[text]
-        near = difflib.get_close_matches(text, REWORDINGS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(REWORDINGS)}, or write key=chair"
+        hint = suggest(text, REWORDINGS, f"choose from {', '.join(REWORDINGS)}, or write key=chair")
         raise UserError(f"unknown rewording {text!r} ({REWORDING_FLAG}): {hint}")
     pairs = [tuple(word.strip() for word in pair.split("=")) for pair in text.split(",")]
     if any(len(pair) != 2 or not all(pair) for pair in pairs) or len({pair[0] for pair in pairs}) < len(pairs):
@@ -177,15 +175,15 @@ def make_rewrite(words: Mapping[str, str]) -> Callable[[str], str]:
     if not words:
         return lambda text: text
     pattern = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(words, key=len, reverse=True))) + r")\b")
-    return lambda text: pattern.sub(lambda found: words[found[0]], text)
+    return lambda text: pattern.sub(lambda match: words[match[0]], text)
 
 
 def shuffle_words(mission: str, generator: random.Random) -> str:
     """Renames the colours and kinds in a mission at random, so that it tells nothing about its aim."""
-    found: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for words in (COLOURS, tuple(NOUNS)):
-        found |= dict(zip(words, generator.sample(words, len(words)), strict=True))
-    return make_rewrite(found)(mission)
+        renamed |= dict(zip(words, generator.sample(words, len(words)), strict=True))
+    return make_rewrite(renamed)(mission)
 
 
 def to_french(mission: str) -> str:
@@ -194,30 +192,30 @@ def to_french(mission: str) -> str:
     A mission is one or more clauses such as "put the red ball next to a grey box", joined by JOINTS.
     """
     parts = re.split(f"({'|'.join(JOINTS)})", mission)
-    found, after = "", 0
+    french, after = "", 0
     for part in parts:
         if part in JOINTS:
-            found += JOINTS[part]
+            french += JOINTS[part]
             after = 1 if part == " after you " else after
             continue
         for pattern, *forms in CLAUSES:
             if clause := re.fullmatch(pattern, part):
                 words = clause.groups()
-                found += forms[after].format(*(_thing(*words[at : at + 4]) for at in range(0, len(words), 4)))
+                french += forms[after].format(*(_thing(*words[at : at + 4]) for at in range(0, len(words), 4)))
                 break
         else:
             return mission
-    return found.replace("de une ", "d'une ").replace("de un ", "d'un ")
+    return french.replace("de une ", "d'une ").replace("de un ", "d'un ")
 
 
-def _thing(article: str, colour: str | None, kind: str, place: str | None) -> str:
+def _thing(article: str, colour: str | None, kind: str, where: str | None) -> str:
     if kind == "object":
         noun = ("l'" if article == "the" else "un ") + "objet"
         adjective = MASCULINE.get(colour or "", "")
     else:
         noun = ("la " if article == "the" else "une ") + FRENCH_NOUNS[kind]
         adjective = FRENCH_ADJECTIVES.get(colour or "", "")
-    return noun + (f" {adjective}" if adjective else "") + PLACES.get(place or "", "")
+    return noun + (f" {adjective}" if adjective else "") + PLACES.get(where or "", "")
 
 
 def published_french(mission: str) -> str:

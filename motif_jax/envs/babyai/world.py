@@ -22,7 +22,7 @@ from motif_jax.envs.babyai.describe import COLUMN, ROW, VIEW
 from motif_jax.envs.babyai.level_settings import FAMILIES, MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.babyai.prompt import PromptBytes, make_probes
 from motif_jax.envs.babyai.words import all_words
-from motif_jax.envs.gym_games import quiet
+from motif_jax.envs.gym_world import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
@@ -52,7 +52,6 @@ class BabyAIWorld(SequentialWorld, World):
 
     @classmethod
     def of_section(cls, env: Mapping[str, Any]) -> BabyAIWorld:
-        """See `World`."""
         return cls(BabyAISettings.of(env))
 
     @staticmethod
@@ -61,7 +60,6 @@ class BabyAIWorld(SequentialWorld, World):
         return BabyAISettings.of(env).level
 
     def scripted(self, name: str) -> Any:
-        """See `World`."""
         from motif_jax.envs.babyai.bot import BotPlayer  # needs minigrid
 
         return BotPlayer()
@@ -122,17 +120,16 @@ class BabyAIWorld(SequentialWorld, World):
 
         return BabyAIGame(self.settings, self._prompts)
 
-    def plays(self, facts: Mapping[str, Any]) -> str:
+    def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world, the number of actions and the observations must match."""
-        if trained_world(facts) != self.name:
-            return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
-        options = facts["model"]
-        actions = options["num_actions"]
-        own = options.get(options.get("network"), {})  # options of networks that read prompts
-        by_name = own.get("head", "score") == "score" and "actions" in own
-        if actions != len(self.action_names) and not by_name:
-            return f"has {actions} actions, but {self.settings.actions!r} has {len(self.action_names)}"
-        return unreadable(options.get("reads", {}), self.specs)
+        if trained_world(metadata) != self.name:
+            return f"was trained in the world {trained_world(metadata)!r}, not {self.name!r}"
+        model = metadata["model"]
+        prompt_network = model.get(model.get("network"), {})  # the description of a network that reads prompts
+        by_name = prompt_network.get("head", "score") == "score" and "actions" in prompt_network
+        if model["num_actions"] != len(self.action_names) and not by_name:
+            return f"has {model['num_actions']} actions, but {self.settings.actions!r} has {len(self.action_names)}"
+        return unreadable(model.get("reads", {}), self.specs)
 
 
 def need_minigrid() -> None:

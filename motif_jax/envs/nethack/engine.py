@@ -131,8 +131,8 @@ def _shared_code(path: str) -> _Code | None:
         )
         if kind == PT_LOAD and flags & PF_X and offset % page == address % page:
             first = offset % page
-            whole = -(-(size + first) // page) * page
-            return _Code(file, offset - first, address - first, whole)
+            pages = -(-(size + first) // page)
+            return _Code(file, offset - first, address - first, pages * page)
     os.close(file)
     return None
 

@@ -150,10 +150,10 @@ class ExplorerPlayer:
             return answer
         blstats = game.buffers["blstats"].tolist()
         here = 1 << 80 * blstats[Y] + blstats[X]
-        place = blstats[BRANCH], blstats[STAIRS_LEVEL]
-        level = self._levels.get(place)
+        number = blstats[BRANCH], blstats[STAIRS_LEVEL]
+        level = self._levels.get(number)
         if level is None:
-            level = self._levels[place] = _Level(self._rng.random() < DESCEND_PROBABILITY)
+            level = self._levels[number] = _Level(self._rng.random() < DESCEND_PROBABILITY)
             self._path = []
         self._level = level
         level.visited |= here

@@ -58,10 +58,9 @@ class ExtendedGame(NetHackGame):
         self._send = self._press
         self._kills = 0
         self._confident = False  # a skill can be enhanced
-        self._kept = self._heard = b""
+        self._kept = self._last_text = b""
 
     def close(self) -> None:
-        """Frees the engine's files and memory."""
         self._send = None
         super().close()
 
@@ -76,7 +75,7 @@ class ExtendedGame(NetHackGame):
         answers = bool(internal[IN_QUESTION]) or EAT_PROMPT in message
         if DRINK_PROMPT in message:
             key, answers = offered_key(key, message), True
-        self._heard = b""
+        self._last_text = b""
         raw.step(key)
         if key != CAST or raw.done():
             return
@@ -109,8 +108,8 @@ class ExtendedGame(NetHackGame):
     def _read(self) -> bytes:
         """Returns the game's message, and looks for skills and kills in it."""
         text = super()._read()
-        if text != self._heard:  # a text stays in the buffer while a menu covers it
-            self._heard = text
+        if text != self._last_text:  # a text stays in the buffer while a menu covers it
+            self._last_text = text
             self._confident |= CONFIDENT in text
             if not self._reference:
                 self._kills += text.lower().count(KILL)

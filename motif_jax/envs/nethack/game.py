@@ -68,14 +68,7 @@ class NetHackGame(PromptedEngine):
     ):
         """Makes a game that writes its frames into `buffers` (see `observations.Frames.views`).
 
-        Args:
-          max_episode_steps: steps after which an episode is cut.
-          penalty_mode, penalty_step: penalty of the score task for steps without game time; `tasks.step_penalty`.
-          reference_sober: as published, hallucination together with any other condition counts as sober.
-          character: `tasks.check_character`.
-          no_progress_steps: consecutive steps without game time after which an episode is cut; 0: unlimited.
-          stairs_message: a step onto stairs down that says nothing else has the message STAIRS_HERE.
-          library: the file of the engine (library.py).
+        The options are those of `GameSettings`; `library` is the file of the engine (library.py).
         """
         super().__init__(buffers, character, library)
         self.task = task
@@ -95,7 +88,7 @@ class NetHackGame(PromptedEngine):
         raw.set_initial_seeds(seed.core, seed.disp, False, None)
         raw.reset()
         engine.patch(self._engine, seed.core, self.library)
-        for _ in range(1000):  # messages about the moon, or a question how to call a thing on the first square
+        for _ in range(1000):  # messages about the moon, or a request to name an object on the first square
             if self._program_state[IN_MOVELOOP]:
                 break
             raw.step(ESCAPE if self._internal[IN_LINE] else SPACE)
@@ -195,7 +188,7 @@ class NetHackGame(PromptedEngine):
         )
 
     def _own_figures(self) -> dict[str, float]:
-        """Returns additional figures of subclasses."""
+        """Returns further values of `figures.EXTENDED_FIGURES`."""
         return {}
 
     @property
@@ -225,7 +218,7 @@ class NetHackGame(PromptedEngine):
         return bool(self._internal[ON_STAIRS_DOWN]) and moved and same_level
 
     def goal_reward(self, message: bytes) -> float:
-        """What the task pays in this moment, after a message; it may end the episode."""
+        """Returns the reward of a task other than the score after this message; it may end the episode."""
         task = self.task
         if task.stairs_level:
             reached = DESCEND in message and self._blstats[STAIRS_LEVEL] == task.stairs_level

@@ -12,10 +12,11 @@ from motif_jax.envs.nethack.figures import EXTENDED_FIGURES, FIGURES
 from motif_jax.envs.nethack.observations import SCREENS, FrameGame
 from motif_jax.envs.nethack.tasks import PENALTY_MODES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
+from motif_jax.names import import_named
 from motif_jax.structs import UserError
 
 if TYPE_CHECKING:
-    from motif_jax.envs.nethack.library import Found
+    from motif_jax.envs.nethack.library import Library
 
 ACTION_SETS = ("basic", "extended")
 AUTO, WHEEL = "auto", "wheel"  # of `engine`
@@ -85,7 +86,7 @@ class GameSettings:
         for name, declared in table_of(GameSettings).items():
             declared.kind.check(name, f"--config.env.{name}", getattr(self, name))
         if ":" in self.task:
-            self._load(self.task)
+            load_class(self.task, "game", TASK_FLAG)
         elif self.is_nethack:
             get_task(self.task)
         if not self.is_nethack and self.actions != "basic":
@@ -97,41 +98,37 @@ class GameSettings:
 
     @property
     def is_nethack(self) -> bool:
-        """Whether the task is one of NetHack's, and not another game with its frames."""
+        """Whether the task is one of NetHack's, rather than another game with its frames."""
         return ":" not in self.task and self.task not in GAMES
 
     @property
-    def found_library(self) -> Found:
+    def engine_library(self) -> Library:
         """The library that games load, unless `library` names one."""
-        from motif_jax.envs.nethack.library import PLAIN, find_library
+        from motif_jax.envs.nethack.library import WHEEL_LIBRARY, find_library
 
-        return PLAIN if self.engine == WHEEL else find_library()
+        return WHEEL_LIBRARY if self.engine == WHEEL else find_library()
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """What the player can choose from."""
         from motif_jax.envs.nethack.keys import ACTION_NAMES, EXTENDED_NAMES
 
         if self.actions == "extended":
             return EXTENDED_NAMES
         number = len(ACTION_NAMES)
         if ":" in self.task:
-            number = int(self._load(self.task).num_actions)
+            number = int(load_class(self.task, "game", TASK_FLAG).num_actions)
         return ACTION_NAMES if number == len(ACTION_NAMES) else tuple(map(str, range(number)))
 
     @property
     def figures(self) -> dict[str, type]:
         return EXTENDED_FIGURES if self.actions == "extended" else FIGURES
 
-    def _load(self, name: str) -> Any:
-        return load_class(name, "game", TASK_FLAG)
-
     def make(self, buffers: dict[str, np.ndarray]) -> FrameGame:
-        """One game that writes into `buffers`."""
+        """Makes a game that writes into `buffers`."""
         if self.task in GAMES:
-            return self._load(GAMES[self.task])(buffers, max_episode_steps=self.max_episode_steps)
+            return import_named(GAMES[self.task])(buffers, max_episode_steps=self.max_episode_steps)
         if ":" in self.task:
-            return self._load(self.task)(buffers)
+            return load_class(self.task, "game", TASK_FLAG)(buffers)
         options: dict[str, Any] = {
             "max_episode_steps": self.max_episode_steps,
             "penalty_mode": self.penalty_mode,
@@ -140,7 +137,7 @@ class GameSettings:
             "character": self.character,
             "no_progress_steps": self.no_progress_steps,
             "stairs_message": self.stairs_message,
-            "library": self.library or self.found_library.path,
+            "library": self.library or self.engine_library.path,
         }
         if self.actions == "extended":
             from motif_jax.envs.nethack.extended import ExtendedGame

@@ -7,8 +7,8 @@
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
 
 Ids are `motif_jax/` and the published name, see `tasks.TASKS` and `tasks.extended_ids`; `motif_jax/Toy-v0` is the
-toy world. Keyword arguments are those of `settings.GameSettings`, and `observations`, names from `OBSERVATIONS` and
-`EVENTS` in `observations`. The game's time limit is called `time_limit` here, because gymnasium uses
+toy world. Keyword arguments are those of `game_settings.GameSettings`, and `observations`, names from `OBSERVATIONS`
+and `EVENTS` in `observations`. The game's time limit is called `time_limit` here, because gymnasium uses
 `max_episode_steps` for its own wrapper.
 
 Observations have one or two dimensions: a count has shape (1,), and the crop is flat. `crop.reshape(2, 12, 12)` has

@@ -90,7 +90,6 @@ class PromptedEngine:
         self._screens = [key for key in ("tty_chars", "tty_colors", "tty_cursor") if key in buffers]
 
     def close(self) -> None:
-        """Frees the engine's files and memory."""
         self._engine.close()
 
     def _settle(self) -> bytes:

@@ -2,7 +2,7 @@
 
 A built library is NLE's own sources, compiled for this processor with a profile of a player that has learnt. It plays
 the same games bit for bit. It lies beside compiled programs, in `$XDG_CACHE_HOME/motif_jax/engine-<kind of machine>`,
-with a record of what it was built from; one that is damaged or that belongs to another machine or NLE is not loaded.
+with a record of what it was built from; one that is damaged, or built for another machine or NLE, is not loaded.
 """
 
 from __future__ import annotations
@@ -23,42 +23,43 @@ NAME, RECORD = "libnethack.so", "build.json"
 RECIPE = 1  # the number of `launch/engine.sh` and of what it compiles; libraries of other numbers are built anew
 
 
-class Found(NamedTuple):
+class Library(NamedTuple):
     """The library that games load."""
 
     path: str
-    about: str  # which one, where a library was built; "" otherwise
+    description: str  # "" for the wheel's, where no library was built
 
 
-PLAIN = Found(DLPATH, "")
+WHEEL_LIBRARY = Library(DLPATH, "")
 
 
 def directory() -> Path:
-    """Where this machine's library lies."""
+    """Returns the directory of this machine's library."""
     return cache_directory(os.environ, "engine")
 
 
-def made_for() -> dict[str, Any]:
-    """What a library must have been built for, to be loaded here."""
+def requirements() -> dict[str, Any]:
+    """Returns what the record of a library must say, for the library to be loaded on this machine."""
     with open(DLPATH, "rb") as wheel:
         digest = hashlib.file_digest(wheel, "sha256").hexdigest()
     return {"nle": metadata.version("nle"), "wheel": digest, "machine": kind_of_machine(), "recipe": RECIPE}
 
 
 @functools.cache
-def find_library() -> Found:
-    """The built library, or else the wheel's. A built one is read as a file from outside is."""
+def find_library() -> Library:
+    """Returns the built library, or else the wheel's."""
     folder = directory()
     if not (folder / RECORD).exists():
-        return PLAIN
+        return WHEEL_LIBRARY
+    path = folder / NAME
     try:
         built = read_json(folder / RECORD)
-        if other := [name for name, value in made_for().items() if built.get(name) != value]:
+        if other := [name for name, value in requirements().items() if built.get(name) != value]:
             raise ValueError(f"it was built for another {other[0]}")
-        with open(folder / NAME, "rb") as file:
+        with open(path, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != built["sha256"]:
                 raise ValueError("it is damaged")
     except (OSError, ValueError, KeyError) as error:
         why = f"NetHack plays with NLE's wheel; its library in {str(folder)!r} is not used: {error}"
-        return Found(DLPATH, f"{why} (bash launch/engine.sh builds it anew)")
-    return Found(str(folder / NAME), f"NetHack plays with the library that was built for this machine, {folder / NAME}")
+        return Library(DLPATH, f"{why} (bash launch/engine.sh builds it anew)")
+    return Library(str(path), f"NetHack plays with the library that was built for this machine, {path}")

@@ -193,8 +193,7 @@ class Observer:
     def __init__(self, keys: Iterable[str], frames: Frames, screen: str = "terminal"):
         self.specs = observation_specs(keys)
         self._arrays = frames.arrays
-        self._crop_rows = "crop" in self.specs
-        if self._crop_rows:
+        if "crop" in self.specs:
             store, columns = frames.screens[screen], FRAME[SCREENS[screen][0]].shape[1]
             cells = store.reshape(-1)
             plane = store.shape[2]
@@ -213,18 +212,12 @@ class Observer:
         self._copies = [
             (key, self._message if key == "message" else frames.arrays[key]) for key in plain if key in frames.arrays
         ]
-        self._vector = "vector" in plain
-        self._position = "position" in plain
-        self._count = "message_count" in plain
         events = [key for key in self.specs if key.startswith("event_")]
-        self._event_message = "event_message" in events
-        self._event_count = EVENT_COUNT in events
         self._events = [
             (key, key.removeprefix("event_"))
             for key in events
             if key not in ("event_message", EVENT_COUNT, EVENT_DRAWN, EVENT_STAIRS, *CHANGES)
         ]
-        self._event_drawn, self._event_stairs = EVENT_DRAWN in events, EVENT_STAIRS in events
         self._changes = [(key, place) for key, place in CHANGES.items() if key in events]
         self._before = frames.arrays["blstats"].copy()  # the bottom lines before the step
 
@@ -232,15 +225,15 @@ class Observer:
         """Writes the current observations; `counts` are the message counts."""
         if self._changes:
             self._before[:] = self._arrays["blstats"]
-        if self._crop_rows:
+        if "crop" in self.specs:
             self._crop(rows["crop"])
         for key, array in self._copies:
             rows[key][:] = array
-        if self._vector:
+        if "vector" in self.specs:
             scale_blstats(self._arrays["blstats"], out=rows["vector"])
-        if self._position:
+        if "position" in self.specs:
             rows["position"][:] = self._arrays["blstats"][:, POSITION]
-        if self._count:
+        if "message_count" in self.specs:
             row = rows["message_count"]
             for game, count in enumerate(counts):
                 row[game] = count
@@ -258,7 +251,7 @@ class Observer:
 
     def record_events(self, rows: Rows, counts: list[int], ends: dict[int, dict], games: Sequence[FrameGame]) -> None:
         """Writes the event observations. `ends`: the last frame of each game whose episode ended, by its index."""
-        if self._event_message:
+        if "event_message" in self.specs:
             row = rows["event_message"]
             row[:] = self._message
             for game, last in ends.items():
@@ -275,14 +268,14 @@ class Observer:
             if key == EVENT_IDLE:
                 change = (change == 0) & ~np.array([game.opened_question for game in games], bool)
             rows[key][:] = change.astype(np.float32)
-        if self._event_stairs:
+        if EVENT_STAIRS in self.specs:
             rows[EVENT_STAIRS][:] = np.array([game.on_stairs for game in games], np.float32)
-        if self._event_drawn:
+        if EVENT_DRAWN in self.specs:
             drawn = np.count_nonzero(self._arrays["glyphs"] != BLANK_GLYPH, axis=(1, 2))
             for game, last in ends.items():
                 drawn[game] = count_drawn(last["glyphs"])
             rows[EVENT_DRAWN][:] = drawn.astype(np.int32)
-        if self._event_count:
+        if EVENT_COUNT in self.specs:
             row = rows[EVENT_COUNT]
             for game, count in enumerate(counts):
                 row[game] = count

@@ -2,7 +2,7 @@
 
     python -m motif_jax.envs.nethack.recorded play LIBRARY               plays those of the profile with this library
     python -m motif_jax.envs.nethack.recorded install LIBRARY COMPILER   keeps it, if it plays the others like the wheel
-    python -m motif_jax.envs.nethack.recorded version                    of NLE
+    python -m motif_jax.envs.nethack.recorded version                    prints NLE's
 
 `launch/engine.sh` builds libraries with a profile of the first games; the others are timed and compared.
 """
@@ -23,7 +23,7 @@ from nle.nethack.nethack import DLPATH
 
 from motif_jax.console import print_line
 from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.library import NAME, RECORD, directory, made_for
+from motif_jax.envs.nethack.library import NAME, RECORD, directory, requirements
 from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.world import step_specs
@@ -36,15 +36,15 @@ TURNS = 3
 
 
 def recorded(games: slice) -> tuple[np.ndarray, int, int]:
-    """Actions of the released agent, [games, 1200] uint8; the number of the first game, and the seed of all."""
+    """Reads actions of the released agent, [games, 1200] uint8, the number of the first game, and the seed of all."""
     with np.load(RECORDED) as file:
         return file["actions"][games], range(*games.indices(len(file["actions"]))).start, int(file["seed"])
 
 
 def play(library: str, games: slice, digest: bool = False, screen: str = "terminal") -> tuple[float, str]:
-    """Plays recorded games in lock-step. CPU time per step in microseconds; and the SHA-256 of every row of every step.
+    """Plays recorded games in lock-step; returns CPU time per step in microseconds, and a SHA-256 of all rows.
 
-    The digest covers all observations, which take time to write.
+    With `digest`, the rows have all observations, which take time to write.
     """
     actions, first, seed = recorded(games)
     settings = GameSettings(stairs_message=True, screen=screen, library=library)
@@ -59,7 +59,7 @@ def play(library: str, games: slice, digest: bool = False, screen: str = "termin
     vector.reset()
     specs = step_specs() | vector.observer.specs
     rows = {key: np.zeros((len(actions), *spec.shape), spec.dtype) for key, spec in specs.items()}
-    opened, found = open_rows(rows), hashlib.sha256()
+    opened, sha256 = open_rows(rows), hashlib.sha256()
     start = time.process_time()
     for row in actions.T.tolist():
         rows["terminated"][:] = rows["truncated"][:] = False
@@ -67,13 +67,10 @@ def play(library: str, games: slice, digest: bool = False, screen: str = "termin
         vector.observe(opened)
         if digest:
             for key in sorted(rows):
-                found.update(rows[key].tobytes())
+                sha256.update(rows[key].tobytes())
     seconds = time.process_time() - start
     vector.close()
-    return 1e6 * seconds / actions.size, found.hexdigest()
-
-
-# ---- installing
+    return 1e6 * seconds / actions.size, sha256.hexdigest()
 
 
 def install(library: Path, compiler: str) -> None:
@@ -81,15 +78,15 @@ def install(library: Path, compiler: str) -> None:
     others = slice(PROFILED, None)
     if play(str(library), others, digest=True)[1] != play(DLPATH, others, digest=True)[1]:
         raise UserError(f"the library in {str(library)!r} does not play the recorded games like NLE's wheel: not kept")
-    times = [[play(one, others)[0] for one in (str(library), DLPATH)] for _ in range(TURNS)]
+    times = [[play(path, others)[0] for path in (str(library), DLPATH)] for _ in range(TURNS)]
     own, wheel = np.median(times, 0)
     folder = directory()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / RECORD).unlink(missing_ok=True)  # it comes back when the library is whole
+    (folder / RECORD).unlink(missing_ok=True)  # written again when the library is complete
     shutil.copyfile(library, folder / f"{NAME}.new")
     os.replace(folder / f"{NAME}.new", folder / NAME)
     digest = hashlib.sha256((folder / NAME).read_bytes()).hexdigest()
-    write_json(folder / RECORD, made_for() | {"sha256": digest, "compiler": compiler, "us_per_step": own})
+    write_json(folder / RECORD, requirements() | {"sha256": digest, "compiler": compiler, "us_per_step": own})
     print_line(
         f"engine: {own:.1f} µs of CPU time per step of a player that has learnt, {wheel:.1f} with NLE's wheel "
         f"({wheel / own:.2f} times as fast; {len(recorded(others)[0])} recorded games, median of {TURNS} turns); the "
@@ -98,7 +95,7 @@ def install(library: Path, compiler: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """See the module's docstring."""
+    """See the module docstring."""
     match arguments:
         case ["play", library]:
             print_line(json.dumps(play(library, slice(0, PROFILED))))

@@ -10,11 +10,11 @@ of the Gnomish Mines counts. Falling through a trap door does not, because it do
 
 from __future__ import annotations
 
-import difflib
 from typing import NamedTuple
 
 import gymnasium
 
+from motif_jax.envs.world import suggest
 from motif_jax.structs import UserError
 
 SUCCESS_REWARD = 50.0
@@ -59,12 +59,11 @@ def extended_ids() -> dict[str, str]:
 def get_task(name: str) -> Task:
     """Returns a task by its short ("score") or published name ("NetHackScore-v1")."""
     by_id = {task.name: task for task in TASKS.values()}
-    found = TASKS.get(name) or by_id.get(name)
-    if found is None:
-        near = difflib.get_close_matches(name, [*TASKS, *by_id, "toy"], n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(TASKS)}, toy"
+    task = TASKS.get(name) or by_id.get(name)
+    if task is None:
+        hint = suggest(name, [*TASKS, *by_id, "toy"], f"choose one of {', '.join(TASKS)}, toy")
         raise UserError(f"unknown task {name!r} (--config.env.task): {hint}")
-    return found
+    return task
 
 
 # Role, race, alignment and gender, as NetHack abbreviates them.
@@ -74,8 +73,6 @@ CHARACTERS = (
     ("law", "neu", "cha"),
     ("mal", "fem"),
 )
-
-
 ANY_CHARACTER = "@"  # NetHack chooses, by the seed of the episode
 
 
@@ -84,8 +81,8 @@ def check_character(character: str) -> None:
     if character == ANY_CHARACTER:
         return
     parts = character.split("-")
-    if len(parts) != len(CHARACTERS) or any(part not in known for part, known in zip(parts, CHARACTERS, strict=True)):
-        options = ", ".join("|".join(known) for known in CHARACTERS)
+    if len(parts) != len(CHARACTERS) or any(part not in names for part, names in zip(parts, CHARACTERS, strict=True)):
+        options = ", ".join("|".join(names) for names in CHARACTERS)
         raise UserError(
             f"unknown character {character!r} (--config.env.character): join one of each with dashes: {options}; or "
             f"{ANY_CHARACTER!r} for any of them"

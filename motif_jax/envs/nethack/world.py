@@ -13,9 +13,7 @@ from motif_jax.envs.nethack.game_settings import FrameSettings, GameSettings
 from motif_jax.envs.nethack.observations import EVENTS, NUMBERS, OBSERVATIONS, STILL, VIEWPOINTS, Frames, frame_keys
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.own_code import TASK_FLAG
-from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.world import CHOICE, Screen, World, trained_world
-from motif_jax.structs import EndStatus, EpisodeInfo
 
 SCREEN_KEYS = ("tty_chars", "tty_colors", "tty_cursor")
 FRAME_WORLDS = ("nethack", "toy")  # with the same observations
@@ -29,39 +27,16 @@ class ShownGame:
         keys = dict.fromkeys((*frame_keys((), settings.screen), *(SCREEN_KEYS if shown else ())))
         self._game = settings.make(Frames(1, keys).views(0))
 
-    @property
-    def end(self) -> EndStatus:
-        """The episode's end status."""
-        return self._game.end
-
-    @property
-    def message(self) -> bytes:
-        return self._game.message
-
-    @property
-    def message_count(self) -> int:
-        """Times the last message was seen in this episode."""
-        return self._game.message_count
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._game, name)
 
     @property
     def cause(self) -> str:
         """The cause of death; "" while alive, or if unknown."""
         return getattr(self._game, "cause", "")
 
-    def reset(self, seed: GameSeed, episode: int) -> None:
-        self._game.reset(seed, episode)
-
-    def step(self, action: int) -> float:
-        return self._game.step(action)
-
-    def info(self) -> EpisodeInfo:
-        return self._game.info()
-
     def screen(self) -> Screen:
         return screen_of(self._game)
-
-    def close(self) -> None:
-        self._game.close()
 
 
 def screen_of(game: Any) -> Screen:
@@ -88,14 +63,14 @@ class FrameWorld(World):
     def vector(self, num_games: int, observations: tuple[str, ...], **options: Any) -> GameVector:
         return GameVector(num_games, self.settings, observations, **options)
 
-    def game(self, shown: bool = True) -> ShownGame:
+    def game(self, shown: bool = True) -> Any:
         return ShownGame(self.settings, shown)
 
-    def plays(self, facts: Mapping[str, Any]) -> str:
+    def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world, the number of actions and the screen must match."""
-        if trained_world(facts) not in FRAME_WORLDS:
-            return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
-        actions, screen = facts["model"]["num_actions"], facts["config"]["env"]["screen"]
+        if trained_world(metadata) not in FRAME_WORLDS:
+            return f"was trained in the world {trained_world(metadata)!r}, not {self.name!r}"
+        actions, screen = metadata["model"]["num_actions"], metadata["config"]["env"]["screen"]
         if actions != len(self.action_names):
             return f"has {actions} actions, but {self._title()} has {len(self.action_names)}"
         if screen != self.settings.screen:
@@ -118,7 +93,6 @@ class NetHackWorld(FrameWorld):
 
     @classmethod
     def of_section(cls, env: Mapping[str, Any]) -> NetHackWorld:
-        """See `World`."""
         return cls(GameSettings(**{key: env[key] for key in table_of(GameSettings) if key in env}))
 
     @staticmethod
@@ -128,17 +102,16 @@ class NetHackWorld(FrameWorld):
 
     @property
     def library(self) -> str:
-        """See `World`."""
-        return self.settings.found_library.about if self.settings.is_nethack else ""
+        return self.settings.engine_library.description if self.settings.is_nethack else ""
 
     @staticmethod
     def own_game(env: Mapping[str, Any]) -> tuple[str, str] | None:
-        """See `World`: `task` may name a game of the user's, with NetHack's frames."""
+        """See `World`: `task` may name a user's game with NetHack's frames."""
         return (f"the game {env['task']!r}", TASK_FLAG) if ":" in env.get("task", "") else None
 
     @property
     def character(self) -> str:
-        """Who is played, as datasets record it."""
+        """The hero's role, race, alignment and gender, as datasets record them."""
         return self.settings.character
 
     @property
@@ -147,7 +120,6 @@ class NetHackWorld(FrameWorld):
         return ("challenge", "balrog_nethack") if self.settings.is_nethack else ()
 
     def scripted(self, name: str) -> Any:
-        """See `World`."""
         from motif_jax.envs.nethack.explorer import ExplorerPlayer  # slow to import: it reads NetHack's tables
 
         return ExplorerPlayer()

@@ -40,8 +40,8 @@ KINDS = ROCK, FLOOR, GOLD, STAIRS = range(4)  # of squares
 DRAWN = {ROCK: (" ", GREY), FLOOR: (".", GREY), GOLD: ("$", 11), STAIRS: (">", GREY)}
 MOVES = {"east": 1, "west": -1}
 ACTIONS = ("north", "east", "south", "west", "northeast", "southeast", "southwest", "northwest", "search")
-FOUND, DOWN, WALL = b"You pick up a gold piece.", b"You stand on the stairs down.", b"It's a wall."
-CAPTION_ROWS = {text: np.frombuffer(text.ljust(WIDTH, b"\0"), np.uint8) for text in (b"", FOUND, DOWN, WALL)}
+PICKED_UP, DOWN, WALL = b"You pick up a gold piece.", b"You stand on the stairs down.", b"It's a wall."
+CAPTION_ROWS = {text: np.frombuffer(text.ljust(WIDTH, b"\0"), np.uint8) for text in (b"", PICKED_UP, DOWN, WALL)}
 KIND_OF = {STAIRS_COLUMN: STAIRS} | dict.fromkeys(GOLD_COLUMNS, GOLD)  # other columns are FLOOR
 CORRIDOR = [KIND_OF.get(column, FLOOR) for column in range(1, LENGTH + 1)]
 SQUARES = np.pad(np.array(CORRIDOR, np.uint8), SIGHT, constant_values=ROCK)  # at the start of an episode
@@ -60,7 +60,7 @@ class TreasureGame:
         self._episode, self._steps, self._gold, self._return = episode, 0, 0, 0.0
         self.end, self.cause = EndStatus.RUNNING, ""
         self._counts: dict[bytes, int] = {}
-        self._look(b"", found=0)
+        self._look(b"", gold=0)
 
     def step(self, action: int) -> float:
         """Plays one action; see the module docstring."""
@@ -69,26 +69,26 @@ class TreasureGame:
         self._steps += 1
         here = SIGHT + self._column - 1
         text = b"" if name in MOVES or name == "search" else WALL
-        found, on_stairs = int(self._squares[here] == GOLD), self._on_stairs
-        if found:
-            self._squares[here], text = FLOOR, FOUND
+        gold, on_stairs = int(self._squares[here] == GOLD), self._on_stairs
+        if gold:
+            self._squares[here], text = FLOOR, PICKED_UP
         if on_stairs:
             self.end, text = EndStatus.TASK_SUCCESSFUL, DOWN
         elif self._steps >= STEPS:
             self.end, self.cause = EndStatus.ENDED, "the time is up"
         elif self._steps >= self._max_steps:
             self.end = EndStatus.ABORTED
-        reward = found + FOR_STAIRS * on_stairs
-        self._gold += found
+        reward = gold + FOR_STAIRS * on_stairs
+        self._gold += gold
         self._return += reward
-        self._look(text, found)
+        self._look(text, gold)
         return reward
 
     @property
     def _on_stairs(self) -> bool:
         return self._column == STAIRS_COLUMN
 
-    def _look(self, text: bytes, found: int) -> None:
+    def _look(self, text: bytes, gold: int) -> None:
         """Stores the observations and the readings of the step."""
         self.message = text
         self.message_count = self._counts[text] = self._counts.get(text, 0) + 1
@@ -96,7 +96,7 @@ class TreasureGame:
         self.seen = {
             "view": self._squares[None, self._column - 1 : self._column + 2 * SIGHT].copy(),
             "numbers": np.array(numbers, np.float32),
-            "gold": np.array(found, np.float32),
+            "gold": np.array(gold, np.float32),
             "stairs": np.array(self._on_stairs, np.float32),
             "message": CAPTION_ROWS[text],
             "message_count": np.array(self.message_count, np.int32),
@@ -139,7 +139,7 @@ class TreasureWorld(SequentialWorld, World):
     numbers = {"stairs_distance": ("numbers", 0), "steps_left": ("numbers", 1), "gold": ("numbers", 2)}  # noqa: RUF012
     viewpoints = {"view": Viewpoint(0, SIGHT)}  # noqa: RUF012
     still = "stairs_distance", "gold"
-    reads = "view", "numbers"  # the caption tells nothing more, and would double the cost of the encoder
+    reads = "view", "numbers"  # the caption adds no information, and would double the cost of the encoder
     pairs = ("message",)
     players = ("random",)
     texts = Path(__file__).parent / "texts"
@@ -153,8 +153,8 @@ class TreasureWorld(SequentialWorld, World):
     def game(self, shown: bool = True) -> TreasureGame:
         return TreasureGame(self._max_steps)
 
-    def plays(self, facts: Mapping[str, Any]) -> str:
+    def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world and the observations must match."""
-        if trained_world(facts) != self.name:
-            return f"was trained in the world {trained_world(facts)!r}, not {self.name!r}"
-        return unreadable(facts["model"].get("reads", {}), self.specs)
+        if trained_world(metadata) != self.name:
+            return f"was trained in the world {trained_world(metadata)!r}, not {self.name!r}"
+        return unreadable(metadata["model"].get("reads", {}), self.specs)

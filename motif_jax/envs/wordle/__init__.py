@@ -1,5 +1,4 @@
 """Wordle as a benchmark of offline reinforcement learning with language: guess a word of five letters in six tries.
 
-`vocabulary` has the words and colours, `game` the rules, `game` and `world` implement the World interface, `players`
-has the scripted players.
+`vocabulary` has the words and colours, `game` the rules, `world` the world and its scripted players.
 """

@@ -18,7 +18,6 @@ from motif_jax.screens import REVERSED, printable
 from motif_jax.structs import EndStatus, Turn
 
 TRIES = 6
-NUMBERS = {text: number for number, text in enumerate(PATTERNS)}
 WORDS = {"<g>": "green", "<y>": "yellow", "<b>": "black"}
 LOST = "no tries are left"
 BLACK, YELLOW, GREEN = 8, 11, 2
@@ -80,12 +79,12 @@ def reward(position: Position) -> float:
 
 def best_colours(position: Position) -> dict[str, int]:
     """Returns the digit of the best colour so far of each guessed letter."""
-    found: dict[str, int] = {}
+    best: dict[str, int] = {}
     for text, colours in position.guesses:
         for place, letter in enumerate(text if colours >= 0 else ""):
             digit = colours // 3 ** (LENGTH - 1 - place) % 3
-            found[letter] = max(found.get(letter, 0), digit)
-    return found
+            best[letter] = max(best.get(letter, 0), digit)
+    return best
 
 
 class WordleGame(TextGame):
@@ -97,7 +96,6 @@ class WordleGame(TextGame):
         self.position = Position(vocabulary.everything)
 
     def open(self) -> str:
-        """See `TextGame`; the agent begins."""
         self.position = Position(self.vocabulary.everything)
         return ""
 
@@ -105,32 +103,23 @@ class WordleGame(TextGame):
         """See `TextGame`; a text that is not five letters is not answered."""
         self.position = guess(self.vocabulary, self.position, text, self.random)
         colours = self.position.guesses[-1].colours
-        said = PATTERNS[colours] if colours >= 0 else ""
+        reply = PATTERNS[colours] if colours >= 0 else ""
         if self.position.won:
-            return Answer(said, reward(self.position), EndStatus.TASK_SUCCESSFUL)
+            return Answer(reply, reward(self.position), EndStatus.TASK_SUCCESSFUL)
         if self.position.over:
-            return Answer(said, reward(self.position), EndStatus.ENDED, LOST)
-        return Answer(said, reward(self.position))
+            return Answer(reply, reward(self.position), EndStatus.ENDED, LOST)
+        return Answer(reply, reward(self.position))
 
     def draw(self, chance: float) -> str:
         """See `TextGame`: draws a word of the list."""
         return self.vocabulary.words[int(chance * len(self.vocabulary.words))]
 
+    @property
+    def hidden(self) -> Position:
+        return self.position
+
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        """See `TextGame`: guesses and colours determine the position."""
-        position = Position(self.vocabulary.everything)
-        for number, turn in enumerate(turns):
-            if not turn.is_action:
-                continue
-            said = turns[number + 1].text if number + 1 < len(turns) else ""
-            colours = NUMBERS.get(said, -1) if is_guess(turn.text) else -1
-            fitting = position.fitting
-            if colours >= 0:
-                fitting &= self.vocabulary.fitting(turn.text, colours)
-            position = Position(fitting, (*position.guesses, Guess(turn.text, colours)))
-        if not position.fitting:
-            raise ValueError(f"no word of the list fits {[turn.text for turn in turns]}")
-        self.position = position
+        self.position = hidden
 
     @property
     def steps(self) -> int:
@@ -141,17 +130,17 @@ class WordleGame(TextGame):
         return self.steps, self.steps - legal, self.position.fitting.bit_count()
 
     def caption(self) -> str:
-        left = self.position.fitting.bit_count()
-        known = f"{left:,} word{'s fit' if left > 1 else ' fits'}"
+        count = self.position.fitting.bit_count()
+        fitting = f"{count:,} word{'s fit' if count > 1 else ' fits'}"
         if not self.position.guesses:
-            return f"A word of five letters is hidden: {known}"
+            return f"A word of five letters is hidden: {fitting}"
         text, colours = self.position.guesses[-1]
         if colours < 0:
-            return f'"{text}" is not five letters: {known}'
+            return f'"{text}" is not five letters: {fitting}'
         if self.position.won:
             return f"{text} is the word"
         names = " ".join(WORDS[f"<{letter}>"] for letter in PATTERNS[colours] if letter in "gyb")
-        return f"{text} is {names}: {known}"
+        return f"{text} is {names}: {fitting}"
 
     def drawn(self) -> Sequence[Pieces]:
         return draw_position(self.vocabulary, self.position)
@@ -173,12 +162,12 @@ def draw_position(vocabulary: Vocabulary, position: Position) -> Sequence[Pieces
                 row += [(f" {letter.upper()} ", COLOURS[digit] + REVERSED), (" ", GREY)]
             rows.append(row)
         rows.append([])
-    known = best_colours(position)
+    best = best_colours(position)
     for keys in KEYS:
         space = (" " * ((WIDTH - 4 * len(keys)) // 2), GREY)
-        rows.append([space, *((f" {key}  ", COLOURS[known[key]] if key in known else WHITE) for key in keys)])
+        rows.append([space, *((f" {key}  ", COLOURS[best[key]] if key in best else WHITE) for key in keys)])
     members = vocabulary.members(position.fitting)
     words = [vocabulary.words[index] for index in members[:LISTED]]
-    more = "" if len(members) <= LISTED else " ..."
-    listed = [" ".join(words[:6]), " ".join(words[6:]) + more]
+    dots = "" if len(members) <= LISTED else " ..."
+    listed = [" ".join(words[:6]), " ".join(words[6:]) + dots]
     return [*rows, [], *([(line.center(WIDTH), GREY)] for line in listed)]

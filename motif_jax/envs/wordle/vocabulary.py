@@ -120,17 +120,18 @@ def load_vocabulary(source: str, counted: bool = False) -> Vocabulary:
     except (OSError, ValueError) as error:
         what = f"is not one of {', '.join(LISTS)}, and cannot be read as a file: {error}"
         raise UserError(f"the word list {source!r} {what} ({FLAG})") from error
-    found = {}
+    words = []
     for number, line in enumerate(lines, 1):
         word = line.strip().lower()
         if len(word) != LENGTH:
             continue
         if not is_guess(word):
             raise UserError(f"line {number} of the word list {source!r} is {word!r}, where letters a-z belong ({FLAG})")
-        found[word] = number
-    if not 2 <= len(found) <= MOST_WORDS:
+        words.append(word)
+    words = list(dict.fromkeys(words))
+    if not 2 <= len(words) <= MOST_WORDS:
         raise UserError(
-            f"the word list {source!r} has {len(found):,} words of five letters, but a game needs 2 to "
+            f"the word list {source!r} has {len(words):,} words of five letters, but a game needs 2 to "
             f"{MOST_WORDS:,} ({FLAG})"
         )
-    return Vocabulary(tuple(found), counted)
+    return Vocabulary(tuple(words), counted)

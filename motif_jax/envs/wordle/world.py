@@ -2,19 +2,209 @@
 
 Options: `words`, one of our lists by name (`vocabulary.LISTS`) or a file with a word per line; `counted`, whether a
 letter is green or yellow only as often as the hidden word has it, as in the usual game.
+
+Scripted players see the position, not the hidden word:
+
+    candidate          a random fitting word
+    optimal(START)     the fitting word with the largest expected information; the first guess by START
+    repeat(N START)    one of the first N words played so far (default: all), at random; the first guess by START
+    start              the first guess from a list of good openers, then as candidate
+    wrong              a random word that does not fit
+    montecarlo(N HOW)  continues with the player HOW in N simulated games, and makes the best mean return's guess
+    user(HINT)         asks at the terminal; shows the guess of the player HINT
+
+`optimal` is greedy: it looks one guess ahead. START, HOW and HINT are names of players.
 """
 
 from __future__ import annotations
 
 import functools
+import random
+import sys
+from collections.abc import Callable
 
 from motif_jax.config.table import Flag, Text
-from motif_jax.envs.text_world import TextWorld
-from motif_jax.envs.wordle.game import WordleGame
-from motif_jax.envs.wordle.players import MAKERS
-from motif_jax.envs.wordle.vocabulary import FLAG, PATTERNS, Vocabulary, load_vocabulary
+from motif_jax.console import print_line
+from motif_jax.envs.text_world import FLAG as PLAYER_FLAG
+from motif_jax.envs.text_world import Makers, TextPlayer, TextWorld, take_number, without_arguments
+from motif_jax.envs.wordle.game import WordleGame, WordleView, guess, reward
+from motif_jax.envs.wordle.vocabulary import FLAG, PATTERNS, Vocabulary, is_guess, load_vocabulary
+from motif_jax.structs import UserError
 
+OPENERS = (
+    "crane", "slate", "stare", "trace", "arise", "raise", "later", "alert", "learn", "stone", "least", "heart",
+    "roast", "tears", "aside", "audio", "train", "irate", "great", "ocean", "earth", "cream", "store", "score",
+    "plane", "beach", "grape", "table",
+)  # fmt: skip
+MOST_ROLLOUTS = 100_000
 FIGURES: dict[str, type] = {"guesses": int, "malformed": int, "words_left": int}  # malformed: not five letters
+
+
+class Candidate:
+    """Guesses a random fitting word."""
+
+    def begin(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def choose(self, game: WordleView) -> str:
+        return _pick(self._rng, game.vocabulary, game.vocabulary.members(game.position.fitting))
+
+
+class Wrong(Candidate):
+    """Guesses a random word that does not fit; any word if all fit."""
+
+    def choose(self, game: WordleView) -> str:
+        words = game.vocabulary
+        others = words.everything & ~game.position.fitting
+        return _pick(self._rng, words, words.members(others or words.everything))
+
+
+class Start(Candidate):
+    """Guesses first a random opener that is in the list, then as `Candidate`."""
+
+    def choose(self, game: WordleView) -> str:
+        openers = [] if game.position.guesses else sorted({*OPENERS} & {*game.vocabulary.words})
+        return self._rng.choice(openers) if openers else super().choose(game)
+
+
+class Begun:
+    """A player whose first guess can be another player's."""
+
+    def __init__(self, start: TextPlayer | None):
+        """Takes the player of the first guess; None: this player."""
+        self._start = start
+
+    def begin(self, rng: random.Random) -> None:
+        self._rng = rng
+        if self._start:
+            self._start.begin(rng)
+
+    def choose(self, game: WordleView) -> str:
+        if self._start and not game.position.legal:
+            return self._start.choose(game)
+        return self.go_on(game)
+
+    def go_on(self, game: WordleView) -> str:
+        """Returns a later guess; without `start`, also the first."""
+        raise NotImplementedError
+
+
+class Optimal(Begun):
+    """See the module docstring."""
+
+    def go_on(self, game: WordleView) -> str:
+        return _pick(self._rng, game.vocabulary, game.vocabulary.most_telling(game.position.fitting))
+
+
+class Repeat(Begun):
+    """See the module docstring."""
+
+    def __init__(self, first: int, start: TextPlayer | None):
+        """Takes the number of guesses that can be repeated, and the player of the first guess."""
+        super().__init__(start or RandomWord())
+        self._first = first
+
+    def go_on(self, game: WordleView) -> str:
+        return self._rng.choice(game.position.legal[: self._first])
+
+
+class RandomWord(Candidate):
+    """Guesses a random word of the list."""
+
+    def choose(self, game: WordleView) -> str:
+        return game.vocabulary.words[int(self._rng.random() * len(game.vocabulary.words))]
+
+
+class MonteCarlo(Begun):
+    """See the module docstring."""
+
+    def __init__(self, rollouts: int, sampler: TextPlayer):
+        super().__init__(None)
+        self._rollouts, self._sampler = rollouts, sampler
+
+    def go_on(self, game: WordleView) -> str:
+        totals: dict[str, list[float]] = {}
+        for _ in range(self._rollouts):
+            position, total, first = game.position, 0.0, ""
+            self._sampler.begin(self._rng)
+            while not position.over:
+                text = self._sampler.choose(WordleView(game.vocabulary, position))
+                first = first or text
+                position = guess(game.vocabulary, position, text, self._rng)
+                total += reward(position)
+            totals.setdefault(first, []).append(total)
+        return max(totals, key=lambda text: sum(totals[text]) / len(totals[text]))
+
+
+class User(Begun):
+    """See the module docstring."""
+
+    def __init__(self, hint: TextPlayer | None, read: Callable[[str], str] = input):
+        """Takes the player that gives hints, and a function that reads a line."""
+        super().__init__(None)
+        self._hint, self._read = hint, read
+
+    def begin(self, rng: random.Random) -> None:
+        super().begin(rng)
+        if self._hint:
+            self._hint.begin(rng)
+
+    def go_on(self, game: WordleView) -> str:
+        for text, colours in game.position.guesses:
+            print_line(f"{text}  {PATTERNS[colours] if colours >= 0 else 'is not five letters'}")
+        print_line(f"{game.position.fitting.bit_count():,} words fit")
+        if self._hint:
+            print_line(f"hint: {self._hint.choose(game)}")
+        while True:
+            try:
+                text = self._read(f"try {len(game.position.guesses) + 1}: ").strip().lower()
+            except EOFError:
+                raise UserError(
+                    f"the player 'user' needs a terminal, and no workers ({PLAYER_FLAG}, .num_workers)"
+                ) from None
+            if is_guess(text):
+                return text
+            print_line("five letters a-z, please", sys.stderr)
+
+
+def _pick(rng: random.Random, vocabulary: Vocabulary, indices: tuple[int, ...]) -> str:
+    return vocabulary.words[indices[int(rng.random() * len(indices))]]
+
+
+def _inner(outer: str, arguments: list[str]) -> TextPlayer | None:
+    """Makes the player that the only argument names; None without arguments."""
+    if not arguments:
+        return None
+    if len(arguments) > 1 or arguments[0] not in INNER:
+        given = " ".join(arguments)[:100]
+        raise UserError(f"the player {outer!r} takes one of {', '.join(INNER)}, not {given!r} ({PLAYER_FLAG})")
+    return INNER[arguments[0]]()
+
+
+INNER: dict[str, Callable[[], TextPlayer]] = {
+    "random": RandomWord, "candidate": Candidate, "wrong": Wrong, "start": Start, "optimal": lambda: Optimal(None),
+}  # fmt: skip
+
+
+def _make_repeat(arguments: list[str]) -> TextPlayer:
+    first, rest = take_number("repeat", arguments, 6, 6)
+    return Repeat(first, _inner("repeat", rest))
+
+
+def _make_monte_carlo(arguments: list[str]) -> TextPlayer:
+    rollouts, rest = take_number("montecarlo", arguments, 20, MOST_ROLLOUTS)
+    return MonteCarlo(rollouts, _inner("montecarlo", rest) or Candidate())
+
+
+MAKERS: Makers = {
+    "candidate": without_arguments("candidate", Candidate),
+    "optimal": lambda arguments: Optimal(_inner("optimal", arguments)),
+    "repeat": _make_repeat,
+    "start": without_arguments("start", Start),
+    "wrong": without_arguments("wrong", Wrong),
+    "montecarlo": _make_monte_carlo,
+    "user": lambda arguments: User(_inner("user", arguments)),
+}
 
 
 class WordleWorld(TextWorld):

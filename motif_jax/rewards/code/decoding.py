@@ -43,7 +43,8 @@ class ProgramGuide:
           ends: tokens that end a text.
           size: the number of tokens for which the model has logits.
         """
-        self.speller, self.start, self.ends, self._size = speller, speller.start, list(ends), size
+        self.speller, self.start, self._size = speller, speller.start, size
+        self.ends: Sequence[int] = ends
         self.pieces = pieces_of(tokeniser, ends)
         if missing := speller.alphabet - {*self.pieces}:
             raise UserError(
@@ -95,7 +96,7 @@ class ProgramGuide:
             for character, longer in branch.longer.items():
                 if following := self.speller.step(at, character):
                     stack.append((following, longer))
-        mask[self.ends] = self.speller.ends(spelling)
+        mask[[*self.ends]] = self.speller.ends(spelling)
         return mask
 
 

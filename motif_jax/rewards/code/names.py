@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from motif_jax.config.table import shown
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.world import CAPTIONS, TEXT, Viewpoint
-from motif_jax.rewards.choice import PREFIX
 from motif_jax.rewards.code.tokens import NAME, WORDS
 from motif_jax.rewards.reading import readings
+from motif_jax.rewards.registry import PREFIX
 from motif_jax.structs import ArraySpec, UserError
 
 NUMBER, FLAG, GRID, TEXTS = "number", "flag", "grid", "text"  # types of values

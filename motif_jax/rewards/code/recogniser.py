@@ -65,7 +65,7 @@ class Place:
         self.kind, self.name, self.more = kind, name, more  # kind: "root", "group", "call", "prefix" or "infix"
         self._below, self._inner = below, dict[tuple, Place]()
         self.known = dict[Operand | str, tuple[int, int]]()  # see `Grammar._least`
-        self.open = (below.open if below else 0) + (kind in ("group", "call", "prefix"))
+        self.open: int = (below.open if below else 0) + (kind in ("group", "call", "prefix"))
         self.lowest = 0  # operators must be stronger to be applied here
         if kind == "prefix":
             self.lowest = PREFIXES[name].strength - 1
@@ -89,16 +89,16 @@ class Place:
 class Arguments(NamedTuple):
     """The arguments of a call so far."""
 
-    count: int = 0
+    number: int = 0
     first: str = ""  # the form of the first one, if it is a grid or a text
     of: int = 0
     levels: int = 0
 
     def plus(self, operand: Operand) -> Arguments:
         """With one more."""
-        names = not self.count and operand.sort.type in (GRID, TEXTS)
+        names = not self.number and operand.sort.type in (GRID, TEXTS)
         first = operand.sort.form if names else self.first
-        return Arguments(self.count + 1, first, max(self.of, operand.sort.of), max(self.levels, operand.levels))
+        return Arguments(self.number + 1, first, max(self.of, operand.sort.of), max(self.levels, operand.levels))
 
 
 class State(NamedTuple):
@@ -178,8 +178,8 @@ class Grammar:
         place = state.place
         while place.kind == "group":
             place = place.below
-        if place.kind == "call" and place.name == "at" and place.more[0].count:
-            return self._readable.entries[place.more[0].first].shape[place.more[0].count - 1]
+        if place.kind == "call" and place.name == "at" and place.more[0].number:
+            return self._readable.entries[place.more[0].first].shape[place.more[0].number - 1]
         return 0
 
     def complete(self, state: State) -> list[Terminal]:
@@ -236,7 +236,7 @@ class Grammar:
             return State(place, Operand(self.names[text]), nodes + 1) if text in self.names else None
         if kind == "function":
             return State(place, None, nodes, text)
-        if text == ")" and place.kind == "call" and not place.more[0].count:
+        if text == ")" and place.kind == "call" and not place.more[0].number:
             result = self._result(place.name, place.more[0])
             return State(place.below, result, nodes) if result else None
         if place.open == MOST_LEVELS:
@@ -300,7 +300,7 @@ class Grammar:
 
     def _fewest(self, name: str, more: Arguments) -> int:
         """The fewest arguments of a call that begins so."""
-        if name == "at" and more.count:
+        if name == "at" and more.number:
             return self._axes(more)
         return 2 if name == "says" and more.first == NAME else FUNCTIONS[name].least
 
@@ -310,7 +310,7 @@ class Grammar:
 
     def _takes(self, name: str, more: Arguments, sort: Sort) -> bool:
         """Whether a function takes a value as its next argument."""
-        place, function = more.count, FUNCTIONS[name]
+        place, function = more.number, FUNCTIONS[name]
         if place == len(function.args):
             return False
         if name == "says":  # the first of its two arguments can be left out
@@ -331,15 +331,15 @@ class Grammar:
         """The value of a call with these arguments."""
         function = FUNCTIONS[name]
         of = ORDER.index(function.of) if function.of else more.of
-        if more.count < function.least or more.levels == MOST_LEVELS:
+        if more.number < function.least or more.levels == MOST_LEVELS:
             return None
         if name == "still" and not self._readable.still:
             return None
         if name == "says":
-            if more.first == (NAME if more.count == 1 else WORD):
+            if more.first == (NAME if more.number == 1 else WORD):
                 return None
-            of = ORDER.index(STEP) if more.count == 1 else of
-        if name == "at" and more.count != self._axes(more):
+            of = ORDER.index(STEP) if more.number == 1 else of
+        if name == "at" and more.number != self._axes(more):
             return None
         if name == "distance":
             viewpoint = self._readable.viewpoints[more.first]
@@ -372,14 +372,14 @@ class Grammar:
         """How a program can go on: the nodes that this adds, and where it then is."""
         opens = MOST_LEVELS - place.open
         if operand == DUE:
-            if place.kind == "call" and not place.more[0].count:
+            if place.kind == "call" and not place.more[0].number:
                 yield from self._results(place)
             for sort, nodes, levels in _each(self._atoms(opens)):
                 yield nodes, place, Operand(sort, levels)
         elif isinstance(operand, str):
             yield from self._results(place)
             more = place.more[0]
-            needed = more.count < self._fewest(place.name, more)
+            needed = more.number < self._fewest(place.name, more)
             if needed or operand == ONE_MORE:  # one more argument than needed may be what makes a value change
                 for sort, nodes, levels in _each(self._expressions(opens, 0)):
                     added = self._argument(place, Operand(sort, levels)) if needed or sort.of > more.of else None
@@ -440,7 +440,7 @@ class Grammar:
             for more, nodes in calls:
                 if result := self._result(name, more):
                     _keep(found, result.sort, nodes, result.levels)
-                if more.count < self._fewest(name, more):
+                if more.number < self._fewest(name, more):
                     longer |= {(more.plus(Operand(sort, levels)), nodes + added) for sort, added, levels in _each(inner)
                                if self._takes(name, more, sort)}  # fmt: skip
             calls = longer

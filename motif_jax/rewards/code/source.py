@@ -17,13 +17,14 @@ import numpy as np
 from motif_jax.config.table import shown
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
-from motif_jax.rewards.choice import BEST, FLAG, WRITTEN, SourceChoice
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable, readable_from
 from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.code.terms import terms_of
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
 from motif_jax.rewards.code.types import Program
+from motif_jax.rewards.registry import BEST, FLAG, WRITTEN, SourceChoice
+from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_bytes
@@ -38,8 +39,8 @@ class CodeReward(RewardSource):
         self._terms = [(term.text, Runner(term)) for term in terms_of(program)]
 
     @classmethod
-    def named(cls, choice: SourceChoice, setting: Setting) -> CodeReward:
-        """As `make`, of the file that the choice names."""
+    def make_chosen(cls, choice: SourceChoice, setting: Setting) -> CodeReward:
+        """See `RewardSource`: the choice names the file."""
         file = choice.file
         if file == WRITTEN:
             file = str(setting.workdir / WRITTEN / BEST)
@@ -72,7 +73,7 @@ class CodeReward(RewardSource):
         return {"file": PurePath(self._file).name, "program": self._program.text, "uses": self._program.uses.record()}
 
     def restore(self, arrays: object, facts: Facts) -> None:
-        """Refuses to go on with another program than the one that training began with."""
+        """Raises UserError unless the program is the one with which training began."""
         if facts.get("program") != self._program.text:
             raise UserError(
                 f"the reward program {self._file!r} has changed since this policy's training began: choose another "
@@ -92,10 +93,16 @@ class CodeReward(RewardSource):
 
         Equal terms are added. As `rewards`, it remembers the current episodes, so it takes all rollouts in order.
         """
-        found: Arrays = {}
+        rewards: Arrays = {}
         for text, runner in self._terms if len(self._terms) > 1 else ():
-            found[text] = found.get(text, 0.0) + runner.rewards(rollouts)
-        return found
+            rewards[text] = rewards.get(text, 0.0) + runner.rewards(rollouts)
+        return rewards
+
+
+def check_choice(choice: SourceChoice, config: SourcesConfig, world: Any) -> None:
+    """See `SourceChoice.check`; the program of the stage write_reward may not exist yet."""
+    if choice.file != WRITTEN:
+        read_program(choice.file, world)
 
 
 def read_program(file: str, world: Any) -> Program:

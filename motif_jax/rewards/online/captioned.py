@@ -15,6 +15,8 @@ from motif_jax.rewards.source import Arrays, Facts, RewardSource
 class Captioned(RewardSource):
     """worth(message) / n^exponent, where n counts the message's appearances in the episode, this one included."""
 
+    caption_value = "worth"
+
     def __init__(self, count_exponent: float, one_step_late: bool):
         """`one_step_late`: as published, reward a step for the message before its action."""
         self._exponent, prefix = float(count_exponent), "" if one_step_late else "event_"

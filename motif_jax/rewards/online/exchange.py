@@ -13,17 +13,17 @@ import numpy as np
 
 from motif_jax.captions import WIDTH, distinct_messages
 from motif_jax.devices.host_arrays import from_every_host
-from motif_jax.rewards.moments import HostMoments
 from motif_jax.rewards.online.store import Seen
+from motif_jax.rewards.running_stats import RunningStats
 
 MOST = {"rows": 1024, "messages": 64, "answers": 256}  # entries per host and update, with several hosts
 
 
 class HostNews(NamedTuple):
-    """The news of a host."""
+    """The captions, scores and answers of a host since the last exchange."""
 
     seen: Seen
-    scores: HostMoments  # moments of the scores of all steps
+    scores: RunningStats  # of the scores of all steps
     steps: int
     labelled: int  # steps whose caption has a label
     questions: np.ndarray  # answered questions. [A] int64
@@ -31,12 +31,12 @@ class HostNews(NamedTuple):
 
 
 NONE = np.zeros(0, np.int64)
-NOTHING = HostNews(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), HostMoments(), 0, 0, NONE, np.zeros(0))
+NOTHING = HostNews(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), RunningStats(), 0, 0, NONE, np.zeros(0))
 
 
 def join(parts: Sequence[HostNews]) -> HostNews:
     """Merges findings; each caption occurs once in the result."""
-    scores = HostMoments()
+    scores = RunningStats()
     for part in parts:
         scores = scores.merge(part.scores)
     seen = [part.seen for part in parts]
@@ -57,10 +57,10 @@ def join(parts: Sequence[HostNews]) -> HostNews:
     )
 
 
-def _sums(places: np.ndarray, values: np.ndarray, number: int) -> np.ndarray:
-    found = np.zeros(number, np.int64)
-    np.add.at(found, places, values)
-    return found
+def _sums(indices: np.ndarray, values: np.ndarray, number: int) -> np.ndarray:
+    sums = np.zeros(number, np.int64)
+    np.add.at(sums, indices, values)
+    return sums
 
 
 class Exchange:
@@ -106,25 +106,25 @@ def pack(findings: HostNews) -> np.ndarray:
         ("answers", findings.questions, findings.yes),
     ):
         for column in columns:
-            whole = np.zeros((MOST[name], *column.shape[1:]), column.dtype)
-            whole[: len(column)] = column
-            parts.append(whole)
+            padded = np.zeros((MOST[name], *column.shape[1:]), column.dtype)
+            padded[: len(column)] = column
+            parts.append(padded)
     return np.frombuffer(b"".join(part.tobytes() for part in parts), np.int32)
 
 
 def unpack(words: np.ndarray) -> HostNews:
     """The inverse of `pack`."""
-    data, place = np.ascontiguousarray(words).tobytes(), 0
+    data, offset = np.ascontiguousarray(words).tobytes(), 0
 
     def take(kind: type, *shape: int) -> np.ndarray:
-        nonlocal place
+        nonlocal offset
         number = int(np.prod(shape))
-        found: np.ndarray = np.frombuffer(data, kind, number, place).reshape(shape)
-        place += found.nbytes
-        return found
+        array: np.ndarray = np.frombuffer(data, kind, number, offset).reshape(shape)
+        offset += array.nbytes
+        return array
 
     rows, messages, answers, steps, labelled = take(np.int64, 5).tolist()
-    scores = HostMoments(*take(np.float64, 3).tolist())
+    scores = RunningStats(*take(np.float64, 3).tolist())
     seen = Seen(
         take(np.int64, MOST["rows"])[:rows],
         take(np.int64, MOST["rows"])[:rows],

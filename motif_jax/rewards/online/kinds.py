@@ -6,13 +6,14 @@
 
 s0 is the score of the neutral moment, which has no message; each caption is compared with it. Without `anchor`, pairs
 of captions are compared, z = (score - mean) / sqrt(variance), and worth = z where z > floor, else 0. Mean and variance
-are running moments of the scores of all steps. Without `normalise`, worth = score, as released.
-Before the first lesson of classification and ranking, all captions are worth 0.
+are running statistics of the scores of all steps. Without `normalise`, worth = score, as released.
+Before the first update of classification and ranking, all captions are worth 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -21,22 +22,24 @@ import numpy as np
 import optax
 from flax import nnx
 
+from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.networks.reward import MessageClassifier
 from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.moments import HostMoments
-from motif_jax.rewards.online.pupil import SEED, Pupil, TaughtKind, Teaching, pad
+from motif_jax.rewards.online.online_section import is_anchored
 from motif_jax.rewards.online.store import NEUTRAL, Store
 from motif_jax.rewards.preference import pair_loss
-from motif_jax.rewards.source import Arrays
+from motif_jax.rewards.running_stats import RunningStats
+from motif_jax.rewards.source import Arrays, Facts
+from motif_jax.structs import UserError
 
 
 class OnlineKind(Protocol):
-    """One way to reward captions."""
+    """The interface of the kinds."""
 
-    def learn(self, store: Store, news: int, scores: HostMoments) -> None:
+    def learn(self, store: Store, new_labels: int, scores: RunningStats) -> None:
         """Learns from the store.
 
-        `news`: number of new labels since the last call. `scores`: moments of the scores of all steps since then.
+        `new_labels`: their number since the last call. `scores`: statistics of the scores of all steps since then.
         """
 
     def view(self, store: Store) -> Any:
@@ -61,7 +64,7 @@ class OnlineKind(Protocol):
         """Restores the state that `arrays` returned."""
 
     def figures(self) -> dict[str, float]:
-        """Figures since the last call."""
+        """Metrics since the last call."""
 
 
 class Retrieval:
@@ -72,9 +75,9 @@ class Retrieval:
         self._threshold = threshold
         self._view: np.ndarray | None = None
 
-    def learn(self, store: Store, news: int, scores: HostMoments) -> None:
+    def learn(self, store: Store, new_labels: int, scores: RunningStats) -> None:
         """See `OnlineKind`: labels are looked up, so there is nothing to learn."""
-        if news:
+        if new_labels:
             self._view = None
 
     def view(self, store: Store) -> np.ndarray:
@@ -106,15 +109,185 @@ class Retrieval:
         return {}
 
 
+# ---- kinds with a network
+
+LEAST, CHUNK = 64, 1024  # minimum and maximum number of captions per call, so that few shapes are compiled
+SUMS = ("lessons", "loss", "gradient_norm", "sided", "right")  # `sided`: labels without ties; `right`: hits
+Sums = dict[str, Any]
+SEED = 83  # so that these networks differ from the policy's
+Loss = Callable[[Any, Mapping[str, Any], jax.Array], tuple[jax.Array, Sums]]
+
+
+class ModelState(NamedTuple):
+    """The state that an update changes."""
+
+    params: Any
+    optimizer: Any
+
+
+class OnlineRewardModel:
+    """A network that learns from labels while the agent trains, with its optimizer.
+
+    It is on one device of each host. With several hosts, all give their copies the same updates, so the copies stay
+    equal without communication. Updates do not donate the old parameters, so a snapshot may still use them. Flags,
+    checkpoints and metrics call an update a lesson.
+    """
+
+    def __init__(self, params: Any, scores: Callable[..., jax.Array], loss: Loss, optimizer: Any, seed: int):
+        """Compiles the functions.
+
+        Args:
+          scores: (parameters, messages [D, W]) -> [D].
+          loss: (parameters, arrays of a batch, key) -> loss, and `sided` and `right` of SUMS.
+        """
+        self._state = ModelState(params, optimizer.init(params))
+        self.updates = 0
+        self._sums = dict.fromkeys(SUMS, np.float32(0))
+        self._scores = jax.jit(scores)
+
+        def update(state: ModelState, sums: Sums, batch: Mapping[str, Any], step: jax.Array) -> tuple[ModelState, Sums]:
+            key = jax.random.fold_in(jax.random.key(seed), step)
+            (value, metrics), gradients = jax.value_and_grad(loss, has_aux=True)(state.params, batch, key)
+            updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+            metrics = metrics | {"lessons": 1.0, "loss": value, "gradient_norm": optax.tree.norm(gradients)}
+            params = optax.apply_updates(state.params, updates)
+            return ModelState(params, optimizer_state), {name: sums[name] + metrics[name] for name in SUMS}
+
+        self._update = jax.jit(update)
+
+    @property
+    def params(self) -> Any:
+        """The current parameters; updates replace them and do not change them in place."""
+        return self._state.params
+
+    def update(self, batch: Mapping[str, np.ndarray]) -> None:
+        self._state, self._sums = self._update(self._state, self._sums, batch, np.int32(self.updates))
+        self.updates += 1
+
+    def scores(self, params: Any, messages: np.ndarray) -> np.ndarray:
+        """The network's output for distinct captions, with the given parameters. [D, 256] uint8 -> [D]"""
+        if not len(messages):
+            return np.zeros(0, np.float32)
+        parts = [messages[start : start + CHUNK] for start in range(0, len(messages), CHUNK)]
+        return np.concatenate([np.asarray(self._scores(params, pad(part)))[: len(part)] for part in parts])
+
+    def start_from(self, params: Any) -> None:
+        """Begins with given parameters, which count as one update."""
+        self._state = self._state._replace(params=params)
+        self.updates = max(self.updates, 1)
+
+    def arrays(self) -> dict[str, Any]:
+        return {**self._state._asdict(), "lessons": np.array([self.updates], np.int64)}
+
+    def restore(self, arrays: Any) -> None:
+        """Restores the state that `arrays` returned."""
+        leaves = leaves_by_path({name: arrays.get(name, {}) for name in ModelState._fields})
+        self._state = rebuild(self._state, leaves, Path("sources/online"), "--workdir")
+        self.updates = int(np.asarray(arrays["lessons"])[0])
+
+    def figures(self) -> dict[str, float]:
+        """Means over the updates since the last call; raises UserError if a loss was not finite."""
+        sums = {name: float(value) for name, value in jax.device_get(self._sums).items()}
+        self._sums = dict.fromkeys(SUMS, np.float32(0))
+        metrics = {"lessons": float(self.updates)}
+        if sums["lessons"]:
+            if not np.isfinite(sums["loss"]):
+                raise UserError(
+                    f"the loss of the online reward is not finite after {self.updates:,} updates: begin another "
+                    "--workdir, with a smaller --config.policy.online.learning_rate"
+                )
+            metrics |= {name: sums[name] / sums["lessons"] for name in ("loss", "gradient_norm")}
+            if sums["sided"]:
+                metrics["accuracy"] = sums["right"] / sums["sided"]
+        return metrics
+
+
+def pad(messages: np.ndarray, rows: int = 0) -> np.ndarray:
+    """Pads messages with zeros to one of few shapes. [K, 256] -> [K', W] uint8
+
+    K' is `rows`, by default a power of two. W is a power of two: the columns behind it have only zeros.
+    """
+    used = np.flatnonzero(np.bitwise_or.reduce(messages, 0))
+    width = min(power(used[-1] + 1 if len(used) else 1), messages.shape[1])
+    padded = np.zeros((rows or power(len(messages)), width), np.uint8)
+    padded[: len(messages)] = messages[:, :width]
+    return padded
+
+
+def power(number: int) -> int:
+    """The next power of two, at least LEAST."""
+    return max(LEAST, 1 << int(number - 1).bit_length())
+
+
+class TrainingSettings(NamedTuple):
+    """Values of the config for the training of a network."""
+
+    message: str  # encoder
+    learning_rate: float
+    batch_size: int
+    lessons_early: int
+    lessons_late: int
+    switch_at: int
+    seed: int
+
+
+class NetworkKind:
+    """Base class of the kinds with a network: the number of updates, and the labels of each.
+
+    Below `switch_at` labels, `lessons_early` updates follow whenever labels arrive; later, `lessons_late` updates
+    follow each update of the policy.
+    """
+
+    def __init__(self, settings: TrainingSettings, model: OnlineRewardModel):
+        self._settings, self._model = settings, model
+
+    def learn(self, store: Store, new_labels: int, scores: RunningStats) -> None:
+        settings, labelled = self._settings, self.labelled(store)
+        early = len(labelled) < settings.switch_at
+        updates = (settings.lessons_early if new_labels else 0) if early else settings.lessons_late
+        for _ in range(updates if len(labelled) else 0):
+            rng = np.random.default_rng((settings.seed, SEED, self._model.updates))
+            chosen = labelled
+            if len(labelled) > settings.batch_size:
+                chosen = rng.choice(labelled, settings.batch_size, replace=False)
+            self._model.update(self.batch(store, chosen))
+
+    def labelled(self, store: Store) -> np.ndarray:
+        """The questions from which the network may learn. [Q]"""
+        return store.answered
+
+    def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        """The arrays of an update about these questions [Q]; Q is at most the batch size."""
+        raise NotImplementedError
+
+    def _fill(self, values: np.ndarray) -> np.ndarray:
+        """Pads with rows of zeros to the batch size."""
+        padded = np.zeros((self._settings.batch_size, *values.shape[1:]), values.dtype)
+        padded[: len(values)] = values
+        return padded
+
+    def forget(self) -> None:
+        """See `OnlineKind`: the network keeps its parameters and learns the new labels."""
+
+    def arrays(self) -> dict[str, Any]:
+        return self._model.arrays()
+
+    def restore(self, arrays: Any) -> None:
+        self._model.restore(arrays)
+
+    def figures(self) -> dict[str, float]:
+        return self._model.figures()
+
+
 CLIP = 10.0  # maximum norm of ranking's gradients
 
 
-class Classification(TaughtKind):
+class Classification(NetworkKind):
     """A network predicts whether a caption is helpful, also for captions that the judge has not seen."""
 
-    def __init__(self, teaching: Teaching, threshold: float):
+    def __init__(self, settings: TrainingSettings, threshold: float):
         """`threshold`: probabilities above it are worth 1."""
-        graph, params = nnx.split(MessageClassifier(teaching.message, rngs=nnx.Rngs(teaching.seed + SEED)), nnx.Param)
+        graph, params = nnx.split(MessageClassifier(settings.message, rngs=nnx.Rngs(settings.seed + SEED)), nnx.Param)
         self._threshold = threshold
 
         def scores(params: Any, messages: jax.Array) -> jax.Array:
@@ -127,26 +300,28 @@ class Classification(TaughtKind):
             right = (logits.argmax(-1) == batch["labels"]) * weight
             return (losses * weight).sum() / weight.sum(), {"sided": weight.sum(), "right": right.sum()}
 
-        super().__init__(teaching, Pupil(params, scores, loss, optax.adam(teaching.learning_rate), teaching.seed))
+        super().__init__(
+            settings, OnlineRewardModel(params, scores, loss, optax.adam(settings.learning_rate), settings.seed)
+        )
 
-    def known(self, store: Store) -> np.ndarray:
-        """See `TaughtKind`: captions with a label, or with an earlier reward's opinion."""
+    def labelled(self, store: Store) -> np.ndarray:
+        """See `NetworkKind`: captions with a label, or with an earlier reward's opinion."""
         return np.flatnonzero(store.labels >= 0)
 
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
         labels = (store.labels[chosen] > 0.5).astype(np.int32)
         messages = store.captions.messages[store.questions["first"][chosen]]
         weight = np.ones(len(chosen), np.float32)
-        shown = pad(messages, self._teaching.batch_size)
-        return {"messages": shown, "labels": self._fill(labels), "weight": self._fill(weight)}
+        padded = pad(messages, self._settings.batch_size)
+        return {"messages": padded, "labels": self._fill(labels), "weight": self._fill(weight)}
 
     def view(self, store: Store) -> Any:
-        """See `OnlineKind`: the parameters; None before the first lesson."""
-        return self._pupil.params if self._pupil.lessons else None
+        """See `OnlineKind`: the parameters; None before the first update."""
+        return self._model.params if self._model.updates else None
 
     def score(self, view: Any, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """See `OnlineKind`: the probability that a caption is helpful."""
-        return np.zeros(len(messages), np.float32) if view is None else self._pupil.scores(view, messages)
+        return np.zeros(len(messages), np.float32) if view is None else self._model.scores(view, messages)
 
     def worth(self, view: Any, scores: np.ndarray) -> np.ndarray:
         return (scores > self._threshold).astype(np.float32)
@@ -160,18 +335,18 @@ class Ranked(NamedTuple):
     """The snapshot for ranking's rewards."""
 
     params: Any
-    seen: HostMoments  # moments of the scores of all steps
+    stats: RunningStats  # of the scores of all steps
     zero: float = 0.0  # score of the neutral moment, for rewards with an anchor
 
 
-class Ranking(TaughtKind):
+class Ranking(NetworkKind):
     """A network gives each caption a score; of two captions the better one has the higher score."""
 
-    def __init__(self, teaching: Teaching, floor: float, normalise: bool):
+    def __init__(self, settings: TrainingSettings, floor: float, normalise: bool):
         """`floor`: normalised scores up to it are worth 0. Without `normalise`, the worth is the score."""
-        options = {"message": teaching.message, "blstats": False, "crop": False, "glyphs": False}
-        apply, params = make_reward_model(options, teaching.seed + SEED)
-        self._floor, self._normalise, self._seen = floor, normalise, HostMoments()
+        options = {"message": settings.message, "blstats": False, "crop": False, "glyphs": False}
+        apply, params = make_reward_model(options, settings.seed + SEED)
+        self._floor, self._normalise, self._stats = floor, normalise, RunningStats()
 
         def scores(params: Any, messages: jax.Array) -> jax.Array:
             return apply(params, {"message": messages})
@@ -184,11 +359,11 @@ class Ranking(TaughtKind):
             right = sided * ((rewards[:, 1] > rewards[:, 0]) == (target > 0.5))
             return (losses * weight).sum() / weight.sum(), {"sided": sided.sum(), "right": right.sum()}
 
-        optimizer = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(teaching.learning_rate))
-        super().__init__(teaching, Pupil(params, scores, loss, optimizer, teaching.seed))
+        optimizer = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(settings.learning_rate))
+        super().__init__(settings, OnlineRewardModel(params, scores, loss, optimizer, settings.seed))
 
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        """See `TaughtKind`: each caption once, and the indices of each pair's captions."""
+        """See `NetworkKind`: each caption once, and the indices of each pair's captions."""
         pairs = np.stack([store.questions["first"][chosen], store.questions["second"][chosen]], 1)
         rows, shows = np.unique(pairs, return_inverse=True)
         return {
@@ -198,26 +373,26 @@ class Ranking(TaughtKind):
             "weight": self._fill(np.ones(len(chosen), np.float32)),
         }
 
-    def start_from(self, params: Any, seen: HostMoments) -> None:
-        """Begins with the parameters of another network of the same architecture, and the moments of its scores."""
-        self._pupil.start_from(params)
-        self._seen = seen
+    def start_from(self, params: Any, stats: RunningStats) -> None:
+        """Begins with the parameters of another network of the same architecture, and its scores' statistics."""
+        self._model.start_from(params)
+        self._stats = stats
 
-    def learn(self, store: Store, news: int, scores: HostMoments) -> None:
-        self._seen = self._seen.merge(scores)
-        super().learn(store, news, scores)
+    def learn(self, store: Store, new_labels: int, scores: RunningStats) -> None:
+        self._stats = self._stats.merge(scores)
+        super().learn(store, new_labels, scores)
 
     def view(self, store: Store) -> Ranked | None:
-        """See `OnlineKind`; None before the first lesson."""
-        return Ranked(self._pupil.params, self._seen) if self._pupil.lessons else None
+        """See `OnlineKind`; None before the first update."""
+        return Ranked(self._model.params, self._stats) if self._model.updates else None
 
     def score(self, view: Ranked | None, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        return np.zeros(len(messages), np.float32) if view is None else self._pupil.scores(view.params, messages)
+        return np.zeros(len(messages), np.float32) if view is None else self._model.scores(view.params, messages)
 
     def worth(self, view: Ranked | None, scores: np.ndarray) -> np.ndarray:
         if view is None or not self._normalise:
             return scores
-        z = view.seen.normalise(scores)
+        z = view.stats.normalise(scores)
         return np.where(z > self._floor, z, 0.0).astype(np.float32)
 
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
@@ -227,14 +402,14 @@ class Ranking(TaughtKind):
         return 0.5 - np.abs(1 / (1 + np.exp(first - second)) - 0.5)
 
     def arrays(self) -> dict[str, Any]:
-        return super().arrays() | {"seen": np.array(self._seen, np.float64)}
+        return super().arrays() | {"seen": np.array(self._stats, np.float64)}
 
     def restore(self, arrays: Any) -> None:
-        self._seen = HostMoments(*np.asarray(arrays["seen"]).tolist())
+        self._stats = RunningStats(*np.asarray(arrays["seen"]).tolist())
         super().restore({name: array for name, array in arrays.items() if name != "seen"})
 
     def figures(self) -> dict[str, float]:
-        return super().figures() | {"score_mean": self._seen.mean, "score_std": self._seen.variance**0.5}
+        return super().figures() | {"score_mean": self._stats.mean, "score_std": self._stats.variance**0.5}
 
 
 SURE = 0.6  # P(better than the neutral moment) from which a caption is paid
@@ -243,22 +418,41 @@ SURE = 0.6  # P(better than the neutral moment) from which a caption is paid
 class Anchored(Ranking):
     """Ranking that pays a caption for being better than the neutral moment, which has no message."""
 
-    def __init__(self, teaching: Teaching):
-        super().__init__(teaching, 0.0, True)
-        self._of: Any = None  # the parameters that scored the neutral moment
+    def __init__(self, settings: TrainingSettings):
+        super().__init__(settings, 0.0, True)
+        self._scored_by: Any = None  # the parameters that scored the neutral moment
         self._zero = 0.0
 
     def view(self, store: Store) -> Ranked | None:
-        """See `OnlineKind`: the neutral moment is scored once per snapshot. None before the first lesson."""
-        found = super().view(store)
-        if found is None:
+        """See `OnlineKind`: the neutral moment is scored once per snapshot. None before the first update."""
+        view = super().view(store)
+        if view is None:
             return None
-        if found.params is not self._of:
-            self._zero, self._of = float(self._pupil.scores(found.params, NEUTRAL)[0]), found.params
-        return found._replace(zero=self._zero)
+        if view.params is not self._scored_by:
+            self._zero, self._scored_by = float(self._model.scores(view.params, NEUTRAL)[0]), view.params
+        return view._replace(zero=self._zero)
 
     def worth(self, view: Ranked | None, scores: np.ndarray) -> np.ndarray:
         if view is None:
             return scores
         worth = np.tanh((scores.astype(np.float64) - view.zero) / 2)  # 2p - 1
         return np.where(worth >= 2 * SURE - 1, worth, 0.0).astype(np.float32)
+
+
+# ---- the look-up
+
+
+def _make_ranking(facts: Facts, settings: TrainingSettings) -> OnlineKind:
+    return Anchored(settings) if is_anchored(facts) else Ranking(settings, facts["floor"], facts["normalise"])
+
+
+MAKERS: dict[str, Callable[[Facts, TrainingSettings], OnlineKind]] = {
+    "retrieval": lambda facts, _: Retrieval(facts["threshold"]),
+    "classification": lambda facts, settings: Classification(settings, facts["threshold"]),
+    "ranking": _make_ranking,
+}
+
+
+def make_kind(facts: Facts) -> OnlineKind:
+    """A new, untrained kind, as the facts describe it."""
+    return MAKERS[facts["kind"]](facts, TrainingSettings(**facts["teaching"]))

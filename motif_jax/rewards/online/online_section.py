@@ -24,7 +24,7 @@ from motif_jax.config.table import (
     value,
 )
 from motif_jax.devices.releases import check_saved
-from motif_jax.envs.texts import Texts
+from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.structs import UserError
 
@@ -45,7 +45,7 @@ GOALS = f"{SECTION}.goals"
 
 
 def is_anchored(section: Mapping[str, Any]) -> bool:
-    """Whether a section `policy.online`, also an old one, compares each caption with the neutral moment."""
+    """Whether a section `policy.online`, or the facts of a source, compares each caption with the neutral moment."""
     return _can_be_anchored(section) and section.get("anchor", "none") == "neutral"
 
 
@@ -150,17 +150,17 @@ class GoalTurn(NamedTuple):
 
 def parse_goals(text: str) -> tuple[GoalTurn, ...]:
     """Parses a schedule such as "defaultgoal@0,gold@2000000"; goals may be sentences, with commas."""
-    found = [GoalTurn(goal.strip(), int(step)) for goal, step in re.findall(r"(.+?)@(\d{1,15})\s*(?:,|$)", text)]
-    written = re.sub(r"\s", "", ",".join(f"{turn.goal}@{turn.step}" for turn in found))
-    if not found or written != re.sub(r"\s|(?<=@)0+(?=\d)", "", text):
+    turns = [GoalTurn(goal.strip(), int(step)) for goal, step in re.findall(r"(.+?)@(\d{1,15})\s*(?:,|$)", text)]
+    written = re.sub(r"\s", "", ",".join(f"{turn.goal}@{turn.step}" for turn in turns))
+    if not turns or written != re.sub(r"\s|(?<=@)0+(?=\d)", "", text):
         raise UserError(
             f"the goals must be a schedule such as 'defaultgoal@0,gold@2000000', each with its first step, not "
             f"{shown(text)} ({GOALS})"
         )
-    steps = [turn.step for turn in found]
+    steps = [turn.step for turn in turns]
     if steps[0] or steps != sorted(set(steps)):
         raise UserError(f"the steps of the goals must begin with 0 and rise, not {shown(text)} ({GOALS})")
-    return tuple(found)
+    return tuple(turns)
 
 
 def turn_at(turns: tuple[GoalTurn, ...], step: int) -> int:
@@ -186,6 +186,11 @@ def judge_section(section: AnnotateSection, goal: str, patience_s: float) -> Ann
 def asks_pairs(kind: str) -> bool:
     """Whether questions compare two captions instead of judging one."""
     return kind in JUDGED and JUDGED[kind].asks_pairs
+
+
+def check_choice(choice: Any, config: Any, world: Any) -> None:
+    """See `SourceChoice.check`."""
+    check_online(config.policy.online, config.annotate, texts_of(config.env, config.annotate.lexicon), config.seed)
 
 
 def check_online(section: OnlineValues, annotate: AnnotateSection, texts: Texts, seed: int) -> None:
@@ -228,7 +233,7 @@ def _check_judge(
 
 @contextlib.contextmanager
 def naming_goals() -> Iterator[None]:
-    """Errors about a goal in the block name the flag of the schedule."""
+    """A context in which errors about a goal name the flag of the schedule."""
     try:
         yield
     except UserError as error:

@@ -1,7 +1,7 @@
 """The reward source `online`: a reward that is learnt from a judge during training.
 
     hand-off thread     captions of a batch -> rows, by one lookup; worth from the snapshot; findings -> deque
-    learner's thread    advance: findings -> store; answers -> store; lessons; plan of questions; new snapshot
+    learner's thread    advance: findings, answers -> store; updates of the network; plan of questions; new snapshot
     judge's thread      questions of the plan -> answers (annotation/stream.py)
 
 A synchronous run asks in the learner's thread instead, so its result is reproducible to the bit.
@@ -10,6 +10,7 @@ A synchronous run asks in the learner's thread instead, so its result is reprodu
 from __future__ import annotations
 
 import collections
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -19,12 +20,13 @@ from motif_jax.annotation.asking import too_few
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.names import ONLINE_REWARDS, find
-from motif_jax.rewards.moments import HostMoments
-from motif_jax.rewards.online.asking import Asking, in_order, sample_pairs
-from motif_jax.rewards.online.captioned import Captioned
+from motif_jax.rewards.learnt import Reward, load_reward
+from motif_jax.rewards.online.captioned import Captioned, captioned_facts
 from motif_jax.rewards.online.exchange import NOTHING, Exchange, HostNews, join
-from motif_jax.rewards.online.making import Judges, make_facts, make_kind, starting_opinion
+from motif_jax.rewards.online.judge_client import Judges, OnlineJudge, in_order, sample_pairs
+from motif_jax.rewards.online.kinds import OnlineKind, Ranking, TrainingSettings, make_kind
 from motif_jax.rewards.online.online_section import (
+    SECTION,
     asks_pairs,
     check_past,
     is_anchored,
@@ -32,13 +34,15 @@ from motif_jax.rewards.online.online_section import (
     turn_at,
 )
 from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
+from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.structs import UserError
 
 COMPARE_EVERY = 100  # updates between two comparisons of the hosts' checksums; the first is at once
-PAIRS = 11  # the number of the pairs' seed
-FIRST_FACTS = {"backend", "rules", "model", "mode", "prompt"}  # what version 0.1 recorded of a judge
+PAIRS = 11  # in the seed of the pairs
+DECIDING = ("kind", "goals", "threshold", "floor", "normalise", "capacity")  # values that rewards depend on
+WEIGHT = 1000.0  # the statistics of an earlier reward count as this number of steps
 
 
 class Snapshot(NamedTuple):
@@ -52,13 +56,13 @@ class Snapshot(NamedTuple):
 class OnlineSource(Captioned):
     """Rewards captions by a judge's answers so far."""
 
-    def __init__(self, facts: Facts, config: SourcesConfig | None = None, asking: Asking | None = None):
+    def __init__(self, facts: Facts, config: SourcesConfig | None = None, judge: OnlineJudge | None = None):
         """Begins without captions and labels.
 
-        `facts`: as returned by `facts`. Without `config` it cannot `advance`; only the first host has `asking`.
+        `facts`: see `make_facts`. Without `config` it cannot `advance`; only the first host has a `judge`.
         """
         super().__init__(facts["count_exponent"], facts["one_step_late"])
-        self._facts, self._config, self._asking = dict(facts), config, asking
+        self._facts, self._config, self._judge = dict(facts), config, judge
         self._turns = parse_goals(facts["goals"])
         self.store = Store(asks_pairs(facts["kind"]), facts["capacity"], is_anchored(facts))
         self.kind = make_kind(facts)
@@ -73,14 +77,13 @@ class OnlineSource(Captioned):
         """See `RewardSource`. Raises UserError if the judge does not answer."""
         config, section = setting.config, setting.config.policy.online
         if judgeless := find(ONLINE_REWARDS, section.kind):
-            found: RewardSource = judgeless.make(setting)
-            return found
+            return judgeless.make(setting)
         judges = Judges(config)
         facts = make_facts(config, judges.facts())
-        asking = None
+        judge = None
         if jax.process_index() == 0:
-            asking = Asking(config, judges, setting.workdir / "policy", parse_goals(section.goals)[0].goal)
-        source = cls(facts, config, asking)
+            judge = OnlineJudge(config, judges, setting.workdir / "policy", parse_goals(section.goals)[0].goal)
+        source = cls(facts, config, judge)
         source._opinion = starting_opinion(config, source.kind)
         source._swap()
         return source
@@ -88,8 +91,7 @@ class OnlineSource(Captioned):
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> RewardSource:
         if judgeless := find(ONLINE_REWARDS, facts["kind"]):
-            found: RewardSource = judgeless.rebuild(arrays, facts)
-            return found
+            return judgeless.rebuild(arrays, facts)
         source = cls(facts)
         source._take_arrays(arrays)
         return source
@@ -99,19 +101,19 @@ class OnlineSource(Captioned):
     def worth(self, messages: np.ndarray) -> np.ndarray:
         snapshot = self._snapshot  # the learner's thread may swap it meanwhile
         rows = snapshot.lookup.find(messages)
-        known = rows >= 0
-        distinct, of_known, counts = np.unique(rows[known], return_inverse=True, return_counts=True)
-        new, of_new, times = distinct_messages(messages[~known])
-        place = np.empty(len(messages), np.int64)
-        place[known], place[~known] = of_known, len(distinct) + of_new
+        stored = rows >= 0
+        distinct, of_stored, counts = np.unique(rows[stored], return_inverse=True, return_counts=True)
+        new, of_new, times = distinct_messages(messages[~stored])
+        index = np.empty(len(messages), np.int64)
+        index[stored], index[~stored] = of_stored, len(distinct) + of_new
         shown = np.concatenate([snapshot.lookup.messages[distinct], new])
         scores = self.kind.score(snapshot.view, shown, np.append(distinct, np.full(len(new), -1)))
         if self._passed is not None:
             seen = Seen(distinct, counts, new, times)
             labelled = int(snapshot.labelled[rows].sum())
-            spread = HostMoments() if snapshot.view is None else HostMoments.of(scores[place])
-            self._passed.append(NOTHING._replace(seen=seen, scores=spread, steps=len(messages), labelled=labelled))
-        return self.kind.worth(snapshot.view, scores)[place]
+            stats = RunningStats() if snapshot.view is None else RunningStats.of(scores[index])
+            self._passed.append(NOTHING._replace(seen=seen, scores=stats, steps=len(messages), labelled=labelled))
+        return self.kind.worth(snapshot.view, scores)[index]
 
     # ---- the learner's thread
 
@@ -124,7 +126,7 @@ class OnlineSource(Captioned):
         turn = turn_at(self._turns, self.steps)
         if new_goal := turn != self._turn:
             self._start_turn(turn)
-        labels, scores = 0, HostMoments()
+        labels, scores = 0, RunningStats()
         for one in findings:
             labels += self._see(one.seen)
             labels += 0 if new_goal else self._take(one)  # after a change of goal, the answers are about the old one
@@ -134,10 +136,10 @@ class OnlineSource(Captioned):
         ordered = in_order(self.store, self.kind, section.order)
         self.store.drop(ordered[section.queue :])  # they wait again when their captions are next seen
         ordered = ordered[: section.queue]
-        if self._asking:
-            self._asking.tally.batch(sum(one.steps for one in findings), sum(one.labelled for one in findings))
-            self._asking.plan(self.store, ordered, self.steps)
-            if self._asking.is_immediate and len(findings) == 1:
+        if self._judge:
+            self._judge.tally.batch(sum(one.steps for one in findings), sum(one.labelled for one in findings))
+            self._judge.plan(self.store, ordered, self.steps)
+            if self._judge.is_immediate and len(findings) == 1:
                 labels += self._take(self._answers())
         self.kind.learn(self.store, labels, scores)
         self._swap(labels)
@@ -146,7 +148,7 @@ class OnlineSource(Captioned):
 
     def _answers(self) -> HostNews:
         """The judge's answers since the last call; empty on all hosts but the first."""
-        answers = self._asking.answers(self.steps) if self._asking else []
+        answers = self._judge.answers(self.steps) if self._judge else []
         questions = np.array([one.item.number for one in answers], np.int64)
         yes = np.array([np.nan if one.answer.yes is None else one.answer.yes for one in answers], np.float64)
         return NOTHING._replace(questions=questions, yes=yes)
@@ -157,8 +159,8 @@ class OnlineSource(Captioned):
         self._exchange.forget_answers()
         self.store.forget_labels()
         self.kind.forget()
-        if self._asking:
-            self._asking.turn(self.goal)
+        if self._judge:
+            self._judge.switch_goal(self.goal)
 
     def _see(self, seen: Seen) -> int:
         """Counts captions and plans questions about them; returns the number of pairs with a known label."""
@@ -214,32 +216,32 @@ class OnlineSource(Captioned):
     def restore(self, arrays: Any, facts: Facts) -> None:
         """See `RewardSource`; refuses another judge, and another goal for past steps."""
         before, now = facts["judge"], self._facts["judge"]
-        if before != ({name: now.get(name) for name in before} if before.keys() <= FIRST_FACTS else now):
+        if before != now:
             raise UserError(
                 f"the labels in the checkpoint come from judge {before}, not {now}: choose another --workdir "
                 "(--config.annotate)"
             )
         self._take_arrays(arrays)
         check_past(facts["goals"], self._facts["goals"], self.steps)
-        if self._asking:
-            self._asking.go_on(self.goal, self._asked, self.steps)
+        if self._judge:
+            self._judge.resume(self.goal, self._asked, self.steps)
 
     # ---- metrics and report
 
     def figures(self) -> dict[str, float]:
         states = self.store.questions["state"]
-        found = {
+        metrics = {
             "captions": float(len(self.store.captions)),
             "labels": float((states == ANSWERED).sum()),
             "refused": float((states == REFUSED).sum()),
             "waiting": float(len(self.store.waiting)),
             "full": float(self.store.is_full),
         }
-        found["answers"], found["answers_read"] = map(float, self.store.answers)
-        if found["labels"]:
-            found["yes_share"] = float((self.store.questions["label"][states == ANSWERED] > 0.5).mean())
-        found |= self.kind.figures() | (self._asking.figures() if self._asking else {})
-        return {f"online_{name}": value for name, value in found.items()}
+        metrics["answers"], metrics["answers_read"] = map(float, self.store.answers)
+        if metrics["labels"]:
+            metrics["yes_share"] = float((self.store.questions["label"][states == ANSWERED] > 0.5).mean())
+        metrics |= self.kind.figures() | (self._judge.figures() if self._judge else {})
+        return {f"online_{name}": value for name, value in metrics.items()}
 
     @property
     def goal(self) -> str:
@@ -249,11 +251,52 @@ class OnlineSource(Captioned):
     def failure(self) -> str:
         """See `RewardSource`: too few answers about the current goal could be parsed."""
         answers, read = self.store.answers
-        return too_few(read, answers, self._asking.last_unreadable if self._asking else "")
+        return too_few(read, answers, self._judge.last_unreadable if self._judge else "")
 
     def about(self) -> Facts:
         return {"kind": self._facts["kind"], "goal": self.goal, "checksum": sum_of_arrays(self.arrays())}
 
     def close(self) -> None:
-        if self._asking:
-            self._asking.close()
+        if self._judge:
+            self._judge.close()
+
+
+def make_facts(config: SourcesConfig, judge: Facts) -> Facts:
+    """Facts that rewards depend on, beside the arrays; `judge`: the result of `Judges.facts`."""
+    section = vars(config.policy.online)
+    settings = {name: config.seed if name == "seed" else section[name] for name in TrainingSettings._fields}
+    facts = {name: section[name] for name in DECIDING} | {"judge": judge, "teaching": settings}
+    if is_anchored(section):  # facts without an anchor are as before there were anchors
+        facts["anchor"] = section["anchor"]
+    return facts | captioned_facts(config.policy)
+
+
+def starting_opinion(config: SourcesConfig, kind: OnlineKind) -> Opinion | None:
+    """Gives ranking the parameters of `init_from`; for other kinds, returns a function from messages to 0 or 1."""
+    section = config.policy.online
+    if not section.init_from:
+        return None
+    try:
+        reward = load_reward(Path(section.init_from).expanduser(), "last")
+    except UserError as error:
+        raise UserError(f"{error} ({SECTION}.init_from)") from None
+    if not reward.reads_only_messages:
+        raise UserError(f"the reward in {section.init_from!r} reads more than messages ({SECTION}.init_from)")
+    if isinstance(kind, Ranking):
+        if reward.options["message"] != section.message:
+            raise UserError(
+                f"the reward in {section.init_from!r} has the encoder {reward.options['message']!r}, not "
+                f"{section.message!r} ({SECTION}.message, .init_from)"
+            )
+        kind.start_from(reward.params, RunningStats(WEIGHT, reward.statistics.mean, reward.statistics.variance))
+        return None
+    return _labels(reward, config.policy.threshold_quantile)
+
+
+def _labels(reward: Reward, quantile: float) -> Opinion:
+    threshold = reward.statistics.quantile(quantile) if quantile >= 0 else 0.0
+
+    def opinion(messages: np.ndarray) -> np.ndarray:
+        return (reward(messages).normalised > threshold).astype(np.float32)
+
+    return opinion

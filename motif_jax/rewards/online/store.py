@@ -63,9 +63,9 @@ class Columns:
         return {name: self[name].copy() for name in self._empty}
 
     def restore(self, arrays: Any) -> None:
-        found = {name: np.asarray(arrays[name]) for name in self._empty}
+        columns = {name: np.asarray(arrays[name]) for name in self._empty}
         self.clear()
-        self.extend(len(next(iter(found.values()))), **found)
+        self.extend(len(next(iter(columns.values()))), **columns)
 
     def clear(self) -> None:
         self._size = 0
@@ -83,10 +83,8 @@ class Store:
           anchored: whether each caption is compared with NEUTRAL, which is stored before it is seen.
         """
         self.pairs, self.capacity, self.anchored = pairs, capacity, anchored
-        self.captions, self.of_captions = (
-            CaptionIndex(),
-            Columns(count=np.int64(0), last_step=np.int64(0), opinion=np.int8(NONE)),
-        )
+        self.captions = CaptionIndex()
+        self.of_captions = Columns(count=np.int64(0), last_step=np.int64(0), opinion=np.int8(NONE))
         self._packed = np.zeros(0, np.uint8), np.zeros(0, np.int16)  # texts and lengths of the first captions
         self._of_pair: dict[tuple[int, int], int] = {}  # the first question about each pair
         self.questions = Columns(
@@ -110,16 +108,16 @@ class Store:
 
         Returns the rows of all captions [R + K], with the new ones at the end.
         """
-        later = self.captions.lookup.find(seen.messages)  # rows of captions that were stored in the meantime
-        new = np.flatnonzero(later < 0)[: max(self.capacity - len(self.captions), 0)]
+        rows_now = self.captions.lookup.find(seen.messages)  # some may have been stored in the meantime
+        new = np.flatnonzero(rows_now < 0)[: max(self.capacity - len(self.captions), 0)]
         new = new[self.captions.add(seen.messages[new])]
         opinions = {"opinion": opinion(seen.messages[new])} if opinion is not None and len(new) else {}
         rows = self.of_captions.extend(len(new), **opinions)
         if not self.pairs:
             self.questions.extend(len(new), first=rows)
-        known = later >= 0
-        all_rows = np.concatenate([seen.rows, later[known], rows])
-        times = np.concatenate([seen.counts, seen.times[known], seen.times[new]])
+        stored = rows_now >= 0
+        all_rows = np.concatenate([seen.rows, rows_now[stored], rows])
+        times = np.concatenate([seen.counts, seen.times[stored], seen.times[new]])
         np.add.at(self.of_captions["count"], all_rows, times)
         self.of_captions["last_step"][all_rows] = step
         return all_rows
@@ -137,7 +135,7 @@ class Store:
 
         An answered pair gets the same label at once. Waiting pairs and pairs of equal captions are skipped.
         """
-        known = 0
+        answered = 0
         for pair in zip(first.tolist(), second.tolist(), strict=True):
             before = self._of_pair.get(pair)
             if pair[0] == pair[1] or len(self.questions) >= self.capacity:
@@ -149,18 +147,18 @@ class Store:
             elif self.questions["state"][before] == ANSWERED:
                 label = self.questions["label"][before]
                 self.questions.extend(1, first=pair[0], second=pair[1], state=ANSWERED, label=label, step=step)
-                known += 1
-        return known
+                answered += 1
+        return answered
 
     def compare_with_neutral(self, rows: np.ndarray, step: int) -> None:
-        """Asks whether each of these captions is better than NEUTRAL, unless that was asked. [R]
+        """Adds the questions whether these captions are better than NEUTRAL, unless they exist. [R]
 
         Every second caption comes first in its question, as some judges prefer the first or the second.
         """
         rows = np.unique(rows)
         pairs = [(row, 0) if row % 2 else (0, row) for row in rows[rows > 0].tolist()]
-        known = [self._of_pair[pair] for pair in pairs if pair in self._of_pair]
-        self.want(np.array(known, np.int64), step)  # those that were dropped
+        stored = [self._of_pair[pair] for pair in pairs if pair in self._of_pair]
+        self.want(np.array(stored, np.int64), step)  # those that were dropped
         new = np.array([pair for pair in pairs if pair not in self._of_pair], np.int64).reshape(-1, 2)
         self.add_pairs(new[:, 0], new[:, 1], step)
 
@@ -182,10 +180,10 @@ class Store:
 
     def labelled(self) -> np.ndarray:
         """Whether each caption, or a pair with it, has a label; the last entry, False, is for row -1. [U + 1]"""
-        found = np.zeros(len(self.captions) + 1, bool)
+        labelled = np.zeros(len(self.captions) + 1, bool)
         for column in ("first", "second") if self.pairs else ("first",):
-            found[self.questions[column][self.answered]] = True
-        return found
+            labelled[self.questions[column][self.answered]] = True
+        return labelled
 
     @property
     def labels(self) -> np.ndarray:
@@ -196,15 +194,15 @@ class Store:
     def better_than_nothing(self) -> np.ndarray:
         """P(better than no message) of each caption, by its last answer; NaN without one. [U] float32
 
-        "Not helpful" counts as neutral, 1/2. Answers about pairs of captions give no information about it.
+        Captions that are not helpful count as neutral, 1/2. Answers about pairs of captions do not say it.
         """
-        found, answered = np.full(len(self.captions), np.nan, np.float32), self.answered
+        better, answered = np.full(len(self.captions), np.nan, np.float32), self.answered
         first, label = self.questions["first"][answered], self.questions["label"][answered]
         if self.anchored:  # the neutral moment has row 0
-            found[np.maximum(first, self.questions["second"][answered])] = np.where(first == 0, label, 1 - label)
+            better[np.maximum(first, self.questions["second"][answered])] = np.where(first == 0, label, 1 - label)
         elif not self.pairs:
-            found[first] = np.maximum(label, 0.5)
-        return found
+            better[first] = np.maximum(label, 0.5)
+        return better
 
     def drop(self, questions: np.ndarray) -> None:
         """Marks questions as idle; they wait again when their captions are seen."""
@@ -238,9 +236,9 @@ class Store:
         new = self.captions.messages[len(lengths) :]
         if len(new):  # only what was added since the last call
             used = new != 0
-            more = np.where(used.any(1), WIDTH - used[:, ::-1].argmax(1), 0).astype(np.int16)
-            texts = np.append(texts, new[np.arange(WIDTH) < more[:, None]])
-            lengths = np.append(lengths, more)
+            new_lengths = np.where(used.any(1), WIDTH - used[:, ::-1].argmax(1), 0).astype(np.int16)
+            texts = np.append(texts, new[np.arange(WIDTH) < new_lengths[:, None]])
+            lengths = np.append(lengths, new_lengths)
             self._packed = texts, lengths
         captions = self.of_captions.arrays() | {"texts": texts, "lengths": lengths}
         return {"captions": captions, "questions": self.questions.arrays()}

@@ -22,11 +22,10 @@ from motif_jax.files import write_whole
 from motif_jax.pages.blocks import folded, page, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import esc
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.merging import Merged
-from motif_jax.preferences.questions import Asked, Questions, to_numbers
+from motif_jax.preferences.questions import AnswerTable, Questions, to_numbers
 from motif_jax.preferences.shards import to_codes
-from motif_jax.preferences.store import PairDataset, Preference
+from motif_jax.preferences.store import PairDataset, Preference, annotation_folder
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import Head, StageRun
 from motif_jax.system.arrays import read_array
@@ -95,7 +94,7 @@ def _head(
     section: AnnotateSection, logs: list[dict[str, Any]], name: str, merged: Merged, task: str, pairs: int
 ) -> Head:
     """The annotation's words on the first screen."""
-    models = sorted({str(log["model"]) for log in logs if log.get("model")})
+    models = _models(logs)
     who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or JUDGES.get(section.backend, "")
     judge = f"<b>{esc(who or f'the annotation {name}')}</b>"
     head = Head(subject="Preferences", goal=section.goal, judge=judge, judged=pairs - merged.counts["not asked"],
@@ -103,8 +102,13 @@ def _head(
     return dataclasses.replace(head, asked=sentence([head], pairs))
 
 
+def _models(logs: list[dict[str, Any]]) -> list[str]:
+    """The full names of the models that answered, sorted."""
+    return sorted({str(log["model"]) for log in logs if log.get("model")})
+
+
 def sentence(judges: Sequence[Head], pairs: int) -> str:
-    """Who judged how many of the pairs, as HTML; the judges' words begin with a tag."""
+    """A sentence on the judges and the number of judged pairs, as HTML; `Head.judge` begins with a tag."""
     who, judged = " and ".join(dict.fromkeys(str(one.judge) for one in judges)), max(one.judged or 0 for one in judges)
     of = f"<b>{pairs:,}</b> pairs of moments"
     return f"{who[:3]}{who[3:4].upper()}{who[4:]} judged {of if judged == pairs else f'<b>{judged:,}</b> of {of}'}."
@@ -121,7 +125,7 @@ def aim_of(goal: str, task: str) -> str | None:
 
 def _origin(section: AnnotateSection, logs: list[dict[str, Any]], questions: int, path: Path, home: Path) -> str:
     """The judge, its models, the goal, the number of questions and the time of an annotation, as HTML."""
-    words = [esc(section.backend), *sorted({esc(str(log["model"])) for log in logs if log.get("model")})]
+    words = [esc(section.backend), *map(esc, _models(logs))]
     if questions:  # otherwise it compares numbers of the game
         words += [f"goal: {esc(section.goal)}", f"{questions:,} different questions"]
     if seconds := sum(log.get("seconds", 0.0) for log in logs):
@@ -167,7 +171,7 @@ def _figures(
 
 
 def _beside_rules(backend: CaptionBackend, questions: Questions, label: np.ndarray) -> list[tuple[str, str]]:
-    """How often a language model agrees with the rules, where the game has some for its goal; warns of chance."""
+    """A language model's agreement with the rules, if the game has rules for the goal; warns of a judge at chance."""
     goal = backend.section.goal
     if backend.by_rules or not backend.is_model or not backend.texts.rules().rules or goal not in backend.texts.goals:
         return []
@@ -213,9 +217,9 @@ def _of_the_questions(
         '<p class="soft">Pairs with the question, its captions (the better one in bold), and the verdict.</p>',
         table(("pairs", "first", "second", "better", "reason")[:cells], rows, numbers=(0,)),
     ]
-    known = label[~np.isnan(label)]
-    if not np.isin(known, (0.0, 0.5, 1.0)).all():
-        heights = np.histogram(known, bins=40, range=(0, 1))[0].tolist()
+    answered = label[~np.isnan(label)]
+    if not np.isin(answered, (0.0, 0.5, 1.0)).all():
+        heights = np.histogram(answered, bins=40, range=(0, 1))[0].tolist()
         body += [
             "<h2>Certainty of the answers</h2>",
             columns(heights, ("first is better", "no preference", "second is better")),
@@ -234,15 +238,15 @@ def _evidence(
     backend: CaptionBackend, questions: Questions, logs: list[dict[str, Any]], top: np.ndarray, label: np.ndarray
 ) -> AnswerDetails:
     """Collects the evidence: asks rules again, or reads the answer caches of the jobs."""
-    said: dict[int, str] = {}
+    explanations: dict[int, str] = {}
     if not backend.is_model:
         annotator = backend.open()
         for number in top.tolist():
             for _, answer in annotator.answers([Question(*questions.text(number))]):
-                said[number] = answer.said
+                explanations[number] = answer.said
         annotator.close()
-        return AnswerDetails(said, np.empty((0, 2)), {}, 1.0)
-    asked, wanted = Asked(0, np.ones(len(questions), bool)), set(top.tolist())
+        return AnswerDetails(explanations, np.empty((0, 2)), {}, 1.0)
+    asked, wanted = AnswerTable(0, np.ones(len(questions), bool)), set(top.tolist())
     unreadable: dict[Question, QuestionAnswer] = {}
     masses = [0.0, 0.0]  # number and sum
     for folder in {str(log["answers"]) for log in logs if log.get("answers")}:
@@ -257,8 +261,8 @@ def _evidence(
                 if answer.yes is None and np.isnan(label[number]) and len(unreadable) < EXAMPLES:
                     unreadable[question] = answer
                 if number in wanted and answer.said and not backwards:
-                    said[number] = answer.said
-    return AnswerDetails(said, asked.both_answers(), unreadable, masses[1] / masses[0] if masses[0] else 1.0)
+                    explanations[number] = answer.said
+    return AnswerDetails(explanations, asked.both_answers(), unreadable, masses[1] / masses[0] if masses[0] else 1.0)
 
 
 def _most_asked(margin: float, questions: Questions, label: np.ndarray, evidence: AnswerDetails) -> list[str]:
@@ -333,9 +337,7 @@ def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:
 
 
 def _subtitle(section: AnnotateSection, backend: Backend, logs: list[dict[str, Any]]) -> str:
-    words = [section.backend]
-    models = sorted({str(log["model"]) for log in logs if log.get("model")})
-    words += models or ([section.model] if section.model else [])
+    words = [section.backend, *(_models(logs) or filter(None, [section.model]))]
     if isinstance(backend, Prompted):
         words += [f"mode {section.mode}"]
     words += [f"goal: {section.goal}", f"captions: {section.captions}"]

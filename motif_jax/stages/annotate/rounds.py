@@ -4,7 +4,7 @@ The first round is random. After each round, the small rewards learn from the an
 questions with the largest standard deviation of P(second is better) among them. They begin with different parameters
 and share nothing: heads of one network agree even where all are wrong. The file `order.json` of the annotation has the
 questions in the order in which they are asked. It is written before a round is asked, and a round depends on the
-answers of earlier rounds only, so a killed job goes on as if nothing had happened.
+answers of earlier rounds only, so a killed job asks the same questions.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class QuestionRounds:
         self._dataset, self._rows, self._shard = questions.dataset, questions.rows(), shard
         self._file, self._facts = shard.folder / ORDER, dict(shard.record["facts"])
         self._budget, self._size, self._seed = budget, math.ceil(budget / rounds), seed
-        found = self._read()
-        self.order = np.flatnonzero(~np.isnan(shard.prob[self._rows])) if found is None else found
+        earlier = self._read()
+        self.order = np.flatnonzero(~np.isnan(shard.prob[self._rows])) if earlier is None else earlier
 
     def add(self) -> bool:
         """Chooses the next round by the shard's labels of earlier ones; returns False if the budget is used up."""
@@ -45,11 +45,11 @@ class QuestionRounds:
         others = np.setdiff1d(np.arange(len(self._rows)), self.order)
         others = np.random.default_rng([self._seed, 90, len(self.order)]).permutation(others)
         target = self._shard.prob[self._rows]  # as the shard has it: a killed job reads the same
-        known = self.order[~np.isnan(target[self.order])]
-        if len(known):
+        answered = self.order[~np.isnan(target[self.order])]
+        if len(answered):
             table, ids = self._dataset.captions()
             shown = np.asarray(ids)[self._rows]
-            doubt = disagreement(small_rewards(table.messages, shown, target, known, self._seed), shown)
+            doubt = disagreement(small_rewards(table.messages, shown, target, answered, self._seed), shown)
             others = others[np.argsort(-doubt[others], kind="stable")]
         self.order = np.concatenate([self.order, others[:count]])
         write_json(self._file, {"facts": self._facts, "numbers": self.order.tolist()})
@@ -75,7 +75,7 @@ def disagreement(rewards: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 
 def small_rewards(
-    messages: np.ndarray, ids: np.ndarray, target: np.ndarray, known: np.ndarray, seed: int
+    messages: np.ndarray, ids: np.ndarray, target: np.ndarray, answered: np.ndarray, seed: int
 ) -> np.ndarray:
     """Trains NETWORKS small rewards, and returns the reward of each message by each of them. [E, U]
 
@@ -83,7 +83,7 @@ def small_rewards(
       messages: the dataset's messages. [U, 256]
       ids: the message of every step of each question. [Q, 2, L]
       target: P(second is better) of each question. [Q]
-      known: numbers of the questions to learn from. [K]
+      answered: numbers of the questions to learn from. [K]
     """
     import jax.numpy as jnp
     import optax
@@ -97,15 +97,15 @@ def small_rewards(
     table, items = replicate(jnp.asarray(without_padding(messages)), mesh), 0
     apply, _ = make_reward_model(OPTIONS, seed)
     update = map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
-    value, found = make_value(apply), []
+    value, rewards = make_value(apply), []
     for network in range(NETWORKS):
         _, params = make_reward_model(OPTIONS, seed + network)
         state = replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
-        for epoch in range(int(np.clip(MOST_STEPS * BATCH_SIZE // len(known), 1, MOST_EPOCHS))):
-            rows = epoch_order(known, seed + network, epoch)
+        for epoch in range(int(np.clip(MOST_STEPS * BATCH_SIZE // len(answered), 1, MOST_EPOCHS))):
+            rows = epoch_order(answered, seed + network, epoch)
             batches = make_batches(rows, ids, target, BATCH_SIZE, 1, None, items)
             items, placed = batches.captions.shape[-1], shard(batches, mesh, axis=1)
             for step in range(len(batches.captions)):
                 state = update(state, table, np.int32(step), placed)
-        found.append(np.asarray(value_captions(value, state.params, table)))
-    return np.stack(found)
+        rewards.append(np.asarray(value_captions(value, state.params, table)))
+    return np.stack(rewards)

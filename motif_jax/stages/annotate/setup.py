@@ -1,9 +1,10 @@
-"""The config's section annotate, and what is made from it: the annotation's name, its backend, and its facts."""
+"""The config of the stage, and what is made from it: the annotation's name, its backend, and its metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from motif_jax.annotation.backends import Backend, Oracle, find_backend
@@ -11,20 +12,18 @@ from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import Tables, section, tables_of
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.envs.worlds import TABLE as ENV
-from motif_jax.files import LONGEST, read_json, short_name
-from motif_jax.preferences.folders import annotation_folder
+from motif_jax.files import LONGEST, short_name
 from motif_jax.preferences.questions import BOTTOM_LINE, WITH_BOTTOM_LINE
 from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.stages import Experiment
 from motif_jax.structs import UserError
 
 LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is named after an annotation
-TEMPERATURE = "rules_temperature"  # among the facts of labels that rules gave as probabilities
 
 
 @dataclass(frozen=True)
 class AnnotateConfig(Experiment):
-    """What the stage reads, and what a judge is opened with."""
+    """The values that the stage reads, and that a judge is opened with."""
 
     env: Mapping[str, Any] = section(ENV)
     annotate: AnnotateSection = field(default_factory=AnnotateSection)
@@ -42,8 +41,7 @@ def check_section(section: AnnotateSection, texts: Texts) -> None:
             f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} "
             "(--config.annotate.shard, .num_shards)"
         )
-    is_model = not isinstance(backend, Oracle) and backend.is_model
-    if section.samples > 1 and (not is_model or section.mode != "reason"):
+    if section.samples > 1 and (not backend.is_model or section.mode != "reason"):
         raise UserError(
             f"only a model in mode reason answers in samples, and samples = {section.samples} "
             "(--config.annotate.samples, .backend, .mode)"
@@ -55,8 +53,7 @@ def check_section(section: AnnotateSection, texts: Texts) -> None:
         )
     if section.order != "as_now" and isinstance(backend, Oracle):
         raise UserError(f"{section.backend!r} asks no questions, so they have no order (--config.annotate.order)")
-    in_process = not isinstance(backend, Oracle) and backend.in_process
-    if section.order == "disagreement" and (section.num_shards > 1 or in_process):
+    if section.order == "disagreement" and (section.num_shards > 1 or backend.in_process):
         raise UserError(
             "order disagreement needs all answers in one job, and memory beside that of vllm: use num_shards=1, and "
             "for a model a server (--config.annotate.order, .num_shards, .backend)"
@@ -69,31 +66,28 @@ def label_name(section: AnnotateSection) -> str:
     return short_name(section.custom_name or find_backend(section).label(section), LONGEST_NAME)
 
 
-def make_backend(config: AnnotateConfig, dataset: PairDataset | None = None) -> Backend:
-    """What labels the pairs of a dataset; None: a judge that gives verdicts, without degrees."""
+def make_backend(config: AnnotateConfig, verdicts: bool = False) -> Backend:
+    """The annotator that the config names. `verdicts`: rules give no probabilities."""
     section, texts = config.annotate, texts_of(config.env, config.annotate.lexicon)
-    make = find_backend(section)
-    if dataset is not None:
-        backend = make(section, texts, config.seed)
-        if TEMPERATURE not in backend.facts() or section.ignore_existing or not _has_verdicts(section, dataset):
-            return backend
-    return make(section, texts, config.seed, verdicts=True)
+    return find_backend(section)(section, texts, config.seed, verdicts=verdicts)
 
 
-def _has_verdicts(section: AnnotateSection, dataset: PairDataset) -> bool:
-    """Whether the annotation was begun before rules gave probabilities; it goes on as it began."""
-    records = map(read_json, annotation_folder(dataset.path, label_name(section)).glob("shard-*.json"))
-    return any(record["counts"] and TEMPERATURE not in record["facts"] for record in records)
+def open_dataset(workdir: Path) -> PairDataset:
+    """The dataset of the workdir; raises UserError if it has none."""
+    if not (workdir / "dataset").is_dir():
+        raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
+    return PairDataset(workdir / "dataset")
 
 
-def make_facts(backend: Backend, section: AnnotateSection, dataset: PairDataset) -> dict[str, Any]:
-    """All that decides the labels, as a flat dict: of the backend, the section and the dataset."""
-    facts: dict[str, Any] = {"num_shards": section.num_shards, "dataset": fingerprint(dataset)} | backend.facts()
-    beside = None  # an array that labels depend on, beside the messages
+def make_metadata(backend: Backend, section: AnnotateSection, dataset: PairDataset) -> dict[str, Any]:
+    """Everything that decides the labels, as a flat dict: of the backend, the section and the dataset."""
+    metadata: dict[str, Any] = {"num_shards": section.num_shards, "dataset": fingerprint(dataset)}
+    metadata |= backend.flat_metadata()
+    other_array = None  # that labels depend on, in addition to the messages
     if isinstance(backend, Oracle):
-        beside = backend.numbers(dataset)
+        other_array = backend.numbers(dataset)
     else:
-        facts |= {"captions": section.captions, "goal": section.goal} | backend.labelling()
+        metadata |= {"captions": section.captions, "goal": section.goal} | backend.labelling()
         if section.captions == WITH_BOTTOM_LINE:
-            facts["bottom_line_version"], beside = BOTTOM_LINE, dataset.data["blstats"]
-    return facts | {"beside": "" if beside is None else digest_of([beside])}
+            metadata["bottom_line_version"], other_array = BOTTOM_LINE, dataset.data["blstats"]
+    return metadata | {"beside": "" if other_array is None else digest_of([other_array])}

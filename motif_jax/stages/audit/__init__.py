@@ -1,4 +1,4 @@
-"""Audit: checks whether the learnt reward is right, and reports its defects, worst first.
+"""The stage audit: looks for defects of the learnt reward, and reports them, worst first.
 
 It plays the evaluated episodes back to see which captions were paid for, asks the judge of the annotation how much
 these are worth and how consistent it is (bounded questions, past the answer cache), and shows it pairs of whole
@@ -54,7 +54,7 @@ class AuditSection:
 
 @dataclass(frozen=True)
 class AuditConfig(EvaluateConfig, AnnotateConfig):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     audit: AuditSection = AuditSection()
 
@@ -79,7 +79,7 @@ def is_complete(config: AuditConfig, workdir: Path) -> bool:
 
 
 def find_players(workdir: Path) -> dict[str, Player]:
-    """The `agent` to look at, and `random` play in the same games, as far as they were evaluated.
+    """The `agent` to audit and `random` play in the same games, if they were evaluated.
 
     The agent is this workdir's own at its latest checkpoint, else another policy, else random play itself.
     """
@@ -94,7 +94,7 @@ def stamp_of(config: AuditConfig, workdir: Path) -> str:
     judge = flatten(asdict(config.annotate))
     decisive = {name: judge[name] for name, known in ANNOTATION["annotate"].items() if known.decides}
     reward = [getattr(config.policy, name) for name in ("reward_dir", "reward_checkpoint", "reference_alignment")]
-    facts = [
+    values = [
         asdict(config.audit),
         config.seed,
         reward,
@@ -102,13 +102,13 @@ def stamp_of(config: AuditConfig, workdir: Path) -> str:
         texts_of(config.env, config.annotate.lexicon).rules().version,
         motif_jax.__version__,
     ]
-    found = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    checksum = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     files = [workdir / "evaluate" / one.name / SUMMARY for one in find_players(workdir).values()]
     files += [workdir / "reward" / "statistics.json", *sorted((workdir / "annotations").glob("*/merged.json"))]
     files += [Path(second) / "reward" / "statistics.json"] if (second := config.audit.second_reward_dir) else []
     for file in files:
-        found.update(file.read_bytes() if file.is_file() else b"-")
-    return found.hexdigest()
+        checksum.update(file.read_bytes() if file.is_file() else b"-")
+    return checksum.hexdigest()
 
 
 STAGE = Stage(

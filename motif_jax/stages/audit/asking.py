@@ -13,7 +13,7 @@ import numpy as np
 
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.asking import Answered, AskingCounts
-from motif_jax.annotation.backends import CaptionBackend, OpenBackend, is_by_rules, open_judge, opened
+from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, open_judge, opened
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.audit.judge import JudgeAnswers, JudgePlan, Opinion, describe
 from motif_jax.config.table import shown
@@ -32,60 +32,56 @@ RULES, MODEL = "rules", "model:"  # the second judge; the model's name follows
 
 
 def ask(
-    config: AnnotateConfig,
-    plan: JudgePlan,
-    file: Path,
-    open_backend: OpenBackend = opened,
-    stage: str = "audit",
+    config: AnnotateConfig, plan: JudgePlan, file: Path, open_backend: OpenBackend = opened, stage: str = "audit"
 ) -> JudgeAnswers:
     """The answers to all questions, and to the repeats after them. The answer cache is not used."""
     count = len(plan.questions)
     texts = plan.questions + [plan.questions[at] for at in plan.repeats]
     if not texts:
         return JudgeAnswers(np.zeros(0), np.zeros(0))
-    backend = make_backend(config)
+    backend = make_backend(config, verdicts=True)
     if not isinstance(backend, CaptionBackend):
         raise UserError(
             f"the annotator {config.annotate.backend!r} compares numbers of the game, so there is no judge of captions "
             "to ask (--config.annotate.backend)"
         )
     with contextlib.closing(open_judge(backend, None, AskingCounts(stage), open_backend)) as asking:
-        metadata = backend.facts() | {"model": asking.annotator.model, "goal": config.annotate.goal}
+        metadata = backend.flat_metadata() | {"model": asking.annotator.model, "goal": config.annotate.goal}
         stamp = hashlib.sha256(json.dumps([texts, metadata], sort_keys=True).encode()).hexdigest()
-        found = _kept(file, stamp, len(texts))
-        print_line(f"{stage}: asks {describe(plan)}; {int((~np.isnan(found)).sum()):,} are answered")
-        progress = Progress(stage, len(texts), "answers", int((~np.isnan(found)).sum()))
+        yes_of = _kept(file, stamp, len(texts))
+        print_line(f"{stage}: asks {describe(plan)}; {int((~np.isnan(yes_of)).sum()):,} are answered")
+        progress = Progress(stage, len(texts), "answers", int((~np.isnan(yes_of)).sum()))
         due: dict[Question, int] = {}
         kept_s = time.monotonic()
 
         def keep() -> None:
-            write_json(file, {"stamp": stamp, "answers": found})
+            write_json(file, {"stamp": stamp, "answers": yes_of})
 
         def take(answered: Answered) -> None:
             nonlocal kept_s
             if not answered.answer.refused:
                 yes = answered.answer.yes
-                found[due[answered.question]] = UNREADABLE if yes is None else yes
+                yes_of[due[answered.question]] = UNREADABLE if yes is None else yes
             if time.monotonic() - kept_s > WRITE_EVERY_S:
                 keep()
                 kept_s = time.monotonic()
-            progress.update(int((~np.isnan(found)).sum()))
+            progress.update(int((~np.isnan(yes_of)).sum()))
 
         try:
             for first, last in ((0, count), (count, len(texts))):
-                due = {Question(*texts[at]): at for at in range(first, last) if np.isnan(found[at])}
+                due = {Question(*texts[at]): at for at in range(first, last) if np.isnan(yes_of[at])}
                 asking.ask(due, take)
         except Incomplete as stopped:
-            done = int((~np.isnan(found)).sum())
+            done = int((~np.isnan(yes_of)).sum())
             raise UserError(
                 f"{stopped}; {done:,} of {len(texts):,} questions are answered, and the same command goes on from there"
             ) from None
         finally:
             progress.close()
             keep()
-    refused = int(np.isnan(found).sum())
-    found[found == UNREADABLE] = np.nan
-    return JudgeAnswers(found[:count], found[count:], refused)
+    refused = int(np.isnan(yes_of).sum())
+    yes_of[yes_of == UNREADABLE] = np.nan
+    return JudgeAnswers(yes_of[:count], yes_of[count:], refused)
 
 
 def second_section(first: AnnotateSection, named: str) -> AnnotateSection:
@@ -105,7 +101,7 @@ def check_second(config: AnnotateConfig, named: str) -> None:
         return
     first, second = config.annotate, second_section(config.annotate, named)
     alike = [(one.backend, one.model, one.mode) for one in (first, second)]
-    if alike[0] == alike[1] or (named == RULES and is_by_rules(first)):
+    if alike[0] == alike[1] or (named == RULES and find_backend(first).by_rules):
         raise UserError(f"the judge {first.backend!r} is the second judge, {shown(named)}: name another ({SECOND})")
     try:
         check_section(second, texts_of(config.env, second.lexicon))
@@ -114,7 +110,7 @@ def check_second(config: AnnotateConfig, named: str) -> None:
 
 
 def ask_second(config: AnnotateConfig, named: str, plan: JudgePlan, file: Path) -> Opinion | str:
-    """The second judge's answers to the pairs that the first is asked about in both orders; or why there are none."""
+    """The second judge's answers about the first judge's pairs in both orders; or the reason for their lack."""
     if not named:
         return "no second judge is named"
     if not len(plan.pairs):
@@ -127,7 +123,7 @@ def ask_second(config: AnnotateConfig, named: str, plan: JudgePlan, file: Path) 
 
 
 def _kept(file: Path, stamp: str, count: int) -> np.ndarray:
-    """The answers of an earlier run to the same questions, NaN where there is none. [count]"""
+    """The answers of an earlier run to the same questions, NaN where it had no answer. [count]"""
     record = read_json(file) or {}
     answers = record["answers"] if record.get("stamp") == stamp else [None] * count
     return np.array([np.nan if answer is None else answer for answer in answers], np.float64)

@@ -1,4 +1,4 @@
-"""Audits a workdir: gathers what is known of its reward, asks the judges, examines the answers, and reports."""
+"""Audits a workdir: gathers the evidence about its reward, asks the judges, examines the answers, and reports."""
 
 from __future__ import annotations
 
@@ -9,24 +9,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, is_by_rules, opened
+from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
 from motif_jax.audit.captions import SEVERAL, Captions, group_captions
-from motif_jax.audit.examine import Audited, Evidence, Labels, Wholes, examine, group_values, make_plan
-from motif_jax.audit.figures import Figures
+from motif_jax.audit.examine import (
+    SECOND,
+    Audited,
+    EpisodePairs,
+    Evidence,
+    Figures,
+    Labels,
+    examine,
+    group_values,
+    make_plan,
+)
 from motif_jax.audit.judge import QuestionLimits
-from motif_jax.audit.labels import SECOND
 from motif_jax.audit.pay import Steps, ends
-from motif_jax.audit.wholes import LINES, episode_text
+from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
-from motif_jax.episodes.playback import Track, moments_of, read_tracks
-from motif_jax.pages.blocks import table
+from motif_jax.episodes.playback import Track, messages_of, read_tracks
+from motif_jax.pages.blocks import findings_blocks, table
 from motif_jax.pages.figures import better
-from motif_jax.pages.findings import findings_blocks
 from motif_jax.pages.formats import esc, exact
 from motif_jax.pages.players import Player
 from motif_jax.preferences.store import PairDataset
@@ -57,23 +64,23 @@ def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) 
     stage = Run(workdir).stage("audit", FOLDER)
     stage.bind(config)
 
-    # ---- what is known, the questions, the answers
+    # ---- evidence, questions, answers
     evidence = gather(config, workdir, players, second)
     limits = QuestionLimits(section.flips, section.triples, section.repeats)
     plan = make_plan(evidence, limits, config.seed)
     answers = ask(config, plan, stage.path / "answers.json", open_backend)
     opinion = ask_second(config, section.second_judge, plan, stage.path / "second.json")
 
-    # ---- what they show
+    # ---- findings
     record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers, opinion))
     report_audit(stage, record)
     stage.write(FILE, record | {"stamp": "" if answers.refused else stamp})
-    tell(record, stage.path / f"{FILE}.json")
+    print_findings(record, stage.path / f"{FILE}.json")
     if answers.refused:
         print_line(f"audit: the server refused {answers.refused:,} questions; the same command asks them again")
 
 
-# ---- what is known
+# ---- evidence
 
 
 class CaptionNumbers:
@@ -95,12 +102,12 @@ class PlayedEpisodes(NamedTuple):
     """Episodes of a player, by number."""
 
     captions: dict[int, np.ndarray]  # that each step is rewarded for. [T] int64
-    still: dict[int, np.ndarray]  # whether nothing happens, see `playback.Moments`. [T] bool
+    still: dict[int, np.ndarray]  # whether nothing happens, see `playback.EpisodeMessages`. [T] bool
     tracks: dict[int, Track]
 
 
 def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], second: Reward | None) -> Evidence:
-    """What is known of the reward, and of a second one that was learnt with another seed."""
+    """The evidence about the reward, and about a second one that was learnt with another seed."""
     numbers = CaptionNumbers()
     agent = _play(config, workdir, players.get("agent"), numbers)
     chance: PlayedEpisodes | str = UNEVALUATED
@@ -114,19 +121,19 @@ def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], se
         captions = captions._replace(second=second(texts).normalised.astype(np.float64))
     return Evidence(
         captions,
-        rules=is_by_rules(config.annotate),
+        rules=find_backend(config.annotate).by_rules,
         steps=agent if isinstance(agent, str) else _steps(agent),
         still=np.zeros(0, bool) if isinstance(agent, str) else np.concatenate([*agent.still.values()]),
         figures=_figures(config, workdir, players),
         labels=labelled,
-        wholes=_wholes(config, texts, agent, chance),
+        episodes=_pair_episodes(config, texts, agent, chance),
         judge=judge,
         soft=config.annotate.mode in ("score", RATE) or config.annotate.samples > 1,
     )
 
 
 def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: CaptionNumbers) -> PlayedEpisodes | str:
-    """Plays the episodes of a player back; or says why that is not possible."""
+    """Plays the episodes of a player back; returns the reason if that is not possible."""
     if player is None:
         return "no player was evaluated (--stage=evaluate)"
     if not player.repeatable:
@@ -141,32 +148,32 @@ def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: Ca
     if not any(np.isfinite(tracks[row["episode"]].intrinsic).any() for row in rows):
         return f"the episodes of {player.name} have no learnt reward"
     print_line(f"audit: plays {len(rows):,} episodes of {player.name} back, {steps:,} steps")
-    found, still, late = {}, {}, int(not config.policy.reference_alignment)
-    for row, moments in zip(rows, moments_of(env, config.seed, rows, tracks), strict=True):
+    captions, still, late = {}, {}, int(not config.policy.reference_alignment)
+    for row, moments in zip(rows, messages_of(env, config.seed, rows, tracks), strict=True):
         if moments is None:
             return f"episodes of {player.name}, played back, are not the same (--config.env)"
         paid = slice(late, late + row["steps"])
-        found[row["episode"]] = np.array([numbers.of(message) for message in moments.messages[paid]], np.int64)
+        captions[row["episode"]] = np.array([numbers.of(message) for message in moments.messages[paid]], np.int64)
         still[row["episode"]] = np.array(moments.still[paid], bool)
-    return PlayedEpisodes(found, still, tracks)
+    return PlayedEpisodes(captions, still, tracks)
 
 
 def _figures(config: AuditConfig, workdir: Path, players: Mapping[str, Player]) -> Figures | str:
-    """The figures of all episodes of the agent and of random play in which higher is better; or why there are none."""
+    """Figures of all episodes of the agent and of random play, where higher is better; or the reason for their lack."""
     if RANDOM not in players:
         return UNEVALUATED
     if players["agent"].name == RANDOM:
         return ONLY_RANDOM
     rows = [read_rows(workdir / "evaluate" / players[one].name / EPISODES) for one in ("agent", RANDOM)]
     keys = keys_of(make_world(config.env).figures)
-    found = {
+    columns = {
         name: [[row.get(key) for row in each] for each in rows]
         for name, key in keys.items()
         if name != "intrinsic_return" and better(name, keys) == "higher"
     }
     return {
         name: (np.array(ours, float), np.array(theirs, float))
-        for name, (ours, theirs) in found.items()
+        for name, (ours, theirs) in columns.items()
         if None not in (*ours, *theirs)
     }
 
@@ -180,8 +187,8 @@ def _steps(played: PlayedEpisodes) -> Steps:
 
 def _labels(config: AuditConfig, workdir: Path, numbers: CaptionNumbers) -> Labels | str:
     """The labels that the reward was learnt from, or those of the judge for a reward from elsewhere."""
-    facts = read_json(workdir / "reward" / "statistics.json") or {}
-    weights: dict[str, float] = dict(facts.get("annotators") or {label_name(config.annotate): 1.0})
+    summary = read_json(workdir / "reward" / "statistics.json") or {}
+    weights: dict[str, float] = dict(summary.get("annotators") or {label_name(config.annotate): 1.0})
     if not (workdir / "dataset").is_dir():
         return "there is no dataset in this workdir"
     dataset = PairDataset(workdir / "dataset")
@@ -197,7 +204,7 @@ def _labels(config: AuditConfig, workdir: Path, numbers: CaptionNumbers) -> Labe
 
 
 def _load_audited(config: AuditConfig, workdir: Path) -> Reward | None:
-    """The reward to look at; None if this workdir has none of its own and names none."""
+    """The reward to audit; None if the workdir has none and the config names none."""
     folder = config.policy.reward_dir
     if not folder and not (workdir / "reward" / "checkpoints").is_dir():
         return None
@@ -244,11 +251,11 @@ def _captions(
     if isinstance(agent, PlayedEpisodes):  # the rewards that the agent really had, also of rewards that read more
         shown = np.concatenate([*agent.captions.values()])
         z = np.concatenate([agent.tracks[number].z for number in agent.captions]).astype(np.float64)
-        known = np.isfinite(z)
-        times = np.bincount(shown[known], minlength=len(texts))
-        sums = np.bincount(shown[known], z[known], len(texts))
+        rewarded = np.isfinite(z)
+        times = np.bincount(shown[rewarded], minlength=len(texts))
+        sums = np.bincount(shown[rewarded], z[rewarded], len(texts))
         values = np.where(times > 0, sums / np.maximum(times, 1), values)
-    if is_by_rules(config.annotate):
+    if find_backend(config.annotate).by_rules:
         lexicon = Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal)
         valued = [lexicon.worth(text) for text in texts]
         rules = [why.replace(", ", SEVERAL) if worth else "" for worth, why in valued]
@@ -264,14 +271,14 @@ def _captions(
     return captions, f"the annotator {name!r} compares numbers of the game, so there is no judge of captions to ask"
 
 
-def _wholes(
+def _pair_episodes(
     config: AuditConfig, texts: list[str], agent: PlayedEpisodes | str, chance: PlayedEpisodes | str
-) -> Wholes | str:
-    """Pairs of the same games, played by random play and by the agent; or why there are none."""
+) -> EpisodePairs | str:
+    """Pairs of the same games, played by random play and by the agent; or the reason for their lack."""
     for played in (agent, chance):
         if isinstance(played, str):
             return played
-    if config.annotate.mode == RATE and not is_by_rules(config.annotate):
+    if config.annotate.mode == RATE and not find_backend(config.annotate).by_rules:
         return "a judge that rates single messages is not asked about whole episodes (--config.annotate.mode)"
     assert isinstance(agent, PlayedEpisodes)
     assert isinstance(chance, PlayedEpisodes)
@@ -282,7 +289,7 @@ def _wholes(
     count = sum(np.bincount(shown, minlength=len(texts)) for played in (agent, chance)
                 for shown in played.captions.values())  # fmt: skip
     frequency = dict(zip(texts, np.asarray(count).tolist(), strict=True))
-    lines = None if is_by_rules(config.annotate) else LINES
+    lines = None if find_backend(config.annotate).by_rules else LINES
 
     def words(played: PlayedEpisodes) -> list[str]:
         return [episode_text([texts[at] for at in played.captions[number]], frequency, lines) for number in chosen]
@@ -290,7 +297,7 @@ def _wholes(
     def returns(played: PlayedEpisodes) -> np.ndarray:
         return np.array([np.nansum(played.tracks[number].intrinsic, dtype=np.float64) for number in chosen])
 
-    return Wholes(words(chance), words(agent), returns(chance), returns(agent))
+    return EpisodePairs(words(chance), words(agent), returns(chance), returns(agent))
 
 
 # ---- the record
@@ -308,7 +315,7 @@ def record_of(
         "player": players["agent"].name if players else "",
         "judge": judge,
         "findings": [one._asdict() for one in findings.found],
-        "nothing_found": [{"check": one.name, "about": one.about} for one in findings.clear],
+        "nothing_found": [{"check": one.name, "about": one.scope} for one in findings.clear],
         "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
         "paid": _paid(audited, evidence),
     }
@@ -335,13 +342,13 @@ def _paid(audited: Audited, evidence: Evidence) -> list[dict[str, Any]]:
     return rows
 
 
-def tell(record: Mapping[str, Any], file: Path) -> None:
+def print_findings(record: Mapping[str, Any], file: Path) -> None:
     """Prints the findings, worst first."""
-    found = record["findings"]
+    findings = record["findings"]
     by = f", judged by {record['judge']}"
-    many = "1 finding" if len(found) == 1 else f"{len(found)} findings"
-    print_line(f"audit: {many if found else 'nothing found'}{by}")
-    for number, one in enumerate(found, 1):
+    many = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
+    print_line(f"audit: {many if findings else 'nothing found'}{by}")
+    for number, one in enumerate(findings, 1):
         print_line(f"audit: {number}. {clean(one['check'])}: {clean(one['sentence'])}. Try {one['advice']}.")
     for one in record["nothing_found"]:
         print_line(f"audit: {one['check']}: nothing found ({clean(one['about'])})")

@@ -1,22 +1,22 @@
 """Benchmark: runs `benchmarks/`, which is beside the package in a checkout and measures this machine.
 
-The config's values are declared here, because every config has them. What they measure takes a config that it changes.
+The values of its section are declared here, because every config has them.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from motif_jax.config.table import PATH, List, Number, Tables, Text, Whole, tables_of, value
 from motif_jax.names import PROMPT_NETWORKS
 from motif_jax.networks.kinds import BY_SPECS, FIXED
-from motif_jax.stages import Stage, untyped
+from motif_jax.stages import Stage
 from motif_jax.stages.collect import CollectConfig
-from motif_jax.stages.train_policy.section import Profile
+from motif_jax.stages.train_policy.section import TrainConfig
 from motif_jax.stages.train_reward import RewardConfig
 from motif_jax.structs import UserError
 
@@ -49,10 +49,9 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
-class BenchmarkConfig(CollectConfig, RewardConfig):
-    """What the stage reads: also the values of the stages that it measures."""
+class BenchmarkConfig(CollectConfig, RewardConfig, TrainConfig):
+    """The values that the stage reads, including the values of the stages that it measures."""
 
-    profile: Profile = field(default_factory=Profile)
     benchmark: Benchmark = Benchmark()
 
 
@@ -77,11 +76,11 @@ STAGE = Stage(
     config=BenchmarkConfig,
     tables=TABLES,
     reads=READS,
-    check=lambda config: benchmarks().check(untyped(config)),
+    check=lambda config: benchmarks().check(config),
     is_complete=lambda config, workdir: False,  # each run measures again
-    run=lambda config, workdir: benchmarks().run(untyped(config), workdir),
+    run=lambda config, workdir: benchmarks().run(config, workdir),
     writes="--config.benchmark.pairs",
     memory="--config.benchmark.pairs, .parts",
     device_memory="--config.policy.batch_size, .num_minibatches, .network",
-    loads_jax=lambda config: benchmarks().loads_jax(untyped(config)),
+    loads_jax=lambda config: benchmarks().loads_jax(config),
 )

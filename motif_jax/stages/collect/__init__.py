@@ -1,8 +1,8 @@
 """The stage collect: scripted players or trained policies play, and pairs of moments from their games are a dataset.
 
 With `--config.collect.policies=PATH,...` trained policies play (policies/mixture.py) instead of the scripted
-`collector`. With `--config.collect.dataset=DIR` a dataset in the published layout is checked and used as it is
-(published.py). With `--config.collect.transcripts=N` games are recorded as text.
+`collector`. With `--config.collect.dataset=DIR` a dataset in the published layout is checked and used as it is.
+With `--config.collect.transcripts=N` games are recorded as text.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ import numpy as np
 import motif_jax
 from motif_jax.actors.acting import BatchedPolicy, answer
 from motif_jax.actors.capacity import check_capacity
-from motif_jax.actors.layout import Full
+from motif_jax.actors.layout import FilledSlot
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_branches, play_episodes
@@ -47,22 +48,34 @@ from motif_jax.envs.world import TEXT, World, to_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, essential, make_world, title
 from motif_jax.episodes.pieces import Pieces
+from motif_jax.files import make_anew, write_array, write_json, write_whole
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.choice import parse_mixture
-from motif_jax.preferences.pairs import FinishedEpisode
-from motif_jax.preferences.store import DATA, PairDataset
-from motif_jax.preferences.writer import PairWriter, tidy
+from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, Preference, annotation_folder, labels_file
+from motif_jax.preferences.writer import FinishedEpisode, PairWriter, tidy
 from motif_jax.run import CONFIG, SECTIONS, Run
 from motif_jax.stages import Experiment, Stage, with_result
 from motif_jax.stages.collect.page import report_pairs, report_transcripts
-from motif_jax.stages.collect.published import adopt
 from motif_jax.stages.train_policy.section import Policy
 from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError
+from motif_jax.system.arrays import read_array
+from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
 from motif_jax.system.machine import usable_cores
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import say
-from motif_jax.transcripts.moments import MOMENTS, are_moments, game_returns, moment, vocabulary
+from motif_jax.transcripts.decision_points import (
+    DECISION_POINTS,
+    are_decision_points,
+    decision_point,
+    game_returns,
+    vocabulary,
+)
 from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
+
+NAMED = 5  # files in the line about those that are not read
+RECORDS = re.compile(r"merged\.json|prob\.npy|config\.json|shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)")
+HEAD_BYTES = 4096  # most bytes before the data of a .npy file
+
 
 if TYPE_CHECKING:
     from motif_jax.policies.mixture import Mixture
@@ -236,7 +249,7 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
     )
     stage.bind(config)
     if mixture:
-        writer.progress["policies"] = mixture.facts()  # a resumed run uses the same checkpoints
+        writer.progress["policies"] = mixture.metadata()  # a resumed run uses the same checkpoints
     if writer.moments:
         print_line(f"collect: going on after {writer.moments // 2:,} of {section.num_pairs:,} pairs")
 
@@ -253,7 +266,7 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
             "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__}
             | {name: metadata.version(name) for name in getattr(world, "packages", ())},
         }
-        | ({"policies": mixture.facts()} if mixture else {}),
+        | ({"policies": mixture.metadata()} if mixture else {}),
         {
             "seconds": round(played_s, 1),
             "steps_per_s": round(steps / played_s),
@@ -270,9 +283,9 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
 
 def recorded_keys(section: Collect, world: World) -> list[str]:
     """The observations that the dataset keeps of a moment; raises UserError if it cannot keep one of them."""
-    more = {"save_screen": ("tty_chars", "tty_colors"), "save_glyphs": ("glyphs",)}
+    optional = {"save_screen": ("tty_chars", "tty_colors"), "save_glyphs": ("glyphs",)}
     keys = list(world.pairs)
-    for flag, wanted in more.items():
+    for flag, wanted in optional.items():
         if getattr(section, flag):
             keys += [key for key in wanted if key not in keys]
             if missing := [key for key in wanted if f"event_{key}" not in world.specs]:
@@ -389,11 +402,11 @@ def collect_transcripts(config: CollectConfig, workdir: Path) -> None:
     else:
         mixture = load_mixture(config, world)
         if mixture:
-            provenance[CHECKPOINTS] = mixture.facts()
+            provenance[CHECKPOINTS] = mixture.metadata()
         writer = TranscriptWriter()
         record_games(writer, config, world, mixture)
-        found = writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)
-        print_line(f"collect: {describe_transcripts(found)}; {time.monotonic() - start:,.0f} s")
+        transcripts = writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)
+        print_line(f"collect: {describe_transcripts(transcripts)}; {time.monotonic() - start:,.0f} s")
     report_transcripts(workdir)
     stage.bind(config)  # last: then the stage is complete
 
@@ -443,7 +456,7 @@ def play_moments(config: CollectConfig, world: World, mixture: Mixture | None) -
                 worth = np.cumsum(game.steps["reward"][::-1])[::-1].tolist()
                 for step, (prompt, action) in enumerate(zip(game.steps[PROMPT], game.steps["action"], strict=True)):
                     name = world.action_names[action]
-                    yield moment(to_text(prompt), name, worth[step], episode=game.info.episode, step=step)
+                    yield decision_point(to_text(prompt), name, worth[step], episode=game.info.episode, step=step)
                 games += 1
                 if games == config.collect.transcripts:
                     return
@@ -453,19 +466,19 @@ def provenance_of(config: CollectConfig, world: World) -> dict[str, Any]:
     """The values that decide the transcripts."""
     section = config.collect
     player = {"policies": section.policies} if section.policies else {"collector": section.collector}
-    found = player | {"games": section.transcripts, "seed": config.seed}
+    provenance = player | {"games": section.transcripts, "seed": config.seed}
     if section.branch_player:
-        found |= {"branch_player": section.branch_player, "branches": section.branches}
+        provenance |= {"branch_player": section.branch_player, "branches": section.branches}
     if not isinstance(world, TextWorld):
-        found[MOMENTS] = True
-    return found | {"env": essential(config.env)}
+        provenance[DECISION_POINTS] = True
+    return provenance | {"env": essential(config.env)}
 
 
 def describe_transcripts(transcripts: Transcripts) -> str:
     """A line about transcripts: their number and their mean return."""
     returns, made = game_returns(transcripts), transcripts.record["provenance"]
     kind = f"{len(returns):,} transcripts"
-    if are_moments(transcripts):
+    if are_decision_points(transcripts):
         kind = f"{transcripts.record['actions']:,} moments from {len(returns):,} games"
     error = returns.std() / np.sqrt(len(returns))
     by = clean(str(made.get("collector") or made.get("policies", "")))
@@ -486,14 +499,9 @@ def load_mixture(config: CollectConfig, world: World, begun: Path | None = None)
     from motif_jax.rewards.sources import trusted_classes
 
     return Mixture(
-        section.policies,
-        world,
-        num_workers=section.num_workers,
-        games_per_worker=section.games_per_worker,
-        seed=config.seed,
-        trusted=trusted_classes(config, config.policy.network),
-        begun=begun,
-    )
+        section.policies, world, num_workers=section.num_workers, games_per_worker=section.games_per_worker,
+        seed=config.seed, trusted=trusted_classes(config, config.policy.network), begun=begun,
+    )  # fmt: skip
 
 
 def open_pool(
@@ -502,18 +510,12 @@ def open_pool(
     """The workers, which record these observations of the games."""
     section = config.collect
     return ActorPool(
-        config.env,
-        tuple(dict.fromkeys((*observations, *(mixture.reads if mixture else ())))),
-        num_workers=section.num_workers,
-        games_per_worker=section.games_per_worker,
-        rollout_length=section.rollout_length,
-        player="" if mixture else section.collector,
-        groups=mixture.groups if mixture else 1,
-        seed=config.seed,
-        stream=SeedStream.COLLECT,
-        first_episode=first_episode,
-        hang_timeout_s=section.hang_timeout_s,
-    )
+        config.env, tuple(dict.fromkeys((*observations, *(mixture.reads if mixture else ())))),
+        num_workers=section.num_workers, games_per_worker=section.games_per_worker,
+        rollout_length=section.rollout_length, player="" if mixture else section.collector,
+        groups=mixture.groups if mixture else 1, seed=config.seed, stream=SeedStream.COLLECT,
+        first_episode=first_episode, hang_timeout_s=section.hang_timeout_s,
+    )  # fmt: skip
 
 
 def play_in_order(
@@ -528,7 +530,7 @@ def play_in_order(
       that was given up.
     """
     episodes = EpisodeQueue(first)
-    held: list[Full] = []
+    held: list[FilledSlot] = []
     while True:
         requests, fulls = pool.poll(0.2)
         if policy:
@@ -558,7 +560,7 @@ class EpisodeQueue:
         self._pieces = Pieces()
         self._done: dict[int, FinishedEpisode] = {}
 
-    def take(self, pool: ActorPool, full: Full, names: Mapping[str, str]) -> None:
+    def take(self, pool: ActorPool, full: FilledSlot, names: Mapping[str, str]) -> None:
         """Copies a rollout's steps to their episodes.
 
         `names`: name of an array in an episode -> its name in a rollout.
@@ -574,18 +576,139 @@ class EpisodeQueue:
     def next(self, given_up: list[int]) -> FinishedEpisode | int | None:
         """The next episode, or its number if it was given up, or None if it is not finished."""
         number = self.number
-        found: FinishedEpisode | int | None = self._done.pop(number, None)
-        if isinstance(found, FinishedEpisode):
-            self.waiting_bytes -= _size(found)
+        episode: FinishedEpisode | int | None = self._done.pop(number, None)
+        if isinstance(episode, FinishedEpisode):
+            self.waiting_bytes -= _size(episode)
         elif number in given_up:
-            found = number
-        if found is not None:
+            episode = number
+        if episode is not None:
             self.number += 1
-        return found
+        return episode
 
 
 def _size(episode: FinishedEpisode) -> int:
     return sum(array.nbytes for array in episode.steps.values())
+
+
+# ---- a dataset in the published layout
+# The workdir gets links to its arrays, copies of its annotations, and an index. The dataset is not trusted: only files
+# with known names are opened, links that lead out of its directory are followed only if the user allows it, and only
+# checked arrays and small records are copied.
+
+
+def adopt(source: Path, follow_links: bool, target: Path) -> None:
+    """Makes a dataset in the directory `target` from `source`; `follow_links`: also from files outside `source`."""
+    dataset = PairDataset(source, follow_links=follow_links)
+    labels = {name: dataset.preference(name) for name in dataset.preference_names()}
+    records = {name: annotation_folder(source, name) for name in labels if _is_ours(source, name)}
+    for name in labels:
+        _check_free(annotation_folder(target, name), records.get(name))
+
+    make_anew(target)
+    for kind, arrays in (("data", dataset.data), ("info", dataset.info)):
+        (target / kind).mkdir()
+        for key in arrays:
+            (target / kind / f"{key}.npy").symlink_to((source / kind / f"{key}.npy").resolve())
+    table, _ = PairDataset(target).captions()
+    for name, codes in labels.items():
+        write_array(labels_file(target, name), codes)
+    for name, folder in records.items():
+        _copy_records(folder, annotation_folder(target, name), len(dataset))
+    metadata: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
+    metadata |= {"segment_length": dataset.length, "distinct_captions": len(table)}
+    write_json(target / "dataset.json", metadata)
+    if left := sorted(_not_read(source, dataset)):
+        others = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
+        print_line(
+            f"collect: not read in {clean(source)}: {', '.join(clean(name, 80) for name in left[:NAMED])}{others}"
+        )
+
+
+def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
+    """Names of the files and directories beside the arrays that are not read."""
+    read = {"data": set(DATA), "info": set(INFO), "preference": set(dataset.preference_names())}
+    for folder, keys in read.items():
+        try:
+            names = os.listdir(source / folder)
+        except FileNotFoundError:
+            continue
+        except OSError:  # not a directory, or not readable
+            yield folder
+            continue
+        for name in names:
+            ours = folder == "preference" and name in keys and _is_ours(source, name)
+            if not ours and (not name.endswith(".npy") or name.removesuffix(".npy") not in keys):
+                yield f"{folder}/{name}"
+
+
+def _is_ours(source: Path, name: str) -> bool:
+    """Whether this program made the annotation, so that it has records beside its labels."""
+    folder = annotation_folder(source, name)
+    outside = leads_out(folder, source.parent)
+    return not outside and (source / "dataset.json").is_file() and (folder / "merged.json").is_file()
+
+
+def _check_free(target: Path, folder: Path | None) -> None:
+    """Raises UserError if the workdir has an annotation of the same name from an earlier dataset.
+
+    `target` and `folder`: its directories in the workdir and in the source.
+    """
+    if not target.is_dir():
+        return
+    record = target / "merged.json"
+    if folder and record.is_file() and _read(record, LIMIT) == _read(folder / "merged.json", LIMIT):
+        return  # an earlier run of the same command was killed
+    raise UserError(
+        f"{str(target)!r} belongs to an annotation of another dataset, and the dataset to use has one of the same "
+        f"name: move it away, or choose another --workdir ({FLAG})"
+    )
+
+
+def _copy_records(folder: Path, target: Path, num_pairs: int) -> None:
+    """Checks and copies the files of an annotation, first `merged.json`, which identifies the annotation."""
+    for file in sorted(folder.iterdir(), key=lambda file: file.name != "merged.json"):
+        if not RECORDS.fullmatch(file.name) or leads_out(file, folder):
+            continue
+        data = _read(file, LIMIT if file.suffix == ".json" else HEAD_BYTES + 4 * num_pairs)
+        if problem := _problem_of_json(file.name, data) if file.suffix == ".json" else _problem_of_labels(file):
+            raise UserError(f"{str(file)!r} is not what this program writes: {problem} ({FLAG})")
+        write_whole(target / file.name, lambda out, data=data: out.write(data))  # type: ignore[misc]
+
+
+def _problem_of_json(name: str, data: bytes) -> str:
+    """The defect of a record of an annotation, or ""."""
+    kinds: dict[str, type] = {} if name == "config.json" else {"facts": dict, "counts": dict}
+    if name == "merged.json":
+        kinds |= {"shards": dict, "missing_shards": list}
+    elif kinds:
+        kinds |= {"log": dict, "finished": bool, "rows": int}
+    try:
+        record = parse_foreign_json(data)
+    except ValueError as error:
+        return str(error)
+    wrong = [key for key, kind in kinds.items() if not isinstance(record.get(key), kind)]
+    return f"it has no {wrong[0]!r}" if wrong else ""
+
+
+def _problem_of_labels(file: Path) -> str:
+    """The defect of the codes or probabilities of an annotation, or ""."""
+    dtype, highest = ("float32", 1) if file.name.endswith("prob.npy") else ("int8", int(Preference.UNKNOWN))
+    try:
+        labels = read_array(file)
+    except (OSError, ValueError) as error:
+        return str(error)
+    if labels.dtype != dtype or labels.ndim != 1:
+        return f"it holds {labels.shape} {labels.dtype}"
+    finite = labels[~np.isnan(labels)]
+    return "" if ((finite >= 0) & (finite <= highest)).all() else f"it has numbers that are not between 0 and {highest}"
+
+
+def _read(file: Path, limit: int) -> bytes:
+    try:
+        return read_bytes(file, limit)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot read {str(file)!r}: {reason} ({FLAG})") from error
 
 
 STAGE = Stage(

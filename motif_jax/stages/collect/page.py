@@ -13,7 +13,7 @@ from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import amount, esc, exact
 from motif_jax.preferences.store import PairDataset
 from motif_jax.run import Head, Run, date_of
-from motif_jax.transcripts.moments import game_returns
+from motif_jax.transcripts.decision_points import game_returns
 from motif_jax.transcripts.store import Transcripts
 
 SPREADS = {"score": "Score so far", "max_depth": "Deepest level so far"}  # titles of the histograms, by array of info/
@@ -23,29 +23,29 @@ BINS = 30
 
 def report_pairs(workdir: Path) -> None:
     """Writes the part on the dataset: counts, spread of the moments, most frequent messages."""
-    facts, dataset = read_json(workdir / "dataset/dataset.json"), PairDataset(workdir / "dataset")
+    metadata, dataset = read_json(workdir / "dataset/dataset.json"), PairDataset(workdir / "dataset")
     run = workdir / "dataset/run.json"
     ran = read_json(run) if run.exists() else {}  # not of a published dataset
     table_of_captions, ids = dataset.captions()
     figures = [(f"{len(dataset):,}", "pairs of moments"), (f"{len(table_of_captions):,}", "different messages")]
-    if facts.get("episodes"):
-        figures.append((f"{facts['episodes']:,}", "episodes"))
-    if facts.get("steps"):
-        figures.append((amount(facts["steps"]), "steps played"))
+    if metadata.get("episodes"):
+        figures.append((f"{metadata['episodes']:,}", "episodes"))
+    if metadata.get("steps"):
+        figures.append((amount(metadata["steps"]), "steps played"))
     if ran.get("steps_per_s"):
         figures.append((f"{ran['steps_per_s']:,.0f}", "steps/s while collecting"))
-    if "share_without_message" in facts:
-        figures.append((f"{facts['share_without_message']:.0%}", "of the moments show no message"))
+    if "share_without_message" in metadata:
+        figures.append((f"{metadata['share_without_message']:.0%}", "of the moments show no message"))
     same = float((ids[:, 0] == ids[:, 1]).all(-1).mean())
     figures.append((f"{same:.0%}", "of the pairs show equal captions"))
-    by, made = facts.get("collector", ""), date_of((workdir / "dataset/dataset.json").stat().st_mtime)
+    by, made = metadata.get("collector", ""), date_of((workdir / "dataset/dataset.json").stat().st_mtime)
     words = f'<p class="soft">Played by {esc(by)}; {esc(made)}.</p>' if by else ""
     spreads = f'<div class="pair">{"".join(_spreads(dataset))}</div>'
     stage = Run(workdir).stage("collect", "dataset")
     stage.section("The dataset", words, tiles(figures), spreads, *_common(dataset))
     stage.report(Head(
-        subject="A dataset", without_aim="of moments of a game", task=facts.get("task"), made=made,
-        machine={"processor": ran.get("machine", ""), "versions": facts.get("versions", {})},
+        subject="A dataset", without_aim="of moments of a game", task=metadata.get("task"), made=made,
+        machine={"processor": ran.get("machine", ""), "versions": metadata.get("versions", {})},
         asked=f"<b>{len(dataset):,}</b> pairs of moments with {len(table_of_captions):,} different messages were "
         "collected.",
     ))  # fmt: skip
@@ -53,7 +53,7 @@ def report_pairs(workdir: Path) -> None:
 
 def _spreads(dataset: PairDataset) -> list[str]:
     """Histograms of the arrays of info/ that SPREADS names, as HTML."""
-    found = []
+    histograms = []
     for name, title in SPREADS.items():
         if name not in dataset.info:
             continue
@@ -70,8 +70,8 @@ def _spreads(dataset: PairDataset) -> list[str]:
             heights, edges = (array.tolist() for array in np.histogram(values, bins=BINS))
             words = (amount(low), amount((low + high) / 2), amount(high))
             of = [f"{amount(edge)} and more" for edge in edges[:-1]]
-        found.append(f"<div><h3>{title}</h3>{columns(heights, words, of=of)}</div>")
-    return found
+        histograms.append(f"<div><h3>{title}</h3>{columns(heights, words, of=of)}</div>")
+    return histograms
 
 
 def _common(dataset: PairDataset) -> list[str]:

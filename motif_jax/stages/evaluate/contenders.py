@@ -21,7 +21,7 @@ from motif_jax.config.table import (
     tables_of,
     value,
 )
-from motif_jax.devices.releases import FACTS, is_release
+from motif_jax.devices.releases import METADATA, is_release
 from motif_jax.envs.protocols import (
     CHANGED,
     CONTROLS,
@@ -40,9 +40,9 @@ from motif_jax.language.config import is_language_model, locate_model, model_has
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.policies.choice import LAST, PlayerChoice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
-from motif_jax.rewards.choice import LEARNT
-from motif_jax.rewards.choice import VALUES as SOURCE_VALUES
 from motif_jax.rewards.mixtures import Weights, find_behaviour
+from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
+from motif_jax.rewards.section import RewardsSection
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.stages.train_policy.section import Policy
 from motif_jax.stages.train_values import ValuesConfig
@@ -97,7 +97,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class EvaluateConfig(ValuesConfig):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     policy: Policy = field(default_factory=Policy)
     evaluate: Evaluate = field(default_factory=Evaluate)
@@ -122,12 +122,12 @@ class Contender(NamedTuple):
     decoding: Decoding | None = None  # of a policy that writes
     option: str = ""  # the option that plays alone, of a policy with options
 
-    def facts(self) -> dict[str, Any]:
-        """Its fields for the record of the player, as JSON."""
-        found = self._asdict()
-        del found["decoding"], found["option"]
-        found |= {"option": self.option} if self.option else {}
-        return found | ({"decoding": to_plain(asdict(self.decoding))} if self.decoding else {})
+    def metadata(self) -> dict[str, Any]:
+        """Its fields as JSON, for the record of the player."""
+        fields = self._asdict()
+        del fields["decoding"], fields["option"]
+        fields |= {"option": self.option} if self.option else {}
+        return fields | ({"decoding": to_plain(asdict(self.decoding))} if self.decoding else {})
 
     def folder(self, workdir: Path) -> Path:
         """The directory of its checkpoints."""
@@ -172,18 +172,18 @@ def behaviour_of(option: str, plan: dict[str, Any], flag: str) -> int | Weights:
 def find_contenders(config: EvaluateConfig, workdir: Path) -> list[tuple[Contender, str]]:
     """All players of the evaluation, without duplicates, with their flags; `config.evaluate.policy` comes last."""
     section, world = config.evaluate, make_world(config.env)
-    found: dict[Contender, str] = {}
+    contenders: dict[Contender, str] = {}
     for policy, flag in _named(section):
         for contender in find_all(config, workdir, policy, world, flag):
-            found.pop(contender, None)
-            found[contender] = flag
+            contenders.pop(contender, None)
+            contenders[contender] = flag
     if section.controls and section.protocol == TASK and (zero := _untrained(config, workdir, contender)) is not None:
-        found = {zero: flag} | {one: flag for one, flag in found.items() if one != zero}
+        contenders = {zero: flag} | {one: flag for one, flag in contenders.items() if one != zero}
     by_name: dict[str, Contender] = {}
-    for contender, flag in found.items():
+    for contender, flag in contenders.items():
         if by_name.setdefault(contender.name, contender) != contender:
             raise UserError(f"two policies would be called {contender.name!r}: evaluate them one by one ({flag})")
-    return list(found.items())
+    return list(contenders.items())
 
 
 def _untrained(config: EvaluateConfig, workdir: Path, trained: Contender) -> Contender | None:
@@ -289,17 +289,17 @@ def with_variations(config: EvaluateConfig) -> list[EvaluateConfig]:
 
     Scripted players play only the variations of the level.
     """
-    found, scripted, own = [config], make_world(config.env).players, config.evaluate
+    configs, scripted, own = [config], make_world(config.env).players, config.evaluate
     for name in dict.fromkeys([*split_variations(own.variations), *CONTROLS[own.controls].values()]):
         beside = own.beside
         if not is_for_scripted(parse_variation(name)):
             beside = ",".join(other for other in own.beside.split(",") if other not in scripted)
-        found.append(replace(config, evaluate=replace(own, protocol=name, beside=beside)))
-    return found
+        configs.append(replace(config, evaluate=replace(own, protocol=name, beside=beside)))
+    return configs
 
 
 def is_evaluated(config: EvaluateConfig, workdir: Path, contender: Contender) -> bool:
-    """Whether this player has an up-to-date summary over the number of episodes in the config."""
+    """Whether this player has an up-to-date summary of as many episodes as the config asks for."""
     summary = read_json(workdir / "evaluate" / contender.name / SUMMARY)
     wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
     wanted |= {"stamp": stamp(config, workdir, contender)}
@@ -313,21 +313,21 @@ def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
     values = [section[name] for name in names]
     if section["options"].strip():
         values += [section["options"], section["controller"]]
-    if section["sources"] != LEARNT:
+    if section["sources"] != RewardsSection.sources:
         given = flatten(section)
         values += [section["sources"], *(given[name] for name in SOURCE_VALUES)]
     if contender.decoding:
         values += astuple(contender.decoding)
         trained = read_json(contender.folder(workdir).parent / "config.json") or {}
         values += [trained.get("train_values", {}).get(name) for name in ("value_min", "value_max")]
-    found = hashlib.sha256(json.dumps(values).encode())
+    checksum = hashlib.sha256(json.dumps(values).encode())
     last = own / str(max(checkpoint_steps(own), default=0))
     played = contender.folder(workdir) / str(contender.step)
     reward = Path(section["reward_dir"] or workdir) / "reward" / "statistics.json"
     if is_language_model(contender.path):
         decides = section["language"] | {"dtype": section["dtype"], "weights": model_hash(contender.path)}
-        found.update(json.dumps(decides, sort_keys=True).encode())
-    of_player = played.parent / FACTS if is_release(played.parent) else played / WRITTEN
+        checksum.update(json.dumps(decides, sort_keys=True).encode())
+    of_player = played.parent / METADATA if is_release(played.parent) else played / WRITTEN
     for file in (of_player, last / WRITTEN, reward):
-        found.update(file.read_bytes() if file.is_file() else b"-")
-    return found.hexdigest()
+        checksum.update(file.read_bytes() if file.is_file() else b"-")
+    return checksum.hexdigest()

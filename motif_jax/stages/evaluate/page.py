@@ -35,7 +35,7 @@ from motif_jax.pages.players import (
     own_of,
 )  # fmt: skip
 from motif_jax.pages.spreadsheet import of_intervals
-from motif_jax.replays.bitmaps import open_picture
+from motif_jax.replays.film import open_picture
 from motif_jax.replays.replay import COLUMNS, Replay, load_replay
 from motif_jax.replays.story import option_names, rewarded_by
 from motif_jax.run import Head, Run, from_plain
@@ -121,9 +121,9 @@ def _played(players: Sequence[Player]) -> list[str]:
     sentences = []
     if mine:
         beside = f", random play {theirs.spelt}" if theirs else ""
-        known = " (means with 95 % intervals)" if any(one and one.words for one in (mine, theirs)) else ""
+        note = " (means with 95 % intervals)" if any(one and one.words for one in (mine, theirs)) else ""
         games = "one game" if own.episodes == 1 else f"{own.episodes:,} games"
-        sentences.append(f"In {games} it {does} <b>{mine.spelt}</b>{beside}{known}.")
+        sentences.append(f"In {games} it {does} <b>{mine.spelt}</b>{beside}{note}.")
     if not chance:
         sentences.append('<span class="soft">--config.evaluate.policy=random plays the same games by chance.</span>')
     return sentences
@@ -132,18 +132,18 @@ def _played(players: Sequence[Player]) -> list[str]:
 def _decoded(players: Sequence[Player]) -> str:
     """Sentences on the return of a policy that writes, compared with cloning, as HTML."""
     best, cloned = players[0], [player for player in players if not player.by_values]
-    said = f"Decoded with the values of <b>{esc(best.recipe)}</b> ({how(best)}), its return is {_value(best)}"
+    sentence = f"Decoded with the values of <b>{esc(best.recipe)}</b> ({how(best)}), its return is {_value(best)}"
     if best in cloned:
         recipe = f"<b>{esc(best.recipe)}</b>"
-        said = f"Learnt by {recipe} and decoded without values ({esc(best.kind)}), its return is {_value(best)}"
+        sentence = f"Learnt by {recipe} and decoded without values ({esc(best.kind)}), its return is {_value(best)}"
     elif cloned:
         most = max(cloned, key=lambda one: one.mean_return)
-        said += f"; the same policy without them, at its best, gets {_value(most)}"
-    return f"{said}. These are means over {best.episodes:,} games."
+        sentence += f"; the same policy without them, at its best, gets {_value(most)}"
+    return f"{sentence}. These are means over {best.episodes:,} games."
 
 
 def how(player: Player) -> str:
-    """How a policy that writes is decoded, in words."""
+    """The decoding of a policy that writes, in words."""
     return f"beta {player.beta:g}, {esc(re.sub('^sample', 'sampled', player.kind))}"
 
 
@@ -245,12 +245,12 @@ def _sweep(every: Sequence[Player], players: list[Player]) -> list[str]:
     bands: dict[str, Band] = {}
     for kind, some in by_kind.items():
         some.sort(key=lambda player: player.beta)
-        known = [(player.beta, interval) for player in some if (interval := player.figures.get("return"))]
+        measured = [(player.beta, interval) for player in some if (interval := player.figures.get("return"))]
         name = {"sample": "sampled"}.get(kind, kind)
-        lines[name] = [(beta, interval.mean) for beta, interval in known]
-        if len(known) > 1:
-            ends = [interval.band for _, interval in known]
-            bands[name] = Band([beta for beta, _ in known], [low for low, _ in ends], [high for _, high in ends])
+        lines[name] = [(beta, interval.mean) for beta, interval in measured]
+        if len(measured) > 1:
+            ends = [interval.band for _, interval in measured]
+            bands[name] = Band([beta for beta, _ in measured], [low for low, _ in ends], [high for _, high in ends])
     levels = _levels(every, players, list(by_kind))
     swept = any(len(points) > 1 for points in lines.values())
     recipe = next((player.recipe for player in players if player.recipe), "")
@@ -263,19 +263,21 @@ def _sweep(every: Sequence[Player], players: list[Player]) -> list[str]:
 
 
 def _decoding(players: Sequence[Player], recipe: str) -> str:
-    """How these decodings use the values of a recipe, as HTML."""
-    said, reranked = [], any(player.by_values and player.kind.startswith("rerank") for player in players)
+    """Sentences on the use of a recipe's values by these decodings, as HTML."""
+    sentences, reranked = [], any(player.by_values and player.kind.startswith("rerank") for player in players)
     if any(player.beta and not player.kind.endswith("without logits") for player in players):
-        said.append(f"Decoded by logits + beta (Q - V), with the values of {recipe}.")
+        sentences.append(f"Decoded by logits + beta (Q - V), with the values of {recipe}.")
     if any(player.kind.endswith("without logits") for player in players):
-        said.append(f"Without logits, beta (Q - V) alone decides, by the values of {recipe}.")
+        sentences.append(f"Without logits, beta (Q - V) alone decides, by the values of {recipe}.")
     if reranked:
-        said.append(f"The kind rerank draws several texts and writes the one that the values of {recipe} rank first.")
-    if not said:
+        sentences.append(
+            f"The kind rerank draws several texts and writes the one that the values of {recipe} rank first."
+        )
+    if not sentences:
         return f"Written by the policy of {recipe}, without values."
     if any(not player.beta for player in players):
-        said.append(f"Beta 0{' without rerank' if reranked else ''} is the policy by itself.")
-    return " ".join(said)
+        sentences.append(f"Beta 0{' without rerank' if reranked else ''} is the policy by itself.")
+    return " ".join(sentences)
 
 
 def _levels(every: Sequence[Player], players: Sequence[Player], kinds: Sequence[str]) -> list[Level]:
@@ -338,8 +340,8 @@ def _written(turn: Mapping[str, Any]) -> str:
     tokens, marks = turn["tokens"], SAID.findall(turn["heard"])
     coloured = len(marks) == len(turn["said"]) and "".join(marks) == turn["heard"]
     cells = []
-    for place, one in enumerate(tokens):
-        colour = MARKS[marks[place]] if coloured and place < len(marks) else ""
+    for at, one in enumerate(tokens):
+        colour = MARKS[marks[at]] if coloured and at < len(marks) else ""
         style = f' style="color:var(--{colour})"' if colour else ""
         advantage = "" if one["advantage"] is None else f'<small class="soft">{one["advantage"]:+.2f}</small>'
         cells.append(
@@ -370,18 +372,18 @@ def _odds(likely: Sequence[tuple[str, float]], colour: str, taken: str) -> str:
 def packed_replay(file: Path, player: str) -> PackedReplay:
     """A replay for the report; `player`: the name of who plays."""
     replay = load_replay(file, "--workdir")
-    return PackedReplay(named(player, replay), replay.steps, replay.about["end"] == GOAL, pack(replay))
+    return PackedReplay(named(player, replay), replay.steps, replay.metadata["end"] == GOAL, pack(replay))
 
 
 def named(player: str, replay: Replay) -> str:
     """The title of a replay: player, episode, reason of choice, returns, end."""
-    about = replay.about
-    words = [player, f"episode {about['episode']}"]
-    words += [str(word) for word in about["chosen"] if not str(word).isdigit()]
+    metadata = replay.metadata
+    words = [player, f"episode {metadata['episode']}"]
+    words += [str(word) for word in metadata["chosen"] if not str(word).isdigit()]
     words.append(f"return {exact(float(replay.reward.sum()))}")
     if not np.isnan(replay.intrinsic).all():
-        words.append(f"{rewarded_by(about)} {exact(float(np.nansum(replay.intrinsic)))}")
-    words.append(str(about["cause"] or END_NAMES[about["end"]]))
+        words.append(f"{rewarded_by(metadata)} {exact(float(np.nansum(replay.intrinsic)))}")
+    words.append(str(metadata["cause"] or END_NAMES[metadata["end"]]))
     return " · ".join(words)
 
 
@@ -416,7 +418,7 @@ def pack(replay: Replay) -> dict[str, Any]:
     return {
         "steps": replay.steps,
         "known": odds.shape[1],
-        "actions": [str(name) for name in replay.about["action_names"]],
+        "actions": [str(name) for name in replay.metadata["action_names"]],
         "options": None if replay.charge is None else option_names(replay),
         "messages": [decode(np.frombuffer(line, np.uint8)) for line in numbers],
         "pictures": [base64.b64encode(one).decode() for one in pictures],
@@ -432,14 +434,14 @@ def page_pictures(replay: Replay) -> tuple[list[bytes], np.ndarray]:
     is kept.
     """
     numbers = np.full(replay.steps + 1, -1, np.int32)
-    found: list[bytes] = []
+    pictures: list[bytes] = []
     if replay.picture_ends is None:
-        return found, numbers
+        return pictures, numbers
     own = np.flatnonzero(np.diff(replay.picture_ends, prepend=0))
     for at in own[:: -(-len(own) // PICTURES) or 1]:
-        numbers[at:] = len(found)
-        found.append(page_picture(replay.picture(int(at))))
-    return found, numbers
+        numbers[at:] = len(pictures)
+        pictures.append(page_picture(replay.picture(int(at))))
+    return pictures, numbers
 
 
 def page_picture(packed: bytes) -> bytes:
@@ -457,8 +459,8 @@ def used_box(replay: Replay) -> list[int]:
     The first two rows are left out if they repeat the message, which the page shows below the screen.
     """
     seen = ((SHOWN[replay.chars] != ord(" ")) | (replay.colors >= REVERSED)).any(0)
-    said = SHOWN[replay.message[:, : 2 * COLUMNS]].reshape(-1, 2, COLUMNS)
-    if np.array_equal(SHOWN[replay.chars[:, :2]], said):
+    message = SHOWN[replay.message[:, : 2 * COLUMNS]].reshape(-1, 2, COLUMNS)
+    if np.array_equal(SHOWN[replay.chars[:, :2]], message):
         seen[:2] = False
     if not seen.any():
         return [0, 0, 0, 0]

@@ -67,10 +67,10 @@ from motif_jax.policies.text_sections import PRETRAINED, SCORE
 from motif_jax.policies.values import read_values
 from motif_jax.policies.writing import Probabilities, ValueWriter
 from motif_jax.replays.replay import LONGEST, load_replay, save_replay
-from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, shown_program
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
 from motif_jax.rewards.mixtures import Weights, behaviours_of, named
+from motif_jax.rewards.registry import LEARNT, SOURCES, shown_source
 from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import with_result
@@ -86,7 +86,7 @@ from motif_jax.stages.evaluate.contenders import (
 )
 from motif_jax.stages.evaluate.page import packed_replay, report_evaluation, rules_in_words
 from motif_jax.stages.evaluate.replays import FLAG as REPLAYS_FLAG
-from motif_jax.stages.evaluate.replays import choose, facts_of, file_of, record
+from motif_jax.stages.evaluate.replays import choose, file_of, record, replay_metadata
 from motif_jax.stages.evaluate.summary import (
     EPISODES,
     SUMMARY,
@@ -108,7 +108,7 @@ GROUPS = 2  # per worker: one plays while the other waits for actions
 ROLLOUT = 64  # steps per rollout
 ROLLOUT_WRITTEN = 4  # the same for policies that write: their games have few steps, and each takes long
 FEW = 9  # with at most this many actions, the probabilities of all of them are kept
-KEEP_EVERY_S = 20.0  # seconds between two saves, the most that a killed run loses
+KEEP_EVERY_S = 20.0  # seconds between saves: the most work that a kill loses
 KEEP_PER_S = 20.0  # additional seconds for each second of the last save: thousands of episodes take long to write
 
 REWARD = "reward of "  # before a source's name: the rewards of an episode's steps
@@ -147,9 +147,9 @@ class Evaluation:
         self.workdir, self.contender, self.flag = workdir, contender, flag
         self.stage = Run(workdir).stage("evaluate", f"evaluate/{contender.name}")  # the workdir is locked
         self.playing = make_playing(self.config, workdir, contender, flag, loaded)
-        self.about = contender.facts() | self.playing.about
+        self.metadata = contender.metadata() | self.playing.metadata
         if asked.evaluate.protocol != TASK:
-            self.about["protocol"] = asked.evaluate.protocol
+            self.metadata["protocol"] = asked.evaluate.protocol
         self.rows: dict[int, EpisodeRow] = {}
         self.tracks: dict[int, Track] = {}
         self.beyond: dict[int, EpisodeRow] = {}  # of an evaluation with more episodes; kept, not counted
@@ -189,7 +189,7 @@ class Evaluation:
                 f"{str(folder)!r} belongs to another policy of this name, {before['path']!r}: move it away, or use "
                 f"another --workdir ({self.flag})"
             )
-        if before == self.about:
+        if before == self.metadata:
             self.tracks = read_tracks(folder / TRACKS)
             for row in read_rows(folder / EPISODES):
                 (self.rows if row["episode"] < self.wanted else self.beyond)[row["episode"]] = row
@@ -203,7 +203,7 @@ class Evaluation:
                 )
             for result in RESULTS:
                 (folder / result).unlink(missing_ok=True)
-            self.stage.write("player", self.about)
+            self.stage.write("player", self.metadata)
         (folder / SUMMARY).unlink(missing_ok=True)  # it may be of another number of episodes, or of a changed player
         self.stage.bind(self.asked)
 
@@ -221,8 +221,8 @@ class Evaluation:
         so_far = (*self.recorded.values(), number)
         self.recorded = choose(self.config, {episode: self.rows[episode] for episode in so_far})
         if number in self.recorded.values():
-            facts = facts_of(self.config, self.about, [])
-            replay = replay_of(self.config.env, self.rows[number], self.tracks[number], facts, frames)
+            metadata = replay_metadata(self.config, self.metadata, [])
+            replay = replay_of(self.config.env, self.rows[number], self.tracks[number], metadata, frames)
             save_replay(file_of(self.stage.path, number), replay)
 
     def remove_replays(self, others: Iterable[int] = ()) -> None:
@@ -233,7 +233,7 @@ class Evaluation:
                 file.unlink()
 
     def replays(self) -> dict[str, int]:
-        """The episode of each word, as far as its replay was recorded or is made now; removes all other replays."""
+        """The episode of each word whose replay exists or can be made; removes all other replays."""
         kept = choose(self.config, self.rows)
         if self.repeatable:
             self.remove_replays()
@@ -244,16 +244,16 @@ class Evaluation:
         return kept
 
     def write_replay(self, number: int, words: list[str]) -> str:
-        """Writes the replay of an episode that was chosen for these words; or says why there is none."""
+        """Writes the replay of an episode that was chosen for these words; returns "", or why it cannot."""
         file, row = file_of(self.stage.path, number), self.rows[number]
         if not self.repeatable:
             replay = load_replay(file, REPLAYS_FLAG) if file.is_file() else None
-            if replay is None or replay.about["figures"] != row:  # of an earlier evaluation
+            if replay is None or replay.metadata["figures"] != row:  # of an earlier evaluation
                 return ": it was not recorded, or has too many frames"
-            save_replay(file, replay._replace(about=replay.about | {"chosen": words}))
+            save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
         elif row["steps"] > LONGEST:
             return f", which has more than {LONGEST:,} steps"
-        elif not record(self.config, file, row, self.tracks[number], self.about, words):
+        elif not record(self.config, file, row, self.tracks[number], self.metadata, words):
             return ": it cannot be repeated exactly"
         return ""
 
@@ -264,13 +264,13 @@ class Evaluation:
         if playing.writer and playing.decoding and self.repeatable:
             shown = {number: self.tracks[number] for number in sorted(set(kept.values()))}
             self.stage.write("letters", {"episodes": letters(self.config, playing.writer, playing.decoding, shown)})
-        summary = self.about | {
+        summary = self.metadata | {
             "stamp": stamp(self.config, self.workdir, self.contender),
             "episodes": self.wanted,
             "episodes_given_up": given_up,
             "repeatable": self.repeatable,
             "task": title(self.config.env) if protocol == TASK else protocol,
-            "rules": rules_in_words(self.about.get("protocol", "")),
+            "rules": rules_in_words(self.metadata.get("protocol", "")),
             "seconds": round(seconds, 1),
             "steps_per_s": round(steps / seconds),
             "chosen": self.config.evaluate.replays,
@@ -296,7 +296,7 @@ class LoadedPlayer(NamedTuple):
 
     name: str
     sources: RewardSources
-    about: dict[str, Any]  # checksums of parameters, and of the reward sources with all their settings; the goal
+    metadata: dict[str, Any]  # checksums of parameters, and of the reward sources with all their settings; the goal
     scripted: str = ""  # name of a scripted player
     model: Model | None = None
     greedy: bool = False
@@ -318,36 +318,38 @@ def make_playing(
     name, sources = contender.name, sources_of_workdir(config, workdir)
     if contender.decoding:
         writer, checksum = load_writer(config, workdir, contender, flag, {} if loaded is None else loaded)
-        facts: dict[str, Any] = {"parameters": checksum, "recipe": writer.model.recipe.name}
+        metadata: dict[str, Any] = {"parameters": checksum, "recipe": writer.model.recipe.name}
         if any(map(math.isfinite, bounds := writer.model.bounds)):
-            facts["bounds"] = to_plain(bounds)
-        return LoadedPlayer(name, sources, facts | about(sources), writer=writer, decoding=contender.decoding)
+            metadata["bounds"] = to_plain(bounds)
+        return LoadedPlayer(
+            name, sources, metadata | source_metadata(sources), writer=writer, decoding=contender.decoding
+        )
     if untrained:
         language = replace(config.policy.language, model=contender.path, weights=PRETRAINED, head=SCORE, lora_rank=0)
         changed = replace(config, policy=replace(config.policy, language=language))
         _, model = make_language_policy(changed, make_world(config.env), workdir, learns=False)
-        facts = {"parameters": sum_of(model), "formula": language.formula}
-        return LoadedPlayer(name, sources, facts | about(sources), model=model, greedy=contender.greedy)
+        metadata = {"parameters": sum_of(model), "formula": language.formula}
+        return LoadedPlayer(name, sources, metadata | source_metadata(sources), model=model, greedy=contender.greedy)
     scripted = name.removesuffix(suffix(config.evaluate.protocol))
-    return LoadedPlayer(name, sources, {"parameters": None} | about(sources), scripted)
+    return LoadedPlayer(name, sources, {"parameters": None} | source_metadata(sources), scripted)
 
 
 def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, flag: str) -> LoadedPlayer:
     """`make_playing` for the checkpoint of a policy that chooses actions."""
     path = str(workdir) if contender.path == "." else contender.path
     trusted = trusted_classes(config, config.policy.network)
-    model, facts, sources = load(path, contender.step, make_world(config.env), flag, trusted)
-    if left_out := sorted(facts.get("sources", {}).keys() - {one.name for one in sources}):
+    model, metadata, sources = load(path, contender.step, make_world(config.env), flag, trusted)
+    if left_out := sorted(metadata.get("sources", {}).keys() - {one.name for one in sources}):
         print_line(
             f"evaluate: {contender.name} was trained with {', '.join(left_out)}, reward sources that this config does "
             "not name: their returns are left out (--config.policy.sources)"
         )
     if not sources.learnt:
-        of_workdir = (one for one in sources_of_workdir(config, workdir) if one.name == LEARNT)
+        of_workdir = (one for one in sources_of_workdir(config, workdir) if one.source.is_learnt)
         sources = RewardSources([*of_workdir, *sources])
-    report_other_games(contender.name, facts["config"].get("env", {}), config)
-    checksums = {"parameters": sum_of(model)} | about(sources)
-    plan = facts["model"].get("options", {})
+    report_other_games(contender.name, metadata["config"].get("env", {}), config)
+    checksums = {"parameters": sum_of(model)} | source_metadata(sources)
+    plan = metadata["model"].get("options", {})
     only = behaviour_of(contender.option, plan, flag) if contender.option else None
     names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
     checksums |= {"options": names} if names else {}
@@ -356,10 +358,10 @@ def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, fl
 
 def sum_of(model: Model) -> str:
     """The checksum of a policy's parameters."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for leaf in jax.tree.leaves((model.params, model.frozen)):
-        found.update(np.asarray(leaf).tobytes())
-    return found.hexdigest()
+        checksum.update(np.asarray(leaf).tobytes())
+    return checksum.hexdigest()
 
 
 def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
@@ -384,11 +386,11 @@ def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
     return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt), *sources])
 
 
-def about(sources: RewardSources) -> dict[str, Any]:
-    """Facts for the summary: about the learnt reward, and under `sources` about the others, if there are any."""
-    found = sources.learnt.about() if sources.learnt else dict(NO_REWARD)
+def source_metadata(sources: RewardSources) -> dict[str, Any]:
+    """The metadata of the learnt reward, for the summary; under `sources`, that of the others, if there are any."""
+    learnt = sources.learnt.about() if sources.learnt else dict(NO_REWARD)
     others = sources.about()
-    return found | ({"sources": others} if others else {})
+    return learnt | ({"sources": others} if others else {})
 
 
 class LoadedWriter(NamedTuple):
@@ -411,23 +413,23 @@ def load_writer(
     """
     assert contender.decoding
     key = contender.path, contender.step
-    found = loaded.get(key)
-    if not found:
+    entry = loaded.get(key)
+    if not entry:
         again = key in loaded
         loaded.update(dict.fromkeys(loaded))
         folder = contender.folder(workdir)
         try:
-            model, facts = read_values(folder, str(contender.step))
+            model, metadata = read_values(folder, str(contender.step))
         except UserError as error:
             raise UserError(f"{error} ({flag})") from error
-        if reason := make_world(config.env).plays(facts):
+        if reason := make_world(config.env).plays(metadata):
             raise UserError(f"the policy in {str(folder)!r} {reason} ({flag}, --config.env)")
         if not again:
             name = contender.name.removesuffix(f"-{contender.decoding.name}")
-            report_other_games(name, facts["config"]["env"], config)
-        found = loaded[key] = LoadedWriter(ValueWriter(model), model.checksum())
-    found.writer.check(contender.decoding)
-    return found
+            report_other_games(name, metadata["config"]["env"], config)
+        entry = loaded[key] = LoadedWriter(ValueWriter(model), model.checksum())
+    entry.writer.check(contender.decoding)
+    return entry
 
 
 def check_writers(
@@ -530,7 +532,7 @@ def episodes(
       config: of the experiment.
       playing: the player.
       missing: numbers of episodes, which the caller removes as they end.
-      record: the directory for recordings of the episodes; "": there are none.
+      record: the directory for recordings of the episodes; "": nothing is recorded.
 
     Yields:
       Summary and steps of episodes, also of some that are not missing.
@@ -589,14 +591,13 @@ def as_steps(arrays: Arrays, sources: RewardSources, num_actions: int) -> StepAr
     moments = sources.moments(arrays)
     rewards = sources.shape(moments)
     sources.check(rewards, nothing.shape)
-    if LEARNT in rewards:
-        steps["z"] = moments[LEARNT]["z"].astype(np.float32)
-        steps["intrinsic"] = np.asarray(rewards.pop(LEARNT), np.float32)
-    elif ONLINE in rewards:  # replays show it as the learnt reward
-        steps["z"] = moments[ONLINE]["worth"].astype(np.float32)
-        steps["intrinsic"] = np.asarray(rewards[ONLINE], np.float32)
-    elif name := shown_program(rewards):  # likewise
+    if name := shown_source(rewards):
+        source = sources.get(name)
+        if source.caption_value:
+            steps["z"] = moments[name][source.caption_value].astype(np.float32)
         steps["intrinsic"] = np.asarray(rewards[name], np.float32)
+        if source.is_learnt:
+            del rewards[name]
     paid = {f"{REWARD}{name}": array for name, array in rewards.items()}
     for name, terms in sources.terms(arrays).items():
         paid |= {f"{TERM}{name}: {text}": array for text, array in terms.items()}
@@ -617,9 +618,7 @@ def as_row(
 
 def returns_of(steps: StepArrays, sources: RewardSources) -> EpisodeRow:
     """The learnt return of an episode, None without one; `returns` has those of other sources, `terms` of programs."""
-    found: EpisodeRow = {
-        "intrinsic_return": float(steps["intrinsic"].sum(dtype=np.float64)) if sources.learnt else None
-    }
+    row: EpisodeRow = {"intrinsic_return": float(steps["intrinsic"].sum(dtype=np.float64)) if sources.learnt else None}
     returns: dict[str, float] = {}
     terms: dict[str, dict[str, float]] = {}
     for key, array in steps.items():
@@ -628,7 +627,7 @@ def returns_of(steps: StepArrays, sources: RewardSources) -> EpisodeRow:
         elif key.startswith(TERM):
             name, _, text = key.removeprefix(TERM).partition(": ")
             terms.setdefault(name, {})[text] = float(array.sum(dtype=np.float64))
-    return found | ({"returns": returns} if returns else {}) | ({"terms": terms} if terms else {})
+    return row | ({"returns": returns} if returns else {}) | ({"terms": terms} if terms else {})
 
 
 # ---- the tokens of policies that write
@@ -644,52 +643,52 @@ def letters(
     """
     world = make_world(config.env)
     assert isinstance(world, TextWorld)
-    found = {}
+    letters_of = {}
     for number, track in tracks.items():
         with reported(config.env), contextlib.closing(world.game(shown=False)) as game:
             begin(game, config.seed, number)
             for action in track.action.tolist():
                 game.say(to_text(action))
             turns = game.turns
-        found[number] = turns_of(writer, decoding, turns)
-    return found
+        letters_of[number] = turns_of(writer, decoding, turns)
+    return letters_of
 
 
 def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list[dict[str, Any]]:
-    """The agent's texts in a conversation, as `letters` describes them."""
+    """The agent's texts in a conversation, in the format of `letters`."""
     renderer, longest = writer.model.renderer, writer.model.config.max_positions
     heard_first = bool(turns) and not turns[0].is_action
     talk = ConversationTokens(renderer, turns[0].text if heard_first else "", longest, decoding.max_tokens)
     read: list[list[int]] = []  # the conversation, and again from each text at which it begins anew
     spans: list[tuple[int, int, int]] = []  # of the agent's texts: which of `read`, start, stop
-    found: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
     for at in range(heard_first, len(turns)):
         turn = turns[at]
         if not turn.is_action:
             talk.heard(turn.text)
             continue
         answer = turns[at + 1].text if at + 1 < len(turns) and not turns[at + 1].is_action else ""
-        found.append({"said": turn.text, "heard": answer, "reward": turn.reward, "tokens": []})
-        start, said = len(talk.context()), renderer.said(turn.text)
-        talk.said(said)
+        shown.append({"said": turn.text, "heard": answer, "reward": turn.reward, "tokens": []})
+        start, written = len(talk.context()), renderer.said(turn.text)
+        talk.said(written)
         if not read or start < len(read[-1]):
             read.append([])
         read[-1] = talk.tokens
-        spans.append((len(read) - 1, start, start + min(len(said), LONGEST_TEXT)))
-    known = [writer.probabilities(tokens, decoding) for tokens in read]
-    for turn_found, (number, start, stop) in zip(found, spans, strict=True):
-        places = range(start, min(stop, len(known[number].policy)))  # no text goes beyond the model's context
-        turn_found["tokens"] = [_one_token(writer, known[number], at - 1, read[number][at]) for at in places]
-    return found
+        spans.append((len(read) - 1, start, start + min(len(written), LONGEST_TEXT)))
+    odds = [writer.probabilities(tokens, decoding) for tokens in read]
+    for turn_shown, (number, start, stop) in zip(shown, spans, strict=True):
+        places = range(start, min(stop, len(odds[number].policy)))  # no text goes beyond the model's context
+        turn_shown["tokens"] = [_one_token(writer, odds[number], at - 1, read[number][at]) for at in places]
+    return shown
 
 
-def _one_token(writer: ValueWriter, known: Probabilities, before: int, token: int) -> dict[str, Any]:
+def _one_token(writer: ValueWriter, odds: Probabilities, before: int, token: int) -> dict[str, Any]:
     """A token with the probabilities at the position `before` it."""
     return {
         "token": writer.name_of(token),
-        "policy": _likely(writer, known.policy[before]),
-        "shifted": _likely(writer, known.shifted[before]),
-        "advantage": None if known.advantage is None else round(float(known.advantage[before, token]), 3),
+        "policy": _likely(writer, odds.policy[before]),
+        "shifted": _likely(writer, odds.shifted[before]),
+        "advantage": None if odds.advantage is None else round(float(odds.advantage[before, token]), 3),
     }
 
 

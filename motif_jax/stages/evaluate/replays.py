@@ -9,7 +9,7 @@ from typing import Any
 from motif_jax.envs.worlds import essential
 from motif_jax.episodes.playback import Track, make_replay
 from motif_jax.replays.replay import save_replay
-from motif_jax.rewards.choice import ONLINE, shown_program
+from motif_jax.rewards.registry import ONLINE, program_title, shown_source
 from motif_jax.stages.evaluate.contenders import EvaluateConfig
 from motif_jax.structs import UserError
 
@@ -57,22 +57,22 @@ def file_of(folder: Path, episode: int) -> Path:
     return folder / "replays" / f"episode-{episode:05}.npz"
 
 
-def record(config: EvaluateConfig, file: Path, row: Row, track: Track, about: Row, words: list[str]) -> bool:
+def record(config: EvaluateConfig, file: Path, row: Row, track: Track, player: Row, words: list[str]) -> bool:
     """Plays an episode again and writes its replay; returns False, without writing, if it was not the same again."""
-    replay = make_replay(config.env, config.seed, row, track, facts_of(config, about, words))
+    replay = make_replay(config.env, config.seed, row, track, replay_metadata(config, player, words))
     if replay is not None:
         save_replay(file, replay)
     return replay is not None
 
 
-def facts_of(config: EvaluateConfig, about: Row, words: list[str]) -> dict[str, Any]:
-    """The facts in a replay about its player, and the words that it was chosen for."""
-    facts = {"player": about["name"], "chosen": words}
-    facts |= {name: about[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
-    facts |= {"options": about["options"]} if about.get("options") else {}
-    program = "" if about["reward"] else shown_program(about.get("sources", {}))
-    facts |= {"program": program} if program else {}
-    return facts | {"games": games_of(config)}
+def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> dict[str, Any]:
+    """The metadata of a replay: its player, its games, and the words that it was chosen for."""
+    metadata = {"player": player["name"], "chosen": words}
+    metadata |= {name: player[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
+    metadata |= {"options": player["options"]} if player.get("options") else {}
+    program = "" if player["reward"] else shown_source(player.get("sources", {}))
+    metadata |= {"program": program} if program_title(program) else {}
+    return metadata | {"games": games_of(config)}
 
 
 def games_of(config: EvaluateConfig) -> dict[str, Any]:

@@ -60,13 +60,13 @@ def summarise_episodes(
     wanted = len(rows) if episodes is None else episodes
     keys = {name: key for name, key in keys_of(figures).items() if not (families and name == FAMILY)}
     columns: dict[str, list[Any]] = {name: [row.get(key) for row in rows] for name, key in keys.items()}
-    known = {name: column for name, column in columns.items() if rows and None not in column}
+    complete = {name: column for name, column in columns.items() if rows and None not in column}
     counted = [row["did"] for row in rows if row["did"] is not None]
     did = {name: [happened.get(name, 0) for happened in counted] for name in rules.names}
     programs = rows[0].get("terms", {}) if rows else ()
     terms = {name: _shared([row.get("terms", {}).get(name, {}) for row in rows]) for name in programs}
     return {
-        "figures": dict.fromkeys(columns) | intervals(known, seed, wanted) | _by_family(rows, seed, families),
+        "figures": dict.fromkeys(columns) | intervals(complete, seed, wanted) | _by_family(rows, seed, families),
         "aims": sorted(rules.aims),
         "did": intervals({name: column for name, column in did.items() if any(column)}, seed, wanted),
         "returns": intervals(_shared([row.get("returns", {}) for row in rows]), seed, wanted),
@@ -76,17 +76,21 @@ def summarise_episodes(
 
 def _ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The end of each episode: its cause, if the causes of all are known, so that each end has only one name."""
-    known = all(row["did"] is not None for row in rows)
-    return [(row["cause"] if known else "") or END_NAMES[row["end_status"]] for row in rows]
+    has_causes = all(row["did"] is not None for row in rows)
+    return [(row["cause"] if has_causes else "") or END_NAMES[row["end_status"]] for row in rows]
 
 
 def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Interval]:
-    found: dict[str, list[float]] = {}
+    successes: dict[str, list[float]] = {}
     for row in rows if families else ():
-        found.setdefault(families[row[FAMILY]], []).append(float(row["success"]))
-    if len(found) < 2:
+        successes.setdefault(families[row[FAMILY]], []).append(float(row["success"]))
+    if len(successes) < 2:
         return {}
-    return {f"success_{name}": intervals({"": found[name]}, seed, len(rows))[""] for name in families if name in found}
+    return {
+        f"success_{name}": intervals({"": successes[name]}, seed, len(rows))[""]
+        for name in families
+        if name in successes
+    }
 
 
 def _shared(returns: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
@@ -111,25 +115,25 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
     exponents = large_exponents(values)
     values = np.ldexp(values, -exponents)
     rng, count = np.random.default_rng(seed), len(values)
-    found: dict[str, Sequence[float | None]] = {
+    statistics: dict[str, Sequence[float | None]] = {
         "mean": [float(column.mean()) for column in values.T],
         "median": [float(np.median(column)) for column in values.T],
     }
     ends = ("low", "high", "median_low", "median_high")
-    found |= dict.fromkeys(ends, [None] * len(columns))
+    statistics |= dict.fromkeys(ends, [None] * len(columns))
     if count > 1:
         means, medians = np.empty((RESAMPLES, len(columns))), np.empty((RESAMPLES, len(columns)))
         for number in range(RESAMPLES):
             drawn = values[rng.integers(count, size=count)]
             means[number], medians[number] = drawn.mean(0), np.median(drawn, 0)
         quantiles = [end for each in (means, medians) for end in np.quantile(each, (0.025, 0.975), axis=0).tolist()]
-        found |= dict(zip(ends, quantiles, strict=True))
+        statistics |= dict(zip(ends, quantiles, strict=True))
     n: Interval = {} if count == wanted else {"n": count}
     return {
         name: n
         | {
             key: None if (value := numbers[at]) is None else math.ldexp(value, int(exponents[at]))
-            for key, numbers in found.items()
+            for key, numbers in statistics.items()
         }
         for at, name in enumerate(columns)
     }
@@ -163,12 +167,9 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
             columns[other].append(show(summary["returns"].get(source)) if comparable else "another reward")
         never = dict.fromkeys(("mean", "low", "high"), 0.0) if summary["did"] else None
         columns[other] += [show(summary["did"].get(happening, never)) for happening in often]
-    width = {other: max(map(len, (other, *cells))) for other, cells in columns.items()}
-    names = ("", *figures, *(f"{source} return" for source in rewarded), *often)
-    left = max(map(len, names)) + 2
-    print_line(" " * left + "".join(f"  {other:>{width[other]}}" for other in columns))
-    for number, row in enumerate(names):
-        print_line(f"{row:{left}}" + "".join(f"  {cells[number]:>{width[other]}}" for other, cells in columns.items()))
+    names = (*figures, *(f"{source} return" for source in rewarded), *often)
+    cells = zip(*columns.values(), strict=True)
+    _print_rows([["", *columns], *([name, *row] for name, row in zip(("", *names), cells, strict=True))])
     if len(others) > BESIDE:
         print_line(f"and {len(others) - BESIDE} more in {directory}")
 
@@ -184,21 +185,21 @@ def print_controls(directory: Path, played: Mapping[str, Sequence[str]], control
       controls: names of protocols.
     """
     shown, names = ("success", "return", "steps"), {protocol: name for name, protocol in controls.items()}
-    found: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
     for protocol, players in played.items():
         for name in reversed(players):  # the policy itself comes first
             summary = read_json(directory / name / SUMMARY) or {}
             figures, games = summary["figures"], names.get(protocol, "true missions" if protocol == TASK else protocol)
             row = {"games": games, "protocol": protocol, "player": name.removesuffix(suffix(protocol))}
-            found.append(row | {"episodes": summary["episodes"]} | {figure: figures.get(figure) for figure in shown})
-            found += [
+            table.append(row | {"episodes": summary["episodes"]} | {figure: figures.get(figure) for figure in shown})
+            table += [
                 row | {"games": f"{games}, {figure.partition('_')[2]}", "episodes": "", "success": figures[figure]}
                 for figure in figures
                 if figure.startswith("success_")
             ]
-    files.write_json(directory / "controls.json", {"rows": found})
+    files.write_json(directory / "controls.json", {"rows": table})
     head = ["games", "protocol", "player", "episodes"]
-    rows = [[*(str(row[name]) for name in head), *(show(row.get(figure)) for figure in shown)] for row in found]
+    rows = [[*(str(row[name]) for name in head), *(show(row.get(figure)) for figure in shown)] for row in table]
     _print_rows([[*head, *shown], *rows])
 
 

@@ -51,7 +51,7 @@ class Export:
 
 @dataclass(frozen=True)
 class ExportConfig(EvaluateConfig):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     export: Export = Export()
 
@@ -65,40 +65,22 @@ def check(config: ExportConfig) -> None:
     check_world(config.env)
     if config.export.language != "none" and config.export.transcripts != "none":
         raise UserError(f"transcripts and a language model are two exports: choose one ({FLAG}.language, .transcripts)")
-    if config.export.to and config.export.language != "none":
-        check_empty(Path(config.export.to))
-    elif config.export.to and config.export.transcripts != "none":
-        check_no_file(Path(config.export.to))
-    elif config.export.to:
-        check_free(Path(config.export.to))
+    if config.export.to:
+        check_output(config.export, Path(config.export.to))
 
 
-def check_free(directory: Path) -> None:
-    """Raises UserError if the directory has anything other than a release."""
-    check_place(directory)
-    if directory.is_dir() and any(directory.iterdir()) and not is_release(directory):
+def check_output(section: Export, path: Path) -> None:
+    """Raises UserError if the output would replace anything other than a release by a release."""
+    is_file = section.transcripts != "none"
+    directory = path.parent if is_file else path
+    existing = next(part for part in (directory, *directory.parents) if part.exists())
+    if not existing.is_dir():
+        raise UserError(f"{str(existing)!r} is a file, not a directory ({FLAG}.to)")
+    if is_file:
+        if os.path.lexists(path):
+            raise UserError(f"{str(path)!r} exists already: name a new file ({FLAG}.to)")
+    elif directory.is_dir() and any(directory.iterdir()) and (section.language != "none" or not is_release(directory)):
         raise UserError(f"{str(directory)!r} has other files: name a new directory ({FLAG}.to)")
-
-
-def check_empty(directory: Path) -> None:
-    """Raises UserError if the directory exists and has files."""
-    check_place(directory)
-    if directory.is_dir() and any(directory.iterdir()):
-        raise UserError(f"{str(directory)!r} has files: name a new directory ({FLAG}.to)")
-
-
-def check_place(directory: Path) -> None:
-    """Raises UserError if the path, or what exists of it, is not a directory."""
-    there = next(path for path in (directory, *directory.parents) if path.exists())
-    if not there.is_dir():
-        raise UserError(f"{str(there)!r} is a file, not a directory ({FLAG}.to)")
-
-
-def check_no_file(file: Path) -> None:
-    """Raises UserError if the file exists."""
-    check_place(file.parent)
-    if os.path.lexists(file):
-        raise UserError(f"{str(file)!r} exists already: name a new file ({FLAG}.to)")
 
 
 STAGE = Stage(

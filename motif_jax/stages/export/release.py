@@ -30,15 +30,15 @@ from motif_jax.pages.players import SUMMARIES
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.model import read_policy
 from motif_jax.policies.text_sections import TRAINED
-from motif_jax.rewards.choice import LEARNT, without_folders
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
-from motif_jax.rewards.sources import trusted_classes
+from motif_jax.rewards.registry import LEARNT, without_folders
+from motif_jax.rewards.sources import RewardSources, trusted_classes
 from motif_jax.run import Run
 from motif_jax.stages.collect import TABLES as COLLECTION
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
-from motif_jax.stages.export import FLAG, ExportConfig, check_empty, check_free
+from motif_jax.stages.export import FLAG, ExportConfig, check_output
 from motif_jax.stages.train_policy import TABLES as TRAINING
 from motif_jax.stages.train_reward import READS as LEARNING
 from motif_jax.structs import UserError
@@ -69,11 +69,11 @@ def run(config: ExportConfig, workdir: Path) -> None:
     if config.export.language != "none":
         kind = config.export.language
         directory = Path(config.export.to) if config.export.to else workdir / f"language-{kind}"
-        check_empty(directory)
+        check_output(config.export, directory)
         export_language(workdir, directory, kind)
         return
     directory = Path(config.export.to) if config.export.to else workdir / "export"
-    check_free(directory)
+    check_output(config.export, directory)
     name = (directory if config.export.to else workdir).resolve().name
     if directory.resolve().parent == ZOO.resolve():
         name = f"{PREFIX}/{name}"
@@ -84,15 +84,17 @@ def run(config: ExportConfig, workdir: Path) -> None:
         evaluated = find_evaluations(workdir, contents["policy"].step)
         results = find_results(workdir, contents["policy"].step, evaluated)
         replay = find_replay(workdir, evaluated)
-    facts = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
-    facts |= {kind: {"step": part.step, "facts": part.facts} for kind, part in contents.items()} | {"results": results}
+    metadata = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
+    metadata |= {kind: {"step": part.step, "facts": part.facts} for kind, part in contents.items()} | {
+        "results": results
+    }
     arrays = {kind: part.arrays for kind, part in contents.items()}
-    card = write_card(facts, arrays, config.export.about)
-    write_release(directory, arrays, facts, card, replay)
+    card = write_card(metadata, arrays, config.export.about)
+    write_release(directory, arrays, metadata, card, replay)
     sizes = {file.name: file.stat().st_size for file in sorted(directory.iterdir()) if file.is_file()}
     print_line(f"export: {', '.join(f'{file} ({size / 1e6:,.1f} MB)' for file, size in sizes.items())}")
     for kind in contents:
-        print_line(f"export: motif_jax.load_{kind}({arguments(facts, kind, repr(str(directory)))})")
+        print_line(f"export: motif_jax.load_{kind}({arguments(metadata, kind, repr(str(directory)))})")
 
 
 def export_transcripts(config: ExportConfig, workdir: Path) -> None:
@@ -107,8 +109,8 @@ def export_transcripts(config: ExportConfig, workdir: Path) -> None:
 def export_language(workdir: Path, directory: Path, kind: str) -> None:
     """Writes the language model of the workdir's last policy, "merged" or as an "adapter", with its tokeniser."""
     _, steps = list_steps(str(workdir), "--workdir")
-    model, facts, _ = read_policy(workdir, str(steps[-1]))
-    options = facts["model"]
+    model, metadata, _ = read_policy(workdir, str(steps[-1]))
+    options = metadata["model"]
     network = find_prompt_network(options["network"])
     language: Any = network.language_model(options, model.params, model.frozen) if network else None
     if language is None:
@@ -117,7 +119,7 @@ def export_language(workdir: Path, directory: Path, kind: str) -> None:
         write_tokeniser(directory, tokeniser_from_text(options[LANGUAGE]["tokeniser"]))
         write_language_model(directory, merge_low_rank(language))
     else:
-        base = facts["config"]["policy"]["language"]["model"]
+        base = metadata["config"]["policy"]["language"]["model"]
         trained = str(find_trained(workdir, f"{FLAG}.language").resolve()) if base == TRAINED else base
         write_adapter(directory, language, trained)
         write_tokeniser(directory, tokeniser_from_text(options[LANGUAGE]["tokeniser"]))
@@ -137,7 +139,7 @@ class ReleasePart(NamedTuple):
 
 def find_contents(config: ExportConfig, workdir: Path) -> dict[str, ReleasePart]:
     """The last policy of a workdir and the reward that it was trained with; without one, the workdir's own reward."""
-    found: dict[str, ReleasePart] = {}
+    contents: dict[str, ReleasePart] = {}
     reward = _own_reward(config, workdir)
     try:
         find_checkpoints(workdir, "policy")
@@ -145,27 +147,27 @@ def find_contents(config: ExportConfig, workdir: Path) -> dict[str, ReleasePart]
         pass  # a reward may be released alone
     else:
         _, steps = list_steps(str(workdir), "--workdir")
-        model, facts, sources = read_policy(workdir, str(steps[-1]), trusted_classes(config, config.policy.network))
+        model, metadata, sources = read_policy(workdir, str(steps[-1]), trusted_classes(config, config.policy.network))
         arrays = _below("params", model.params) | _below("frozen", model.frozen)
-        arrays |= _below("sources", {name: part for name, part in sources.arrays().items() if name != LEARNT})
-        facts = facts | {"sources": sources.facts(), "config": deciding_values(facts["config"])}
-        if "reads" in facts["model"]:  # JSON files have sorted keys
-            facts["model"] = facts["model"] | {"order": list(model.reads)}
-        found["policy"] = ReleasePart(steps[-1], facts, arrays)
+        arrays |= _below("sources", RewardSources(one for one in sources if not one.source.is_learnt).arrays())
+        metadata = metadata | {"sources": sources.facts(), "config": deciding_values(metadata["config"])}
+        if "reads" in metadata["model"]:  # JSON files have sorted keys
+            metadata["model"] = metadata["model"] | {"order": list(model.reads)}
+        contents["policy"] = ReleasePart(steps[-1], metadata, arrays)
         if sources.learnt:
             learnt = sources.learnt.reward
             same = reward is not None and reward_checksum(reward) == reward_checksum(learnt)
             reward = reward if same else learnt
     if reward is not None:
-        facts = reward.facts | {"model": reward.options, "statistics": reward.statistics.record()}
-        if "config" in facts:
-            facts["config"] = deciding_values(facts["config"])
+        metadata = reward.facts | {"model": reward.options, "statistics": reward.statistics.record()}
+        if "config" in metadata:
+            metadata["config"] = deciding_values(metadata["config"])
         arrays = _below("params", reward.params)
         arrays |= {("captions",): reward.captions, ("counts",): reward.counts}
-        found["reward"] = ReleasePart(int(facts.get("epoch") or 0), facts, arrays)
-    if not found:
+        contents["reward"] = ReleasePart(int(metadata.get("epoch") or 0), metadata, arrays)
+    if not contents:
         raise UserError(f"there is neither a policy nor a reward in {str(workdir)!r} to export (--workdir)")
-    return found
+    return contents
 
 
 def _own_reward(config: ExportConfig, workdir: Path) -> Reward | None:
@@ -183,19 +185,19 @@ def _below(name: str, tree: Any) -> Arrays:
 
 def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a config that decide the result, nested; paths are cut to their last part, for privacy."""
-    flat, found = flatten(config), dict[str, Any]()
+    flat, nested = flatten(config), dict[str, Any]()
     for key, value in keys(DECLARED).items():
         if not value.decides or key not in flat:
             continue
         *sections, name = key.split(".")
-        inner = found
+        inner = nested
         for section in sections:
             inner = inner.setdefault(section, {})
         text = flat[key]
         text = without_folders(text) if key in NAMING_SOURCES else text
         is_path = value.kind in (PATH, PATHS) or (isinstance(text, str) and text.startswith("/"))
         inner[name] = ",".join(Path(part).name for part in text.split(",")) if is_path else text
-    return found
+    return nested
 
 
 def find_results(workdir: Path, step: int, evaluated: Mapping[str, Facts]) -> dict[str, Any]:
@@ -203,18 +205,18 @@ def find_results(workdir: Path, step: int, evaluated: Mapping[str, Facts]) -> di
 
     {"training": {"env_steps", "seconds"}, "seeds": 1, "evaluations": [{"episodes", "figures", "random", ...}]}
     """
-    found: dict[str, Any] = {"seeds": 1, "evaluations": []}
+    results: dict[str, Any] = {"seeds": 1, "evaluations": []}
     training = read_json(workdir / "policy" / "summary.json") or {}
     if training.get("env_steps") == step:
-        known = ("env_steps", "seconds", "machine")
-        found["training"] = {name: training[name] for name in known if name in training}
+        names = ("env_steps", "seconds", "machine")
+        results["training"] = {name: training[name] for name in names if name in training}
     for summary in evaluated.values():
         protocol = summary.get("protocol", TASK)
         beside = read_json(workdir / "evaluate" / f"{CHANCE}{suffix(protocol)}" / SUMMARY) or {}
         same = all(beside.get(name) == summary[name] for name in ("episodes", "task"))
         kept = {name: summary[name] for name in KEPT} | {"protocol": protocol}
-        found["evaluations"].append(kept | {CHANCE: beside["figures"] if same else None})
-    return found | (find_over_seeds(workdir) or {})
+        results["evaluations"].append(kept | {CHANCE: beside["figures"] if same else None})
+    return results | (find_over_seeds(workdir) or {})
 
 
 def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
@@ -229,10 +231,10 @@ def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
     if len(scores) < 2:
         return None
     shared = [figure for figure in scores[0] if all(figure in means for means in scores)]
-    found = {figure: estimate([np.array([means[figure] for means in scores])]) for figure in shared}
+    estimates = {figure: estimate([np.array([means[figure] for means in scores])]) for figure in shared}
     return {
         "seeds": len(scores),
-        "over_seeds": {name: {"mean": one.value, "low": one.low, "high": one.high} for name, one in found.items()},
+        "over_seeds": {name: {"mean": one.value, "low": one.low, "high": one.high} for name, one in estimates.items()},
     }
 
 
@@ -264,84 +266,88 @@ def find_replay(workdir: Path, evaluated: Mapping[str, Facts]) -> bytes | None:
 # ---- the card: README.md with the YAML front matter of the Hugging Face Hub
 
 
-def write_card(facts: Facts, arrays: Mapping[str, Mapping[Any, Any]], about: str) -> str:
+def write_card(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]], words: str) -> str:
     """The text of the card. `facts`: of config.json. `about`: sentences of the user's own."""
-    name, results = facts["name"], facts["results"]
-    parts = [_front_matter(facts), f"# {clean(name)}", *([clean(about, 2000)] if about else []), _use(facts)]
-    parts += ["## How it was made", _table(("", ""), _made(facts, arrays))]
+    name, results = metadata["name"], metadata["results"]
+    parts = [_front_matter(metadata), f"# {clean(name)}", *([clean(words, 2000)] if words else []), _use(metadata)]
+    parts += ["## How it was made", _table(("", ""), _made(metadata, arrays))]
     for evaluation in results["evaluations"]:
         parts += [f"## How good it is: {_games(evaluation)}", _figures(evaluation)]
     if results.get("over_seeds"):
         parts += [f"## Over {results['seeds']} seeds", _over_seeds(results["over_seeds"])]
     elif results["evaluations"]:
         parts.append("This is one run. Other seeds give other agents, so it does not support claims about learning.")
-    parts += ["## Licence", clean(facts["licence"]) if facts["licence"] else "Not stated."]
+    parts += ["## Licence", clean(metadata["licence"]) if metadata["licence"] else "Not stated."]
     return "\n\n".join(parts) + "\n"
 
 
-def _front_matter(facts: Facts) -> str:
+def _front_matter(metadata: Facts) -> str:
     """The metadata for the Hub; every value is written as JSON, which YAML includes."""
-    env = _env(facts)
-    about: dict[str, Any] = {"license": facts["licence"]} if facts["licence"] else {}
+    env = _env(metadata)
+    matter: dict[str, Any] = {"license": metadata["licence"]} if metadata["licence"] else {}
     tags = [HUB, *({env.get("world", "nethack"): 0, title(env): 0} if env else {})]
-    about |= {"library_name": "motif_jax", "pipeline_tag": HUB, "tags": tags}
+    matter |= {"library_name": "motif_jax", "pipeline_tag": HUB, "tags": tags}
     metrics = [
         {"type": f"mean_{figure}", "name": f"mean {figure}", "value": round(interval["mean"], 4), "verified": False}
-        for evaluation in facts["results"]["evaluations"][:1]
+        for evaluation in metadata["results"]["evaluations"][:1]
         for figure, interval in evaluation["figures"].items()
         if interval
     ]
     if metrics:
         dataset = {"name": title(env), "type": title(env)}
         result = {"task": {"type": HUB, "name": HUB}, "dataset": dataset, "metrics": metrics}
-        about["model-index"] = [{"name": facts["name"], "results": [result]}]
-    return "\n".join(["---", *(f"{key}: {json.dumps(value)}" for key, value in about.items()), "---"])
+        matter["model-index"] = [{"name": metadata["name"], "results": [result]}]
+    return "\n".join(["---", *(f"{key}: {json.dumps(value)}" for key, value in matter.items()), "---"])
 
 
-def _use(facts: Facts) -> str:
-    kinds = [kind for kind in ("policy", "reward") if kind in facts]
+def _use(metadata: Facts) -> str:
+    kinds = [kind for kind in ("policy", "reward") if kind in metadata]
     what = {"policy": "A policy that plays", "reward": "a learnt reward"}
-    said = " and ".join(what[kind] for kind in kinds)
-    own = facts["name"].startswith(f"{PREFIX}/")
-    where, note = (json.dumps(facts["name"]), "It comes with the program.") if own else ("DIRECTORY", PLACE)
-    lines = [f"{kind} = motif_jax.load_{kind}({arguments(facts, kind, where)})" for kind in kinds]
+    title = " and ".join(what[kind] for kind in kinds)
+    own = metadata["name"].startswith(f"{PREFIX}/")
+    where, note = (json.dumps(metadata["name"]), "It comes with the program.") if own else ("DIRECTORY", PLACE)
+    lines = [f"{kind} = motif_jax.load_{kind}({arguments(metadata, kind, where)})" for kind in kinds]
     code = "\n".join(["```python", "import motif_jax", "", *lines, "```"])
-    return f"{said[0].upper()}{said[1:]}, from motif_jax. {note}\n\n{code}"
+    return f"{title[0].upper()}{title[1:]}, from motif_jax. {note}\n\n{code}"
 
 
-def arguments(facts: Facts, kind: str, where: str) -> str:
+def arguments(metadata: Facts, kind: str, where: str) -> str:
     """The arguments of `motif_jax.load_policy` or `load_reward` for a release in the directory `where`, as code."""
-    network = facts[kind]["facts"]["model"].get("network", "")
+    network = metadata[kind]["facts"]["model"].get("network", "")
     return f"{where}, trusted={json.dumps([network])}" if kind == "policy" and is_own(network) else where
 
 
-def _env(facts: Facts) -> Facts:
+def _env(metadata: Facts) -> Facts:
     """The section `env` of the config that the policy, or else the reward, was trained with."""
-    found = [facts[kind]["facts"].get("config", {}).get("env") for kind in ("policy", "reward") if kind in facts]
-    return next(filter(None, found), {})
+    sections = [
+        metadata[kind]["facts"].get("config", {}).get("env") for kind in ("policy", "reward") if kind in metadata
+    ]
+    return next(filter(None, sections), {})
 
 
-def _made(facts: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tuple[str, str]]:
+def _made(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tuple[str, str]]:
     """Rows on training and reward; unknown values are left out."""
     rows: list[tuple[str, Any]] = []
-    env = _env(facts)
+    env = _env(metadata)
     if env:
         steps = f"episodes of at most {env['max_episode_steps']:,} steps"
         rows.append(("game", ", ".join({env.get("world", "nethack"): 0, title(env): 0, steps: 0})))
-    if "policy" in facts:
-        own, training = facts["policy"]["facts"], facts["results"].get("training", {})
+    if "policy" in metadata:
+        own, training = metadata["policy"]["facts"], metadata["results"].get("training", {})
         model, settings = own["model"], own["config"].get("policy", {})
         rows.append(("policy", f"network {model['network']}, {_count(arrays['policy'])} parameters in float32"))
         seconds = f" in {training['seconds']:,.0f} s" if "seconds" in training else ""
         machine = training.get("machine", {})
         where = f" on {machine['cores']} cores of {machine['processor']}" if "processor" in machine else ""
-        rows.append(("training", f"{facts['policy']['step']:,} steps{seconds}{where}, {settings.get('algorithm', '')}"))
+        rows.append(
+            ("training", f"{metadata['policy']['step']:,} steps{seconds}{where}, {settings.get('algorithm', '')}")
+        )
         rows.append(("rewarded by", _rewarded(own["sources"], settings.get("extrinsic_coefficient", 0.0))))
         rows.append(("seed", own["config"].get("seed")))
-    if "reward" in facts:
-        own = facts["reward"]["facts"]
+    if "reward" in metadata:
+        own = metadata["reward"]["facts"]
         config, history = own.get("config", {}), own.get("history") or [{}]
-        rows.append(("reward", f"{_count(arrays['reward'])} parameters in float32, epoch {facts['reward']['step']}"))
+        rows.append(("reward", f"{_count(arrays['reward'])} parameters in float32, epoch {metadata['reward']['step']}"))
         if asked := config.get("annotate"):
             judge = asked.get("model") or JUDGES.get(asked.get("backend"), asked.get("backend"))
             rows.append(("preferences of", f"{judge}, goal: {asked.get('goal')}"))
@@ -349,14 +355,14 @@ def _made(facts: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tuple[s
             rows.append(("learnt from", f"{own['pairs']:,} pairs of moments"))
         if (accuracy := history[-1].get("accuracy")) is not None:
             rows.append(("agrees with", f"{accuracy:.1%} of the preferences that were set aside"))
-    rows.append(("made by", facts["made_by"]))
+    rows.append(("made by", metadata["made_by"]))
     return [(name, clean(value)) for name, value in rows if value not in (None, "")]
 
 
 def _rewarded(sources: Facts, game: float) -> str:
-    found = {"the game": game} | {name: source["coefficient"] for name, source in sources.items()}
+    coefficients = {"the game": game} | {name: source["coefficient"] for name, source in sources.items()}
     words = {LEARNT: "the learnt reward"}
-    return ", ".join(f"{words.get(name, name)} x {weight:g}" for name, weight in found.items() if weight)
+    return ", ".join(f"{words.get(name, name)} x {weight:g}" for name, weight in coefficients.items() if weight)
 
 
 def _count(arrays: Mapping[Any, Any]) -> str:
@@ -384,8 +390,8 @@ def _figures(evaluation: Facts) -> str:
 def _cells(interval: Facts | None) -> list[str]:
     if not interval:
         return ["", ""]
-    known = interval.get("low") is not None
-    ends = f" [{exact(interval['low'])}, {exact(interval['high'])}]" if known else ""
+    has_interval = interval.get("low") is not None
+    ends = f" [{exact(interval['low'])}, {exact(interval['high'])}]" if has_interval else ""
     return [f"{exact(interval['mean'])}{ends}", "" if interval.get("median") is None else exact(interval["median"])]
 
 

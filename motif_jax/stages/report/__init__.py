@@ -57,7 +57,7 @@ class Report:
 
 @dataclass(frozen=True)
 class ReportConfig(Experiment):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     collect: Mapping[str, Any] = section({})  # that stage checks its values
     report: Report = Report()
@@ -83,24 +83,24 @@ def check(config: ReportConfig) -> None:
 def is_complete(config: ReportConfig, workdir: Path) -> bool:
     """Whether the page exists and is up to date."""
     made_of = Run(workdir).stage("report", "report").read("report", dict)
-    return (workdir / "report/index.html").is_file() and made_of == about(config, workdir)
+    return (workdir / "report/index.html").is_file() and made_of == checksum_of(config, workdir)
 
 
-def about(config: ReportConfig, workdir: Path) -> dict[str, str]:
+def checksum_of(config: ReportConfig, workdir: Path) -> dict[str, str]:
     """A checksum of the settings and files that the page is made from, and the version of this program."""
     stamps = []
     for path in (workdir, *other_runs(config)):
         for file in (file for pattern in MADE_OF for file in sorted(path.glob(pattern))):
             with contextlib.suppress(FileNotFoundError):  # another job may have removed it
                 stamps.append((str(file), (status := file.stat()).st_size, status.st_mtime_ns))
-    facts = repr((asdict(config.report), stamps)).encode()
-    return {"made_of": hashlib.sha256(facts).hexdigest(), "motif_jax": motif_jax.__version__}
+    settings = repr((asdict(config.report), stamps)).encode()
+    return {"made_of": hashlib.sha256(settings).hexdigest(), "motif_jax": motif_jax.__version__}
 
 
 def run(config: ReportConfig, workdir: Path) -> None:
     """Writes the page and its checksum to `workdir/report`."""
     stage = Run(workdir).stage("report", "report")
-    made_of = about(config, workdir)  # before anything is read, so that later changes make the page stale
+    made_of = checksum_of(config, workdir)  # before anything is read, so that later changes make the page stale
     if not Run(workdir).heads():
         raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
     others = [path for path in other_runs(config) if path.resolve() != workdir.resolve()]
@@ -115,14 +115,14 @@ def run(config: ReportConfig, workdir: Path) -> None:
 
 def compose(config: ReportConfig, runs: list[RunRecord], home: Path) -> str:
     """The whole page as HTML; the first of `runs` is this workdir."""
-    found = runs[0]
-    watched = Run(found.path).read_each(f"evaluate/*/{WATCHED}.json", Watched)
-    played = [(one.path == ".", watched[one.name]) for one in found.players if one.name in watched]
+    record = runs[0]
+    watched = Run(record.path).read_each(f"evaluate/*/{WATCHED}.json", Watched)
+    played = [(one.path == ".", watched[one.name]) for one in record.players if one.name in watched]
     replays = choose(played, config.report.replays)
-    written = {"Watch it play": replay_blocks(replays) if replays else [], "What it ran on": ran_on(found)}
+    written = {"Watch it play": replay_blocks(replays) if replays else [], "What it ran on": ran_on(record)}
     if len(runs) > 1:
         written["Runs side by side"] = of_runs(by_name(runs), home)
-    for one in sorted(Run(found.path).sections(), key=lambda one: by_stage(one.stage)):
+    for one in sorted(Run(record.path).sections(), key=lambda one: by_stage(one.stage)):
         written.setdefault(one.title, []).extend(one.blocks)
     shown = {title: written[title] for title in dict.fromkeys([*PARTS, *written]) if written.get(title)}
     in_words = "The transcripts" in written or config.collect["transcripts"] > 0  # then collect does not make pairs
@@ -133,21 +133,21 @@ def compose(config: ReportConfig, runs: list[RunRecord], home: Path) -> str:
         if stage in config.stages and title not in (*shown, optional)
     ]
     links = "".join(f'<a href="#{anchor(title)}">{esc(title)}</a>' for title in shown)
-    body = [*first_screen(found), f'<nav class="pages" aria-label="parts">{links}</nav>']
+    body = [*first_screen(record), f'<nav class="pages" aria-label="parts">{links}</nav>']
     for title, part in shown.items():
         body += [f'<section><h2 id="{anchor(title)}">{esc(title)}</h2>', *part, "</section>"]
     body += [f'<p class="absent">Not there yet: {"; ".join(missing)}.</p>'] if missing else []
     style = f"<style>{asset('player.css')}</style>" if replays else ""
-    name = f"{found.name}: report"
+    name = f"{record.name}: report"
     return page(name, [style, "<main>", *body, "</main>"], ["player.js"] if replays else [])
 
 
-def first_screen(found: RunRecord) -> list[str]:
+def first_screen(record: RunRecord) -> list[str]:
     """The head of the page as HTML: title, one paragraph, and the agent's figures beside those of random play."""
-    head = found.head
+    head = record.head
     title = head.title or f"{head.subject or 'An experiment'} {head.aim or head.without_aim or ''}"
     sentences = " ".join(filter(None, (head.asked, head.trained, head.played)))
-    named = ("motif_jax", head.task and f"task {head.task}", found.name, head.made)
+    named = ("motif_jax", head.task and f"task {head.task}", record.name, head.made)
     return [
         f'<header class="hero{" wide" if head.beside else ""}"><div>'
         f'<p class="eyebrow">{esc(" · ".join(filter(None, named)))}</p>'
@@ -155,19 +155,19 @@ def first_screen(found: RunRecord) -> list[str]:
     ]
 
 
-def ran_on(found: RunRecord) -> list[str]:
+def ran_on(record: RunRecord) -> list[str]:
     """The part on the machine, as HTML: machine, versions, dates, and the whole config."""
-    machine, config = found.head.machine or {}, found.head.config or {}
+    machine, config = record.head.machine or {}, record.head.config or {}
     rows: list[tuple[str, Any]] = [("processor", machine_words(machine))]
     if machine.get("memory_gib"):
         rows.append(("memory", f"{machine['memory_gib']} GiB"))
     if machine.get("system"):
         rows.append(("system", esc(f"{machine['system']}, Python {machine.get('python', '')}")))
-    rows += [("commit", esc(machine.get("commit", ""))), ("versions", found.versions)]
+    rows += [("commit", esc(machine.get("commit", ""))), ("versions", record.versions)]
     rows += [
-        (f"{what} made", esc(found.made[stage]))
+        (f"{what} made", esc(record.made[stage]))
         for what, stage in (("dataset", "collect"), ("reward", "train_reward"), ("policy", "train_policy"))
-        if stage in found.made
+        if stage in record.made
     ]
     rows += [("seed", esc(config["seed"]))] if "seed" in config else []
     body = [table(("", ""), [[esc(name), value] for name, value in rows if value], kind="fits")]
@@ -183,7 +183,7 @@ def anchor(title: str) -> str:
 
 
 class RunRecord(NamedTuple):
-    """What the report shows of one workdir."""
+    """The contents of one workdir that the report shows."""
 
     name: str
     path: Path
@@ -223,14 +223,14 @@ def read_record(path: Path) -> RunRecord:
     """Reads what the stages have written in a workdir."""
     run = Run(path)
     heads = dict(sorted(run.heads().items(), key=lambda item: by_stage(item[0][0])))
-    said: dict[str, Any] = {}
+    words: dict[str, Any] = {}
     for head in heads.values():
-        said |= {name: value for name, value in asdict(head).items() if value is not None}
+        words |= {name: value for name, value in asdict(head).items() if value is not None}
     made = {stage: head.made for (stage, _), head in heads.items() if head.made}
     rows = run.stage("train_policy", "policy").rows()
     others = arranged(run.read_each(SUMMARIES, Player))
     own = others.pop("")
-    return RunRecord(path.resolve().name, path, Head(**said), made, rows, own, others)
+    return RunRecord(path.resolve().name, path, Head(**words), made, rows, own, others)
 
 
 def by_stage(name: str) -> int:
@@ -254,9 +254,9 @@ def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
         listed = "; ".join(f"{name}: {', '.join(values)}" for name, values in differ.items())
         body.append(f'<p class="soft">The games of these runs differ, so compare with care ({esc(listed)}).</p>')
     charts, colours = [], dict(zip(runs, COLOURS * len(runs), strict=False))
-    metrics = (metric for found in runs.values() for row in found.rows for metric in row)
+    metrics = (metric for record in runs.values() for row in record.rows for metric in row)
     for name, title, note, _ in curves_of(metrics):
-        lines = {run: curve(found.rows, name) for run, found in runs.items()}
+        lines = {run: curve(record.rows, name) for run, record in runs.items()}
         lines = {run: points for run, points in lines.items() if any(value for _, value in points)}  # not always zero
         if name in ALONE or not lines:
             continue
@@ -265,8 +265,8 @@ def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
         charts.append(curves(lines, "steps", title=title, note=note, colours=colours))
     if charts:
         body += ["<h3>Training</h3>", f'<div class="charts">{"".join(charts)}</div>']
-    played = [(run, found.own) for run, found in runs.items() if found.own]
-    chance = next((found.chance for found in runs.values() if found.chance), None) if not differ else None
+    played = [(run, record.own) for run, record in runs.items() if record.own]
+    chance = next((record.chance for record in runs.values() if record.chance), None) if not differ else None
     named = [(run, player) for run, player in played if player] + ([("random play", chance)] if chance else [])
     if len(named) > 1:
         body += [
@@ -276,9 +276,9 @@ def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
             *behaviours(named),
         ]
     likes = [
-        f"<div><h3>{esc(run)} likes most</h3>{found.head.likes}</div>"
-        for run, found in runs.items()
-        if found.head.likes
+        f"<div><h3>{esc(run)} likes most</h3>{record.head.likes}</div>"
+        for run, record in runs.items()
+        if record.head.likes
     ]
     return [*body, f'<div class="pair">{"".join(likes)}</div>'] if likes else body
 
@@ -286,11 +286,11 @@ def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
 def _origins(runs: Mapping[str, RunRecord], home: Path) -> str:
     """A table of the runs: task, goal, annotator, accuracy, length of training."""
     rows = []
-    for run, found in runs.items():
-        page, head = link(found.path, home), found.head
+    for run, record in runs.items():
+        page, head = link(record.path, home), record.head
         rows.append([
             f'<a href="{esc(page)}">{esc(run)}</a>' if page else f"<b>{esc(run)}</b>",
-            _task(found),
+            _task(record),
             esc(head.goal or "–"),
             head.judge or "–",
             head.agreement or "–",
@@ -308,35 +308,38 @@ def link(workdir: Path, home: Path) -> str:
     return Path(os.path.relpath(page, home)).as_posix() if page.is_file() and page.parent != home else ""
 
 
-def _task(found: RunRecord) -> str:
+def _task(record: RunRecord) -> str:
     """The task of a run and its limit of steps, as HTML."""
-    most = games(found).get("env.max_episode_steps")
-    return esc(found.head.task or "–") + (f"<br><small class=soft>at most {esc(most)} steps</small>" if most else "")
+    most = games(record).get("env.max_episode_steps")
+    return esc(record.head.task or "–") + (f"<br><small class=soft>at most {esc(most)} steps</small>" if most else "")
 
 
-def games(found: RunRecord) -> dict[str, str]:
+def games(record: RunRecord) -> dict[str, str]:
     """The settings of the games, and the seed, if they are known."""
-    config = found.head.config or {}
-    known = {f"env.{name}": str(value) for name, value in config.get("env", {}).items()}
-    if found.head.task:
-        known["env.task"] = found.head.task
-    return known | ({"seed": str(config["seed"])} if "seed" in config else {})
+    config = record.head.config or {}
+    settings = {f"env.{name}": str(value) for name, value in config.get("env", {}).items()}
+    if record.head.task:
+        settings["env.task"] = record.head.task
+    return settings | ({"seed": str(config["seed"])} if "seed" in config else {})
 
 
-def differences(found: Sequence[RunRecord]) -> dict[str, list[str]]:
+def differences(runs: Sequence[RunRecord]) -> dict[str, list[str]]:
     """Settings of the games, and seeds, that differ between runs, with their values."""
-    settings = [games(one) for one in found]
-    names = dict.fromkeys(name for known in settings for name in known)
-    values = {name: list(dict.fromkeys(known[name] for known in settings if name in known)) for name in names}
+    settings = [games(one) for one in runs]
+    names = dict.fromkeys(name for games_of_run in settings for name in games_of_run)
+    values = {
+        name: list(dict.fromkeys(games_of_run[name] for games_of_run in settings if name in games_of_run))
+        for name in names
+    }
     return {name: kinds for name, kinds in values.items() if len(kinds) > 1}
 
 
-def by_name(found: Sequence[RunRecord]) -> dict[str, RunRecord]:
+def by_name(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:
     """Runs by the names of their directories, with as many parents as make the names unique."""
     names: dict[str, RunRecord] = {}
-    for one in found:
+    for one in runs:
         parts = one.path.resolve().parts
-        same = [other.path.resolve().parts for other in found if other is not one]
+        same = [other.path.resolve().parts for other in runs if other is not one]
         depth = 1
         while depth < len(parts) and any(other[-depth:] == parts[-depth:] for other in same):
             depth += 1

@@ -83,16 +83,16 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
     if seeds < FEW:
         lines.append(f'<p class="absent">A claim about learning needs at least {FEW} seeds; these are {seeds}.</p>')
     for players in by_rules(variants).values():
-        found, constant = without_constant(columns(players))
-        if found or constant:
+        scores, constant = without_constant(columns(players))
+        if scores or constant:
             lines += [
                 f"<section><h2>Figures over seeds{esc(of_rules(players))}</h2>",
-                figures_table(found) if found else "",
+                figures_table(scores) if scores else "",
                 alike(constant),
                 "</section>",
             ]
-        if len(found) > 1:
-            lines += [f"<section><h2>Is it better{esc(of_rules(players))}?</h2>", comparison(found), "</section>"]
+        if len(scores) > 1:
+            lines += [f"<section><h2>Is it better{esc(of_rules(players))}?</h2>", comparison(scores), "</section>"]
     if charts := training(variants):
         lines += ["<section><h2>Training</h2>", f'<div class="charts">{"".join(charts)}</div></section>']
     lines += ["<section><h2>The runs</h2>", runs_table(variants, home), "</section>"]
@@ -126,16 +126,16 @@ def made_by(variants: Sequence[Variant], arguments: Sequence[str]) -> str:
         ("machine", [machine_words(one.head.machine or {}) for one in runs]),
         ("command", [quoted(command)] if command else []),
     ]
-    known = [(name, "; ".join(dict.fromkeys(filter(None, values)))) for name, values in rows]
-    return table(("", ""), [row for row in known if row[1]], kind="fits")
+    filled = [(name, "; ".join(dict.fromkeys(filter(None, values)))) for name, values in rows]
+    return table(("", ""), [row for row in filled if row[1]], kind="fits")
 
 
-def figures_table(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
+def figures_table(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     """A row per figure: mean, interval, interquartile mean, and every seed as a dot."""
     rows, sheet = [], []
-    figures = in_order(figure for scores in found.values() for figure in scores)
+    figures = in_order(figure for scores in variants.values() for figure in scores)
     for figure in figures:
-        values = {name: scores[figure] for name, scores in found.items() if figure in scores}
+        values = {name: scores[figure] for name, scores in variants.items() if figure in scores}
         intervals = {name: as_interval(estimate([array])) for name, array in values.items()}
         ends = [Interval(float(end)) for array in values.values() for end in (array.min(), array.max())]
         low, high = reach([*intervals.values(), *ends])
@@ -143,7 +143,7 @@ def figures_table(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
         side = better(figure, figures)
         note = "; ".join(filter(None, (note, f"{side} is better" if side else "")))
         cells = [f"{esc(what)}<br><small class=soft>{esc(note)}</small>" if note else esc(what)]
-        for number, name in enumerate(found):
+        for number, name in enumerate(variants):
             if name not in values:
                 cells.append('<span class="soft">–</span>')
                 continue
@@ -155,21 +155,21 @@ def figures_table(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
             )
         rows.append(cells)
     head = ("figure", "of", "mean", "low", "high", "interquartile mean", "seeds", "better")
-    return table(("", *found), rows, kind="figures", sheet=Sheet(head, sheet))
+    return table(("", *variants), rows, kind="figures", sheet=Sheet(head, sheet))
 
 
-def comparison(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
+def comparison(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     """Each variant against random play, and against the first variant: probability of improvement, seeds needed."""
-    names = list(found)
-    pairs = [(name, CHANCE) for name in names if CHANCE in found and name != CHANCE]
+    names = list(variants)
+    pairs = [(name, CHANCE) for name in names if CHANCE in variants and name != CHANCE]
     pairs += [(name, names[0]) for name in names[1:] if name != CHANCE]
     rows = []
-    figures = {figure for scores in found.values() for figure in scores}
+    figures = {figure for scores in variants.values() for figure in scores}
     for ours, theirs in pairs:
-        for figure in found[ours]:
-            if figure not in found[theirs]:
+        for figure in variants[ours]:
+            if figure not in variants[theirs]:
                 continue
-            first, second = found[ours][figure], found[theirs][figure]
+            first, second = variants[ours][figure], variants[theirs][figure]
             side = better(figure, figures)
             sign = -1.0 if side == "lower" else 1.0
             needed = seeds_needed(first, second)
@@ -235,14 +235,14 @@ def runs_table(variants: Sequence[Variant], home: Path) -> str:
     return table(names, rows, (1, 2, 3), kind="fits", sheet=Sheet(head, sheet))
 
 
-def as_interval(found: Estimate) -> Interval:
+def as_interval(estimated: Estimate) -> Interval:
     """Converts an estimate for the page."""
-    return Interval(found.value, found.low, found.high)
+    return Interval(estimated.value, estimated.low, estimated.high)
 
 
-def spell(found: Estimate) -> str:
+def spell(estimated: Estimate) -> str:
     """An estimate with its interval, as text."""
-    interval = as_interval(found)
+    interval = as_interval(estimated)
     return f"{exact(interval.mean)} {interval.words}".strip()
 
 
@@ -251,15 +251,15 @@ def spell(found: Estimate) -> str:
 
 def gather(runs: Sequence[PlannedRun], workdir: Path) -> list[Variant]:
     """Reads the results of all runs and groups them by variant."""
-    found: dict[str, Variant] = {}
+    variants: dict[str, Variant] = {}
     for run in runs:
-        variant = found.setdefault(run.variant, Variant(run.variant, {}, []))
+        variant = variants.setdefault(run.variant, Variant(run.variant, {}, []))
         one = read_record(workdir / run.folder)
         if one.rows or one.evaluated or one.head.asked:
             variant.runs[run.seed] = one
         if one.evaluated is None:
             variant.missing.append(run.seed)
-    return list(found.values())
+    return list(variants.values())
 
 
 def by_rules(variants: Sequence[Variant]) -> dict[str, list[Variant]]:
@@ -268,27 +268,27 @@ def by_rules(variants: Sequence[Variant]) -> dict[str, list[Variant]]:
     used = dict.fromkeys(
         ([""] if any(one.players for one in runs) else []) + [name for one in runs for name in one.by_protocol]
     )
-    found: dict[str, list[Variant]] = {}
+    by_protocol: dict[str, list[Variant]] = {}
     for name in used or [""]:
-        found[name] = []
+        by_protocol[name] = []
         for one in variants:
             players = {seed: run.by(name) for seed, run in one.runs.items()}
             missing = {seed for seed, run in players.items() if run.own is None}
-            found[name].append(one._replace(runs=players, missing=sorted(missing.union(one.missing))))
-    return found
+            by_protocol[name].append(one._replace(runs=players, missing=sorted(missing.union(one.missing))))
+    return by_protocol
 
 
 def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
     """The figures of each variant's policy and of random play: by name, by figure, a value per seed. [S] each"""
-    found: dict[str, dict[str, np.ndarray]] = {}
+    scores_by_name: dict[str, dict[str, np.ndarray]] = {}
     for variant in variants:
         if decoded := by_decoding(variant):
-            found |= decoded
+            scores_by_name |= decoded
         else:
-            found[variant.name or "the agent"] = scores_of([one.own for one in variant.runs.values()])
+            scores_by_name[variant.name or "the agent"] = scores_of([one.own for one in variant.runs.values()])
     if chance := scores_of([one.chance for variant in variants for one in variant.runs.values()]):
-        found[CHANCE] = chance
-    return {name: scores for name, scores in found.items() if scores}
+        scores_by_name[CHANCE] = chance
+    return {name: scores for name, scores in scores_by_name.items() if scores}
 
 
 def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
@@ -298,40 +298,42 @@ def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
     """
     runs = list(variant.runs.values())
     own = {one.decoding for run in runs for one in run.players if one.decoding and one.path == "."}
-    found: dict[str, list[Player | None]] = {}
+    players_by_name: dict[str, list[Player | None]] = {}
     for decoding in sorted(own, key=lambda one: (one.words != "sample", one.words, one.beta)):
         players = [next((one for one in run.players if one.decoding == decoding), None) for run in runs]
-        found[f"beta {decoding.beta:g}, {decoding.words}"] = players
+        players_by_name[f"beta {decoding.beta:g}, {decoding.words}"] = players
     scripted = sorted({one.name for run in runs for one in run.players if own and not one.path} - {"random"})
-    found |= {name: [next((one for one in run.players if one.name == name), None) for run in runs] for name in scripted}
+    players_by_name |= {
+        name: [next((one for one in run.players if one.name == name), None) for run in runs] for name in scripted
+    }
     before = f"{variant.name}: " if variant.name else ""
-    return {f"{before}{name}": scores_of(players) for name, players in found.items() if None not in players}
+    return {f"{before}{name}": scores_of(players) for name, players in players_by_name.items() if None not in players}
 
 
 def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
     """The figures that all of these players have, a value per player. [S] each"""
-    known = [player.figures for player in players if player]
+    figures_of = [player.figures for player in players if player]
     return {
-        name: np.array([interval.mean for figures in known if (interval := figures[name])])
-        for name in (known[0] if known else ())
-        if all(figures.get(name) for figures in known)
+        name: np.array([interval.mean for figures in figures_of if (interval := figures[name])])
+        for name in (figures_of[0] if figures_of else ())
+        if all(figures.get(name) for figures in figures_of)
     }
 
 
 def without_constant(
-    found: Mapping[str, Mapping[str, np.ndarray]],
+    variants: Mapping[str, Mapping[str, np.ndarray]],
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, float]]:
     """The figures that differ between runs, by name; and the value of each figure that is the same in all runs.
 
     The figures of a single run count as different.
     """
     values: dict[str, list[float]] = {}
-    for scores in found.values():
+    for scores in variants.values():
         for figure, array in scores.items():
             values.setdefault(figure, []).extend(array.tolist())
     constant = {figure: one[0] for figure, one in values.items() if len(set(one)) == 1 < len(one)}
     kept = {
         name: {figure: array for figure, array in scores.items() if figure not in constant}
-        for name, scores in found.items()
+        for name, scores in variants.items()
     }
     return {name: scores for name, scores in kept.items() if scores}, constant

@@ -15,13 +15,7 @@ from motif_jax.language.config import FOLDER, MODEL, check_model
 from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.offline.offline_settings import OfflineSection, check_num_parts
 from motif_jax.stages import later, offline_stage
-from motif_jax.stages.train_language.data import (
-    MANUAL,
-    TranscriptsConfig,
-    check_prompts,
-    check_template,
-    find_manuals,
-)
+from motif_jax.stages.train_language.data import MANUAL, TranscriptsConfig, check_prompts, check_template, find_manuals
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
 
@@ -42,7 +36,7 @@ class CloningSection(OfflineSection, TrainLanguage):
 
 @dataclass(frozen=True)
 class CloningConfig(TranscriptsConfig):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     train_language: CloningSection = CloningSection()
 

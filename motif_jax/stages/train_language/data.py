@@ -29,9 +29,9 @@ from motif_jax.tokens import (
     WordTokeniser,
     read_tokeniser,
 )
+from motif_jax.transcripts.decision_points import are_decision_points, decision_point, vocabulary
 from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_lmrl_wordle, read_reddit, read_visdial
 from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.moments import are_moments, moment, vocabulary
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
@@ -91,7 +91,7 @@ class LanguageSection:
 
 @dataclass(frozen=True)
 class TranscriptsConfig(Experiment):
-    """What transcripts are opened with."""
+    """The values with which transcripts are opened."""
 
     env: Mapping[str, Any] = section(ENV)
     transcripts: TranscriptsSection = TranscriptsSection()
@@ -123,19 +123,21 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
                 episodes = _episodes(files, given.import_format)
         provenance["files"] = [file.name for file in files]
         if path.exists():
-            found = Transcripts(path)
-            if found.record["provenance"] != provenance:
+            transcripts = Transcripts(path)
+            if transcripts.record["provenance"] != provenance:
                 raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({FLAG})")
             report_transcripts(workdir)  # a kill may have come between the two
-            return found
-        found = import_episodes(episodes, path, provenance)
+            return transcripts
+        transcripts = import_episodes(episodes, path, provenance)
         report_transcripts(workdir)
-        print_line(f"transcripts: imported {len(found):,} episodes with {found.num_texts:,} texts to {str(path)!r}")
-        return found
-    found = Transcripts(path)
-    if not found.is_action.any():
+        print_line(
+            f"transcripts: imported {len(transcripts):,} episodes with {transcripts.num_texts:,} texts to {str(path)!r}"
+        )
+        return transcripts
+    transcripts = Transcripts(path)
+    if not transcripts.is_action.any():
         raise UserError(f"{str(path)!r} has no turn of an agent: there is nothing to learn (--config.transcripts.path)")
-    return found
+    return transcripts
 
 
 def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
@@ -165,13 +167,13 @@ def manual_episodes(files: list[Path], window: int, with_exercises: bool) -> Ite
         yield from exercises.make_exercises(lessons, window)
         return
     for example in make_examples(lessons, window):
-        yield moment(example.prompt, example.action)
+        yield decision_point(example.prompt, example.action)
 
 
 def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str, discount: float = 1.0) -> Renderer:
     """Makes the renderer of the transcripts; raises UserError if the template does not suit them."""
     made = transcripts.record["provenance"]
-    prompts = are_moments(transcripts) or made.get("format") == MANUAL
+    prompts = are_decision_points(transcripts) or made.get("format") == MANUAL
     if prompts:
         check_prompts(template)
     check_words(tokeniser, template)
@@ -209,7 +211,7 @@ def describe_early_ends(renderer: Renderer, stop: int) -> str:
     if not early:
         return ""
     return (
-        f"{early:,} of {int(renderer.num_said.sum()):,} texts of the agent have their end mark inside, where "
+        f"{early:,} of {int(renderer.num_actions.sum()):,} texts of the agent have their end mark inside, where "
         "writing would end"
     )
 

@@ -20,7 +20,7 @@ from motif_jax.language.config import FOLDER, MODEL, LanguageConfig
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser, write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
-from motif_jax.language.memory import activation_bytes, bytes_of, tell_memory
+from motif_jax.language.memory import activation_bytes, bytes_of, print_memory
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.offline_settings import OfflineSection, settings_of
 from motif_jax.offline.recipes import Recipe, recipe_of
@@ -47,7 +47,8 @@ def make_parts(
     seed: int,
     flag: str = FLAG,
     stage: str = STAGE,
-    recipe: Recipe = recipe_of("bc"),  # noqa: B008
+    *,
+    recipe: Recipe,
 ) -> LanguageParts:
     """Reads the model that the section `language` names, or makes a new one for these transcripts.
 
@@ -58,7 +59,7 @@ def make_parts(
     if section.model:
         directory = Path(section.model)
         try:
-            _tell(section, training, read_config(directory), types, stage, recipe)
+            _print_memory(section, training, read_config(directory), types, stage, recipe)
             graph, params, config = read_language_model(directory, types)
             tokeniser: Tokeniser = read_model_tokeniser(directory, config)
         except UserError as error:
@@ -67,9 +68,9 @@ def make_parts(
             raise UserError(f"{section.model!r} is an encoder-decoder, but only decoders can be trained ({flag})")
     else:
         tokeniser = BUILT_IN[section.tokeniser].from_texts(transcripts.texts())
-        more: dict[str, Any] = {"eos_token_id": tokeniser.end_id, "pad_token_id": 0}
-        more["n_positions" if section.family == "gpt2" else "max_position_embeddings"] = max_length
-        config = make_config(section.family, tokeniser.size, section.width, section.layers, section.heads, **more)
+        options: dict[str, Any] = {"eos_token_id": tokeniser.end_id, "pad_token_id": 0}
+        options["n_positions" if section.family == "gpt2" else "max_position_embeddings"] = max_length
+        config = make_config(section.family, tokeniser.size, section.width, section.layers, section.heads, **options)
         graph, params = nnx.split(make_language_model(config, types, seed=seed))
     if config.max_positions and max_length > config.max_positions:
         raise UserError(
@@ -83,14 +84,14 @@ def make_parts(
     return parts._replace(additions=_additions(section, params, seed), factor=section.lora_alpha / section.lora_rank)
 
 
-def _tell(
+def _print_memory(
     section: LanguageSection, training: OfflineSection, config: LanguageConfig, types: Types, stage: str, recipe: Recipe
 ) -> None:
     graph, params = nnx.split(nnx.eval_shape(lambda: make_language_model(config, types)))
     start = jax.eval_shape(lambda: _additions(section, params, 0)) if section.lora_rank else params
     settings, key, language = settings_of(training, 1), jax.random.key(0), as_functions(graph, config)
     state = jax.eval_shape(lambda start: init_state(key, language, recipe, settings, start, start), start)
-    given = 0 if recipe.policy and not section.lora_rank else bytes_of(params)
+    given = 0 if recipe.learns_policy and not section.lora_rank else bytes_of(params)
     weights = bytes_of((state.learnt, state.target)) + given
     learning = bytes_of((state.learnt, state.optimizer)) + (2 * bytes_of(params) if section.lora_rank else 0)
     rows = training.batch_size // training.num_parts
@@ -98,7 +99,7 @@ def _tell(
     activations = activation_bytes(config, rows, training.max_length, types.compute.itemsize, remat=False) + logits
     flags = f"--config.{stage}.num_parts, .batch_size, .max_length, .chunk, --config.language.lora_rank"
     copies = bytes_of(params) + 2 * bytes_of(state)  # the model, the first state, and a checkpoint
-    tell_memory(stage, state.learnt, weights, learning, activations, copies, flags)
+    print_memory(stage, state.learnt, weights, learning, activations, copies, flags)
 
 
 def _additions(section: LanguageSection, params: Any, seed: int) -> Any:
@@ -126,7 +127,7 @@ def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
 
 def train(config: CloningConfig, workdir: Path) -> None:
     """Trains the model on the workdir's transcripts, or resumes an earlier run."""
-    section = config.train_language
+    section, recipe = config.train_language, recipe_of(config.train_language.recipe)
 
     def open_data(may_import: bool) -> Transcripts:
         return open_transcripts(config, workdir, may_import)
@@ -135,9 +136,9 @@ def train(config: CloningConfig, workdir: Path) -> None:
         return {name: means[name] for name in ("loss", "accuracy")}
 
     with open_session(config, section, workdir, STAGE, FOLDER, open_data) as session:
-        parts = make_parts(config.language, session.transcripts, section, config.seed)
+        parts = make_parts(config.language, session.transcripts, section, config.seed, recipe=recipe)
         renderer = make_renderer(session.transcripts, parts.tokeniser, config.transcripts.template)
-        job = make_job(config, session, TITLE, section.recipe, parts, renderer, figures)
+        job = make_job(config, session, TITLE, recipe, parts, renderer, figures)
         session.stage.bind(config)
         outcome = train_offline(job, session.stage, section, session.hosts, session.stop)
         if session.stage.writes:
@@ -146,14 +147,14 @@ def train(config: CloningConfig, workdir: Path) -> None:
 
 def finish(stage: StageRun, parts: LanguageParts, job: TrainingJob, outcome: Outcome) -> None:
     """Writes the best model, the report's part and the summary, and prints a line."""
-    number, whole, _ = read_saved(stage.path / "checkpoints", "language model", "best")
-    state = rebuild(job.state, leaves_by_path(whole["train"]), stage.path)
+    number, arrays, _ = read_saved(stage.path / "checkpoints", "language model", "best")
+    state = rebuild(job.state, leaves_by_path(arrays["train"]), stage.path)
     params = parts.whole(state.learnt)["policy"]
     write_model(stage.path / MODEL, parts, params)
     size = sum(array.size for array in jax.tree.leaves(params))
     summary = {
         "epoch": outcome.epoch, "steps": outcome.steps, "best": outcome.best, "checkpoint": number,
-        "parameters": size, "episodes": job.facts["episodes"], "tokeniser": job.identity["tokeniser"],
+        "parameters": size, "episodes": job.metadata["episodes"], "tokeniser": job.identity["tokeniser"],
         "transcripts": job.identity["transcripts"],
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }  # fmt: skip

@@ -10,17 +10,13 @@ from pathlib import Path
 from motif_jax.actors.capacity import check_capacity
 from motif_jax.devices.releases import check_saved
 from motif_jax.envs.action_space import space_of
-from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.files import read_json
 from motif_jax.learner.settings import find_algorithm
 from motif_jax.networks.kinds import check_reads, find_prompt_network, is_own
-from motif_jax.rewards.choice import CODE, ONLINE, READING, WRITTEN, find_own_class
-from motif_jax.rewards.code.source import read_program
-from motif_jax.rewards.online.online_section import ANCHORED, check_online
+from motif_jax.rewards.online.online_section import ANCHORED
 from motif_jax.rewards.options import OptionPlan, chosen_from, find_plan
-from motif_jax.rewards.reading import check_reading
 from motif_jax.stages import Stage, later, lock_of_hosts, with_result
 from motif_jax.stages.train_policy.section import (
     DEVICE_MEMORY,
@@ -108,17 +104,11 @@ def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) ->
     choices = chosen_from(section, plan)
     if not plan and not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(
-            "a policy without any reward learns nothing (--config.policy.extrinsic_coefficient, "
+            "a policy needs at least one reward (--config.policy.extrinsic_coefficient, "
             ".intrinsic_coefficient, .sources)"
         )
     for choice in choices:
-        find_own_class(choice)
-        if choice.path == READING:
-            check_reading(choice.name, world.specs)
-        if choice.path == CODE and choice.file != WRITTEN:
-            read_program(choice.file, world)
-    if any(choice.name == ONLINE for choice in choices):
-        check_online(section.online, config.annotate, texts_of(config.env, config.annotate.lexicon), config.seed)
+        choice.check(config, world)
     which = section.reward_checkpoint
     if which not in ("last", "best") and not (which.isascii() and which.isdecimal()):
         raise UserError(

@@ -1,8 +1,7 @@
-"""The audit in flight: from time to time, what the online reward has paid for in the last episodes (`audit/in_flight`).
+"""Audits the online reward during training: which captions it rewarded in recent episodes (`audit/in_flight`).
 
-Only the first host audits, and only its own games. `policy/audit.jsonl` has one row for each audit. Training does not
-depend on it: an error in it is printed, and training continues without audits. A resumed run begins with new games, so
-it begins with new episodes here, too.
+Only the first host audits, and only its own games. `policy/audit.jsonl` has one row for each audit. A resumed run
+begins with new games, so it begins with new episodes here, too.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from motif_jax.audit.pay import Steps
 from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
 from motif_jax.files import json_line, keep_lines
-from motif_jax.rewards.choice import ONLINE
 from motif_jax.rewards.online.online_section import OnlineValues
 from motif_jax.rewards.online.source import OnlineSource
+from motif_jax.rewards.registry import ONLINE
 from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages.train_policy.placing import Placed
+from motif_jax.stages.train_policy.placing import PlacedBatch
 
 FILE = "audit.jsonl"  # in the policy's directory
 RECENT = 100  # episodes that are looked at
@@ -48,15 +47,15 @@ class Episodes:
 
     def add(self, batch: RolloutBatch, caption: np.ndarray, pay: np.ndarray) -> None:
         """Adds the steps of a batch; captions below 0 are left out. [T, B] each"""
-        placed: Placed = batch.arrays
+        placed: PlacedBatch = batch.arrays
         size = len(placed.first) // len(batch.fulls)
         for number, full in enumerate(batch.fulls):
             columns = slice(number * size, (number + 1) * size)
-            ended, known = placed.ended[:, columns], caption[:, columns] >= 0
+            ended, paid = placed.ended[:, columns], caption[:, columns] >= 0
             episode = self._number(ended, placed.first[columns], (full.worker, full.group))
             self.ended.extend(episode[ended].tolist())
-            if number_paid := int(known.sum()):
-                self._steps.append(Steps(episode[known], caption[:, columns][known], pay[:, columns][known]))
+            if number_paid := int(paid.sum()):
+                self._steps.append(Steps(episode[paid], caption[:, columns][paid], pay[:, columns][paid]))
                 self._kept += number_paid
         if self._kept > MOST:
             self._forget()
@@ -95,16 +94,16 @@ def _join(parts: list[Steps]) -> Steps:
 
 
 def audited_source(section: OnlineValues, sources: RewardSources) -> OnlineSource | None:
-    """The source whose pay is audited; None if there is none, or if audits are off."""
+    """The source whose rewards are audited; None without one, or if audits are off."""
     source = sources.get(ONLINE)
     return source if section.audit_every_steps and isinstance(source, OnlineSource) else None
 
 
 class FlightAudit:
-    """Audits in flight."""
+    """Audits during training."""
 
     def __init__(self, section: OnlineValues, folder: Path, env_steps: int, sources: RewardSources):
-        """Begins, or goes on after `env_steps`; later rows in `folder` are removed."""
+        """Begins, or resumes after `env_steps`; later rows in `folder` are removed."""
         self._source, self._file = audited_source(section, sources), folder / FILE
         self._every, self._steps = section.audit_every_steps, env_steps
         self._episodes, self._goal = Episodes(), ""
@@ -117,13 +116,9 @@ class FlightAudit:
         """Takes the steps of a batch, after the source has learnt from it, and audits if it is time."""
         if self._source is None:
             return
-        try:
-            self._add(batch, self._source)
-            if env_steps // self._every > self._steps // self._every:
-                self._audit(env_steps, self._source)
-        except Exception as error:  # training must not depend on the audit
-            self._source = None
-            print_line(f"train_policy: the audit failed, and training continues without it: {clean(repr(error))}")
+        self._add(batch, self._source)
+        if env_steps // self._every > self._steps // self._every:
+            self._audit(env_steps, self._source)
         self._steps = env_steps
 
     def _add(self, batch: RolloutBatch, source: OnlineSource) -> None:
@@ -139,8 +134,8 @@ class FlightAudit:
         steps = self._episodes.steps()
         rows, places = np.unique(steps.caption, return_inverse=True)
         texts = [decode(message) for message in source.store.captions.messages[rows]]
-        found = audit_in_flight(steps._replace(caption=places), texts, source.store.better_than_nothing()[rows])
-        findings = found.findings
+        audit = audit_in_flight(steps._replace(caption=places), texts, source.store.better_than_nothing()[rows])
+        findings = audit.findings
         row: dict[str, Any] = {
             "env_steps": env_steps,
             "goal": source.goal,
@@ -149,11 +144,11 @@ class FlightAudit:
                 {"check": one.check, "sentence": one.sentence, "advice": one.advice} for one in findings.found
             ],
             "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
-            "paid": [one | {"worth": None if np.isnan(one["worth"]) else one["worth"]} for one in found.paid],
+            "paid": [one | {"worth": None if np.isnan(one["worth"]) else one["worth"]} for one in audit.paid],
         }
         with open(self._file, "a") as file:
             file.write(json_line(row))
-        self._figures = {"findings": float(len(findings.found)), "neutral": found.neutral}
+        self._figures = {"findings": float(len(findings.found)), "neutral": audit.neutral}
         for one in [one for one in findings.found if one.check not in self._told][:TOLD]:
             print_line(
                 f"train_policy: audit at {env_steps:,} steps: {one.check}: {clean(one.sentence)}. Try {one.advice}."
@@ -162,5 +157,5 @@ class FlightAudit:
 
     def figures(self) -> dict[str, float]:
         """Figures of the audit since the last call, for a row of metrics."""
-        found, self._figures = self._figures, {}
-        return {f"reward/{ONLINE}_audit_{name}": value for name, value in found.items()}
+        figures, self._figures = self._figures, {}
+        return {f"reward/{ONLINE}_audit_{name}": value for name, value in figures.items()}

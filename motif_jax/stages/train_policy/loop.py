@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from motif_jax.actors.acting import Overlapping, Source
+from motif_jax.actors.acting import OverlappedLoop, RolloutLoop
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.console import print_line
 from motif_jax.devices.host_arrays import host_part, local_copy
@@ -28,13 +28,18 @@ from motif_jax.networks.kinds import find_prompt_network
 from motif_jax.rewards.sources import make_sources
 from motif_jax.run import Run, StageRun
 from motif_jax.stages.train_policy.audit import audited_source
-from motif_jax.stages.train_policy.groups import make_grouped
 from motif_jax.stages.train_policy.page import report_training
-from motif_jax.stages.train_policy.placing import make_place
-from motif_jax.stages.train_policy.record import Log, Probes, Record, Trace, summarise_recent
+from motif_jax.stages.train_policy.placing import make_grouped, make_place
+from motif_jax.stages.train_policy.record import Log, MetricsCollector, Probes, Trace, summarise_recent
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, TrainConfig, finished, takes_turns
-from motif_jax.stages.train_policy.setup import assemble, make_player, make_source, open_pool
-from motif_jax.stages.train_policy.start import Keeper, start_or_resume
+from motif_jax.stages.train_policy.setup import (
+    PolicyCheckpoints,
+    assemble,
+    make_player,
+    make_rollout_loop,
+    open_pool,
+    start_or_resume,
+)
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import describe
 from motif_jax.system.meeting import find_meeting
@@ -55,144 +60,143 @@ class Pending(NamedTuple):
 
 
 def train(config: TrainConfig, workdir: Path) -> None:
-    """Trains the policy in `workdir/policy`, or resumes an earlier run there."""
+    """Trains the policy in `workdir/policy`, or resumes an earlier run."""
     with StopAsked() as stop:  # throughout: a signal saves the state, and all hosts end together
         start_hosts(find_meeting(config.distributed), lambda: stop.asked)
-        with Hosts() as together, contextlib.ExitStack() as stack:  # the last checkpoint is whole before hosts part
-            learn(config, workdir, together, stop, stack)
+        with Hosts() as hosts, contextlib.ExitStack() as stack:  # the last checkpoint is whole before hosts part
+            learn(config, workdir, hosts, stop, stack)
 
 
-def learn(
-    config: TrainConfig, workdir: Path, together: Hosts, stop: StopAsked, at_the_end: contextlib.ExitStack
-) -> None:
-    """Runs the training on this host; every host of a run calls it."""
+def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_the_end: contextlib.ExitStack) -> None:
+    """Trains on this host; every host of a run calls it."""
     section, folder = config.policy, workdir / "policy"
-    me, hosts = together.me, together.count
-    parts = assemble(config, workdir, make_sources, hosts)
+    host, num_hosts = hosts.me, hosts.count
+    parts = assemble(config, workdir, make_sources, num_hosts)
     at_the_end.callback(parts.sources.close)
 
     # ---- start or resume
-    stage = at_the_end.enter_context(Run(workdir).stage("train_policy", "policy", writes=me == 0))
-    keeper = Keeper(config, folder, parts) if me == 0 else None
+    stage = at_the_end.enter_context(Run(workdir).stage("train_policy", "policy", writes=host == 0))
+    checkpoints = PolicyCheckpoints(config, folder, parts) if host == 0 else None
     saving = at_the_end.enter_context(contextlib.ExitStack())
-    if keeper:
-        saving.callback(keeper.close)
-    state, frozen, done = start_or_resume(config, keeper, parts, folder / "checkpoints", together)
-    if keeper:
-        stop.watch(keeper.directory, lambda: done["env_steps"], "steps")
+    if checkpoints:
+        saving.callback(checkpoints.close)
+    state, frozen, done = start_or_resume(config, checkpoints, parts, folder / "checkpoints", hosts)
+    if checkpoints:
+        stop.watch(checkpoints.directory, lambda: done["env_steps"], "steps")
     placed_frozen = place(frozen, parts.mesh, parts.model.rules)
-    if me == 0 and done["env_steps"]:
+    if host == 0 and done["env_steps"]:
         print_line(f"train_policy: going on after {done['env_steps']:,} steps")
     stage.bind(config)
 
     # ---- games
     model = parts.model._replace(frozen=placed_frozen if parts.mesh.size == 1 else jax.device_put(frozen))
-    player = make_player(section, model, seed=config.seed + done["updates"] * hosts + me)
-    mine = local_copy(state.params)
-    player.swap(player.prepare(mine, done["updates"]), wait=True)
+    player = make_player(section, model, seed=config.seed + done["updates"] * num_hosts + host)
+    params = local_copy(state.params)
+    player.swap(player.prepare(params, done["updates"]), wait=True)
     with contextlib.ExitStack() as stack:
-        every = section.probe_every if me == 0 else 0
+        every = section.probe_every if host == 0 else 0
         probes = stack.enter_context(Probes(model, parts.world, folder, every, done["env_steps"]))
         if not done["updates"]:
-            probes.ask(mine, done)
-        pool = stack.enter_context(open_pool(config, parts, player, me * EPISODES_PER_HOST + done["next_episode"]))
+            probes.ask(params, done)
+        pool = stack.enter_context(open_pool(config, parts, player, host * EPISODES_PER_HOST + done["next_episode"]))
         audited, grouped = audited_source(section.online, parts.sources), make_grouped(section, parts.mesh)
         placed = make_place(parts.model, parts.sources, parts.mesh, audited, parts.plan, grouped, parts.learner)
-        source = make_source(section, parts, pool, player, placed)
-        stack.callback(source.close)
-        record, trace = Record(pool, source, parts.plan), Trace(config.profile, folder / "profile")
+        rollout_loop = make_rollout_loop(section, parts, pool, player, placed)
+        stack.callback(rollout_loop.close)
+        collector, trace = MetricsCollector(pool, rollout_loop, parts.plan), Trace(config.profile, folder / "profile")
         stack.callback(trace.close)
         row_file = stack.enter_context(
             stage.metrics("env_steps", done["env_steps"], section.tensorboard, section.wandb, config, "policy")
         )
-        log = stack.enter_context(Log(section, folder, done, record, parts.sources, row_file)) if row_file else None
+        log = stack.enter_context(Log(section, folder, done, collector, parts.sources, row_file)) if row_file else None
 
         # ---- learn
         before, timed_from, broken = dict(done), done["env_steps"], ""
-        start = saved = told = time.monotonic()
-        saved_steps, save_every_s = done["env_steps"], together.save_every_s(section.save_every_s)
+        start = saved = reported = time.monotonic()
+        saved_steps, save_every_s = done["env_steps"], hosts.save_every_s(section.save_every_s)
         pending: Pending | None = None
         while not broken:
             # wait for a batch; all hosts agree whether to go on
-            with saved_on_error(keeper, state, done):  # a worker's error, for example
-                batch = source.get(PATIENCE_S)
+            with saved_on_error(checkpoints, state, done):  # a worker's error, for example
+                batch = rollout_loop.get(PATIENCE_S)
             if batch is None and not stop.asked:
                 if log and takes_turns(section) and done["updates"] == before["updates"]:
-                    games = hosts * pool.num_games // (pool.layout.groups if isinstance(source, Overlapping) else 1)
+                    groups = pool.layout.groups if isinstance(rollout_loop, OverlappedLoop) else 1
+                    games = num_hosts * pool.num_games // groups
                     log.playing(done, games, player.calls, pool.timers.seconds.get("policy", 0.0))
                 continue
             vote = Vote.END if finished(section, done["env_steps"], done["seconds"]) else Vote.GO_ON
-            own_games = pool.next_episode - me * EPISODES_PER_HOST
-            own = own_games, record.episodes, batch.steps if batch else 0
-            vote, others = together.agree(Vote.STOP if stop.asked else vote, own)
+            own_games = pool.next_episode - host * EPISODES_PER_HOST
+            own = own_games, collector.episodes, batch.steps if batch else 0
+            vote, others = hosts.agree(Vote.STOP if stop.asked else vote, own)
             if vote != Vote.GO_ON or batch is None:
                 break
 
             # update
             first = done["updates"] == before["updates"]
             if first:
-                if me == 0:
+                if host == 0:
                     print_line("train_policy: compiling the first update")
                 arguments = state, placed_frozen, batch.arrays.rollouts
                 what = f"train_policy cannot go on: an update of {section.batch_size:,} steps"
                 check_fits(parts.update, arguments, jax.local_devices()[0], what, DEVICE_MEMORY)
                 network = find_prompt_network(section.network)
-                if keeper and network and network.keeps_untrained and not done["env_steps"]:
-                    keeper.save(state, done)
+                if checkpoints and network and network.keeps_untrained and not done["env_steps"]:
+                    checkpoints.save(state, done)
             with trace.step(done["updates"]):
                 state, metrics = parts.update(state, placed_frozen, batch.arrays.rollouts)
             done["updates"] += 1
 
             # publish the new policy; games wait for it only if they take turns with the learner
-            mine = local_copy(state.params)
-            with source.timers("update"):
-                player.swap(player.prepare(mine, done["updates"]), wait=takes_turns(section))
+            params = local_copy(state.params)
+            with rollout_loop.timers("update"):
+                player.swap(player.prepare(params, done["updates"]), wait=takes_turns(section))
 
             # count
             done["env_steps"] += batch.steps + int(others[:, 2].sum())
             if first:  # timing starts after the first update, which includes compilation
                 start, timed_from = time.monotonic(), done["env_steps"]
-            probes.ask(mine, done)
+            probes.ask(params, done)
             done["seconds"] = before["seconds"] + time.monotonic() - start
-            done["next_episode"] = int(max([pool.next_episode - me * EPISODES_PER_HOST, *others[:, 0]]))
-            record.batch(batch)
-            done["episodes"] = before["episodes"] + record.episodes + int(others[:, 1].sum())
+            done["next_episode"] = int(max([pool.next_episode - host * EPISODES_PER_HOST, *others[:, 0]]))
+            collector.batch(batch)
+            done["episodes"] = before["episodes"] + collector.episodes + int(others[:, 1].sum())
 
             # the reward sources learn
-            with saved_on_error(keeper, state, done):
-                parts.sources.advance(batch, together)
+            with saved_on_error(checkpoints, state, done):
+                parts.sources.advance(batch, hosts)
 
             # log one update late, so as not to wait for the device; save
             if pending:
-                broken = check_metrics(pending, record, folder, source)
+                broken = check_metrics(pending, collector, folder, rollout_loop)
             pending = Pending(done["updates"], done["env_steps"], batch, metrics)
             if log:
                 log.after_update(done, batch)
             now = time.monotonic()
             due = done["env_steps"] - saved_steps >= section.save_every_steps or now - saved >= save_every_s
-            if keeper and due and not broken:
-                keeper.save(state, done)
+            if checkpoints and due and not broken:
+                checkpoints.save(state, done)
                 saved, saved_steps = time.monotonic(), done["env_steps"]
-                if saved - told > REPORT_EVERY_S:
+                if saved - reported > REPORT_EVERY_S:
                     report_training(workdir)
-                    told = time.monotonic()
+                    reported = time.monotonic()
         if pending and not broken:
-            broken = check_metrics(pending, record, folder, source)
+            broken = check_metrics(pending, collector, folder, rollout_loop)
         if log:
             log.last(done)
 
     # ---- results
-    if keeper:
-        keeper.save(state, done)
+    if checkpoints:
+        checkpoints.save(state, done)
         saving.close()
     if broken:
         raise UserError(broken)
-    if keeper:
+    if checkpoints:
         seconds, steps = done["seconds"] - before["seconds"], done["env_steps"] - timed_from
         rate = round(steps / max(seconds, 1e-9), 1) if steps else None  # a single update is not timed
-        write_summary(stage, done, rate, record, pool.restarts)
+        write_summary(stage, done, rate, collector, pool.restarts)
     failures = parts.sources.failures()
-    if keeper:
+    if checkpoints:
         for failure in failures:
             print_line(f"train_policy: {failure}")
     if vote == Vote.STOP:
@@ -204,12 +208,14 @@ def learn(
         raise UserError(f"{failures[0]}; the policy is saved, and the same command goes on with the stages after it")
 
 
-def write_summary(stage: StageRun, done: dict[str, Any], rate: float | None, record: Record, restarts: int) -> None:
+def write_summary(
+    stage: StageRun, done: dict[str, Any], rate: float | None, collector: MetricsCollector, restarts: int
+) -> None:
     """Writes and prints the summary, and the report's part before it; `rate`: steps per second."""
     summary = done | {
         "checkpoint": done["env_steps"],
         "steps_per_s": rate,
-        "recent_episodes": summarise_recent(list(record.recent), record.figures),
+        "recent_episodes": summarise_recent(list(collector.recent), collector.figures),
         "worker_restarts": restarts,
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
@@ -223,21 +229,21 @@ def write_summary(stage: StageRun, done: dict[str, Any], rate: float | None, rec
 
 
 @contextlib.contextmanager
-def saved_on_error(keeper: Keeper | None, state: Any, done: dict[str, Any]) -> Iterator[None]:
+def saved_on_error(checkpoints: PolicyCheckpoints | None, state: Any, done: dict[str, Any]) -> Iterator[None]:
     """Saves the state, which is still valid, before an error within passes on; but not before the first update."""
     try:
         yield
     except Exception:
-        if keeper and done["updates"]:
-            keeper.save(state, done)
+        if checkpoints and done["updates"]:
+            checkpoints.save(state, done)
         raise
 
 
-def check_metrics(pending: Pending, record: Record, folder: Path, source: Source) -> str:
+def check_metrics(pending: Pending, collector: MetricsCollector, folder: Path, rollout_loop: RolloutLoop) -> str:
     """Reads an update's metrics from the device; returns "" or, if the loss is not finite, an error message."""
-    with source.timers("update"):
+    with rollout_loop.timers("update"):
         metrics = {name: float(value) for name, value in jax.device_get(pending.metrics).items()}
-    record.update(metrics)
+    collector.update(metrics)
     if metrics["finite"]:
         return ""
     of_host = f"-host{jax.process_index()}" if jax.process_count() > 1 else ""

@@ -13,15 +13,14 @@ from motif_jax.annotation.asking import too_few
 from motif_jax.envs import worlds
 from motif_jax.files import read_json, read_lines
 from motif_jax.names import ONLINE_REWARDS, find
-from motif_jax.pages.blocks import folded, quoted, share_bar, table, tiles
+from motif_jax.pages.blocks import findings_blocks, folded, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
 from motif_jax.pages.figures import curve, curves_of
-from motif_jax.pages.findings import findings_blocks
 from motif_jax.pages.formats import Interval, amount, duration, esc, in_words, machine_words
 from motif_jax.pages.players import SUMMARIES, Player, arranged, chance_of, own_of
-from motif_jax.rewards.choice import LEARNT, ONLINE, SOURCES, parse_sources, program_title
 from motif_jax.rewards.online.online_section import asks_pairs, is_anchored, parse_goals
 from motif_jax.rewards.options import MIXTURES
+from motif_jax.rewards.registry import LEARNT, ONLINE, SOURCES, parse_sources, program_title, return_name
 from motif_jax.run import METRICS, Head, Run, date_of
 from motif_jax.system.metrics import PROBES, PROMPTS
 
@@ -93,10 +92,10 @@ def _speed(last: Facts) -> float | None:
 
 
 def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts, is_over: bool) -> dict[str, Any]:
-    """What the first screen says of the training."""
+    """The fields of the head of the report about the training."""
     task, rewards = worlds.title(config["env"]), list(rewards_of(config["policy"]))
     named: dict[str, Any] = {"subject": "An agent", "without_aim": "trained on learnt preferences"}
-    preferred = SOURCES[LEARNT].words in rewards  # otherwise the preferences do not reach the agent
+    preferred = SOURCES[LEARNT].title in rewards  # otherwise the preferences do not reach the agent
     aimed = any(head.aim for (stage, _), head in Run(workdir).heads().items() if stage in ("annotate", "train_reward"))
     if rewards == [GAME_REWARD]:
         named = {"title": f"An agent that learnt by playing {esc(task)}"}
@@ -132,13 +131,13 @@ def rewards_of(settings: Facts) -> dict[str, float]:
     if settings["options"].strip():
         return {"the rewards of its options": 1.0}
     game = settings["extrinsic_coefficient"]
-    found = {GAME_REWARD: game}
-    named = {name: known.words for name, known in SOURCES.items()}
+    coefficients = {GAME_REWARD: game}
+    named = {name: source.title for name, source in SOURCES.items()}
     if judgeless := find(ONLINE_REWARDS, settings["online"]["kind"]):
         named[ONLINE] = judgeless.title
     for choice in parse_sources(settings["sources"], settings["intrinsic_coefficient"]):
-        found[named.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
-    return {words: coefficient for words, coefficient in found.items() if coefficient}
+        coefficients[named.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
+    return {words: coefficient for words, coefficient in coefficients.items() if coefficient}
 
 
 def listed(words: Sequence[str]) -> str:
@@ -186,7 +185,7 @@ def sources_of(rows: Rows, settings: Facts) -> list[str]:
         named = {name for row in rows for name in row if re.fullmatch(r"episode/.*_return", name)}
         return sorted(name.removeprefix("episode/").removesuffix("_return") for name in named - {LEARNT_RETURN})
     choices = parse_sources(settings["sources"], settings["intrinsic_coefficient"])
-    return [choice.name for choice in choices if choice.name != LEARNT]
+    return [choice.name for choice in choices if return_name(choice.name) != "intrinsic_return"]
 
 
 def _return_curve(rows: Rows, source: str, own: Player | None, chance: Player | None) -> str:
@@ -215,7 +214,7 @@ def _rewards(settings: Facts) -> str:
         words += ["the controller mixes the options"] if settings["controller_chooses"] == MIXTURES else []
     else:
         words.append(f"rewarded by {' + '.join(f'{coefficient:g} × {what}' for what, coefficient in rewards.items())}")
-    if level != USUAL and SOURCES[LEARNT].words in rewards:
+    if level != USUAL and SOURCES[LEARNT].title in rewards:
         words.append(f"learnt rewards below their {level:.0%} quantile count as 0" if level >= 0 else "no threshold")
     return f'<p class="soft">{esc(" · ".join(words))}</p>'
 
@@ -225,8 +224,8 @@ def _programs(own: Player | None) -> list[str]:
     body: list[str] = []
     if not own:
         return body
-    for name, facts in own.sources.items():
-        text = facts.get("program") if isinstance(facts, Mapping) else None
+    for name, metadata in own.sources.items():
+        text = metadata.get("program") if isinstance(metadata, Mapping) else None
         if (title := program_title(name)) and isinstance(text, str):
             body += [folded(title, text), *_terms(title, own.terms.get(name, {}))]
     return body
@@ -270,15 +269,15 @@ def _probes(folder: Path) -> list[str]:
     if not (folder / PROBES).exists():
         return []
     names = read_json(folder / PROMPTS)["actions"]
-    found: dict[str, dict[str, list[Point]]] = {}  # by prompt and action: (steps, probability of the action)
+    probabilities: dict[str, dict[str, list[Point]]] = {}  # by prompt and action: (steps, probability of the action)
     for row in read_lines(folder / PROBES):
         for prompt, odds in row["probabilities"].items():
-            lines = found.setdefault(prompt, {name: [] for name in names})
+            lines = probabilities.setdefault(prompt, {name: [] for name in names})
             for name, odd in zip(names, odds, strict=True):
                 lines[name].append((row["env_steps"], odd))
     colours = dict(zip(names, COLOURS * len(names), strict=False))
     charts = []
-    for prompt, lines in found.items():
+    for prompt, lines in probabilities.items():
         shown = {name: points for name, points in lines.items() if max(odd for _, odd in points) >= LEAST}
         charts.append(curves(shown, "steps", 0.0, 1.0, title=prompt, colours=colours))
     return [
@@ -289,13 +288,13 @@ def _probes(folder: Path) -> list[str]:
 
 
 def _options(rows: Rows, settings: Facts) -> list[str]:
-    """Who was in charge, for how long, and what each earned, as HTML; empty for a policy without options."""
+    """The time and rewards of each option, as HTML; empty for a policy without options."""
     rows = [row for row in rows if any(name.startswith("option/") for name in row)]
     if not rows:
         return []
     last = rows[-1]
-    found = [match for name in last if (match := EARNS.fullmatch(name))]
-    names, kinds = (list(dict.fromkeys(match[place] for match in found)) for place in (1, 2))
+    earnings = [match for name in last if (match := EARNS.fullmatch(name))]
+    names, kinds = (list(dict.fromkeys(match[number] for match in earnings)) for number in (1, 2))
 
     def over_time(what: str) -> dict[str, list[tuple[float, float]]]:
         return {name: [(row["env_steps"], row[f"option/{name}/{what}"]) for row in rows] for name in names}
@@ -416,8 +415,8 @@ def _last_lines(file: Path) -> list[dict[str, Any]]:
         lines.seek(max(os.fstat(lines.fileno()).st_size - READ_BYTES, 0))
         if lines.tell():
             lines.readline()  # the remainder of a line
-        whole = [line for line in lines.read().splitlines(keepends=True) if line.endswith(b"\n")]
-    return [json.loads(line) for line in whole[: -ASKED - 1 : -1]]
+        complete = [line for line in lines.read().splitlines(keepends=True) if line.endswith(b"\n")]
+    return [json.loads(line) for line in complete[: -ASKED - 1 : -1]]
 
 
 def answers(rows: Sequence[Facts]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from motif_jax.actors.acting import Source
+from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
@@ -25,14 +25,13 @@ from motif_jax.envs.world import World, to_row
 from motif_jax.files import json_line, keep_lines, write_json
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.model import Model, probabilities
-from motif_jax.rewards.choice import LEARNT
 from motif_jax.rewards.options import OptionPlan
+from motif_jax.rewards.registry import LEARNT, return_name
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.run import Metrics
 from motif_jax.stages.train_policy.audit import FlightAudit
-from motif_jax.stages.train_policy.placing import Placed
+from motif_jax.stages.train_policy.placing import PlacedBatch, TurnFigures, add_up
 from motif_jax.stages.train_policy.section import Policy, Profile
-from motif_jax.stages.train_policy.turns import TurnFigures, add_up
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
 
@@ -53,9 +52,9 @@ class Returns:
 
     def take(self, batch: RolloutBatch) -> list[Ended]:
         """The episodes that ended in a batch, except those that began with random actions (`warmup_steps`)."""
-        placed: Placed = batch.arrays
+        placed: PlacedBatch = batch.arrays
         size = len(placed.first) // len(batch.fulls)
-        found = []
+        ended_episodes = []
         for number, (full, episodes) in enumerate(zip(batch.fulls, batch.episodes, strict=True)):
             columns = slice(number * size, (number + 1) * size)
             rewards = [array[:, columns] for array in placed.rewards.values()]
@@ -66,23 +65,23 @@ class Returns:
             for ended in episodes:
                 *values, seen = carried[:, ended.game] + sums[ended.step, :, ended.game]
                 if seen >= ended.info.steps:
-                    found.append((ended.info, dict(zip(placed.rewards, map(float, values), strict=True))))
+                    ended_episodes.append((ended.info, dict(zip(placed.rewards, map(float, values), strict=True))))
                 carried[:, ended.game] = -sums[ended.step, :, ended.game]
             self._open[full.worker, full.group] = carried + sums[-1]
-        return found
+        return ended_episodes
 
 
-class Record:
+class MetricsCollector:
     """Collects the figures for the next row of `metrics.jsonl`."""
 
-    def __init__(self, pool: ActorPool, source: Source, plan: OptionPlan | None):
-        """Rows include counters and timers of the pool and the source; `plan`: of a policy with options."""
+    def __init__(self, pool: ActorPool, rollout_loop: RolloutLoop, plan: OptionPlan | None):
+        """Rows include counters and timers of the pool and the loop; `plan`: of a policy with options."""
         self._options = plan.names if plan else ()
-        self.unpaid = 0 if plan else None  # steps until the controller was paid; None: it was, or there is none
+        self.unpaid = 0 if plan else None  # steps until the controller was paid; None: it was, or no controller
         self.figures = tuple(pool.world.figures)  # names of the world's figures
         self.recent: collections.deque[Ended] = collections.deque(maxlen=RECENT)
         self.episodes = 0
-        self._pool, self._source, self._returns = pool, source, Returns()
+        self._pool, self._rollout_loop, self._returns = pool, rollout_loop, Returns()
         self._timers_before: dict[str, float] = {}
         self._clear()
 
@@ -98,7 +97,7 @@ class Record:
         self._ended += ended
         self.recent.extend(ended)
         self.episodes += len(ended)
-        self._depths.append(self._source.depth)
+        self._depths.append(self._rollout_loop.depth)
         if batch.arrays.turns:
             self._turns.append(batch.arrays.turns)
             if self.unpaid is not None:
@@ -134,11 +133,11 @@ class Record:
 
     def _time(self, seconds: float) -> dict[str, float]:
         """Each activity's share of the last `seconds`; for the workers, the average."""
-        now = self._pool.timers.seconds | self._source.timers.seconds
+        now = self._pool.timers.seconds | self._rollout_loop.timers.seconds
         now["workers_wait"] = self._pool.worker_wait_s / self._pool.layout.num_workers
-        found = {name: (spent - self._timers_before.get(name, 0.0)) / seconds for name, spent in now.items()}
+        shares = {name: (spent - self._timers_before.get(name, 0.0)) / seconds for name, spent in now.items()}
         self._timers_before = dict(now)
-        return {name: round(share, 4) for name, share in found.items()}
+        return {name: round(share, 4) for name, share in shares.items()}
 
 
 class Log:
@@ -149,12 +148,12 @@ class Log:
         section: Policy,
         folder: Path,
         done: dict[str, Any],
-        record: Record,
+        collector: MetricsCollector,
         sources: RewardSources,
         metrics: Metrics,
     ):
         """Goes on after `done`. `folder`: for the rows of audits."""
-        self._record, self._sources, self._every_s = record, sources, section.log_every_s
+        self._collector, self._sources, self._every_s = collector, sources, section.log_every_s
         self._limits = section.train_for_env_steps, section.train_for_seconds
         self._metrics = metrics
         self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done["env_steps"])
@@ -169,7 +168,7 @@ class Log:
         self._bar.close()
 
     def playing(self, done: dict[str, Any], games: int, calls: int, seconds: float) -> None:
-        """Shows the steps of the first batch; says once about how long everything will take.
+        """Shows the steps of the first batch; prints once an estimate of the time that training takes.
 
         Args:
           done: the progress of the training.
@@ -195,16 +194,16 @@ class Log:
     def after_update(self, done: dict[str, Any], batch: RolloutBatch) -> None:
         """Takes a batch to audit, updates the progress line, and writes a row if `log_every_s` have passed."""
         self._audit.after_update(done["env_steps"], batch)
-        if self._record.unpaid is not None and self._record.unpaid >= UNPAID:
-            self._record.unpaid = None  # said once
+        if self._collector.unpaid is not None and self._collector.unpaid >= UNPAID:
+            self._collector.unpaid = None  # said once
             print_line(
                 f"train_policy: the controller received no reward in {UNPAID:,} steps (--config.policy.controller)"
             )
-        if time.monotonic() - self._written > self._every_s and self._record.updates:
+        if time.monotonic() - self._written > self._every_s and self._collector.updates:
             self._write(done)
         notes = {}
-        if self._record.recent:
-            recent = summarise_recent(list(self._record.recent), self._record.figures)
+        if self._collector.recent:
+            recent = summarise_recent(list(self._collector.recent), self._collector.figures)
             notes = {"return": f"{recent['return']:.2f}"}
             notes |= {"depth": f"{recent['max_depth']:.1f}"} if "max_depth" in recent else {}
             notes |= {one.name: f"{recent[return_name(one.name)]:.2f}" for one in self._sources}
@@ -215,7 +214,7 @@ class Log:
 
     def last(self, done: dict[str, Any]) -> None:
         """Writes the last row of training, if there were updates since the row before."""
-        if self._record.updates and done["env_steps"] > self._steps:
+        if self._collector.updates and done["env_steps"] > self._steps:
             self._write(done)
 
     def _write(self, done: dict[str, Any]) -> None:
@@ -224,13 +223,8 @@ class Log:
         row = {"seconds": round(done["seconds"], 2), "updates": done["updates"]}
         row |= {"steps_per_s": round((done["env_steps"] - self._steps) / seconds, 1)}
         row |= self._sources.figures() | self._audit.figures()
-        self._metrics.write(done["env_steps"], row | self._record.row(seconds))
+        self._metrics.write(done["env_steps"], row | self._collector.row(seconds))
         self._written, self._steps = now, done["env_steps"]
-
-
-def return_name(source: str) -> str:
-    """The name of a source's return in a row; the learnt reward's is `intrinsic_return`."""
-    return "intrinsic_return" if source == LEARNT else f"{source}_return"
 
 
 def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, Any]:
@@ -240,16 +234,15 @@ def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, An
     def mean(values: list[float]) -> float | None:
         return float(np.mean(values)) if values else None
 
-    found: dict[str, Any] = {"count": len(infos), "return": mean([info.episode_return for info in infos])}
-    found["intrinsic_return"] = mean([returns.get(LEARNT, 0.0) for _, returns in ended])
-    for name in {name: None for _, returns in ended for name in returns if name != LEARNT}:
-        found[return_name(name)] = mean([returns[name] for _, returns in ended])
+    row: dict[str, Any] = {"count": len(infos), "return": mean([info.episode_return for info in infos])}
+    for name in {LEARNT: None} | {name: None for _, returns in ended for name in returns}:  # in their order
+        row[return_name(name)] = mean([returns.get(name, 0.0) for _, returns in ended])
     values = [info.named(figures) for info in infos]
     for name in ("steps", *figures, "success"):
-        found[name] = mean([float(one[name]) for one in values])
+        row[name] = mean([float(one[name]) for one in values])
     for status in (EndStatus.DEATH, EndStatus.ENDED, EndStatus.ABORTED):
-        found[f"share_{status.name.lower()}"] = mean([float(info.end_status == status) for info in infos])
-    return found
+        row[f"share_{status.name.lower()}"] = mean([float(info.end_status == status) for info in infos])
+    return row
 
 
 class Probes:
@@ -304,7 +297,7 @@ class Trace:
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Use around one update."""
+        """A context for one update."""
         if self._left and self._seen >= self._start and not self._open:
             jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
             self._open = True

@@ -1,4 +1,4 @@
-"""The config's sections policy and profile, and functions of their values. Nothing here loads JAX."""
+"""The sections policy and profile of the config, and functions of their values. Nothing here loads JAX."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Policy(Keeping, Devices, LearnerSection, PlayingSection, RewardsSection, N
 
 @dataclass(frozen=True)
 class TrainConfig(AnnotateConfig):
-    """What the stage reads; the section `annotate` names the judge of an online reward."""
+    """The values that the stage reads; the section `annotate` names the judge of an online reward."""
 
     policy: Policy = field(default_factory=Policy)
     profile: Profile = field(default_factory=Profile)

@@ -1,45 +1,55 @@
-"""Makes the parts of policy training from the config: network, reward sources, learner, devices, games."""
+"""Assembles policy training from the config: network, reward sources, learner, devices, games, checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from motif_jax.actors.acting import FreeRunning, Overlapping, Rounds, Source
+import motif_jax
+from motif_jax.actors.acting import AsyncLoop, OverlappedLoop, RolloutLoop, SyncLoop
 from motif_jax.actors.handoff import Arrays
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config.table import table_of
 from motif_jax.console import print_line
-from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, shardings
+from motif_jax.devices.checkpoints import Checkpoints, reading
+from motif_jax.devices.host_arrays import from_first_host, host_copy
+from motif_jax.devices.hosts import Hosts, Vote
+from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, place, shardings
+from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.envs.action_space import space_of
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import World
 from motif_jax.envs.worlds import make_world
+from motif_jax.files import to_plain
 from motif_jax.learner.options import Control
 from motif_jax.learner.settings import LearnerSection, Learning, Settings, find_algorithm
-from motif_jax.learner.update import Rollouts, ShapeRewards, TrainingRewards
+from motif_jax.learner.update import LearnerState, Rollouts, ShapeRewards, TrainingRewards
 from motif_jax.networks.kinds import BY_SPECS, find_prompt_network, is_own, to_record
 from motif_jax.policies.episode_player import EpisodePlayer
-from motif_jax.policies.model import Model, make_policy_model
+from motif_jax.policies.model import Model, make_policy_model, read_policy
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
 from motif_jax.rewards.learnt_source import make_mix
+from motif_jax.rewards.mixtures import behaviours_of
 from motif_jax.rewards.options import OptionPlan, find_plan
 from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import Setting
-from motif_jax.rewards.sources import RewardSources
+from motif_jax.rewards.sources import RewardSources, saved_sources, trusted_classes
 from motif_jax.stages.train_policy.section import Policy, TrainConfig, check_batch, takes_turns
+from motif_jax.structs import UserError
 
 FAR_AHEAD = 32  # batches; the published system's settings make about 8
+START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}
 
 
-class Parts(NamedTuple):
+class TrainerParts(NamedTuple):
     """The parts of policy training, except the learner's state."""
 
     env: dict[str, Any]  # the config's section
@@ -55,7 +65,9 @@ class Parts(NamedTuple):
     update: Any  # compiled: (state, frozen, rollouts) -> (state, metrics)
 
 
-def assemble(config: TrainConfig, workdir: Path, make_sources: Callable[[Setting], RewardSources], hosts: int) -> Parts:
+def assemble(
+    config: TrainConfig, workdir: Path, make_sources: Callable[[Setting], RewardSources], hosts: int
+) -> TrainerParts:
     """Makes the parts; checks that the batch fits devices and hosts before it loads the reward."""
     section = config.policy
     limit = section.max_episode_steps or config.env["max_episode_steps"]
@@ -79,7 +91,7 @@ def assemble(config: TrainConfig, workdir: Path, make_sources: Callable[[Setting
     state = jax.eval_shape(make_state, model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return Parts(env, world, mesh, rollouts, options, model, sources, learner, plan, make_state, mapped)
+    return TrainerParts(env, world, mesh, rollouts, options, model, sources, learner, plan, make_state, mapped)
 
 
 def make_network(config: TrainConfig, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
@@ -97,7 +109,7 @@ def make_network(config: TrainConfig, world: World, workdir: Path) -> tuple[dict
 
 
 def make_control(section: ControlSection, model: Model) -> Control | None:
-    """How a policy with options learns; None for a policy without options."""
+    """The control of a policy with options, in learning; None for a policy without options."""
     if model.options is None:
         return None
     return Control(
@@ -123,7 +135,7 @@ def make_player(section: Policy, model: Model, seed: int) -> PolicyPlayer:
     return player(model, games, section.games_per_worker // section.groups, seed)
 
 
-def open_pool(config: TrainConfig, parts: Parts, player: PolicyPlayer, first_episode: int) -> ActorPool:
+def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, first_episode: int) -> ActorPool:
     """Starts the games of this host; `first_episode` is the number of their first episode."""
     section = config.policy
     observations = {*parts.model.reads, *parts.sources.observations}
@@ -138,40 +150,30 @@ def open_pool(config: TrainConfig, parts: Parts, player: PolicyPlayer, first_epi
             "(--config.policy.games_per_worker, .batch_size, .wait_for_learner)"
         )
     pool = ActorPool(
-        parts.env,
-        tuple(sorted(observations)),
-        num_workers=section.num_workers,
-        games_per_worker=section.games_per_worker,
-        rollout_length=section.rollout_length,
-        groups=section.groups,
-        outputs=player.outputs,
-        starts=player.starts,
-        warmup_steps=section.warmup_steps,
-        slots_per_group=slots,
-        seed=config.seed,
-        stream=SeedStream.TRAIN,
-        first_episode=first_episode,
+        parts.env, tuple(sorted(observations)), num_workers=section.num_workers,
+        games_per_worker=section.games_per_worker, rollout_length=section.rollout_length, groups=section.groups,
+        outputs=player.outputs, starts=player.starts, warmup_steps=section.warmup_steps, slots_per_group=slots,
+        seed=config.seed, stream=SeedStream.TRAIN, first_episode=first_episode,
         alike=section.grpo.group_size if find_algorithm(section.algorithm).in_groups else 1,
-        hang_timeout_s=section.hang_timeout_s,
-        flag="--config.policy",
-    )
+        hang_timeout_s=section.hang_timeout_s, flag="--config.policy",
+    )  # fmt: skip
     player.timers = pool.timers  # its waiting for the device is a part of the time called `policy`
     return pool
 
 
-def make_source(
-    section: Policy, parts: Parts, pool: ActorPool, player: PolicyPlayer, place: Callable[[Arrays], Any]
-) -> Source:
-    """Makes batches for the learner from the games of `pool`."""
+def make_rollout_loop(
+    section: Policy, parts: TrainerParts, pool: ActorPool, player: PolicyPlayer, place: Callable[[Arrays], Any]
+) -> RolloutLoop:
+    """Makes the loop that turns the games of `pool` into batches for the learner."""
     if isinstance(player, EpisodePlayer):
-        return Rounds(pool, player, parts.rollouts, place, player.begin)
+        return SyncLoop(pool, player, parts.rollouts, place, player.begin)
     if not takes_turns(section):
-        return FreeRunning(pool, player, parts.rollouts, place)
+        return AsyncLoop(pool, player, parts.rollouts, place)
     alike = not parts.rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
     network = find_prompt_network(section.network)
     if network and network.overlaps and section.groups > 1 and alike:
-        return Overlapping(pool, player, parts.rollouts, place)
-    return Rounds(pool, player, parts.rollouts, place)
+        return OverlappedLoop(pool, player, parts.rollouts, place)
+    return SyncLoop(pool, player, parts.rollouts, place)
 
 
 def make_shape_rewards(
@@ -189,15 +191,119 @@ def make_shape_rewards(
     def mix_rewards(rollouts: Rollouts) -> TrainingRewards:
         assert control is not None
         assert plan is not None
-        shaped = sources.shape(dict[str, Any](rollouts.moments))
+        shaped = sources.shape(dict[str, Any](rollouts.reward_inputs))
         rewards = jnp.stack([rollouts.reward, *(shaped[choice.name] for choice in plan.sources)])
         total, of_options = control.training_rewards(rewards, jnp.asarray(plan.reward_factors), rollouts, discount)
         return TrainingRewards(total, rollouts.reward, of_options)
 
     def shape_rewards(rollouts: Rollouts) -> TrainingRewards:
         extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
-        intrinsic = sources.total(rollouts.moments)
+        intrinsic = sources.total(rollouts.reward_inputs)
         intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
         return TrainingRewards(extrinsic + intrinsic, extrinsic, intrinsic)
 
     return mix_rewards if control else shape_rewards
+
+
+# ---- start and checkpoints
+
+
+class PolicyCheckpoints:
+    """Checkpoints of a policy, each of which can be used without other files."""
+
+    def __init__(self, config: TrainConfig, folder: Path, parts: TrainerParts):
+        """`folder`: the stage's, which is locked."""
+        section, self._sources = config.policy, parts.sources
+        self.frozen: Any = ()  # parameters that are not trained; every checkpoint has them
+        self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
+        self._metadata: dict[str, Any] = {"model": parts.options, "config": to_plain(config)}
+        self._metadata |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
+
+    @property
+    def directory(self) -> Path:
+        return self._checkpoints.directory
+
+    def latest(self) -> tuple[int, Any, dict[str, Any]] | None:
+        """Step, arrays and facts of the last checkpoint that can be read."""
+        return self._checkpoints.latest()
+
+    def save(self, state: LearnerState, done: dict[str, Any]) -> None:
+        """Starts to write a checkpoint, unless there is one with the same number of steps."""
+        step = int(done["env_steps"])
+        if step in self._checkpoints.steps():
+            return
+        arrays: dict[str, Any] = {"learner": state}
+        if jax.tree.leaves(self.frozen):
+            arrays["frozen"] = self.frozen
+        if of_sources := self._sources.arrays():
+            arrays["sources"] = of_sources
+        metadata = self._metadata | {"sources": self._sources.facts(), "progress": dict(done)}
+        self._checkpoints.save(step, arrays, metadata, milestone=step == 0)
+
+    def close(self) -> None:
+        """Waits until the last checkpoint is written."""
+        self._checkpoints.close()
+
+
+def arrays_of(checkpoint: dict[str, Any]) -> dict[tuple[str, ...], Any]:
+    """The arrays of a policy's checkpoint, by their names in a `whole_state`."""
+    frozen = leaves_by_path(checkpoint.get("frozen", ()))
+    return leaves_by_path(checkpoint["learner"]) | {("frozen", *name): array for name, array in frozen.items()}
+
+
+def whole_state(state: LearnerState, frozen: Any) -> dict[str, Any]:
+    """All arrays of the network and the learner, by their names in checkpoints."""
+    return state._asdict() | {"frozen": frozen}
+
+
+def start_or_resume(
+    config: TrainConfig, checkpoints: PolicyCheckpoints | None, parts: TrainerParts, folder: Path, hosts: Hosts
+) -> tuple[LearnerState, Any, dict[str, Any]]:
+    """The learner's state on all devices, the network's frozen parameters as they were read, and the progress.
+
+    They come from the first of these that exists: the run's last checkpoint; another policy; random parameters. Only
+    the first host has `checkpoints`, those of the run in `folder`. The other hosts read the same one, and all compare.
+    """
+    state = parts.make_state(parts.model.params)
+    arrays_by_name = whole_state(state, parts.model.frozen)
+    done: dict[str, Any] = dict(START)
+    saved = checkpoints.latest() if checkpoints else None
+    hosts.agree(Vote.GO_ON)  # the first host worked alone until here, and may have failed
+    step = int(from_first_host(np.int64(saved[0] if saved else -1)))
+    if not checkpoints and step >= 0:
+        with reading(folder) as others:
+            saved = others.readable(str(step))
+    if saved:
+        _, arrays, metadata = saved
+        parts.sources.restore(saved_sources(metadata, arrays))
+        arrays_by_name = rebuild(arrays_by_name, arrays_of(arrays), folder, "--workdir")
+        done = {name: type(START[name])(metadata["progress"][name]) for name in START}
+    elif config.policy.init_from:
+        arrays_by_name = read_initial(config, parts, arrays_by_name)
+    hosts.agree(Vote.GO_ON)
+    hosts.check_same("a state", [step, arrays_by_name, parts.sources.arrays()])
+    if checkpoints:
+        checkpoints.frozen = host_copy(arrays_by_name["frozen"])
+    frozen = arrays_by_name.pop("frozen")
+    return place(state._replace(**arrays_by_name), parts.mesh, parts.model.rules), frozen, done
+
+
+def read_initial(config: TrainConfig, parts: TrainerParts, new: dict[str, Any]) -> dict[str, Any]:
+    """A new state with the parameters of the policy that the config names."""
+    source, flag = Path(config.policy.init_from), "--config.policy.init_from"
+    try:
+        other, metadata, _ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
+    except UserError as error:
+        raise UserError(f"{error} ({flag})") from None
+    has, needed = (options.get("options", {}) for options in (metadata["model"], parts.options))
+    if has != to_plain(needed):
+        raise UserError(
+            f"the policy in {str(source)!r} has {_named(has)}, not {_named(needed)} ({flag}, --config.policy.options)"
+        )
+    params = rebuild(parts.model.params, leaves_by_path(other.params), source, flag)
+    frozen = rebuild(new["frozen"], leaves_by_path(other.frozen), source, flag)
+    return whole_state(parts.make_state(params), frozen)
+
+
+def _named(plan: Mapping[str, Any]) -> str:
+    return f"the options {', '.join(behaviours_of(plan))}" if plan else "no options"

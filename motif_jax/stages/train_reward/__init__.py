@@ -12,9 +12,8 @@ from typing import Any
 
 from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Whole, tables_of, value
 from motif_jax.files import read_json
-from motif_jax.preferences.folders import annotation_folder
 from motif_jax.preferences.neutral import NEUTRAL
-from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
+from motif_jax.preferences.store import PairDataset, annotation_folder, digest_of, fingerprint
 from motif_jax.rewards import labels
 from motif_jax.stages import Stage, later, with_result
 from motif_jax.stages.annotate.setup import AnnotateConfig, label_name
@@ -100,7 +99,7 @@ class TrainReward:
 
 @dataclass(frozen=True)
 class RewardConfig(AnnotateConfig):
-    """What the stage reads.
+    """The values that the stage reads.
 
     `annotate` names the annotation that it learns from by default; the game has rules to compare the reward with.
     """
@@ -119,15 +118,15 @@ def learnt_from(config: RewardConfig) -> dict[str, float]:
 
 def label_checksums(dataset: PairDataset, config: RewardConfig) -> dict[str, str]:
     """Checksums of the dataset and of all labels, which identify what a reward was learnt from."""
-    found = {"dataset": fingerprint(dataset)}
+    checksums = {"dataset": fingerprint(dataset)}
     for name in learnt_from(config):
-        found[name] = digest_of([dataset.preference(name)])
+        checksums[name] = digest_of([dataset.preference(name)])
         folder = annotation_folder(dataset.path, name)
         for file, wanted in (("prob.npy", config.reward.is_soft), (NEUTRAL, config.reward.is_anchored)):
             if wanted and (folder / file).exists():
                 with open(folder / file, "rb") as data:
-                    found[f"{name}.{Path(file).stem}"] = hashlib.file_digest(data, "sha256").hexdigest()
-    return found
+                    checksums[f"{name}.{Path(file).stem}"] = hashlib.file_digest(data, "sha256").hexdigest()
+    return checksums
 
 
 def check(config: RewardConfig) -> None:

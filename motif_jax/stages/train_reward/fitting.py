@@ -1,4 +1,4 @@
-"""Trains the reward on the labels, and writes checkpoints that can be used without the dataset.
+"""Trains the reward on the labels; its checkpoints can be used without the dataset. Writes a page about it.
 
 Before every epoch, and after the last, the network computes the reward of each distinct caption once. The validation,
 and the statistics that normalise the agent's reward, use these values. A checkpoint holds the network, the optimiser,
@@ -7,8 +7,11 @@ the statistics and the captions; training that resumes from it has bitwise equal
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +22,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from motif_jax.annotation.backends import is_by_rules
+from motif_jax.annotation.backends import find_backend
 from motif_jax.captions import WIDTH, CaptionTable, decode
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints
@@ -28,28 +31,32 @@ from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
-from motif_jax.files import checkpoint_steps, make_anew, read_json, to_plain
-from motif_jax.preferences.folders import annotation_folder
+from motif_jax.files import checkpoint_steps, make_anew, read_json, to_plain, write_whole
+from motif_jax.pages.blocks import page, quoted, table, tiles
+from motif_jax.pages.charts import columns, curves
+from motif_jax.pages.formats import esc
 from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.store import PairDataset, Preference, annotation_folder
 from motif_jax.rewards import labels
-from motif_jax.rewards.against_worth import compare_with_worth
 from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches, without_padding
 from motif_jax.rewards.model import Value, make_reward_model, make_value, value_captions
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 from motif_jax.rewards.statistics import (
     RewardStatistics,
+    calibration,
     compare,
+    compare_with_worth,
     independent_questions,
     share_interval,
     summarise_values,
 )
 from motif_jax.rewards.torch_format import FLAG, read_checkpoint, read_quantiles
-from motif_jax.run import Run, StageRun
-from motif_jax.stages.annotate.setup import label_name
+from motif_jax.run import Head, Run, StageRun, date_of
+from motif_jax.stages.annotate.page import TITLE as PREFERENCES
+from motif_jax.stages.annotate.page import aim_of, label_bar, sentence
+from motif_jax.stages.annotate.setup import label_name, open_dataset
 from motif_jax.stages.train_reward import FOLDER, SUMMARY, RewardConfig, TrainReward, label_checksums, learnt_from
-from motif_jax.stages.train_reward.page import faithfulness, percent, preferences, report_reward, verdict, write_page
 from motif_jax.structs import Interrupted, UserError
 from motif_jax.system.machine import describe
 from motif_jax.system.metrics import Progress
@@ -60,6 +67,12 @@ KEEP = 2  # checkpoints besides the best
 PAIRS = 1024  # per call of models that read more than the message
 STEPS = 32  # batches on the device at a time, for these models
 Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # functions from row numbers to arrays: [m] -> [m, 2, L, ...]
+SHOWN = 25  # captions at either end
+IN_REPORT, LIKED = 12, 6  # the same in the report, and in its table of several runs
+TITLE = "The reward"  # of the report's part
+BINS = 60  # of the histogram
+THRESHOLDS = (0.5, 0.65, 0.8)  # quantile levels; rewards below one of them may be set to 0 for the agent
+USUAL = 0.5  # the level that is used by default (--config.policy.threshold_quantile)
 
 
 def train(config: RewardConfig, workdir: Path) -> None:
@@ -72,7 +85,7 @@ def train(config: RewardConfig, workdir: Path) -> None:
             fit(config, stage)
         except Interrupted:
             if saved := checkpoint_steps(stage.path / "checkpoints"):
-                say(f"the reward is saved at the end of each epoch: what was learnt after epoch {saved[-1]} is lost")
+                say(f"the reward is saved at the end of each epoch: progress since epoch {saved[-1]} is lost")
             raise
 
 
@@ -81,9 +94,9 @@ class Done:
     """The progress of a training, which checkpoints hold."""
 
     epoch: int = 0
-    items: int = 0  # captions of each batch: the next batches keep it, for equal sums and without recompilation
+    items: int = 0  # captions per batch, also of later batches, for equal sums and without recompilation
     history: list[dict[str, Any]] = field(default_factory=list)  # the rows of metrics
-    facts: dict[str, Any] = field(default_factory=dict)  # of the last checkpoint
+    metadata: dict[str, Any] = field(default_factory=dict)  # of the last checkpoint
 
 
 def fit(config: RewardConfig, stage: StageRun) -> None:
@@ -110,7 +123,7 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
                     row = measure(rewards, data) | {"epoch": done.epoch} | train_figures(state)
                     done.history.append(row | {"seconds": round(time.monotonic() - started, 2)})
                     metrics.write(done.epoch, done.history[-1])
-                    done.facts = {
+                    done.metadata = {
                         "epoch": done.epoch, "items": done.items, "history": done.history, "model": section.network,
                         "statistics": statistics_of(section, values, rewards, data).record(),
                         "parameters": sum(array.size for array in jax.tree.leaves(state.params)),
@@ -118,7 +131,7 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
                         "config": to_plain(config),
                     }  # fmt: skip
                     kept = {"captions": data.table.messages, "counts": data.counts.astype(np.int32)}
-                    checkpoints.save(done.epoch, {"train": state, **kept}, done.facts, row["loss"])
+                    checkpoints.save(done.epoch, {"train": state, **kept}, done.metadata, row["loss"])
                 if done.epoch >= section.num_epochs:
                     break
                 state = learn_epoch(model, state, data, section.batch_size, config.seed, done, stage.path)
@@ -150,9 +163,7 @@ class LabelledPairs(NamedTuple):
 
 def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
     """Loads the dataset of the workdir with the labels that the config names, checks both, and splits the pairs."""
-    if not (workdir / "dataset").is_dir():
-        raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
-    section, dataset = config.reward, PairDataset(workdir / "dataset")
+    section, dataset = config.reward, open_dataset(workdir)
     weights, checksums = learnt_from(config), label_checksums(dataset, config)
     targets, hard = {}, {}
     for name in weights:
@@ -176,8 +187,8 @@ def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
     counts = np.bincount(ids[split.train].reshape(-1), minlength=len(table))
     folders = [annotation_folder(dataset.path, name) for name in weights]
     if section.is_anchored and section.reads_only_messages and len(weights) == 1:
-        more, prob = neutral_pairs(folders[0], table, ids)
-        ids, target = np.concatenate([ids, more]), np.concatenate([target, prob])
+        neutral_ids, prob = neutral_pairs(folders[0], table, ids)
+        ids, target = np.concatenate([ids, neutral_ids]), np.concatenate([target, prob])
         sided = np.concatenate([sided, np.abs(prob - 0.5) > ROUNDING])
     elif section.is_anchored and any((folder / NEUTRAL).exists() for folder in folders):
         print_line(
@@ -210,13 +221,13 @@ def extra_observations(dataset: PairDataset, section: TrainReward) -> Extra:
 
 
 def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray | None:
-    """The worth of every caption to the annotator, if the labels are of rules that are at hand; otherwise None. [U]"""
+    """The worth of every caption by the rules; None unless they gave the labels, and still have this version. [U]"""
     section, name = config.annotate, label_name(config.annotate)
     record = annotation_folder(data.dataset.path, name) / "merged.json"
-    if not is_by_rules(section) or [*data.weights] != [name] or not record.exists():
+    if not find_backend(section).by_rules or [*data.weights] != [name] or not record.exists():
         return None
-    facts, rules = read_json(record)["facts"], texts_of(config.env, section.lexicon).rules()
-    if (facts.get("rules"), facts.get("goal")) != (rules.version, section.goal):
+    metadata, rules = read_json(record)["facts"], texts_of(config.env, section.lexicon).rules()
+    if (metadata.get("rules"), metadata.get("goal")) != (rules.version, section.goal):
         return None
     worth = rules.worth_to(section.goal)
     return np.array([worth(decode(message)).value for message in data.table.messages])
@@ -257,15 +268,15 @@ def make_model(section: TrainReward, data: LabelledPairs, seed: int) -> Model:
 
 def start_or_resume(model: Model, data: LabelledPairs, checkpoints: Checkpoints) -> tuple[TrainState, Done]:
     """The state and the progress: from the last checkpoint, or new."""
-    if (found := checkpoints.latest()) is None:
+    if (latest := checkpoints.latest()) is None:
         return model.state, Done()
-    epoch, whole, facts = found
-    if facts["labels"] != data.checksums:
+    epoch, arrays, metadata = latest
+    if metadata["labels"] != data.checksums:
         folder = str(checkpoints.directory.parent)
         raise UserError(f"{folder!r} was trained on other labels: choose another --workdir, or remove it")
-    state = rebuild(model.state, leaves_by_path(whole["train"]), checkpoints.directory, "--workdir")
+    state = rebuild(model.state, leaves_by_path(arrays["train"]), checkpoints.directory, "--workdir")
     print_line(f"{STAGE}: going on after epoch {epoch}")
-    return replicate(state, model.mesh), Done(epoch, facts["items"], facts["history"], facts)
+    return replicate(state, model.mesh), Done(epoch, metadata["items"], metadata["history"], metadata)
 
 
 def learn_epoch(
@@ -311,26 +322,26 @@ def _remedy(folder: Path) -> str:
 
 
 def value_pairs(model: Model, params: Any, data: LabelledPairs) -> tuple[np.ndarray | None, np.ndarray]:
-    """The raw reward of every caption, [U], None if the model reads more than the message; and of every step.
+    """The raw rewards of all captions, None if the model reads more than the message, and of all steps.
 
-    [N, 2, L]
+    [U], [N, 2, L]
     """
     if not model.extra:
         values = value_captions(model.value, params, model.table)
         return values, values[data.ids]
     count = len(data.ids)
     chunk = min(max(1, PAIRS // data.ids.shape[2]), count)
-    found = np.empty(data.ids.shape, np.float32)
+    rewards = np.empty(data.ids.shape, np.float32)
     for start in range(0, count, chunk):
         rows = np.arange(start, start + chunk) % count
         flat = {name: (array := get(rows)).reshape(-1, *array.shape[3:]) for name, get in model.extra.items()}
-        got = np.asarray(model.value(params, model.table, data.ids[rows].reshape(-1), flat))
-        found[start : start + chunk] = got.reshape(chunk, *data.ids.shape[1:])[: count - start]
-    return None, found
+        part = np.asarray(model.value(params, model.table, data.ids[rows].reshape(-1), flat))
+        rewards[start : start + chunk] = part.reshape(chunk, *data.ids.shape[1:])[: count - start]
+    return None, rewards
 
 
 def neutral_reward(rewards: np.ndarray, data: LabelledPairs) -> float | None:
-    """The mean raw reward of the steps without a message in the pairs to train on; None if there are none.
+    """The mean raw reward of the training steps without a message; None without such steps.
 
     `rewards`: of every step. [N, 2, L]
     """
@@ -389,9 +400,9 @@ def finish(
     config: RewardConfig, stage: StageRun, data: LabelledPairs, done: Done, values: np.ndarray | None,
     rewards: np.ndarray, worth: np.ndarray | None,
 ) -> None:  # fmt: skip
-    """Writes the page, the report's part and the summary; prints what was learnt."""
+    """Writes the page, the report's part and the summary, and prints the results."""
     last, chosen = done.history[-1], data.split.validation
-    summary = done.facts | {
+    summary = done.metadata | {
         "best_epoch": min(done.history, key=lambda row: row["loss"])["epoch"],
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
@@ -400,7 +411,7 @@ def finish(
         held_out = np.zeros(len(values), bool)
         held_out[data.ids[chosen]] = True
         summary["worth"] = compare_with_worth(values, worth, data.counts, held_out, neutral)
-    page = write_page(stage, summary, values, data.table.messages, data.counts, rewards[chosen].mean(-1),
+    path = write_page(stage, summary, values, data.table.messages, data.counts, rewards[chosen].mean(-1),
                       data.target[chosen], data.dataset, title(config.env))  # fmt: skip
     stage.write(SUMMARY, summary)  # last: the stage is complete
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
@@ -409,18 +420,18 @@ def finish(
         f"{percent(last['accuracy'])} on {preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(data.split.train):,} training pairs in {last['seconds']:.1f} s"
     )
-    about = [about_labels(config.reward, data), about_anchor(config.reward, neutral), advice(data)]
-    for words in (faithfulness(summary["worth"]) if "worth" in summary else "", *about):
+    remarks = [warn_of_verdicts(config.reward, data), warn_of_anchor(config.reward, neutral), advice(data)]
+    for words in (faithfulness(summary["worth"]) if "worth" in summary else "", *remarks):
         if words:
             print_line(f"{STAGE}: {words}")
-    print_line(f"{STAGE}: checkpoints in {stage.path / 'checkpoints'}, to look at: {page}")
+    print_line(f"{STAGE}: checkpoints in {stage.path / 'checkpoints'}, page: {path}")
 
 
 def advice(data: LabelledPairs) -> str:
-    """Advice for datasets with too many ties between moments without messages; "" for others."""
+    """Advice if too many pairs are ties between moments without messages; otherwise ""."""
     given = len(data.dataset)
-    known = ~np.isnan(data.target[:given])
-    ties, labelled = np.flatnonzero(known & ~data.sided[:given]), int(known.sum())
+    has_label = ~np.isnan(data.target[:given])
+    ties, labelled = np.flatnonzero(has_label & ~data.sided[:given]), int(has_label.sum())
     silent = ~(data.table.messages != 0).any(1)[data.ids[ties]].any(2)  # moments without a message. [T, 2]
     if len(ties) <= labelled / 2 or silent.any(1).sum() <= len(ties) / 2:
         return ""
@@ -430,8 +441,8 @@ def advice(data: LabelledPairs) -> str:
     )
 
 
-def about_labels(section: TrainReward, data: LabelledPairs) -> str:
-    """A sentence if soft labels are wanted and the annotators gave none; "" elsewhere."""
+def warn_of_verdicts(section: TrainReward, data: LabelledPairs) -> str:
+    """A warning if soft labels are wanted but the annotators gave only verdicts; otherwise ""."""
     if not section.is_soft or not np.isin(data.target[~np.isnan(data.target)], (0.0, 0.5, 1.0)).all():
         return ""
     return (
@@ -441,8 +452,8 @@ def about_labels(section: TrainReward, data: LabelledPairs) -> str:
     )
 
 
-def about_anchor(section: TrainReward, neutral: float | None) -> str:
-    """A sentence if the anchor is to be the neutral moment and no moment is neutral; "" elsewhere."""
+def warn_of_anchor(section: TrainReward, neutral: float | None) -> str:
+    """A warning if the zero of the reward cannot be a neutral moment, as there is none; otherwise ""."""
     if not section.is_anchored or neutral is not None:
         return ""
     return (
@@ -457,23 +468,253 @@ def about_anchor(section: TrainReward, neutral: float | None) -> str:
 def import_published(config: RewardConfig, stage: StageRun) -> None:
     """Makes a reward from a checkpoint of the published system, with the statistics beside it."""
     file = Path(config.reward.import_from)
-    arrays, known = read_checkpoint(file)
-    epoch, quantiles, doubt = read_quantiles(file, int(known["num_iter"]))
+    arrays, statistics_of_file = read_checkpoint(file)
+    epoch, quantiles, doubt = read_quantiles(file, int(statistics_of_file["num_iter"]))
     if doubt:
         print_line(f"{STAGE}: {doubt}")
     network = TrainReward().network
     _, like = make_reward_model(network, 0)
     params = rebuild(like, arrays, file, FLAG)
     state = TrainState(params, optax.adam(config.reward.learning_rate).init(params), zero_sums())
-    statistics = RewardStatistics(known["reward_mean"], known["reward_var"], quantiles)
-    facts = {"epoch": epoch, "model": network, "history": [], "statistics": statistics.record()}
-    facts |= {"annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
+    statistics = RewardStatistics(statistics_of_file["reward_mean"], statistics_of_file["reward_var"], quantiles)
+    metadata = {"epoch": epoch, "model": network, "history": [], "statistics": statistics.record()}
+    metadata |= {"annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
     make_anew(stage.path / "checkpoints")  # replaces those of a killed import
     stage.bind(config)
     with stage.checkpoints(KEEP) as checkpoints:
         assert checkpoints
         nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
-        checkpoints.save(epoch, {"train": state, **nothing}, facts, 0.0)
-    report_reward(stage, facts, None, None, "")
-    stage.write(SUMMARY, facts | {"best_epoch": epoch})
+        checkpoints.save(epoch, {"train": state, **nothing}, metadata, 0.0)
+    report_reward(stage, metadata, None, None, "")
+    stage.write(SUMMARY, metadata | {"best_epoch": epoch})
     print_line(f"{STAGE}: imported {str(file)!r} with its mean, variance and quantiles")
+
+
+# ---- the page, and the part of the report
+
+
+class Captions(NamedTuple):
+    """The captions that training shows, with their rewards; for rewards that read messages alone."""
+
+    statistics: RewardStatistics
+    rewards: np.ndarray  # normalised. [S]
+    messages: np.ndarray  # [S, 256]
+    counts: np.ndarray  # [S]
+
+    def by_reward(self) -> np.ndarray:
+        """Numbers of the captions, from the lowest reward to the highest. [S]"""
+        return np.argsort(self.rewards, kind="stable")
+
+    def table(self, chosen: np.ndarray) -> str:
+        """A table of some of them, as HTML."""
+        rows = [
+            [f"{self.rewards[at]:+.2f}", quoted(decode(self.messages[at])), f"{self.counts[at]:,}"]
+            for at in chosen.tolist()
+        ]
+        return table(("reward", "caption", "times"), rows, numbers=(0, 2), kind="fits")
+
+
+def write_page(
+    stage: StageRun, summary: Mapping[str, Any], values: np.ndarray | None, messages: np.ndarray, counts: np.ndarray,
+    rewards: np.ndarray, target: np.ndarray, dataset: PairDataset, task: str,
+) -> Path:  # fmt: skip
+    """Writes `reward/reward.html`, and the reward's part of the report.
+
+    Args:
+      stage: the directory.
+      summary: the content of statistics.json.
+      values: raw reward of every caption; None if the reward reads more than the message. [U]
+      messages, counts: the captions, and how often training shows each. [U, 256], [U]
+      rewards, target: of the validation pairs. [M, 2], [M]
+      dataset: the pairs.
+      task: the game's name.
+    """
+    weights, last = summary["annotators"], summary["history"][-1]
+    words = f"learnt from {esc(', '.join(weights))} · {summary['parameters']:,} parameters · epoch {summary['epoch']}"
+    body = ["<h1>The reward</h1>", f'<p class="soft">{words}</p>']
+    body += _learning(summary["history"], {"new captions": "unseen_accuracy"})
+    if "worth" in summary and (words := faithfulness(summary["worth"])):
+        body += _worth(summary["worth"], words)
+    if len(weights) > 1:
+        rows = [[esc(name), f"{weight:.0%}", percent(last[f"accuracy.{name}"])] for name, weight in weights.items()]
+        body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "agreement"), rows, (1, 2))]
+    captions = None
+    if values is not None:
+        statistics, seen = RewardStatistics(**summary["statistics"]), counts > 0
+        captions = Captions(statistics, statistics.normalise(values[seen]), messages[seen], counts[seen])
+        most_frequent = np.argsort(-captions.counts, kind="stable")[:SHOWN]
+        body += [*_captions(captions, SHOWN), "<h3>Most frequent</h3>", captions.table(most_frequent)]
+    body += ["<h2>Calibration</h2>", _calibration(rewards, target)]
+    path = stage.path / "reward.html"
+    text = page(TITLE, body)
+    write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
+    report_reward(stage, summary, captions, dataset, task)
+    return path
+
+
+def report_reward(
+    stage: StageRun, summary: Mapping[str, Any], captions: Captions | None, dataset: PairDataset | None, task: str
+) -> None:
+    """Writes the part of the report: accuracy and loss, spread of the rewards, best and worst captions.
+
+    Args:
+      stage: the directory.
+      summary: the content of statistics.json.
+      captions: None if the reward reads more than the message, or was imported.
+      dataset: the pairs; None if the reward was imported.
+      task: the game's name.
+    """
+    last, likes = None, None
+    words, body = ["imported", f"epoch {summary['epoch']}"], list[str]()
+    if summary["history"]:
+        last = summary["history"][-1]
+        words = [f"from {esc(', '.join(summary['annotators']))}", words[1], f"{summary['parameters']:,} parameters"]
+        words.append('<a href="../reward/reward.html">details</a>')
+        body += _learning(summary["history"])
+    if captions:
+        body += _captions(captions, IN_REPORT)
+        likes = captions.table(captions.by_reward()[::-1][:LIKED])
+    stage.section(TITLE, f'<p class="soft">{" · ".join(words)}</p>', *body)
+    head = Head(subject="A reward", without_aim="of moments of a game", likes=likes, agreement=_accuracy(last or {}),
+                machine=summary.get("machine"), made=date_of(time.time()))  # fmt: skip
+    if last and dataset is not None:
+        judged = _judges(stage, list(summary["annotators"]), dataset)
+        goals = ", ".join(dict.fromkeys(one.goal for one in judged if one.goal))
+        head = dataclasses.replace(head, asked=f"{sentence(judged, len(dataset))} {_worth_in_words(last)}", goal=goals,
+                                   aim=aim_of(goals, task),
+                                   judge=" and ".join(dict.fromkeys(str(one.judge) for one in judged)))  # fmt: skip
+    stage.report(head)
+
+
+def _judges(stage: StageRun, names: list[str], dataset: PairDataset) -> list[Head]:
+    """The heads of the report for these annotations; writes a part about those that were made elsewhere."""
+    heads, judges, elsewhere = Run(stage.workdir).heads(), [], []
+    for name in names:
+        if (head := heads.get(("annotate", name))) is None:
+            codes = np.bincount(np.asarray(dataset.preference(name)), minlength=len(Preference))
+            counts = {kind.name.lower(): int(codes[kind]) for kind in Preference}
+            elsewhere += [f"<h3>{esc(name)}</h3>", '<p class="soft">made elsewhere</p>', label_bar(counts)]
+            head = Head(judge=f"<b>the annotation {esc(name)}</b>", judged=len(dataset))
+        judges.append(head)
+    if elsewhere:
+        stage.section(PREFERENCES, *elsewhere)
+    return judges
+
+
+def _worth_in_words(last: Mapping[str, Any]) -> str:
+    """A sentence on the accuracy of the reward, as HTML."""
+    if not last["sided"]:
+        return "None of the pairs that were set aside has a preference, so the reward was not tested."
+    agrees = f"agrees with <b>{percent(last['accuracy'])}</b> of {esc(preferences(last))}: {esc(verdict(last))}"
+    return f"The reward learnt from it {agrees}."
+
+
+def _accuracy(last: Mapping[str, Any]) -> str:
+    """The accuracy of the reward with its verdict, as HTML; a dash if it was not measured."""
+    worth = f"of {esc(preferences(last))}: {esc(verdict(last))}"
+    return percent(last.get("accuracy")) + (f"<br><small class=soft>{worth}</small>" if last.get("sided") else "")
+
+
+def _learning(history: list[dict[str, Any]], extra_lines: Mapping[str, str] = {}) -> list[str]:
+    """Accuracy and loss, as HTML; `extra_lines`: names of further accuracies, by their labels."""
+    last = history[-1]
+    figures = [(percent(last["accuracy"]), f"agrees with its own labels, {preferences(last)}: {verdict(last)}")]
+    if last["unseen_sided"]:
+        unseen = f"right of the {last['unseen_sided']:,} with a caption never seen in training"
+        figures.append((percent(last["unseen_accuracy"]), unseen))
+    if not math.isnan(last.get("score_accuracy", math.nan)):
+        figures.append((percent(last["score_accuracy"]), "of the pairs: prefers the higher score"))
+    figures.append((f"{last['loss']:.3f}", "validation loss; 0.693 is chance"))
+
+    def line(name: str, scale: float = 1.0) -> list[tuple[float, float]]:
+        return [(row["epoch"], scale * row[name]) for row in history if row.get(name) is not None]
+
+    accuracy = {"validation": line("accuracy", 100), "training": line("train_accuracy", 100)}
+    accuracy |= {words: line(name, 100) for words, name in extra_lines.items()}
+    loss = {"validation": line("loss"), "training": line("train_loss")}
+    charts = [
+        curves(accuracy, "epochs", high=100.0, title="Agreement with its own labels", note="% of preferences"),
+        curves(loss, "epochs", title="Loss", note="0.693 is chance"),
+    ]
+    return [tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
+
+
+def _captions(captions: Captions, shown: int) -> list[str]:
+    """Distribution of the captions' rewards, and the `shown` best and worst, as HTML."""
+    statistics, order = captions.statistics, captions.by_reward()
+    usual = statistics.quantile(USUAL)
+    zero = "mean 0" if statistics.anchor is None else "0 for a moment without a message"
+    levels = ", ".join(f"{level:.0%} below {statistics.quantile(level):.2f}" for level in THRESHOLDS)
+    heights, edges = (array.tolist() for array in np.histogram(captions.rewards, bins=BINS))
+    low, high = edges[0], edges[-1]
+    marks = [((usual - low) / (high - low), f"{USUAL:.0%} lie below {usual:.2f}")] if low <= usual <= high else []
+    words = [f"{edge:.1f}" for edge in (low, (low + high) / 2, high)]
+    of = [f"{start:.2f} to {stop:.2f}" for start, stop in itertools.pairwise(edges)]
+    most, least = captions.table(order[::-1][:shown]), captions.table(order[:shown])
+    return [
+        "<h3>Distribution</h3>",
+        columns(heights, words, marks, of, root=True),
+        f'<p class="soft">{len(order):,} different captions by normalised reward ({zero}, variance 1 over '
+        f"all moments; heights are square roots): {levels}. By default, rewards below {usual:.2f} ({USUAL:.0%} of "
+        "them) count as 0 for the agent.</p>",
+        f'<div class="pair"><div><h3>Likes most</h3>{most}</div><div><h3>Likes least</h3>{least}</div></div>',
+    ]
+
+
+def faithfulness(worth: Mapping[str, Any]) -> str:
+    """A sentence on the agreement of the reward with the worth by the rules (`compare_with_worth`); "" if unknown."""
+    if worth["linear"] != worth["linear"]:
+        return ""
+    paid = f", and small worths are paid {worth['inflation']:.2f} times their share (median)"
+    return (
+        f"on {worth['captions']:,} captions that training never saw, the correlation of the reward with the worth to "
+        f"the rules is {worth['linear']:.3f}, that of their ranks {worth['rank']:.3f}"
+        f"{paid if worth['inflation'] == worth['inflation'] else ''}"
+    )
+
+
+def _worth(worth: Mapping[str, Any], words: str) -> list[str]:
+    """HTML blocks: what captions of each worth are paid, as a share of what the best are paid."""
+    levels = worth["levels"]
+    body = ["<h2>Against the worth to the rules</h2>", f'<p class="soft">{esc(words[0].upper() + words[1:])}.</p>']
+    if not levels:
+        return body
+    rows = [[f"{row['worth']:g}", f"{row['due']:.2f}", f"{row['share']:.2f}", f"{row['captions']:,}"] for row in levels]
+    return [
+        *body,
+        table(("worth", "share due", "share paid", "captions"), rows, numbers=(0, 1, 2, 3)),
+        '<p class="soft">Shares are of what the best captions are worth and are paid; a moment without a message is 0.'
+        "</p>",
+    ]
+
+
+def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:
+    bins = calibration(rewards, target)
+    rows = [[f"{row['predicted']:.2f}", f"{row['stated']:.2f}", f"{row['pairs']:,}"] for row in bins]
+    lines = {"this reward": [(row["predicted"], row["stated"]) for row in bins], "perfect": [(0.0, 0.0), (1.0, 1.0)]}
+    words = ("predicted P(second is better)", "stated by the annotator", "pairs")
+    return curves(lines, "predicted P(second is better)", 0.0, 1.0) + table(words, rows, numbers=(0, 1, 2))
+
+
+def preferences(row: Mapping[str, Any]) -> str:
+    """The number of validation preferences behind an accuracy, and of the different questions among them, in words."""
+    number, asked = row.get("sided", 0), row.get("questions", 0)
+    of = f" ({asked:,} different question{'s' * (asked != 1)})" if asked else ""
+    return f"{number:,} validation preference{'s' * (number != 1)}{of}"
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """The 95 % interval of an accuracy, and whether it is above chance, in words.
+
+    Chance is one half even if most preferences are for one side, because a reward does not know a moment's side.
+    """
+    if not row.get("sided"):
+        return "no evidence that it is better than chance"
+    low, high = row["accuracy_low"], row["accuracy_high"]
+    word = "no better than chance, which is 50 %" if low <= 0.5 else "chance is 50 %"
+    return f"95 % interval {low:.1%} to {high:.1%}, {word}"
+
+
+def percent(value: float | None) -> str:
+    """Formats a share as a percentage, or as a dash if it is None or NaN."""
+    return "–" if value is None or value != value else f"{value:.1%}"

@@ -21,8 +21,8 @@ from motif_jax.stages.train_language.data import check_template
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
 
-REPLIES = Use("chai", lambda recipe, _: recipe.values == "reply")
-GAMES = Use("positive games", lambda recipe, section: section.games > 0 and recipe.decoding == "shift")
+REPLIES = Use("chai", lambda recipe, _: recipe.of_replies)
+GAMES = Use("positive games", lambda recipe, section: section.games > 0 and recipe.shifts)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class ValuesSection(OfflineSection, GroupLearning, ValueTerms, TrainValues):
 
 @dataclass(frozen=True)
 class ValuesConfig(CloningConfig):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     decoding: DecodingSection = field(default_factory=DecodingSection)
     train_values: ValuesSection = ValuesSection()
@@ -74,7 +74,7 @@ def more_identity(config: ValuesConfig) -> tuple[str, ...]:
     recipe = recipe_of(config.train_values.recipe)
     if recipe.plays:
         return "decoding.max_tokens", "decoding.temperature"
-    return ("decoding.max_tokens",) if recipe.values == "reply" else ()
+    return ("decoding.max_tokens",) if recipe.of_replies else ()
 
 
 def unused_values(recipe: Recipe, section: ValuesSection) -> list[str]:
@@ -101,14 +101,14 @@ def check(config: ValuesConfig) -> None:
             f"value_min {section.value_min} must be below value_max {section.value_max} "
             "(--config.train_values.value_min, .value_max)"
         )
-    if section.start == "new" and not recipe.policy:
+    if section.start == "new" and not recipe.learns_policy:
         raise UserError(
             f"the recipe {section.recipe!r} does not learn the policy, which therefore cannot be new: choose "
             f"{section.recipe}+joint, or another start (--config.train_values.recipe, .start)"
         )
     if section.start == "new" and section.policy:
         raise UserError("the policy is either new or read from a directory (--config.train_values.start, .policy)")
-    if config.language.lora_rank and (recipe.policy or section.start != "policy"):
+    if config.language.lora_rank and (recipe.learns_policy or section.start != "policy"):
         raise UserError(
             f"low-rank additions learn values that begin as a given policy, and not {section.recipe!r} with start "
             f"{section.start!r}: choose lora_rank 0 (--config.language.lora_rank, --config.train_values.recipe, .start)"
@@ -122,11 +122,11 @@ def check(config: ValuesConfig) -> None:
                 f"the world {world.name!r} is not played by writing, so its games cannot evaluate the values "
                 "(--config.train_values.games)"
             )
-        if recipe.decoding == "shift" and not section.games_beta:
+        if recipe.shifts and not section.games_beta:
             raise UserError("beta 0 would play without the values (--config.train_values.games_beta)")
         played = decoding_in_training(recipe, config.decoding, section.games_beta)
         check_decoding(recipe, [played])
-    if section.games or recipe.values == "reply":
+    if section.games or recipe.of_replies:
         check_texts_fit(config)
     find_meeting(config.distributed)  # raises UserError for bad values
 

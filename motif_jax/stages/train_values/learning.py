@@ -32,10 +32,10 @@ from motif_jax.files import checkpoint_steps
 from motif_jax.language.config import find_trained
 from motif_jax.learner.groups import relative
 from motif_jax.offline.batch import Play, Replies, TranscriptBatch
+from motif_jax.offline.group_loss import group_objective, restricted
 from motif_jax.offline.offline_settings import GroupLearning, settings_of
-from motif_jax.offline.played import group_objective, restricted
 from motif_jax.offline.rankings import Rankings, best_texts, make_readers, ranks
-from motif_jax.offline.recipes import recipe_of
+from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.offline.update import OfflineState, Sums, make_update
 from motif_jax.pages.blocks import quoted, table
 from motif_jax.policies.conversations import NOT_WRITTEN, Played, play_games, play_tokens
@@ -81,56 +81,57 @@ def train(config: ValuesConfig, workdir: Path) -> None:
     folder, section = workdir / FOLDER, config.train_values
     recipe = recipe_of(section.recipe)
     if not config.distributed.process_id:
-        say_unused(section)
+        say_unused(section, recipe)
 
     def open_data(may_import: bool) -> Transcripts:
         return open_transcripts(config, workdir, may_import)
 
     with open_session(config, section, workdir, STAGE, FOLDER, open_data) as session:
         stage, transcripts = session.stage, session.transcripts
-        parts = find_policy(config, workdir, transcripts)
-        renderer = renderer_of(config, transcripts, parts)
-        job = make_values_job(config, session, parts, renderer)
+        parts = find_policy(config, recipe, workdir, transcripts)
+        renderer = renderer_of(config, recipe, transcripts, parts)
+        job = make_values_job(config, recipe, session, parts, renderer)
         goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
-        if stage.writes and not (recipe.policy and goes_on):
+        if stage.writes and not (recipe.learns_policy and goes_on):
             write_model(folder / POLICY, parts, parts.params)  # so that the folder can be used alone
         stage.bind(config)
         outcome = train_offline(job, stage, section, session.hosts, session.stop)
         if stage.writes:
-            rankings = rank_texts(config, parts, renderer, transcripts, outcome)
+            rankings = rank_texts(config, recipe, parts, renderer, transcripts, outcome)
             finish(stage, parts, job, outcome, rankings)
 
 
-def say_unused(section: ValuesSection) -> None:
+def say_unused(section: ValuesSection, recipe: Recipe) -> None:
     """Prints the values that the recipe does not use, and that were changed."""
-    unused = unused_values(recipe_of(section.recipe), section)
-    if said := describe_changed(STAGE, TABLES[STAGE], vars(section), unused):
-        print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {said}")
+    unused = unused_values(recipe, section)
+    if changed := describe_changed(STAGE, TABLES[STAGE], vars(section), unused):
+        print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {changed}")
 
 
-def renderer_of(config: ValuesConfig, transcripts: Transcripts, parts: LanguageParts) -> Renderer:
+def renderer_of(config: ValuesConfig, recipe: Recipe, transcripts: Transcripts, parts: LanguageParts) -> Renderer:
     """The renderer, with the discount of the returns that the recipe learns from."""
-    section = config.train_values
-    discount = section.discount if recipe_of(section.recipe).v_target == "returns" else 1.0
+    discount = config.train_values.discount if recipe.from_returns else 1.0
     return make_renderer(transcripts, parts.tokeniser, config.transcripts.template, discount)
 
 
-def find_policy(config: ValuesConfig, workdir: Path, transcripts: Transcripts) -> LanguageParts:
+def find_policy(config: ValuesConfig, recipe: Recipe, workdir: Path, transcripts: Transcripts) -> LanguageParts:
     """The policy for the values: from a directory, from train_language, or new."""
     section, language, flag = config.train_values, config.language, "--config.language.model"
     if section.start != "new":
         language, flag = replace(language, model=section.policy or str(find_trained(workdir, FLAG))), FLAG
-    return make_parts(language, transcripts, section, config.seed, flag, STAGE, recipe_of(section.recipe))
+    return make_parts(language, transcripts, section, config.seed, flag, STAGE, recipe=recipe)
 
 
-def make_values_job(config: ValuesConfig, session: Session, parts: LanguageParts, renderer: Renderer) -> TrainingJob:
+def make_values_job(
+    config: ValuesConfig, recipe: Recipe, session: Session, parts: LanguageParts, renderer: Renderer
+) -> TrainingJob:
     """The job of the training loop."""
-    section, recipe, transcripts = config.train_values, recipe_of(config.train_values.recipe), session.transcripts
+    section, transcripts = config.train_values, session.transcripts
     check_known(transcripts, parts.tokeniser, FLAG)
     live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])  # raises UserError if it cannot decode
     if (early := describe_early_ends(renderer, live.stop)) and session.stage.writes:
         print_line(f"{STAGE}: {early} (--config.transcripts.template)")
-    play = make_play(config, parts, renderer) if section.games and session.stage.writes else None
+    play = make_play(config, recipe, parts, renderer) if section.games and session.stage.writes else None
 
     def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
         if not play:
@@ -139,18 +140,18 @@ def make_values_job(config: ValuesConfig, session: Session, parts: LanguageParts
         return means | {"return": played, RANK: -played}
 
     job = make_job(
-        config, session, TITLE, section.recipe, parts, renderer, figures,
+        config, session, TITLE, recipe, parts, renderer, figures,
         trunk=None if section.start == "policy" else new_params(parts, config.seed + 1),
         bias=mean_to_go(transcripts) / section.reward_scale,  # values begin at the mean reward-to-go
         identity={"policy": sum_of_arrays(parts.params)},
-        facts={
+        metadata={
             "mean_return": float(transcripts.returns().mean()),
             "emitted": renderer.emitted().tolist(),  # tokens that decoding may write
         },
-        replies=reply_source(config, parts, renderer, session.mesh) if recipe.values == "reply" else None,
+        replies=reply_source(config, parts, renderer, session.mesh) if recipe.of_replies else None,
     )  # fmt: skip
     if recipe.plays:
-        job = by_playing(job, config, parts, make_writer(config, parts, renderer), session.mesh)
+        job = by_playing(job, config, parts, make_writer(config, recipe, parts, renderer), session.mesh)
     return job
 
 
@@ -183,12 +184,13 @@ def mean_to_go(transcripts: Transcripts) -> float:
 
 
 def rank_texts(
-    config: ValuesConfig, parts: LanguageParts, renderer: Renderer, transcripts: Transcripts, outcome: Outcome
-) -> Rankings | None:
+    config: ValuesConfig, recipe: Recipe, parts: LanguageParts, renderer: Renderer, transcripts: Transcripts,
+    outcome: Outcome,
+) -> Rankings | None:  # fmt: skip
     """The texts with the highest advantages, and ranks of an expert's texts; only for values per token."""
-    section, recipe = config.train_values, recipe_of(config.train_values.recipe)
-    if recipe.values != "token":
+    if not recipe.per_token:
         return None
+    section = config.train_values
     _, held = choose_episodes(section, recipe, transcripts, config.seed)
     bounds = section.value_min, section.value_max
     state = jax.device_get(outcome.state)
@@ -208,18 +210,18 @@ def finish(
     size = sum(array.size for array in jax.tree.leaves(outcome.state.learnt))
     chosen = outcome.best["steps"] if "valid_return" in outcome.best else outcome.steps  # decoding reads it
     summary = {
-        "epoch": outcome.epoch, "steps": outcome.steps, "recipe": job.facts["recipe"], "best": outcome.best,
-        "checkpoint": chosen, "parameters": size, "episodes": job.facts["episodes"], **job.identity,
+        "epoch": outcome.epoch, "steps": outcome.steps, "recipe": job.metadata["recipe"], "best": outcome.best,
+        "checkpoint": chosen, "parameters": size, "episodes": job.metadata["episodes"], **job.identity,
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }  # fmt: skip
     if rankings:
         stage.write("found", rankings)
     report_learning(stage, TITLE, summary, *(blocks_of_rankings(rankings) if rankings else ()))
     stage.write("summary", summary)  # last: the stage is complete
-    said = f"best validation loss {outcome.best['valid_loss']:.4f}, which says little about play"
+    result = f"best validation loss {outcome.best['valid_loss']:.4f}, which says little about play"
     if "valid_return" in outcome.best:
-        said = f"best return {outcome.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
-    print_line(f"{STAGE}: {job.facts['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {said}")
+        result = f"best return {outcome.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
+    print_line(f"{STAGE}: {job.metadata['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {result}")
 
 
 def blocks_of_rankings(rankings: Rankings) -> list[str]:
@@ -244,10 +246,10 @@ def blocks_of_rankings(rankings: Rankings) -> list[str]:
     return body
 
 
-def make_writer(config: ValuesConfig, parts: LanguageParts, renderer: Renderer) -> ValueWriter:
+def make_writer(config: ValuesConfig, recipe: Recipe, parts: LanguageParts, renderer: Renderer) -> ValueWriter:
     """The policy at the start of training, without values."""
     section = config.train_values
-    live, recipe = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template]), recipe_of(section.recipe)
+    live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])
     allowed = allowed_tokens(parts.config.vocabulary, renderer.emitted(), live)
     bounds = section.value_min, section.value_max
     model = ValueModel(
@@ -257,17 +259,19 @@ def make_writer(config: ValuesConfig, parts: LanguageParts, renderer: Renderer) 
     return ValueWriter(model, as_drawn=recipe.plays)
 
 
-def make_play(config: ValuesConfig, parts: LanguageParts, renderer: Renderer) -> Callable[[OfflineState], float]:
+def make_play(
+    config: ValuesConfig, recipe: Recipe, parts: LanguageParts, renderer: Renderer
+) -> Callable[[OfflineState], float]:
     """A function from the state to the mean return of some games that are decoded with it."""
     section, world = config.train_values, make_world(config.env)
     assert isinstance(world, TextWorld)
-    writer = make_writer(config, parts, renderer)
-    decoding = decoding_in_training(writer.model.recipe, config.decoding, section.games_beta)
+    writer = make_writer(config, recipe, parts, renderer)
+    decoding = decoding_in_training(recipe, config.decoding, section.games_beta)
     writer.check(decoding)
 
     def play(state: OfflineState) -> float:
         learnt = parts.whole(state.learnt)
-        online = {name: found for name, found in learnt.items() if name not in ("policy", "q")}
+        online = {name: part for name, part in learnt.items() if name not in ("policy", "q")}
         writer.swap(learnt.get("policy", parts.params), parts.whole(state.target), online)
         episodes = range(section.games)
         with reported(config.env):
@@ -293,11 +297,11 @@ def by_playing(
         make_update(group_objective(language, settings, section.chunk), settings), mesh, batch_axis=0, num_constants=1
     )
     given = replicate({"reference": parts.params} if settings.reference_coefficient else {}, mesh)
-    discount = section.discount if writer.model.recipe.moments else None
-    told = False
+    discount = section.discount if writer.model.recipe.compares_visits else None
+    warned = False
 
     def learn(state: OfflineState, number: int) -> tuple[OfflineState, Sums]:
-        nonlocal told
+        nonlocal warned
         writer.swap(jax.device_get(state.learnt["policy"]), {}, {})
         first = FIRST_GAME + number * (section.batch_size // section.group_size)
         episodes = first + np.arange(section.batch_size) // section.group_size
@@ -305,21 +309,21 @@ def by_playing(
         with reported(config.env):
             games = play_tokens(world, writer, decoding, episodes.tolist(), key, config.seed, SeedStream.TRAIN)
         batch = shard(as_batch(games, settings, discount, section.max_length), mesh)
-        found = []
+        updates = []
         for _ in range(section.updates_per_round):
             state, metrics = update(state, given, batch)
-            found.append(metrics)
-        away = float(found[0]["ratio_deviation"])
-        if away > EXACT and not told:
-            told = True
+            updates.append(metrics)
+        away = float(updates[0]["ratio_deviation"])
+        if away > EXACT and not warned:
+            warned = True
             print_line(
                 f"{STAGE}: the policy's probabilities differ by {away:.1%} between writing and learning, so its "
                 "ratios do not begin at 1; float32 is exact enough (--config.language.dtype)"
             )
         returns = np.array([game.episode.episode_return for game in games])
         spread = np.ptp(returns.reshape(-1, section.group_size), 1) > 0
-        means = {name: sum(one[name] for one in found) / len(found) for name in found[0]}
-        means[FINITE] = jnp.stack([one[FINITE] for one in found]).min()
+        means = {name: sum(one[name] for one in updates) / len(updates) for name in updates[0]}
+        means[FINITE] = jnp.stack([one[FINITE] for one in updates]).min()
         return state, means | {
             "return": returns.mean(), "texts": np.mean([max(game.text) + 1 for game in games]),
             "groups_that_differ": spread.mean(), "first_ratio_deviation": away,
@@ -364,9 +368,9 @@ def advantages(games: Sequence[Played], group: GroupLearning, discount: float | 
 
     of_episode = compare([game.episode.episode_return for game in games], own)
     rewards = [[turn.reward or 0.0 for turn in game.episode.turns if turn.is_action] for game in games]
-    found = [np.full(len(one), of_episode[at], np.float32) for at, one in enumerate(rewards)]
+    of_episodes = [np.full(len(one), of_episode[at], np.float32) for at, one in enumerate(rewards)]
     if discount is None:
-        return found
+        return of_episodes
     moments: dict[tuple[int, tuple[int, ...]], int] = {}
     ids, to_go = [], []
     for at, game in enumerate(games):
@@ -376,7 +380,10 @@ def advantages(games: Sequence[Played], group: GroupLearning, discount: float | 
             ids.append(moments.setdefault(moment, len(moments)))
             to_go.append(sum(reward * discount**later for later, reward in enumerate(rewards[at][number:])))
     of_text = compare(to_go, np.array(ids)) * group.step_weight
-    return [one + part for one, part in zip(found, np.split(of_text, np.cumsum([*map(len, found)])[:-1]), strict=True)]
+    return [
+        one + part
+        for one, part in zip(of_episodes, np.split(of_text, np.cumsum([*map(len, of_episodes)])[:-1]), strict=True)
+    ]
 
 
 def weights(is_action: np.ndarray, group: GroupLearning, limit: int) -> np.ndarray:

@@ -29,7 +29,7 @@ from motif_jax.replays.replay import LONGEST, load_replay, save_replay
 from motif_jax.stages import Stage, without_lock
 from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, find_all
 from motif_jax.stages.evaluate.replays import FLAG as REPLAYS_FLAG
-from motif_jax.stages.evaluate.replays import WORDS, facts_of, file_of, games_of, record
+from motif_jax.stages.evaluate.replays import WORDS, file_of, games_of, record, replay_metadata
 from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_json, read_rows
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
@@ -53,7 +53,7 @@ class Visualize:
 
 @dataclass(frozen=True)
 class VisualizeConfig(EvaluateConfig):
-    """What the stage reads."""
+    """The values that the stage reads."""
 
     visualize: Visualize = Visualize()
 
@@ -106,7 +106,7 @@ def _check_export(path: Path) -> None:
     if not home.is_dir() or not os.access(home, os.W_OK):
         raise UserError(f"cannot write {str(path)!r}: {str(home)!r} is not a writable directory ({FLAG}.export)")
     if path.suffix.lower() == ".mp4":
-        from motif_jax.replays.movie import find_ffmpeg
+        from motif_jax.replays.film import find_ffmpeg
 
         find_ffmpeg(f"{FLAG}.export")
 
@@ -189,10 +189,10 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     from motif_jax.stages.evaluate.play import make_playing, play
 
     playing = make_playing(config, workdir, contender, f"{FLAG}.policy")
-    about = contender.facts() | playing.about
+    player = contender.metadata() | playing.metadata
     if file.is_file():
-        before = load_replay(file, "--workdir").about
-        now = {"games": games_of(config), "parameters": about["parameters"], "reward": about["reward"]}
+        before = load_replay(file, "--workdir").metadata
+        now = {"games": games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
         if {name: before.get(name) for name in now} == now:
             return
     rows: dict[int, Any] = {}
@@ -202,34 +202,30 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     if play(config, playing, {number}, rows, tracks, lambda: None, None if same else frames.__setitem__):
         raise UserError(f"episode {number} cannot be played: its game ends its worker ({FLAG}.episode)")
     if number in frames:
-        facts = facts_of(config, about, [])
-        save_replay(file, replay_of(config.env, rows[number], tracks[number], facts, frames[number]))
+        metadata = replay_metadata(config, player, [])
+        save_replay(file, replay_of(config.env, rows[number], tracks[number], metadata, frames[number]))
     else:
-        write(config, file, rows[number], tracks[number], about)
+        write(config, file, rows[number], tracks[number], player)
 
 
-def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, about: Mapping[str, Any]) -> None:
+def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, player: Mapping[str, Any]) -> None:
     """Plays an episode again and writes its replay."""
     if row["steps"] > LONGEST:
         raise UserError(f"episode {row['episode']} has {row['steps']:,} steps, more than can be shown ({FLAG}.episode)")
-    if not record(config, file, row, track, about, []):
+    if not record(config, file, row, track, player, []):
         raise UserError(f"episode {row['episode']} cannot be repeated exactly, so it has no replay ({FLAG}.episode)")
 
 
 def _export(path: Path, story: Story, speed: float) -> None:
-    from motif_jax.replays.film import count_sheets, write_cast
+    from motif_jax.replays.film import count_sheets, write_cast, write_gif, write_mp4
 
     bar = Progress(path.name, count_sheets(story, speed), "pictures")
     try:
         if path.suffix.lower() == ".cast":
             write_cast(path, story, speed, bar.update)
         elif path.suffix.lower() == ".gif":
-            from motif_jax.replays.pictures import write_gif
-
             write_gif(path, story, speed, bar.update)
         else:
-            from motif_jax.replays.movie import write_mp4
-
             write_mp4(path, story, speed, bar.update, f"{FLAG}.export")
     finally:
         bar.close()

@@ -1,4 +1,4 @@
-"""Writes a reward as a program: a model proposes, reads what came of it on recorded episodes, and writes again.
+"""The stage write_reward: a language model writes a reward as a program, reads the results, and revises it.
 
     python -m motif_jax.launch --config=configs/motif.py:gold --workdir=runs/gold --stage=write_reward
 
@@ -8,18 +8,74 @@ The best program by the judge's agreement on pairs of episodes becomes `write_re
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from motif_jax.config.table import Tables, Text, Whole, tables_of, value
+from motif_jax.envs.protocols import TASK
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import read_json
 from motif_jax.language.config import locate_model
-from motif_jax.rewards.choice import BEST
-from motif_jax.stages import Stage, later, with_result
-from motif_jax.stages.annotate.setup import check_section
-from motif_jax.stages.write_reward.section import FLAG, MODEL, READS, RECORD, STAGE_NAME, TABLES, WriteConfig
+from motif_jax.rewards.registry import BEST, WRITTEN
+from motif_jax.stages import Stage, find_stage, later, with_result
+from motif_jax.stages.annotate.setup import AnnotateConfig, check_section
+from motif_jax.stages.evaluate.contenders import EvaluateConfig
+from motif_jax.stages.train_policy.section import Profile
 from motif_jax.structs import UserError
+
+STAGE_NAME = WRITTEN
+FLAG = f"--config.{STAGE_NAME}"
+RECORD = "record.json"
+SCRIPTED, SERVER, MODEL = "scripted", "server", "model"  # writers
+EPISODES = 40  # of the evaluation after a short training
+
+
+@dataclass(frozen=True)
+class WriteReward:
+    """A reward that a language model writes as a program."""
+
+    writer: str = value(
+        SCRIPTED,
+        Text((SCRIPTED, SERVER, MODEL)),
+        "scripted: templates over the goal's words; server: the model behind annotate.server; model: annotate.model in "
+        "this process, which can write nothing but programs",
+        decides=True,
+    )
+    goal: str = value("", Text(longest=2000), "the goal in one sentence; empty: that of annotate.goal", decides=True)
+    proposals: int = value(4, Whole(1, 64), "programs per round", decides=True)
+    revisions: int = value(
+        2, Whole(0, 20), "further rounds, in which the writer sees the results of the previous one", decides=True
+    )
+    attempts: int = value(3, Whole(1, 20), "attempts per program; one with an error is asked for again")
+    players: str = value("random", Text(longest=1000), "scripted players of the recorded episodes", decides=True)
+    steps: int = value(20_000, Whole(100, 10**7), "recorded steps", decides=True)
+    pairs: int = value(
+        80,
+        Whole(4, 10**5),
+        "pairs of episodes for the judge: half to select programs, half to evaluate the best",
+        decides=True,
+    )
+    train_for_env_steps: int = value(
+        0,
+        Whole(0, 10**9),
+        "steps of training with the best program of each round but the last, whose results the writer sees; 0: none",
+        decides=True,
+    )
+
+
+@dataclass(frozen=True)
+class WriteConfig(EvaluateConfig, AnnotateConfig):
+    """The values that the stage and its trainings read."""
+
+    profile: Profile = field(default_factory=Profile)
+    write_reward: WriteReward = WriteReward()
+
+
+READS = tables_of(WriteConfig)
+TABLES: Tables = {STAGE_NAME: READS[STAGE_NAME]}
 
 
 def check(config: WriteConfig) -> None:
@@ -38,10 +94,21 @@ def check(config: WriteConfig) -> None:
             raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
         locate_model(config.annotate.model, "--config.annotate.model")
     if config.write_reward.train_for_env_steps:
-        from motif_jax.stages.write_reward.training import stages_of
-
         for stage, view in stages_of(config):
             stage.check(view)
+
+
+def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
+    """The stages of a training with a program alone, each with its config; the program is in the training's workdir."""
+    policy = replace(
+        config.policy, sources=f"code:{WRITTEN}", intrinsic_coefficient=0.0, extrinsic_coefficient=0.0, reward_dir="",
+        options="", controller="", train_for_env_steps=config.write_reward.train_for_env_steps, train_for_seconds=0.0,
+    )  # fmt: skip
+    evaluate = replace(
+        config.evaluate, policy="", beside="random", episodes=EPISODES, protocol=TASK, variations="", replays=""
+    )
+    values = asdict(replace(config, policy=policy, evaluate=evaluate))
+    return [(stage, stage.view(values)) for stage in map(find_stage, ("train_policy", "evaluate"))]
 
 
 def is_complete(config: WriteConfig, workdir: Path) -> bool:
@@ -51,7 +118,7 @@ def is_complete(config: WriteConfig, workdir: Path) -> bool:
 
 
 def loads_jax(config: WriteConfig) -> bool:
-    """Whether it trains, writes with a model in this process, or compares programs with a learnt reward."""
+    """Whether it trains, or compares programs with a learnt reward."""
     if config.write_reward.writer == MODEL:
         return True
     learnt = bool(config.policy.reward_dir) or "train_reward" in config.stages

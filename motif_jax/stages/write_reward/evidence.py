@@ -1,4 +1,4 @@
-"""Recorded episodes on which programs are tried, and pairs of them for the judge."""
+"""RecordedEpisodes episodes on which programs are tried, and pairs of them for the judge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from motif_jax.actors.handoff import make_batch
 from motif_jax.actors.pool import ActorPool
-from motif_jax.audit.wholes import LINES, episode_text
+from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import waited
@@ -18,14 +18,14 @@ from motif_jax.rewards.code.names import CAPTION, MOMENT, NUMBER, Readable
 from motif_jax.rewards.code.running import ALWAYS, Runner
 from motif_jax.rewards.code.types import Program
 from motif_jax.rewards.source import Arrays
-from motif_jax.stages.write_reward.section import FLAG, WriteConfig
+from motif_jax.stages.write_reward import FLAG, WriteConfig
 from motif_jax.structs import UserError
 
 GAMES, ROLLOUT = 8, 100
 COUNT = "event_message_count"
 
 
-class Recorded(NamedTuple):
+class RecordedEpisodes(NamedTuple):
     """Episodes that were played to their end."""
 
     rollouts: list[Arrays]  # in the order in which they were played. [T + 1, B, ...]
@@ -40,10 +40,10 @@ class Recorded(NamedTuple):
 
     def returns(self, pay: list[np.ndarray]) -> np.ndarray:
         """The sum of each episode. [num_episodes]"""
-        found = np.zeros(self.num_episodes + 1)
+        returns = np.zeros(self.num_episodes + 1)
         for episode, reward in zip(self.episodes, pay, strict=True):
-            np.add.at(found, episode, reward)  # the last place is for -1
-        return found[: self.num_episodes]
+            np.add.at(returns, episode, reward)  # the last place is for -1
+        return returns[: self.num_episodes]
 
     def of_episodes(self, pay: list[np.ndarray]) -> np.ndarray:
         """The rewards of all steps of whole episodes. [N]"""
@@ -56,7 +56,7 @@ class Recorded(NamedTuple):
         return self.of_episodes([count > times + 1 for count in counts])
 
 
-def record(config: WriteConfig, readable: Readable) -> Recorded:
+def record_episodes(config: WriteConfig, readable: Readable) -> RecordedEpisodes:
     """Plays episodes by scripted players, and keeps what programs may read of them."""
     section = config.write_reward
     needs = {name for entry in readable.entries.values() for name in entry.observations} | {CAPTION, COUNT}
@@ -76,7 +76,7 @@ def record(config: WriteConfig, readable: Readable) -> Recorded:
     return by_episode(rollouts)
 
 
-def by_episode(rollouts: list[Arrays]) -> Recorded:
+def by_episode(rollouts: list[Arrays]) -> RecordedEpisodes:
     """Numbers the episodes that have ended; those without an end have too few steps to be compared."""
     episodes = [np.full(rollout["action"].shape[:2], -1) for rollout in rollouts]
     running: dict[int, list[tuple[int, int, int]]] = {}  # of each game, the steps so far
@@ -92,10 +92,10 @@ def by_episode(rollouts: list[Arrays]) -> Recorded:
                     running.setdefault(game, []).append((number, step, column))
                 if ended[step, column] and running.get(game):
                     places = running.pop(game)
-                    captions.append([decode(rollouts[at][CAPTION][row, place]) for at, row, place in places])
-                    for at, row, place in places:
-                        episodes[at][row, place] = len(captions) - 1
-    return Recorded(rollouts, episodes, captions, len(captions))
+                    captions.append([decode(rollouts[at][CAPTION][row, at_column]) for at, row, at_column in places])
+                    for at, row, at_column in places:
+                        episodes[at][row, at_column] = len(captions) - 1
+    return RecordedEpisodes(rollouts, episodes, captions, len(captions))
 
 
 class Pairs(NamedTuple):
@@ -114,43 +114,43 @@ class Pairs(NamedTuple):
         return float(np.where(first == second, 0.5, same)[clear].mean())
 
 
-def choose_pairs(recorded: Recorded, count: int, seed: int) -> np.ndarray:
+def choose_pairs(recorded: RecordedEpisodes, count: int, seed: int) -> np.ndarray:
     """Random pairs of different episodes, none twice. [P, 2]"""
     if recorded.num_episodes < 4:
         raise UserError(
             f"only {recorded.num_episodes} recorded episodes have ended, and programs are compared on pairs of them: "
             f"record more steps, or shorter episodes ({FLAG}.steps, --config.env.max_episode_steps)"
         )
-    rng, found = np.random.default_rng([seed, 29]), dict[tuple[int, int], None]()
+    rng, pairs = np.random.default_rng([seed, 29]), dict[tuple[int, int], None]()
     for _ in range(20 * count):
         first, second = rng.choice(recorded.num_episodes, 2, replace=False).tolist()
-        if (second, first) not in found and recorded.captions[first] != recorded.captions[second]:
-            found[first, second] = None
-        if len(found) == count:
+        if (second, first) not in pairs and recorded.captions[first] != recorded.captions[second]:
+            pairs[first, second] = None
+        if len(pairs) == count:
             break
-    if len(found) < 4:
+    if len(pairs) < 4:
         raise UserError(f"nearly all recorded episodes have the same captions ({FLAG}.players, .steps)")
-    return np.array(list(found))
+    return np.array(list(pairs))
 
 
-def texts_of_episodes(recorded: Recorded, whole: bool) -> list[str]:
-    """Each episode in lines, for the judge; `whole`: all lines, as rules read texts of any length."""
+def texts_of_episodes(recorded: RecordedEpisodes, all_lines: bool) -> list[str]:
+    """Each episode in lines, for the judge; `all_lines`: all of them, as rules read texts of any length."""
     frequency: dict[str, int] = {}
     for captions in recorded.captions:
         for caption in captions:
             frequency[caption] = frequency.get(caption, 0) + 1
-    lines = None if whole else LINES
+    lines = None if all_lines else LINES
     return [episode_text(captions, frequency, lines) for captions in recorded.captions]
 
 
-def ranges_of(recorded: Recorded, readable: Readable) -> dict[str, str]:
+def ranges_of(recorded: RecordedEpisodes, readable: Readable) -> dict[str, str]:
     """The least and the largest recorded value of each number."""
     names = [name for name, entry in readable.entries.items() if entry.type == NUMBER]
     values = {name: recorded.of_episodes(recorded.pay(check(name, readable))) for name in names}
     return {name: f"{one.min():.4g} to {one.max():.4g}" for name, one in values.items() if len(one)}
 
 
-def told_steps(recorded: Recorded, readable: Readable, count: int = 3) -> list[str]:
+def told_steps(recorded: RecordedEpisodes, readable: Readable, count: int = 3) -> list[str]:
     """Recorded steps with different captions, in words: first paid ones, then those with most changes."""
     entries = readable.entries.items()
     names = [name for name, entry in entries if (entry.type, entry.of) == (NUMBER, MOMENT)]
@@ -169,7 +169,7 @@ def told_steps(recorded: Recorded, readable: Readable, count: int = 3) -> list[s
     return [*found.values()]
 
 
-def shown_moments(recorded: Recorded, limit: int) -> Mapping[str, int]:
+def shown_moments(recorded: RecordedEpisodes, limit: int) -> Mapping[str, int]:
     """The captions of the episodes with how often they are shown: `limit` of them, the frequent first."""
     count: dict[str, int] = {}
     for captions in recorded.captions:

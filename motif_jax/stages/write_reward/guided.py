@@ -18,7 +18,7 @@ from motif_jax.rewards.code.grammar import FUNCTIONS
 from motif_jax.rewards.code.names import MOMENT, NUMBER
 from motif_jax.rewards.code.recogniser import Grammar
 from motif_jax.rewards.code.spelling import Speller, is_plain
-from motif_jax.stages.write_reward.section import WriteConfig
+from motif_jax.stages.write_reward import WriteConfig
 from motif_jax.stages.write_reward.writers import MEANINGS, Attempt, Brief
 from motif_jax.structs import UserError
 

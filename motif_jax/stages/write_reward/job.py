@@ -1,43 +1,44 @@
-"""The loop: proposals, trials on recorded episodes, revisions; everything is kept, and a killed run goes on."""
+"""The loop of proposals, trials on recorded episodes and revisions. All programs are kept, so a killed run resumes."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.annotation.backends import OpenBackend, is_by_rules, opened, server_key
+from motif_jax.annotation.backends import OpenBackend, find_backend, opened, server_key
 from motif_jax.audit.judge import JudgePlan
+from motif_jax.captions import decode
 from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
-from motif_jax.files import write_whole
+from motif_jax.files import read_json, write_whole
 from motif_jax.pages.blocks import table, tiles
 from motif_jax.pages.formats import esc
-from motif_jax.rewards.choice import BEST
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import Readable, find_readable
+from motif_jax.rewards.code.names import CAPTION, Readable, find_readable
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
+from motif_jax.rewards.code.types import Program
+from motif_jax.rewards.registry import BEST, WRITTEN
+from motif_jax.rewards.source import Setting
 from motif_jax.run import Head, Run
 from motif_jax.stages.audit.asking import ask
+from motif_jax.stages.evaluate.summary import SUMMARY
+from motif_jax.stages.write_reward import MODEL, RECORD, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
-    Recorded,
+    RecordedEpisodes,
     choose_pairs,
     ranges_of,
-    record,
+    record_episodes,
     shown_moments,
     texts_of_episodes,
     told_steps,
 )
-from motif_jax.stages.write_reward.findings import Tried, examine, tell
-from motif_jax.stages.write_reward.learnt import learnt_returns
-from motif_jax.stages.write_reward.section import MODEL, RECORD, SCRIPTED, STAGE_NAME, WriteConfig
-from motif_jax.stages.write_reward.training import describe, train
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_bytes
@@ -49,7 +50,15 @@ HEAD = Head(subject="A reward,", aim="written as a program")  # on its first scr
 WRITTEN_NODES = 32  # of a program by a model in this process; small ones do not come to an end by themselves
 SHOWN_PROGRAMS = 200  # in the report
 LONGEST_SHOWN = 500  # characters of a program in the table
-LIKED = 8  # captions of preferred episodes that the writer is told
+LIKED = 8  # captions of preferred episodes in the writer's prompt
+MOST = 12  # figures in the writer's prompt, those with the largest ratio first
+NOT_SHOWN = ("intrinsic_return",)
+IDLE, MANY, LARGE, RARE = 0.1, 0.5, 100.0, 0.0001
+OFTEN = 5
+COIN = 0.5  # agreement of one
+LITTLE = 0.01  # ratio of its pay and the game's
+WEIGHT = 0.1  # of a finding against agreement: as much as a tenth of the pairs
+OPPOSED = 0.4  # share of the pairs; a half is chance
 
 
 def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
@@ -58,8 +67,8 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         stage.bind(config)
         section, world = config.write_reward, make_world(config.env)
         readable = find_readable(world)
-        recorded = record(config, readable)
-        texts = texts_of_episodes(recorded, whole=is_by_rules(config.annotate))
+        recorded = record_episodes(config, readable)
+        texts = texts_of_episodes(recorded, all_lines=find_backend(config.annotate).by_rules)
         choosing, telling = judge(config, recorded, texts, stage.path / "answers.json", open_backend)
         print_line(
             f"{STAGE_NAME}: {recorded.num_episodes:,} recorded episodes; the judge has verdicts about "
@@ -76,22 +85,21 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
             best, rounds = run_rounds(config, stage.path, writer, brief, recorded, choosing, texts, learnt)
         finally:
             writer.close()
-        told = telling.agreement(recorded.returns(recorded.pay(best.program)))
-        is_found = best.is_reward
+        others = telling.agreement(recorded.returns(recorded.pay(best.program)))
         results = {
             "goal": goal, "writer": section.writer, "model": config.annotate.model, "world": config.env["world"],
             "judge": config.annotate.backend,
-            "rounds": rounds, "found": is_found,
+            "rounds": rounds, "found": best.is_reward,
             "best": {"program": best.program.text, "findings": best.findings, **best.figures},
-            "agreement_on_others": told, "episodes": recorded.num_episodes,
+            "agreement_on_others": others, "episodes": recorded.num_episodes,
             "pairs": [len(choosing.judged), len(telling.judged)],
         }  # fmt: skip
         stage.write("record", results)
         stage.section(TITLE, *blocks_of(results))
         stage.report(HEAD)
-        if is_found:
-            write_best(stage.path / BEST, goal, section.writer, best.program.text, told, len(telling.judged))
-    if not is_found:
+        if best.is_reward:
+            write_best(stage.path / BEST, goal, section.writer, best.program.text, others, len(telling.judged))
+    if not best.is_reward:
         print_line(
             f"{STAGE_NAME}: no reward was found: each program pays the same in every step, or agrees with the judge "
             f"about fewer than half of the pairs (--config.{STAGE_NAME}.proposals, .revisions, .writer)"
@@ -101,15 +109,15 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
     for finding in best.findings:
         print_line(f"{STAGE_NAME}: found: {finding}")
     print_line(
-        f"{STAGE_NAME}: it agrees with the judge about {best.agreement:.0%} of the pairs that chose it and {told:.0%} "
-        f"of {len(telling.judged)} others; --config.policy.sources=code:{STAGE_NAME}"
+        f"{STAGE_NAME}: it agrees with the judge about {best.agreement:.0%} of the pairs that chose it and "
+        f"{others:.0%} of {len(telling.judged)} others; --config.policy.sources=code:{STAGE_NAME}"
     )
 
 
-def write_best(file: Path, goal: str, writer: str, program: str, told: float, others: int) -> None:
+def write_best(file: Path, goal: str, writer: str, program: str, agreement: float, others: int) -> None:
     """Writes the best program under a heading; last, as the stage is complete when it exists."""
-    said = f"written by {writer}; agrees with the judge about {told:.0%} of {others} pairs"
-    heading = f"# {' '.join(goal.split())}\n# {said}\n"
+    origin = f"written by {writer}; agrees with the judge about {agreement:.0%} of {others} pairs"
+    heading = f"# {' '.join(goal.split())}\n# {origin}\n"
     text = "".join(character if character.isascii() else "?" for character in heading) + program + "\n"
     write_whole(file, lambda out: out.write(text.encode()))
 
@@ -128,26 +136,28 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
     if "learnt_disagrees" in best:
         figures.append((_percent(best["learnt_disagrees"]), "of them: the learnt reward prefers otherwise"))
     figures += [(f"{len(trials):,}", "programs tried"), (f"{results['episodes']:,}", "recorded episodes")]
-    found = "".join(f"<li>{esc(one)}</li>" for one in best["findings"])
+    remarks_of_best = "".join(f"<li>{esc(one)}</li>" for one in best["findings"])
     rows = []
     for number, row in trials[:SHOWN_PROGRAMS]:
-        findings = [*row.get("findings", ())]
+        remarks = [*row.get("findings", ())]
         if trained := row.get("trained"):
             agent, random = trained["return"]
-            findings.append(f"an agent that was trained with it returns {agent:.3g} (random play: {random:.3g})")
+            remarks.append(f"an agent that was trained with it returns {agent:.3g} (random play: {random:.3g})")
         program = f"<code>{esc(_cut(row['program']))}</code>"
         agreement = _percent(row.get("agreement"))
-        rows.append([str(number), program, agreement, esc("; ".join(findings) or row["error"])])
-    more = len(trials) - SHOWN_PROGRAMS
+        rows.append([str(number), program, agreement, esc("; ".join(remarks) or row["error"])])
+    left_out = len(trials) - SHOWN_PROGRAMS
     return [
         f'<p class="soft">{esc(" · ".join(words))}</p>',
         "" if results["found"] else "<p>No reward was found; this program came closest.</p>",
         tiles(figures),
         f"<pre>{esc(best['program'])}</pre>",
-        f"<p>Found on recorded episodes:</p><ul>{found}</ul>" if found else '<p class="soft">Nothing found.</p>',
+        f"<p>Found on recorded episodes:</p><ul>{remarks_of_best}</ul>"
+        if remarks_of_best
+        else '<p class="soft">Nothing found.</p>',
         "<h3>All programs</h3>",
         table(("round", "program", "agrees", "found, or why it cannot be read"), rows, numbers=(0, 2)),
-        f'<p class="soft">{more:,} more are in {esc(f"{STAGE_NAME}/{RECORD}")}.</p>' if more > 0 else "",
+        f'<p class="soft">{left_out:,} more are in {esc(f"{STAGE_NAME}/{RECORD}")}.</p>' if left_out > 0 else "",
     ]
 
 
@@ -178,37 +188,37 @@ def open_writer(config: WriteConfig, readable: Readable) -> Writer:
 
 
 def judge(
-    config: WriteConfig, recorded: Recorded, texts: Sequence[str], file: Path, open_backend: OpenBackend
+    config: WriteConfig, recorded: RecordedEpisodes, texts: Sequence[str], file: Path, open_backend: OpenBackend
 ) -> tuple[Pairs, Pairs]:
-    """Asks about pairs of episodes in both orders; the first half chooses programs, the second tells of the best."""
+    """Asks about pairs of episodes in both orders; the first half selects programs, the second evaluates the best."""
     pairs = choose_pairs(recorded, config.write_reward.pairs, config.seed)
     plan = JudgePlan()
-    plan.wholes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
-    judged = ask(config, plan, file, open_backend, STAGE_NAME).mean(plan.wholes)
+    plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
+    judged = ask(config, plan, file, open_backend, STAGE_NAME).mean(plan.episodes)
     half = len(pairs) // 2
     return Pairs(pairs[:half], judged[:half]), Pairs(pairs[half:], judged[half:])
 
 
-def liked_captions(recorded: Recorded, pairs: Pairs) -> list[str]:
+def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:
     """Captions that a program can look for, by how much more often preferred episodes show them."""
-    more: dict[str, int] = {}
+    surplus: dict[str, int] = {}
     for (first, second), judged in zip(pairs.episodes.tolist(), pairs.judged.tolist(), strict=True):
         if np.isnan(judged) or judged == 0.5:
             continue
         better, worse = (second, first) if judged > 0.5 else (first, second)
         for episode, sign in ((better, 1), (worse, -1)):
             for caption in {*recorded.captions[episode]}:
-                more[caption] = more.get(caption, 0) + sign
-    plain = [caption for caption in more if caption.isascii() and caption.isprintable() and '"' not in caption]
+                surplus[caption] = surplus.get(caption, 0) + sign
+    plain = [caption for caption in surplus if caption.isascii() and caption.isprintable() and '"' not in caption]
     plain = [caption for caption in plain if "\\" not in caption and 0 < len(caption) <= 80]
-    return sorted((caption for caption in plain if more[caption] > 0), key=lambda one: -more[one])[:LIKED]
+    return sorted((caption for caption in plain if surplus[caption] > 0), key=lambda one: -surplus[one])[:LIKED]
 
 
 def run_rounds(
-    config: WriteConfig, folder: Path, writer: Writer, brief: Brief, recorded: Recorded, pairs: Pairs,
+    config: WriteConfig, folder: Path, writer: Writer, brief: Brief, recorded: RecordedEpisodes, pairs: Pairs,
     texts: Sequence[str], learnt: np.ndarray | None,
 ) -> tuple[Tried, list[list[dict[str, Any]]]]:  # fmt: skip
-    """All rounds; the best program, and what was tried in each round."""
+    """Runs all rounds; returns the best program, and the programs of each round with their results."""
     section, best = config.write_reward, None
     rounds: list[list[dict[str, Any]]] = []
     earlier: list[Attempt] = []
@@ -234,12 +244,12 @@ def run_rounds(
             )
         print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {section.proposals} programs can be read; the best "
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
-        said = tell(best, recorded, pairs, list(texts))
+        results = describe_results(best, recorded, pairs, list(texts))
         if section.train_for_env_steps and number < section.revisions and best.is_reward:
             if best.program.text not in trained:
                 trained[best.program.text] = train(config, best.program, folder / f"round-{number}" / "training")
-            said += f"\n- {describe(trained[best.program.text], section.train_for_env_steps)}"
-        earlier = [Attempt(best.program.text, said)]
+            results += f"\n- {describe_training(trained[best.program.text], section.train_for_env_steps)}"
+        earlier = [Attempt(best.program.text, results)]
     for row in itertools.chain(*rounds):
         if (figures := trained.get(row["program"])) and not row["error"]:
             row["trained"] = figures
@@ -250,7 +260,7 @@ def run_rounds(
 def propose(
     writer: Writer, brief: Brief, earlier: Sequence[Attempt], number: int, attempts: int, file: Path
 ) -> tuple[str, str]:
-    """A program that can be read, and "", or the last text and its error. One that a killed run had is in the file."""
+    """A valid program and "", or the last text and its error. `file`: keeps the program, also of a killed run."""
     text = kept(file)
     if text and not problem_of(text, brief.readable):
         return text, ""
@@ -266,7 +276,7 @@ def propose(
 
 
 def kept(file: Path) -> str:
-    """The text of a killed run's file; "" if there is none that can be read."""
+    """The text in the file; "" if it does not exist or cannot be read."""
     try:
         return read_bytes(file, MOST_BYTES).decode(errors="replace")
     except (OSError, ValueError):
@@ -283,5 +293,188 @@ def problem_of(text: str, readable: Readable) -> str:
 
 
 def clean_text(text: str) -> str:
-    """A text of a model, short and without control characters."""
+    """A model's text, shortened and without control characters."""
     return "\n".join(clean(line, KEPT) for line in text[:KEPT].splitlines())
+
+
+# ---- a short training with a program, in a workdir of its own
+
+
+def train(config: WriteConfig, program: Program, workdir: Path) -> dict[str, list[float]]:
+    """Trains and evaluates, or resumes a killed run; returns the mean figures of the agent and of random play."""
+    write_whole(workdir / WRITTEN / BEST, lambda file: file.write(program.text.encode()))
+    for stage, view in stages_of(config):
+        if not stage.is_complete(view, workdir):
+            stage.run(view, workdir)
+    means_by_player: dict[str, dict[str, float]] = {}
+    for file in sorted((workdir / "evaluate").glob(f"*/{SUMMARY}")):
+        summary: dict[str, Any] = read_json(file)
+        means = {name: figure["mean"] for name, figure in summary["figures"].items() if figure}
+        counts = {f"'{name}'": figure["mean"] for name, figure in summary["did"].items()}
+        means_by_player["random" if file.parent.name == "random" else "agent"] = means | counts
+    names = [name for name in means_by_player["agent"] | means_by_player["random"] if name not in NOT_SHOWN]
+    return {name: [means_by_player["agent"].get(name, 0.0), means_by_player["random"].get(name, 0.0)] for name in names}
+
+
+def describe_training(figures: dict[str, list[float]], steps: int) -> str:
+    """The results of a training, for the writer."""
+
+    def change(name: str) -> float:
+        agent, random = map(abs, figures[name])
+        return (max(agent, random) + 1e-3) / (min(agent, random) + 1e-3)
+
+    lines = [f"    {name}: {figures[name][0]:.3g} ({figures[name][1]:.3g})"
+             for name in sorted(figures, key=change, reverse=True)[:MOST]]  # fmt: skip
+    return "\n".join([f"an agent that learnt from it for {steps:,} steps, per episode (random play):", *lines])
+
+
+# ---- results of a program on recorded episodes, in sentences for its writer and for people
+
+
+class Tried(NamedTuple):
+    """A program and its results."""
+
+    program: Program
+    agreement: float  # with the judge, on the pairs that choose
+    findings: list[str]  # its defects
+    figures: dict[str, Any]
+
+    @property
+    def is_reward(self) -> bool:
+        """Whether it can be the best: it does not pay the same everywhere, nor agrees less than a coin would."""
+        return self.figures["spread"] > 0 and not self.agreement < COIN
+
+    @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """Higher is better: what can be the best, with pay at all, then agreement minus a penalty for each finding."""
+        agreement = 0.0 if np.isnan(self.agreement) else self.agreement
+        return self.is_reward, self.figures["spread"] > 0, agreement - WEIGHT * len(self.findings)
+
+
+def examine(
+    program: Program, recorded: RecordedEpisodes, pairs: Pairs, readable: Readable, learnt: np.ndarray | None = None
+) -> Tried:
+    """Runs a program on all recorded episodes; `learnt` has their returns by a learnt reward. [num_episodes]"""
+    pay = recorded.pay(program)
+    steps, returns = recorded.of_episodes(pay), recorded.returns(pay)
+    agreement, findings = pairs.agreement(returns), []
+    spread = float(np.ptp(steps)) if len(steps) else 0.0
+    positive = np.maximum(steps, 0.0)
+    if not spread:
+        findings.append(f"it pays the same in every step ({steps[0]:.3g})" if len(steps) else "it was never paid")
+    elif (share := float((steps != 0).mean())) < RARE:
+        findings.append(f"it pays in {share:.3%} of the steps: an agent will hardly ever meet it")
+    if readable.still and positive.sum() > 0:
+        idle = recorded.of_episodes(recorded.pay(check("still()", readable))) > 0
+        if (standing := float(positive[idle].sum() / positive.sum())) > IDLE:
+            where = _where(recorded, positive * idle)
+            findings.append(
+                f"{standing:.0%} of its pay is for steps that change nothing{where}: subtract something for still()"
+            )
+    if positive.sum() > 0 and (again := float(positive[recorded.repeated(OFTEN)].sum() / positive.sum())) > MANY:
+        findings.append(
+            f"{again:.0%} of its pay is for captions that the episode has shown more than {OFTEN} times before, so an "
+            "agent can earn it by going to and fro: pay for the first time alone, with once(...)"
+        )
+    if len(steps) and (largest := float(np.abs(steps).max())) > LARGE:
+        where = _where(recorded, np.abs(steps))
+        findings.append(f"its largest reward is {largest:.3g}{where}: other rewards are about 1, so divide it")
+    if spread and (every := float((steps > 0).mean())) > MANY:
+        findings.append(f"it pays in {every:.0%} of the steps: longer episodes are paid more, whatever happens in them")
+    figures = {
+        "agreement": agreement, "spread": spread, "mean_return": float(returns.mean()),
+        "deviation_of_returns": float(returns.std()), "paid_steps": float((steps != 0).mean()) if len(steps) else 0.0,
+        "equal_returns": float(np.mean(np.equal(*returns[pairs.episodes].T))),
+    }  # fmt: skip
+    game = float(np.abs(recorded.of_episodes([rollout["reward"] for rollout in recorded.rollouts])).sum())
+    if spread and game:
+        figures["over_game"] = over = float(np.abs(steps).sum()) / game
+        if over < LITTLE:  # more is no defect where the game hardly pays
+            findings.append(f"it pays {over:.3g} times as much as the game's own reward: multiply it")
+    if figures["equal_returns"] > MANY:
+        findings.append(f"{figures['equal_returns']:.0%} of the pairs of episodes have equal returns by it")
+    if learnt is not None:
+        learnt_figures, finding = compare_with_learnt(returns, learnt, pairs, agreement)
+        figures |= learnt_figures
+        findings += [finding] if finding else []
+    return Tried(program, agreement, findings, figures)
+
+
+def _where(recorded: RecordedEpisodes, weights: np.ndarray) -> str:
+    """The caption of the step with the largest weight, in words. [N]"""
+    captions = recorded.of_episodes([rollout[CAPTION] for rollout in recorded.rollouts])
+    caption = decode(captions[weights.argmax()])
+    return f" (at {caption!r})" if caption else ""
+
+
+def describe_results(
+    tried: Tried, recorded: RecordedEpisodes, pairs: Pairs, texts: list[str], examples: int = 2
+) -> str:
+    """The results as a list, with pairs of episodes about which the program and the judge disagree."""
+    lines = [f"agrees with the judge about {tried.agreement:.0%} of the pairs of episodes"]
+    lines += tried.findings
+    returns = recorded.returns(recorded.pay(tried.program))
+    for (first, second), judged in zip(pairs.episodes.tolist(), pairs.judged.tolist(), strict=True):
+        wrong = (returns[second] - returns[first]) * (judged - 0.5) < 0 or (
+            returns[second] == returns[first] and judged != 0.5
+        )
+        if not np.isnan(judged) and wrong and examples:
+            examples -= 1
+            better, worse = (second, first) if judged > 0.5 else (first, second)
+            lines.append(
+                f"the judge prefers this episode, which it pays {returns[better]:.3g}:\n{_first_lines(texts[better])}\n"
+                f"to this one, which it pays {returns[worse]:.3g}:\n{_first_lines(texts[worse])}"
+            )
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _first_lines(text: str, lines: int = 12) -> str:
+    shown = text.splitlines()
+    left_out = [f"    ({len(shown) - lines} more lines)"] if len(shown) > lines else []
+    return "\n".join([f"    {line}" for line in shown[:lines]] + left_out)
+
+
+# ---- beside the learnt reward
+
+
+def learnt_returns(config: WriteConfig, workdir: Path, recorded: RecordedEpisodes, world: Any) -> np.ndarray | None:
+    """The return of each episode by the learnt reward, as training would pay it. [num_episodes]
+
+    It is that of the stage train_reward in the workdir, or of --config.policy.reward_dir. None if it does not exist,
+    was learnt for another goal, or reads what programs do not read.
+    """
+    if not config.policy.reward_dir and not (workdir / "reward" / "checkpoints").is_dir():
+        return None
+    from motif_jax.rewards.learnt_source import LearntSource  # loads JAX
+
+    source = LearntSource.make(Setting(config, workdir, world.specs))
+    goal = source.about()["goal"]
+    if goal not in (None, config.annotate.goal) or not {*source.observations} <= recorded.rollouts[0].keys():
+        return None
+    return recorded.returns([np.asarray(source.rewards(rollout)) for rollout in recorded.rollouts])
+
+
+def compare_with_learnt(
+    returns: np.ndarray, learnt: np.ndarray, pairs: Pairs, agreement: float
+) -> tuple[dict[str, Any], str]:
+    """Figures of the comparison, and a finding if the two often disagree and the judge sides with the learnt reward.
+
+    Args:
+      returns, learnt: of each episode, by the program and by the learnt reward. [num_episodes]
+      pairs: that choose, with the judge's verdicts.
+      agreement: of the program with the judge.
+    """
+    (a, b), (c, d) = returns[pairs.episodes].T, learnt[pairs.episodes].T
+    clear = (a != b) & (c != d)
+    disagree = float(((b - a) * (d - c) < 0)[clear].mean()) if clear.any() else float("nan")
+    varied = np.ptp(returns) > 0 and np.ptp(learnt) > 0
+    figures = {
+        "learnt_agreement": pairs.agreement(learnt), "learnt_disagrees": disagree,
+        "learnt_correlation": float(np.corrcoef(returns, learnt)[0, 1]) if varied else float("nan"),
+    }  # fmt: skip
+    if disagree > OPPOSED and figures["learnt_agreement"] > agreement:
+        return figures, (
+            f"the learnt reward prefers the other episode in {disagree:.0%} of the pairs, and agrees with the judge "
+            f"about {figures['learnt_agreement']:.0%} of them"
+        )
+    return figures, ""

@@ -1,4 +1,4 @@
-"""Who writes programs: a language model behind a server, or templates, which stand in for one."""
+"""Writers of programs: a language model behind a server, or templates, which stand in for one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LITTLE = {"and", "for", "from", "prefer", "that", "the", "what", "with"}  # word
 
 
 class Brief(NamedTuple):
-    """What a writer is told."""
+    """The prompt of a writer, before it is put in words."""
 
     goal: str
     about: str  # the game
@@ -43,14 +43,14 @@ class Brief(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """A program of an earlier round, or one with an error, and what was said of it."""
+    """A program of an earlier round, or one with an error, and the answer to it."""
 
     text: str
     said: str
 
 
 class Writer(Protocol):
-    """The interface of both."""
+    """The interface of writers."""
 
     def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
         """A program's text; `number` tells the proposals of a round apart."""
@@ -72,7 +72,7 @@ class ScriptedWriter:
         return texts[number % len(texts)]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing."""
 
     def _first(self, brief: Brief) -> Iterator[str]:
         wishes = " ".join(part for part in re.split(r"[.;!]", brief.goal.lower()) if not AGAINST.search(part))
@@ -143,7 +143,7 @@ def read_reply(reply: Any) -> str:
 
 
 def messages(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
-    """The conversation: the language, the world and the goal, then earlier programs with what was said of them."""
+    """The conversation: the language, the world and the goal, then earlier programs with the answers to them."""
     functions = "\n".join(f"- {function.usage}: {MEANINGS[name]}" for name, function in FUNCTIONS.items())
     names = "\n".join(f"- {name}: a {entry.type} of a {entry.of}" for name, entry in brief.readable.entries.items())
     captions = "\n".join(f"- {caption} ({count} times)" for caption, count in brief.captions.items())
@@ -158,8 +158,8 @@ def messages(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
         f"The game: {brief.about}\n\nThe goal: {brief.goal}\n\nNames that can be read:\n{names}\n\n"
         f"Captions that random play has seen:\n{captions}\n\nWrite a reward for this goal."
     )
-    found = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    conversation = [{"role": "system", "content": system}, {"role": "user", "content": user}]
     for attempt in earlier:
-        found.append({"role": "assistant", "content": f"```\n{attempt.text}\n```"})
-        found.append({"role": "user", "content": f"What came of it:\n{attempt.said}\n\nWrite a better one."})
-    return found
+        conversation.append({"role": "assistant", "content": f"```\n{attempt.text}\n```"})
+        conversation.append({"role": "user", "content": f"What came of it:\n{attempt.said}\n\nWrite a better one."})
+    return conversation

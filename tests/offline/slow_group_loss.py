@@ -15,7 +15,7 @@ def advantages(returns, rewards, moments, size, by_deviation, discount, step_wei
         deviation = math.sqrt(sum((one - mean) ** 2 for one in others) / (len(others) - 1))
         return (value - mean) / (max(deviation, 1e-4) if by_deviation else 1.0)
 
-    found = []
+    rows = []
     for episode in range(len(returns)):
         group = range(episode // size * size, episode // size * size + size)
         of_episode = relative(returns[episode], [returns[other] for other in group])
@@ -33,8 +33,8 @@ def advantages(returns, rewards, moments, size, by_deviation, discount, step_wei
                 ]
                 value += step_weight * relative(to_go[alike.index((episode, text))], to_go)
             row.append(value)
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def loss(logits, start_logits, allowed, temperature, tokens, is_action, advantage, log_written, group, limit):

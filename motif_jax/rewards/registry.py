@@ -1,11 +1,11 @@
-"""Parses `--config.policy.sources`, the list of reward sources, and finds their classes.
+"""The registry of reward sources: parses `--config.policy.sources`, and finds the classes that it names.
 
     learnt,count:0.05,rnd:0.1,event_gold:0.2,code:rewards/gold.reward:0.1,my_package.my_module:MyBonus:0.2
 
 The coefficient follows the name; that of `learnt` is `--config.policy.intrinsic_coefficient`. `event_NAME` is a reading
 that the world makes of each step. `code:FILE` is a program (code/), whose coefficient is 1 unless it is given;
-`code:write_reward` is the best program that this stage has written in the same workdir. To add a source, write its
-module, and a line in SOURCES with its values of the config. Loads no JAX.
+`code:write_reward` is the best program that this stage has written in the same workdir. Names are looked up here and
+nowhere else. To add a source, write its module, and a line in SOURCES with its values of the config. Loads no JAX.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import math
 import re
 from collections.abc import Iterable
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from motif_jax.config.table import Table, shown, tables_of
 from motif_jax.envs.own_code import failure, guarded, load_class
-from motif_jax.rewards.section import RewardsSection
+from motif_jax.names import import_named
+from motif_jax.rewards.section import RewardsSection, SourcesConfig
 from motif_jax.rewards.source import RewardSource
 from motif_jax.structs import UserError
 from motif_jax.system.errors import find_refusal
@@ -35,23 +36,30 @@ STEM = re.compile(r"[A-Za-z0-9_]{1,60}")
 MOST = 1e6  # limit for the absolute value of coefficients
 
 
-class Known(NamedTuple):
+class BuiltIn(NamedTuple):
     """A built-in source."""
 
     path: str  # module:Class
-    words: str  # its name on pages, after "trained on"
+    title: str  # on pages, after "trained on"
+    return_name: str = ""  # of its return in metrics; "": NAME_return
+    in_replays: bool = False  # replays show its rewards
 
 
 SOURCES = {
-    LEARNT: Known("motif_jax.rewards.learnt_source:LearntSource", "the learnt reward"),
-    "count": Known("motif_jax.rewards.count:CountBonus", "the count bonus"),
-    "explore": Known("motif_jax.rewards.explore:Explore", "newly drawn squares"),
-    "rnd": Known("motif_jax.rewards.rnd:RandomDistillation", "random network distillation"),
-    ONLINE: Known("motif_jax.rewards.online.source:OnlineSource", "a judge's answers"),
+    LEARNT: BuiltIn("motif_jax.rewards.learnt_source:LearntSource", "the learnt reward", "intrinsic_return", True),
+    "count": BuiltIn("motif_jax.rewards.count:CountBonus", "the count bonus"),
+    "explore": BuiltIn("motif_jax.rewards.explore:Explore", "newly drawn squares"),
+    "rnd": BuiltIn("motif_jax.rewards.rnd:RandomDistillation", "random network distillation"),
+    ONLINE: BuiltIn("motif_jax.rewards.online.source:OnlineSource", "a judge's answers", in_replays=True),
 }
-PATHS = {known.path for known in SOURCES.values()} | {READING, CODE}
+PATHS = {source.path for source in SOURCES.values()} | {READING, CODE}
+CHECKS = {  # module:function of built-in sources that check more than the types of their values
+    READING: "motif_jax.rewards.reading:check_choice",
+    CODE: "motif_jax.rewards.code.source:check_choice",
+    SOURCES[ONLINE].path: "motif_jax.rewards.online.online_section:check_choice",
+}
 SECTIONS = tables_of(RewardsSection)
-VALUES: Table = {f"{name}.{key}": one for name in SOURCES for key, one in SECTIONS.get(name, {}).items()}
+VALUES: Table = {f"{name}.{key}": value for name in SOURCES for key, value in SECTIONS.get(name, {}).items()}
 
 
 class SourceChoice(NamedTuple):
@@ -62,16 +70,23 @@ class SourceChoice(NamedTuple):
     coefficient: float
     file: str = ""  # of a program; WRITTEN: that of the workdir
 
+    def check(self, config: SourcesConfig, world: Any) -> None:
+        """Raises UserError for a source that cannot be used. Imports only classes of the user, and no JAX."""
+        if self.path in CHECKS:
+            import_named(CHECKS[self.path])(self, config, world)
+        elif self.path not in PATHS:
+            find_class(self.path)
+
 
 def parse_sources(text: str, learnt_coefficient: float) -> list[SourceChoice]:
     """Parses the list; leaves out `learnt` if its coefficient is 0, because a learnt reward is optional then."""
-    found: dict[str, SourceChoice] = {}
+    choices: dict[str, SourceChoice] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         choice = _parse(part, learnt_coefficient)
-        if choice.name in found:
+        if choice.name in choices:
             raise UserError(f"the reward source {shown(choice.name)} is named twice in {shown(text)} ({FLAG})")
-        found[choice.name] = choice
-    return [choice for choice in found.values() if choice.name != LEARNT or choice.coefficient]
+        choices[choice.name] = choice
+    return [choice for choice in choices.values() if choice.name != LEARNT or choice.coefficient]
 
 
 def _parse(part: str, learnt_coefficient: float) -> SourceChoice:
@@ -147,10 +162,16 @@ def program_title(name: str) -> str:
     return f"the program {stem}" if start == CODE_PREFIX and STEM.fullmatch(stem) else ""
 
 
-def shown_program(names: Iterable[str]) -> str:
-    """The program whose rewards replays show, the first of these sources; "" if they show another source's or none."""
+def return_name(source: str) -> str:
+    """The name of a source's return in metrics."""
+    return (SOURCES[source].return_name if source in SOURCES else "") or f"{source}_return"
+
+
+def shown_source(names: Iterable[str]) -> str:
+    """The source whose rewards replays show: the learnt or the online one, or the first program; "" without them."""
     names = list(names)
-    return "" if {LEARNT, ONLINE} & {*names} else next(filter(program_title, names), "")
+    built_in = [name for name, source in SOURCES.items() if source.in_replays and name in names]
+    return next(iter([*built_in, *filter(program_title, names)]), "")
 
 
 def parse_own(path: str, flag: str) -> SourceChoice:
@@ -163,16 +184,10 @@ def parse_own(path: str, flag: str) -> SourceChoice:
 
 def find_class(path: str) -> type[RewardSource]:
     """Imports the class of `module:Class`, which may load JAX; raises UserError if it does not exist."""
-    found = load_class(path, "reward source", FLAG)
-    if not (isinstance(found, type) and issubclass(found, RewardSource)):
+    source = load_class(path, "reward source", FLAG)
+    if not (isinstance(source, type) and issubclass(source, RewardSource)):
         raise UserError(f"{shown(path)} is not a subclass of RewardSource ({FLAG})")
-    return found
-
-
-def find_own_class(choice: SourceChoice) -> None:
-    """Raises UserError if a user's source cannot be imported; does not import built-in ones."""
-    if choice.path not in PATHS:
-        find_class(choice.path)
+    return source
 
 
 def user_code(path: str) -> contextlib.AbstractContextManager[None]:

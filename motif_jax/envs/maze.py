@@ -1,10 +1,12 @@
-"""One walk through the maze of LMRL-Gym (arXiv 2311.18232): the world says where the agent is, the agent says its move.
+"""The maze of LMRL-Gym (arXiv 2311.18232), `--config.env.world=maze`: the agent writes its moves to the goal.
 
-The walk begins in a random free cell and ends at the goal. A move costs 1, into a wall as well; the move that arrives
-costs nothing; any other text costs 4 and moves nothing. After 100 texts, another one costs 1 and ends the walk. Maze,
-goal and rewards are the published ones, the world's sentences are ours.
+An episode begins in a random free cell and ends at the goal. A move costs 1, into a wall as well; the move that arrives
+costs nothing; any other text costs 4 and moves nothing. After 100 texts, another one costs 1 and ends the episode.
+Maze, goal and rewards are the published ones, the world's sentences are ours.
 
-Scripted players: `random` draws one of the four moves, `optimal` takes a shortest way.
+Option: `position`, whether the world describes the agent's position; otherwise it only describes the walls beside the
+agent, which must remember its way. Scripted players: `random` draws one of the four moves, `optimal` takes a shortest
+way.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from motif_jax.config.table import Flag
 from motif_jax.envs.drawing import GREY, WHITE, Pieces
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_players import Makers, without_arguments
+from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
 from motif_jax.structs import EndStatus, Turn
 
 MAZE = (
@@ -41,14 +44,16 @@ YELLOW, GREEN = 11, 10
 
 Cell = tuple[int, int]
 FREE: tuple[Cell, ...] = tuple((y, x) for y, row in enumerate(MAZE) for x, cell in enumerate(row) if cell == " ")
+FLAG = "--config.env.options"
+FIGURES: dict[str, type] = {"distance": int, "others": int}  # moves from the start to the goal; other texts
 
 
 class Walk(NamedTuple):
-    """The state of a walk."""
+    """The state of an episode."""
 
     at: Cell
     start: Cell
-    others: int = 0  # texts that were no moves
+    others: int = 0  # texts other than moves
 
 
 def neighbour(cell: Cell, way: Cell) -> Cell:
@@ -59,22 +64,22 @@ def neighbour(cell: Cell, way: Cell) -> Cell:
 @functools.cache
 def distances() -> Mapping[Cell, int]:
     """The number of moves from each free cell to the goal."""
-    found, todo = {GOAL: 0}, deque([GOAL])
-    while todo:
-        cell = todo.popleft()
+    moves, queue = {GOAL: 0}, deque([GOAL])
+    while queue:
+        cell = queue.popleft()
         for way in MOVES.values():
             there = neighbour(cell, way)
-            if there in FREE and there not in found:
-                found[there] = found[cell] + 1
-                todo.append(there)
-    return found
+            if there in FREE and there not in moves:
+                moves[there] = moves[cell] + 1
+                queue.append(there)
+    return moves
 
 
 class MazeGame(TextGame):
     """See the module docstring."""
 
     def __init__(self, *, tells_position: bool, written: int, heard: int, limit: int):
-        """`tells_position`: otherwise the world only says where walls are; see `TextGame` for the numbers."""
+        """`tells_position`: include the position in texts; see `TextGame` for the numbers."""
         super().__init__(written, heard, limit)
         self._tells_position = tells_position
         self.walk = Walk(GOAL, GOAL)
@@ -113,13 +118,13 @@ class MazeGame(TextGame):
         return distances()[self.walk.start], self.walk.others
 
     def caption(self) -> str:
-        said = next((turn.text for turn in reversed(self.turns) if turn.is_action), None)
+        text = next((turn.text for turn in reversed(self.turns) if turn.is_action), None)
         where = f"row {self.walk.at[0]}, column {self.walk.at[1]}"
         if self.end == EndStatus.TASK_SUCCESSFUL:
-            return f"You go {said} and reach the goal"
-        if said is None:
+            return f"You go {text} and reach the goal"
+        if text is None:
             return f"You are in a maze at {where}"
-        return f"You go {said} and are at {where}" if said in MOVES else f'"{said[:100]}" is no move'
+        return f"You go {text} and are at {where}" if text in MOVES else f'"{text[:100]}" is no move'
 
     def drawn(self) -> Sequence[Pieces]:
         """See `TextGame`: the maze with the goal and the agent."""
@@ -129,11 +134,11 @@ class MazeGame(TextGame):
         return [*rows, [], [(f"{self.steps} of {MOST} moves", WHITE)]]
 
     def _described(self) -> str:
-        """The position, and the sides on which there are walls."""
+        """Describes the position, and the sides on which there are walls."""
         at = self.walk.at
         walls = [side for side, way in SIDES.items() if neighbour(at, way) not in FREE]
-        place = f"at {at[0]} {at[1]} " if self._tells_position else ""
-        return f"{place}walls {' '.join(walls) or 'none'}"
+        position = f"at {at[0]} {at[1]} " if self._tells_position else ""
+        return f"{position}walls {' '.join(walls) or 'none'}"
 
 
 class ShortestWay:
@@ -148,3 +153,21 @@ class ShortestWay:
 
 
 MAKERS: Makers = {"optimal": without_arguments("optimal", ShortestWay)}
+
+
+class MazeWorld(TextWorld):
+    """See the module docstring."""
+
+    name = "maze"
+    about = "a maze, through which the agent walks by writing its moves"
+    figures = FIGURES
+    written, heard = 16, 64
+    makers = MAKERS
+
+    def __init__(self, max_episode_steps: int = 5000, position: bool = True):
+        super().__init__(max_episode_steps)
+        Flag().check("position", FLAG, position)
+        self._position = position
+
+    def game(self, shown: bool = True) -> MazeGame:
+        return MazeGame(tells_position=self._position, written=self.written, heard=self.heard, limit=self.time_limit)

@@ -1,4 +1,4 @@
-"""Whether the judge, shown whole episodes, sees the progress that the learnt return shows.
+"""Checks whether the judge, shown whole episodes, sees the progress that the learnt return shows.
 
 Each pair is the same game, played by random play and by the agent, asked in both orders. With x = 1 where the learnt
 return is higher in the agent's episode (1/2 for equal ones) and y = P(the agent's is better) by the judge, the agent's
@@ -19,13 +19,13 @@ NAME = "whole episodes"
 LINES = 60  # of an episode that a language model is shown
 LONGEST = 120  # characters of a line
 FEWEST = 10  # pairs
-LEAST_VARIANCE = 0.01  # of the differences, as a few pairs may be all alike
+LEAST_VARIANCE = 0.01  # of the differences, as all of a few pairs may be alike
 
 
 def episode_text(captions: Sequence[str], frequency: Mapping[str, int], lines: int | None) -> str:
-    """An episode in lines: its different captions in the order of their first appearance, with their numbers of times.
+    """An episode as text: its distinct captions in the order of their first appearance, each with its count.
 
-    `frequency`: how often each caption is shown in all episodes. If there are more than `lines`, the rare ones stay.
+    `frequency`: how often each caption is shown in all episodes. Of more captions than `lines`, the rarest are kept.
     """
     times: dict[str, int] = {}
     for caption in captions:
@@ -42,13 +42,13 @@ def episode_text(captions: Sequence[str], frequency: Mapping[str, int], lines: i
     )
 
 
-def check_wholes(plan: JudgePlan, answers: JudgeAnswers, early: np.ndarray, late: np.ndarray) -> Check:
-    """Whether the judge sees what the learnt return shows.
+def check_episodes(plan: JudgePlan, answers: JudgeAnswers, early: np.ndarray, late: np.ndarray) -> Check:
+    """Compares the judge's verdicts about pairs of episodes with the learnt returns.
 
     Args:
       early, late: learnt return of random play's and of the agent's episode of each pair. [P]
     """
-    judged = answers.mean(plan.wholes)
+    judged = answers.mean(plan.episodes)
     read = ~np.isnan(judged)
     count = int(read.sum())
     if count < FEWEST:

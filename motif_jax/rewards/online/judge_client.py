@@ -9,45 +9,94 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from motif_jax.annotation.annotator import Incomplete, Question
+from motif_jax.annotation.asking import AskingCounts
+from motif_jax.annotation.backends import CaptionBackend, find_backend, open_judge, opened
+from motif_jax.annotation.own_process import TOGETHER, OwnProcess
 from motif_jax.annotation.stream import AnsweredItem, Item, Stream
 from motif_jax.console import print_line
+from motif_jax.envs.texts import texts_of
 from motif_jax.files import json_line, keep_lines
 from motif_jax.rewards.online.kinds import OnlineKind
-from motif_jax.rewards.online.making import Judges
-from motif_jax.rewards.online.online_section import SECTION
+from motif_jax.rewards.online.online_section import SECTION, asks_pairs, judge_section
 from motif_jax.rewards.online.store import Store
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.structs import UserError
 
-SAY_EVERY_S = 60.0
+WARN_EVERY_S = 60.0
 FILE = "opinions.jsonl"  # in the policy's directory
+AHEAD = 256  # minimum number of planned questions; more where the judge answers many between two plans
+NO_LIMIT = 2**62
+LONGEST = 300  # characters kept of an answer
 
 
-class Asking:
+class Judges:
+    """Opens a judge for each goal."""
+
+    def __init__(self, config: SourcesConfig):
+        self._config, self._texts = config, texts_of(config.env, config.annotate.lexicon)
+        self._one = not asks_pairs(config.policy.online.kind)
+
+    @property
+    def name(self) -> str:
+        section = self._config.annotate
+        return str(section.model or section.backend)
+
+    def facts(self) -> dict[str, Any]:
+        """Facts that labels depend on, beside the goal."""
+        facts = self._backend("defaultgoal").flat_metadata()
+        facts.pop("goal", None)  # goals change during training
+        if str(facts.get("model", "")).startswith(("/", ".", "~")):
+            facts["model"] = Path(facts["model"]).name  # wherever the directory lies
+        return facts
+
+    def open(self, goal: str, taken: int, at_once: bool) -> Stream:
+        """Opens a judge for a goal.
+
+        `taken`: number of earlier questions, which count towards the budget. `at_once`: raise UserError if the judge
+        cannot be reached now; otherwise retry in the background.
+        """
+        backend, cache_dir = self._backend(goal), self._config.annotate.cache_dir
+        open_backend = OwnProcess if backend.uses_jax else opened
+        return Stream(
+            lambda counts: open_judge(backend, cache_dir, counts, open_backend, TOGETHER),
+            AskingCounts("train_policy"),
+            immediate=self._config.policy.synchronous,
+            at_once=at_once,
+            taken=taken,
+        )
+
+    def _backend(self, goal: str) -> CaptionBackend:
+        section = judge_section(self._config.annotate, goal, self._config.policy.online.patience_s)
+        backend = find_backend(section)(section, self._texts, self._config.seed, self._one, verdicts=True)
+        assert isinstance(backend, CaptionBackend), "check_online refuses the others"
+        return backend
+
+
+class OnlineJudge:
     """Asks a judge about one goal at a time."""
 
     def __init__(self, config: SourcesConfig, judges: Judges, folder: Path, goal: str):
         """Opens the judge of the first goal; raises UserError if it does not answer."""
         self._section, self._judges = config.policy.online, judges
-        self._log = OpinionLog(folder / FILE, judges.name)
-        self._goal, self._begun = goal, False
+        self._file, self._name = folder / FILE, judges.name
+        self._goal, self._log_begun = goal, False
         self._judge: Stream = judges.open(goal, 0, at_once=True)
         self.tally = Tally()
-        self._came = 0  # number of answers at the last fetch
-        self._down_s = self._said_s = 0.0
+        self._fetched = 0  # number of answers at the last fetch
+        self._down_s = self._warned_s = 0.0
 
-    def go_on(self, goal: str, asked: int, step: int) -> None:
+    def resume(self, goal: str, asked: int, step: int) -> None:
         """Continues from a checkpoint, with this goal and the number of questions `asked` until this step."""
         self._begin_log(step)
         self._judge.taken = asked
-        self.turn(goal)
+        self.switch_goal(goal)
 
-    def turn(self, goal: str) -> None:
+    def switch_goal(self, goal: str) -> None:
         """Switches to another goal, and drops open questions about the previous one."""
         if goal != self._goal:
             asked = self._judge.taken - self._judge.under_way
@@ -57,9 +106,10 @@ class Asking:
 
     def _begin_log(self, step: int) -> None:
         """Removes rows that a killed run wrote after the checkpoint from which training resumes."""
-        if not self._begun:
-            self._log.cut_after(step)
-            self._begun = True
+        if not self._log_begun:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            keep_lines(self._file, "env_steps", step)
+            self._log_begun = True
 
     @property
     def last_unreadable(self) -> str:
@@ -75,20 +125,35 @@ class Asking:
         """Answers since the last call; they are recorded with this step."""
         self._watch()
         self._begin_log(0)
-        found = self._judge.answers()
-        self._log.write(found, self._goal, step)
-        self.tally.answers(found)
-        self._came = len(found)
-        return found
+        answers = self._judge.answers()
+        self._write(answers, step)
+        self.tally.answers(answers)
+        self._fetched = len(answers)
+        return answers
+
+    def _write(self, answered: Iterable[AnsweredItem], step: int) -> None:
+        """Appends the answers of the update that ended at this step to the file."""
+        lines = []
+        for one in answered:
+            question, said = one.item.question, one.answer.said
+            row = {"env_steps": step, "caption": question.first}
+            row |= {} if question.second is None else {"other": question.second}
+            row |= {"yes": one.answer.yes, "goal": self._goal, "by": self._name, "attempt": one.item.attempt + 1}
+            row |= {"cached": True} if one.cached else {"seconds": round(one.seconds, 3)}
+            row |= {"said": said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} ... {said[-LONGEST // 2 :]}"}
+            lines.append(json_line(row))
+        if lines:
+            with open(self._file, "a") as file:
+                file.write("".join(lines))
 
     def plan(self, store: Store, ordered: np.ndarray, steps: int) -> None:
         """Passes the waiting questions to the judge, the most urgent first, within the budget at this step."""
         self.tally.wait(ordered)
-        most = limit(self._section.labels_per_1000_steps, steps)
+        rate = self._section.labels_per_1000_steps
         if not self._judge.immediate:
-            ordered = ordered[: AHEAD + 4 * self._came]
+            ordered = ordered[: AHEAD + 4 * self._fetched]
         try:
-            self._judge.plan(items(store, ordered), most)
+            self._judge.plan(items(store, ordered), int(rate * steps / 1000) if rate else NO_LIMIT)
         except Incomplete as failed:
             raise UserError(f"{failed}; a synchronous run waits for its judge (--config.policy.synchronous)") from None
 
@@ -104,8 +169,8 @@ class Asking:
         reason = self._judge.problem or "it does not answer"
         if self._section.when_down == "stop":
             raise UserError(f"the judge has not answered for {silent_s:,.0f} s: {reason} ({SECTION}.when_down=stop)")
-        if not self._down_s or now - self._said_s > SAY_EVERY_S:
-            self._said_s = now
+        if not self._down_s or now - self._warned_s > WARN_EVERY_S:
+            self._warned_s = now
             print_line(
                 f"train_policy: the judge has not answered for {silent_s:,.0f} s; training continues without new "
                 f"labels: {reason}"
@@ -123,11 +188,6 @@ class Asking:
 
     def close(self) -> None:
         self._judge.close()
-        self._log.close()
-
-
-AHEAD = 256  # questions planned at least; more where the judge answers many between two plans
-NO_LIMIT = 2**62
 
 
 def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
@@ -164,11 +224,6 @@ def items(store: Store, ordered: np.ndarray) -> list[Item]:
     ]
 
 
-def limit(labels_per_1000_steps: float, steps: int) -> int:
-    """The maximum number of questions until this step; NO_LIMIT if the budget is 0."""
-    return int(labels_per_1000_steps * steps / 1000) if labels_per_1000_steps else NO_LIMIT
-
-
 def sample_pairs(store: Store, number: int, sample: str, seed: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Draws pairs of captions. Returns their rows in the store, [number] twice.
 
@@ -178,15 +233,15 @@ def sample_pairs(store: Store, number: int, sample: str, seed: tuple[int, ...]) 
     if not len(store.captions):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     if sample == "distinct":
-        found = rng.integers(len(store.captions), size=2 * number)
+        rows = rng.integers(len(store.captions), size=2 * number)
     else:
         sums = np.cumsum(store.of_captions["count"])
-        found = np.searchsorted(sums, rng.integers(sums[-1], size=2 * number), side="right")
-    return found[:number], found[number:]
+        rows = np.searchsorted(sums, rng.integers(sums[-1], size=2 * number), side="right")
+    return rows[:number], rows[number:]
 
 
 class Tally:
-    """Counters of questions and answers; `figures` returns and resets them."""
+    """Counts questions and answers; `figures` returns the counts and resets them."""
 
     def __init__(self) -> None:
         self._first_seen_s: dict[int, float] = {}  # when each open question began to wait
@@ -227,56 +282,13 @@ class Tally:
         self._first_seen_s.clear()
 
     def figures(self) -> dict[str, float]:
-        """Figures since the last call; ages are seconds from the first sight of a caption to its label."""
-        found: dict[str, float] = {
-            "asked": self._asked,
-            "cached": self._cached,
-            "unreadable": self._unreadable,
-            "tokens": self._tokens,
-        }
+        """Metrics since the last call; ages are seconds from the first sight of a caption to its label."""
+        counts = {"asked": self._asked, "cached": self._cached, "unreadable": self._unreadable, "tokens": self._tokens}
+        metrics = {name: float(count) for name, count in counts.items()}
         if self._steps:
-            found["labelled_share"] = self._labelled / self._steps
+            metrics["labelled_share"] = self._labelled / self._steps
         for name, values in (("latency_s", self._latencies), ("age_s", self._ages)):
             if values:
-                found[f"{name}_p50"], found[f"{name}_p95"] = np.quantile(values, (0.5, 0.95)).tolist()
+                metrics[f"{name}_p50"], metrics[f"{name}_p95"] = np.quantile(values, (0.5, 0.95)).tolist()
         self._clear()
-        return {name: float(value) for name, value in found.items()}
-
-
-LONGEST = 300  # characters kept of an answer
-
-
-class OpinionLog:
-    """Appends answers to a file. The first answer opens it; `cut_after` must come before."""
-
-    def __init__(self, path: Path, judge: str):
-        """`judge`: the name of the judge."""
-        self._path, self._judge = path, judge
-        self._file: IO[Any] | None = None
-
-    def write(self, answered: Iterable[AnsweredItem], goal: str, step: int) -> None:
-        """Appends answers about a goal; they came in the update that ended at this step."""
-        lines = []
-        for one in answered:
-            question, said = one.item.question, one.answer.said
-            row = {"env_steps": step, "caption": question.first}
-            row |= {} if question.second is None else {"other": question.second}
-            row |= {"yes": one.answer.yes, "goal": goal, "by": self._judge, "attempt": one.item.attempt + 1}
-            row |= {"cached": True} if one.cached else {"seconds": round(one.seconds, 3)}
-            row |= {"said": said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} ... {said[-LONGEST // 2 :]}"}
-            lines.append(json_line(row))
-        if lines:
-            if self._file is None:
-                self._file = open(self._path, "a")  # noqa: SIM115  (until close)
-            self._file.write("".join(lines))
-            self._file.flush()
-
-    def cut_after(self, step: int) -> None:
-        """Removes rows after the step of the checkpoint from which training resumes."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        keep_lines(self._path, "env_steps", step)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        return metrics

@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import slow_played
+import slow_group_loss
 from tiny_decoder import LANGUAGE, VOCABULARY, new_params, random_rows
 from tiny_writer import TOKENISER, make_value_model
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.worlds import make_world
 from motif_jax.offline.batch import Play, TranscriptBatch, Weights, next_tokens
+from motif_jax.offline.group_loss import group_objective, restricted
 from motif_jax.offline.offline_settings import GroupLearning, OfflineSettings
-from motif_jax.offline.played import group_objective, restricted
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.update import init_state, make_update
 from motif_jax.policies.conversations import NOT_WRITTEN, Played, play_tokens
@@ -51,7 +51,7 @@ def test_the_loss_is_that_of_loops_over_numbers(values):
     def logits(params):
         return LANGUAGE.logits(params, LANGUAGE.hidden(params, rows.tokens, rows.segments, None))
 
-    wanted = slow_played.loss(
+    wanted = slow_group_loss.loss(
         logits(now), logits(start), ALLOWED, temperature, rows.tokens, rows.is_action, batch.play.advantage,
         batch.play.log_written, group, 40,
     )  # fmt: skip
@@ -59,8 +59,8 @@ def test_the_loss_is_that_of_loops_over_numbers(values):
     for chunk in (0, 5):
         objective = group_objective(model, group, chunk)
         sums = jax.jit(objective.sums)(Weights({"policy": now}, {}, {"reference": start}), batch)
-        found = sum(weight * float(sums[name]) for name, weight in objective.weights.items())
-        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+        loss = sum(weight * float(sums[name]) for name, weight in objective.weights.items())
+        np.testing.assert_allclose(loss, wanted, rtol=1e-4)
 
 
 @pytest.mark.quick
@@ -69,20 +69,20 @@ def test_updates_lower_the_loss_and_a_batch_may_be_learnt_in_parts():
     settings = OfflineSettings(learning_rate=1e-2, warmup_steps=0, max_gradient_norm=0.0)
     batch = batch_of(group)
     objective = group_objective(restricted(LANGUAGE, jnp.asarray(ALLOWED), 1.0), group, 0)
-    found = []
+    results = []
     for parts in (1, 2):
         mesh = make_mesh(1)
         one = replace(settings, num_parts=parts)
         update = map_update(make_update(objective, one), mesh, batch_axis=0, num_constants=1)
         state = init_state(jax.random.key(0), LANGUAGE, recipe_of("grpo"), one, new_params(1), new_params(1))
         given = replicate({"reference": new_params(2)}, mesh)
-        state, batches, lost = replicate(state, mesh), shard(batch, mesh), []
+        state, batches, losses = replicate(state, mesh), shard(batch, mesh), []
         for _ in range(3):
             state, metrics = update(state, given, batches)
-            lost.append(float(metrics["loss"]))
-        found.append((jax.device_get(state.learnt), np.array(lost)))
-        assert lost[-1] < lost[0]
-    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6), *found)
+            losses.append(float(metrics["loss"]))
+        results.append((jax.device_get(state.learnt), np.array(losses)))
+        assert losses[-1] < losses[0]
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6), *results)
 
 
 @pytest.fixture
@@ -144,16 +144,16 @@ def test_advantages_are_those_of_loops(discount, divide_by):
     rewards = [[turn.reward for turn in game.episode.turns if turn.is_action] for game in games]
     moments = [[tuple(game.tokens[: game.text.index(number)]) for number in range(len(of))]
                for game, of in zip(games, rewards, strict=True)]  # fmt: skip
-    wanted = slow_played.advantages([sum(of) for of in rewards], rewards, moments, 4, divide_by == "deviation",
+    wanted = slow_group_loss.advantages([sum(of) for of in rewards], rewards, moments, 4, divide_by == "deviation",
                                     discount, 0.5)  # fmt: skip
-    found = advantages(games, group, discount)
-    for one, other in zip(found, wanted, strict=True):
+    ours = advantages(games, group, discount)
+    for one, other in zip(ours, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert not np.concatenate(found[4:8]).any()  # a group whose games are equal teaches nothing
+    assert not np.concatenate(ours[4:8]).any()  # a group whose games are equal teaches nothing
 
 
 @pytest.mark.quick
-def test_what_a_row_cannot_hold_is_cut_and_does_not_count():
+def test_long_games_are_truncated():
     games = [played([-1.0, -1.0, -1.0], [1, 2]), played([0.0], [1, 2])]
     rows, _, play = as_batch(games, GroupLearning(group_size=2), None, 5)
     assert rows.is_action.sum(1).tolist() == [2, 1]

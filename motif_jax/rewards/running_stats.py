@@ -18,7 +18,7 @@ import numpy as np
 from motif_jax.devices.mesh import total
 
 
-class DeviceMoments(NamedTuple):
+class DeviceStats(NamedTuple):
     """Mean and variance of all values so far, as arrays on the devices."""
 
     number: jax.Array  # number of values; () float32
@@ -26,27 +26,27 @@ class DeviceMoments(NamedTuple):
     variance: jax.Array  # [...], divided by the number
 
 
-def no_moments(shape: tuple[int, ...] = ()) -> DeviceMoments:
-    """The moments before the first value."""
-    return DeviceMoments(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
+def no_stats(shape: tuple[int, ...] = ()) -> DeviceStats:
+    """The statistics before the first value."""
+    return DeviceStats(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
 
 
-def add_values(moments: DeviceMoments, values: jax.Array) -> DeviceMoments:
+def add_values(stats: DeviceStats, values: jax.Array) -> DeviceStats:
     """Adds the values of all devices, inside a function that `mesh.map_update` maps. [N, ...] per device"""
     here = jnp.float32(len(values))
     new = total(here)
     mean = total(values.sum(0)) / new
     variance = total(((values - mean) ** 2).sum(0)) / new
-    number = moments.number + new
-    share, shift = new / number, mean - moments.mean
-    return DeviceMoments(
+    number = stats.number + new
+    share, shift = new / number, mean - stats.mean
+    return DeviceStats(
         number,
-        moments.mean + share * shift,
-        moments.variance + share * (variance - moments.variance) + share * (1 - share) * shift**2,
+        stats.mean + share * shift,
+        stats.variance + share * (variance - stats.variance) + share * (1 - share) * shift**2,
     )
 
 
-class HostMoments(NamedTuple):
+class RunningStats(NamedTuple):
     """Mean and variance of all values so far, as Python numbers."""
 
     number: float = 0.0
@@ -54,19 +54,19 @@ class HostMoments(NamedTuple):
     variance: float = 0.0  # divided by the number
 
     @classmethod
-    def of(cls, values: np.ndarray) -> HostMoments:
+    def of(cls, values: np.ndarray) -> RunningStats:
         if not values.size:
             return cls()
         return cls(float(values.size), float(values.mean(dtype=np.float64)), float(values.var(dtype=np.float64)))
 
-    def merge(self, other: HostMoments) -> HostMoments:
+    def merge(self, other: RunningStats) -> RunningStats:
         """Mean and variance of the values of both together."""
         number = self.number + other.number
         if not number:
             return self
         share, shift = other.number / number, other.mean - self.mean
         variance = self.variance + share * (other.variance - self.variance) + share * (1 - share) * shift**2
-        return HostMoments(number, self.mean + share * shift, variance)
+        return RunningStats(number, self.mean + share * shift, variance)
 
     def normalise(self, values: np.ndarray) -> np.ndarray:
         """Scales to mean 0 and variance 1 over all values so far; zeros until two of these differ."""

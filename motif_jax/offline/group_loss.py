@@ -1,7 +1,7 @@
 """The loss of grpo and gigpo on games that the policy has just played by writing (arXiv 2402.03300, 2505.10978).
 
-An episode is a row, whatever it has of texts. With the probability of each token now and when it was written, and its
-advantage A, which is relative to a group of episodes (learner/groups.py):
+A row has one episode. Each token has its probability now, its probability when it was written, and an advantage A
+relative to a group of episodes (learner/groups.py):
 
     ratio = p / p_written     loss = - mean min(ratio A, clip(ratio) A) + reference_coefficient * mean ratio KL
 
@@ -23,12 +23,12 @@ from motif_jax.offline.offline_settings import GroupLearning
 from motif_jax.offline.update import Objective
 from motif_jax.offline.values import ModelFunctions, Params
 
-LARGEST = 20.0  # absolute logarithm of a ratio, to avoid overflow
+LARGEST = 20.0  # limit of the absolute logarithm of a ratio, to avoid overflow
 BATCH = "batch"  # name of the count that divides the sums, which is 1: weights are those of a mean
 
 
 def restricted(language: ModelFunctions, allowed: jax.Array, temperature: float) -> ModelFunctions:
-    """The language model as it writes: only allowed tokens, at a temperature."""
+    """The language model with the logits of sampling: only allowed tokens, at a temperature."""
 
     def logits(params: Params, hidden: jax.Array) -> jax.Array:
         return jnp.where(allowed, language.logits(params, hidden) / temperature, -jnp.inf)
@@ -37,7 +37,7 @@ def restricted(language: ModelFunctions, allowed: jax.Array, temperature: float)
 
 
 def group_objective(language: ModelFunctions, group: GroupLearning, chunk: int) -> Objective:
-    """What grpo and gigpo minimise, with a `restricted` model; `chunk`: tokens whose logits are in memory at a time."""
+    """The objective of grpo and gigpo, for a `restricted` model; `chunk`: tokens whose logits are kept at a time."""
     return Objective(
         lambda weights, batch: group_terms(language, group, chunk, weights, batch),
         lambda batch: {BATCH: 1 / total(jnp.ones(()))},
@@ -61,8 +61,8 @@ def group_terms(
             return -losses.cross_entropy(logits, action), entropy
 
         hidden = language.hidden(params, rows.tokens, rows.segments, None)
-        found: tuple[jax.Array, jax.Array] = in_chunks(log_probs, chunk)(hidden, action)
-        return found
+        log_prob, entropy = in_chunks(log_probs, chunk)(hidden, action)
+        return log_prob, entropy
 
     log_now, entropy = read(weights.policy)
     apart = jnp.where(counted, log_now - play.log_written, 0.0)
