@@ -152,8 +152,7 @@ def generate(
 
         def step(loop: _Loop) -> _Loop:
             logits, carry = next_logits(model, loop.hidden, loop.token, rows.allowed, shift, arguments, loop.carry)
-            step_keys = jax.vmap(jax.random.fold_in, (0, None))(rows.keys, loop.step)
-            drawn = draw(logits, step_keys, rows.sampling)
+            drawn = draw(logits, keys_of(rows.keys, loop.step), rows.sampling)
             token = jnp.where(loop.done, limits.pad, impose(drawn, rows.forced, loop.step))
             odds = jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], 1)[:, 0]
             tokens = loop.tokens.at[:, loop.step].set(token)
@@ -173,6 +172,11 @@ def generate(
         rest = run(last.rows(index), take_rows(rows, index), 0)
         tokens, log_probs = tokens.at[index].set(rest.tokens), log_probs.at[index].set(rest.log_probs)
     return Generated(tokens, row_lengths(tokens, limits), log_probs)
+
+
+def keys_of(keys: jax.Array, step: jax.Array | int) -> jax.Array:
+    """The random keys of a step. [B]"""
+    return jax.vmap(jax.random.fold_in, (0, None))(keys, step)
 
 
 def next_logits(

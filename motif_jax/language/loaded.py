@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,17 @@ from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.beam import search
 from motif_jax.language.chat import ChatFormat
 from motif_jax.language.config import LanguageConfig, locate_model
-from motif_jax.language.generation import FREE, Generated, TokenLimits, TokenSampling, generate, no_limits
+from motif_jax.language.generation import (
+    FREE,
+    NEVER,
+    Generated,
+    TokenLimits,
+    TokenSampling,
+    draw,
+    generate,
+    keys_of,
+    no_limits,
+)
 from motif_jax.language.hub import (
     TEMPLATE,
     check_size,
@@ -33,6 +43,7 @@ from motif_jax.language.hub import (
     write_language_model,
 )
 from motif_jax.language.layers import Types
+from motif_jax.language.model import PrefixState
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
 from motif_jax.language.shards import sharding_rules
 from motif_jax.language.texts import TextBatches
@@ -41,6 +52,22 @@ from motif_jax.tokens import Tokeniser, write_tokeniser
 
 MULTIPLE = 8  # trees of choices are padded to a multiple of 8 nodes, so that few programs are compiled
 AddToLogits = Callable[[Any, jax.Array, jax.Array], jax.Array]
+
+
+State = TypeVar("State")
+
+
+class Guide(Protocol[State]):
+    """Says which tokens may follow, such as those of a grammar."""
+
+    start: State
+    ends: Sequence[int]  # tokens that end a text, beside those of the model
+
+    def allowed(self, state: State) -> np.ndarray:
+        """The tokens that may follow, at least one. [V] bool"""
+
+    def after(self, state: State, token: int) -> State:
+        """The state after an allowed token that does not end the text."""
 
 
 class Language:
@@ -57,6 +84,7 @@ class Language:
         self._texts = TextBatches(model.config, tokeniser, self._mesh, batch_size)
         check_size(tokeniser, self.config)
         self._programs: dict[Any, Callable[..., Generated]] = {}
+        self._guided_programs = dict[tuple[int, int], tuple[Callable[..., Any], ...]]()
         self.graph, params = nnx.split(model)
         self.params = place(params, self._mesh, sharding_rules(self.config, self._mesh.shape["tensor"]))
         self._score = jax.jit(lambda params, *inputs: score(nnx.merge(self.graph, params), *inputs).log_probs)
@@ -177,6 +205,40 @@ class Language:
                 continuations[row] = written[:-1] if written and written[-1] in ends else written
         return continuations
 
+    def generate_guided(
+        self, row: list[int], guide: Guide[State], max_tokens: int, keys: jax.Array, sampling: TokenSampling
+    ) -> list[tuple[list[int], State]]:
+        """Continues one text several times, with the tokens that a guide allows at each step.
+
+        Args:
+          row: the tokens of the text.
+          keys: random keys, one per continuation. [B]
+
+        Returns:
+          The tokens of each continuation, without the one that ended it, and the guide's state after them.
+        """
+        next(self._texts.chunks([row], max_tokens))  # refuses a text that is too long
+        sampling = TokenSampling(*map(jnp.asarray, sampling, (jnp.float32, jnp.int32, jnp.float32)))
+        begin, read, pick = self._guided(max_tokens, len(keys))
+        reading, logits = begin(self.params, *self._texts.pad([row]))
+        ends = {*self.config.ends, *guide.ends}
+        states, written = [guide.start] * len(keys), [list[int]() for _ in keys]
+        running = [*range(len(keys))]
+        allowed = np.ones((len(keys), self.config.vocabulary), bool)
+        for step in range(max_tokens):
+            for number in running:  # while the model, on other threads, reads the tokens before
+                allowed[number] = guide.allowed(states[number])
+            tokens = pick(logits, allowed, keys, step, sampling)
+            drawn = np.asarray(tokens)
+            running = [number for number in running if drawn[number] not in ends]
+            for number in running:
+                written[number].append(int(drawn[number]))
+                states[number] = guide.after(states[number], int(drawn[number]))
+            if not running:
+                break
+            reading, logits = read(self.params, reading, tokens)
+        return [*zip(written, states, strict=True)]
+
     def save(self, directory: str | Path) -> None:
         """Writes model, tokeniser and format of conversations to a new directory, for `load_language` and others."""
         directory = Path(directory)
@@ -227,6 +289,24 @@ class Language:
         if not allowed_tokens.any():
             raise UserError("no token is allowed")
         return jnp.asarray(allowed_tokens)
+
+    def _guided(self, room: int, repeats: int) -> tuple[Callable[..., Any], ...]:
+        """Compiled: reads a context; reads a token per row; draws tokens."""
+
+        def begin(params: Any, tokens: Any, segments: Any) -> tuple[PrefixState, jax.Array]:
+            model = nnx.merge(self.graph, params)
+            reading, hidden = model.begin(tokens[:1], segments[:1], room)
+            return reading.repeated(repeats), jnp.repeat(model.logits(hidden), repeats, 0)
+
+        def read(params: Any, reading: PrefixState, tokens: Any) -> tuple[PrefixState, jax.Array]:
+            model = nnx.merge(self.graph, params)
+            reading, hidden = model.read(reading, tokens)
+            return reading, model.logits(hidden)
+
+        def pick(logits: Any, allowed: Any, keys: Any, step: Any, sampling: TokenSampling) -> jax.Array:
+            return draw(jnp.where(allowed, logits, NEVER), keys_of(keys, step), sampling)
+
+        return self._guided_programs.setdefault((room, repeats), (jax.jit(begin), jax.jit(read), jax.jit(pick)))
 
     def _program(self, length: int, beams: int, shift: AddToLogits | None) -> Callable[..., Generated]:
         """The compiled loop, cached by length, number of beams and shift function."""

@@ -9,7 +9,8 @@ from conftest import ROOT, get_config
 
 from motif_jax.envs.world import Viewpoint
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.code.checking import FUNCTIONS, check
+from motif_jax.rewards.code.checking import check
+from motif_jax.rewards.code.grammar import FUNCTIONS
 from motif_jax.rewards.code.names import find_readable, readable_from
 from motif_jax.rewards.code.parsing import parse
 from motif_jax.rewards.code.running import Runner

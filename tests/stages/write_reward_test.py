@@ -11,16 +11,21 @@ from conftest import check_stage, get_config, viewed
 from motif_jax import experiment
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
+from motif_jax.language.hub import write_language_model
+from motif_jax.language.hub_config import make_config
+from motif_jax.language.model import make_language_model
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy
 from motif_jax.stages.evaluate import play
-from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, record_episodes
-from motif_jax.stages.write_reward.job import compare_with_learnt, describe_results, examine
-from motif_jax.stages.write_reward.writers import read_reply
+from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, ranges_of, record_episodes, told_steps
+from motif_jax.stages.write_reward.guided import examples, talk
+from motif_jax.stages.write_reward.job import blocks_of, compare_with_learnt, describe_results, examine
+from motif_jax.stages.write_reward.writers import Attempt, Brief, read_reply
 from motif_jax.structs import UserError
+from motif_jax.tokens import LetterTokeniser, write_tokeniser
 
 PROSE = "Certainly! Here is a reward that encourages the agent to collect gold."
 BAD = [PROSE, "__import__('os')", "(" * 3_000]  # written instead of a program
@@ -81,6 +86,55 @@ def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(
     before = (folder / "best.reward").stat().st_mtime_ns
     experiment.run(config_of(steps=8_000, pairs=80).to_dict(), tmp_path, ["write_reward"])
     assert (folder / "best.reward").stat().st_mtime_ns == before  # the stage is complete
+
+
+@pytest.mark.parametrize("programs", [["3", "gained(gold) > 90"], ["0 - gained(gold)", "still() - still()"]], ids=str)
+def test_a_constant_or_a_program_worse_than_a_coin_is_never_the_best(tmp_path, model, capsys, programs):
+    folder, found = run(with_model(model(*programs), proposals=2, revisions=0, steps=8_000), tmp_path)
+    assert not found["found"]
+    assert not (folder / "best.reward").exists()
+    assert "no reward was found: each program pays the same in every step, or agrees" in capsys.readouterr().out
+    assert "No reward was found" in "".join(blocks_of(found))
+    config = config_of()
+    config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
+    with pytest.raises(UserError, match=r"found no reward in this workdir: write again .*write_reward.proposals"):
+        make_sources(Setting(viewed(config), tmp_path, make_world(config.env.to_dict()).specs))
+    again = with_model(model(PROSE), proposals=2, revisions=0, steps=8_000)
+    experiment.run(again.to_dict(), tmp_path, ["write_reward"])  # the stage is complete
+
+
+@pytest.mark.journey
+def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
+    letters = LetterTokeniser.from_texts([chr(code) for code in range(32, 127)])
+    sizes = make_config("llama", letters.size, 16, 1, 2)._replace(max_positions=8_192, ends=(letters.end_id,))
+    (tmp_path / "model").mkdir()
+    write_tokeniser(tmp_path / "model", letters)
+    write_language_model(tmp_path / "model", make_language_model(sizes))
+    config = config_of(writer="model", proposals=6)
+    config.annotate.model = str(tmp_path / "model")
+    _, found = run(config, tmp_path / "run")
+    rows = [row for rows in found["rounds"] for row in rows]
+    assert len({row["program"] for row in rows}) == len(rows) == 12
+    assert not any(row["error"] for row in rows)
+    readable = find_readable(make_world(config.env.to_dict()))
+    assert all(check(row["program"], readable).root.of != "constant" for row in rows)
+    again = run(config, tmp_path / "again")[1]
+    assert again["rounds"] == found["rounds"]
+
+
+def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
+    config = config_of(steps=2_000)
+    readable = find_readable(make_world(config.env.to_dict()))
+    recorded = record_episodes(config, readable)
+    brief = Brief("find gold", "a game", readable, {"You see gold": 3}, ["You see gold"], (),
+                  ranges_of(recorded, readable), told_steps(recorded, readable))  # fmt: skip
+    assert len(brief.moments) == 3
+    assert any("gold +" in moment for moment in brief.moments)
+    said = talk(brief, [Attempt("gained(gold)", "- it pays little")])
+    assert [one["role"] for one in said] == ["system", *["user", "assistant"] * 4, "user"]
+    assert "gold (0 to " in said[0]["content"]
+    for _, program in examples(brief):
+        check(program, readable)
 
 
 def test_a_killed_run_resumes_with_its_programs(tmp_path, monkeypatch, model):

@@ -7,8 +7,8 @@ the hero's gold) or of a step (such as `event_gold`, what the step changed). A f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
+from motif_jax.rewards.code.grammar import FUNCTIONS, NUMERIC, OPERATORS
 from motif_jax.rewards.code.hints import ADVICE, listed, unknown_function, unknown_name
 from motif_jax.rewards.code.names import CAPTION_ENTRY, FLAG, GRID, NUMBER, STEP, TEXTS, Entry, Readable
 from motif_jax.rewards.code.parsing import Node, parse
@@ -21,7 +21,7 @@ def check(text: str, readable: Readable) -> Program:
     tree = parse(text)
     checker = _Checker(readable)
     root = checker.expression(tree)
-    if root.type not in (NUMBER, FLAG):
+    if root.type not in NUMERIC:
         fix = "put it into any(...) or count(...)" if root.type == CELLS else "compare it with ==, or use says or at"
         raise ProgramError(tree.place, f"a reward is a number or a flag, not a {root.type}: {fix}")
     still = tuple(readable.entries[name] for name in readable.still) if checker.compares else ()
@@ -76,7 +76,7 @@ class _Checker:
     def _number(self, node: Node, of_what: str) -> Expression:
         """A number, or a flag that counts as one."""
         found = self.expression(node)
-        if found.type not in (NUMBER, FLAG):
+        if found.type not in NUMERIC:
             raise ProgramError(node.place, f"{of_what} needs a number, not a {found.type}{ADVICE.get(found.type, '')}")
         return found
 
@@ -109,16 +109,12 @@ class _Checker:
 
     def _comparison(self, node: Node, operator: str) -> Expression:
         left, right = (self.expression(one) for one in node.args)
-        types = {left.type, right.type}
-        if types == {NUMBER}:
-            return Expression(operator, FLAG, last_of(left, right), (left, right))
-        if types == {TEXTS} and operator in ("==", "!="):
-            return Expression(f"text {operator}", FLAG, last_of(left, right), (left, right))
-        if types == {GRID, NUMBER}:
-            return Expression(operator, CELLS, last_of(left, right), (left, right))
-        if FLAG in types:
+        if type_ := OPERATORS[operator].result(left.type, right.type):
+            kind = f"text {operator}" if left.type == TEXTS else operator
+            return Expression(kind, type_, last_of(left, right), (left, right))
+        if FLAG in (left.type, right.type):
             raise ProgramError(node.place, f"{operator} compares numbers: write x or not x for a flag x")
-        if CELLS in types:
+        if CELLS in (left.type, right.type):
             raise ProgramError(node.place, "a comparison of a grid cannot be compared: put it into any() or count()")
         raise ProgramError(
             node.place,
@@ -135,45 +131,30 @@ class _Checker:
                 raise ProgramError(node.place, f"{name} is a value and not a function: write {name}")
             raise ProgramError(node.place, unknown_function(name, FUNCTIONS))
         function = FUNCTIONS[name]
-        if not function.least <= len(node.args) <= function.most:
+        if not function.least <= len(node.args) <= len(function.args):
             number = f"{len(node.args)} argument{'' if len(node.args) == 1 else 's'}"
             raise ProgramError(node.place, f"{name} is written as {function.usage}, not with {number}")
-        return function.check(self, node)
+        return CHECKS[name](self, node)
 
     def _remembers(self) -> int:
         self.memories += 1
         return self.memories - 1
 
-    def _changing(self, node: Node, found: Expression) -> Expression:
-        """Raises ProgramError for a constant, which never changes."""
-        if found.of == CONSTANT:
-            raise ProgramError(node.args[0].place, f"{node.value} needs a value that changes, not a constant")
-        return found
-
-    def gained(self, node: Node) -> Expression:
-        """After the step less before it."""
-        inner = self._changing(node, self._number(node.args[0], "gained"))
-        if inner.of == STEP:
+    def changing(self, node: Node) -> Expression:
+        """Functions of a value that changes: `gained`, `record`, `rose` and `once`."""
+        name, place = str(node.value), node.args[0].place
+        wanted = FUNCTIONS[name].args[0]
+        inner = (self._number if NUMBER in wanted.types else self._flag)(node.args[0], name)
+        if inner.of == CONSTANT:
+            raise ProgramError(place, f"{name} needs a value that changes, not a constant")
+        if inner.of not in wanted.of:
             raise ProgramError(
-                node.args[0].place,
-                "gained needs a value of a moment, and this is already a change of the step: write it alone",
+                place,
+                f"{name} needs a value of a moment, and this is already a change of the step: write it alone",
             )
-        return Expression("gained", NUMBER, STEP, (inner,))
-
-    def record(self, node: Node) -> Expression:
-        """What lies beyond the best of the episode."""
-        inner = self._changing(node, self._number(node.args[0], "record"))
-        return Expression("record", NUMBER, STEP, (inner,), memory=self._remembers())
-
-    def rose(self, node: Node) -> Expression:
-        """True now, and not before."""
-        inner = self._changing(node, self._flag(node.args[0], "rose"))
-        return Expression("rose", FLAG, STEP, (inner,), memory=self._remembers() if inner.of == STEP else -1)
-
-    def once(self, node: Node) -> Expression:
-        """The first time in the episode."""
-        inner = self._changing(node, self._flag(node.args[0], "once"))
-        return Expression("once", FLAG, STEP, (inner,), memory=self._remembers())
+        remembers = name in ("record", "once") or (name == "rose" and inner.of == STEP)
+        memory = self._remembers() if remembers else -1
+        return Expression(name, FUNCTIONS[name].result, STEP, (inner,), memory=memory)
 
     def still(self, node: Node) -> Expression:
         """Nothing has changed."""
@@ -227,7 +208,7 @@ class _Checker:
             raise ProgramError(
                 node.args[0].place, f"{name} needs the comparison of a grid, as in {FUNCTIONS[name].usage}"
             )
-        return Expression(name, FLAG if name == "any" else NUMBER, inner.of, (inner,))
+        return Expression(name, FUNCTIONS[name].result, inner.of, (inner,))
 
     def distance(self, node: Node) -> Expression:
         """Steps to the nearest cell of a value."""
@@ -256,29 +237,14 @@ class _Checker:
         return Expression(str(node.value), NUMBER, last_of(*numbers), numbers)
 
 
-class Function(NamedTuple):
-    """A function of the language."""
-
-    usage: str
-    check: Callable[[_Checker, Node], Expression]
-    least: int = 1  # arguments
-    most: int = 1
-
-
-FUNCTIONS: Mapping[str, Function] = {
-    "gained": Function("gained(gold)", _Checker.gained),
-    "record": Function("record(depth)", _Checker.record),
-    "rose": Function("rose(health < 5)", _Checker.rose),
-    "once": Function('once(says("key"))', _Checker.once),
-    "still": Function("still()", _Checker.still, 0, 0),
-    "says": Function('says("you kill") or says(mission, "red")', _Checker.says, 1, 2),
-    "at": Function("at(grid, i, j)", _Checker.at, 2, 4),
-    "any": Function("any(grid == 8)", _Checker.cells),
-    "count": Function("count(grid == 8)", _Checker.cells),
-    "distance": Function("distance(grid, 8)", _Checker.distance, 2, 2),
-    "min": Function("min(x, 5)", _Checker.choice, 2, 8),
-    "max": Function("max(x, 0)", _Checker.choice, 2, 8),
-    "abs": Function("abs(x)", _Checker.choice),
+CHECKS: Mapping[str, Callable[[_Checker, Node], Expression]] = {
+    **dict.fromkeys(("gained", "record", "rose", "once"), _Checker.changing),
+    **dict.fromkeys(("any", "count"), _Checker.cells),
+    **dict.fromkeys(("min", "max", "abs"), _Checker.choice),
+    "still": _Checker.still,
+    "says": _Checker.says,
+    "at": _Checker.at,
+    "distance": _Checker.distance,
 }
 
 

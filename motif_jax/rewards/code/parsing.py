@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from motif_jax.rewards.code import grammar
 from motif_jax.rewards.code.tokens import COMPARISONS, MOST_LEVELS, MOST_NODES, Place, ProgramError, Token, tokenize
 
-STRENGTHS = {"or": 1, "and": 2} | dict.fromkeys(COMPARISONS, 4) | {"+": 5, "-": 5, "*": 6, "/": 6}
-PREFIXES = {"not": 3, "-": 7}  # before their only operand
+STRENGTHS = {name: operator.strength for name, operator in grammar.OPERATORS.items()}
+PREFIXES = {name: prefix.strength for name, prefix in grammar.PREFIXES.items()}
 LOWEST, COMPARED = 0, STRENGTHS["<"]
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from motif_jax.config.table import shown
 from motif_jax.envs.worlds import make_world
+from motif_jax.files import read_json
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable, readable_from
 from motif_jax.rewards.code.running import Runner
@@ -43,6 +44,12 @@ class CodeReward(RewardSource):
         file = choice.file
         if file == WRITTEN:
             file = str(setting.workdir / WRITTEN / BEST)
+            record = setting.workdir / WRITTEN / "record.json"
+            if record.exists() and not read_json(record)["found"]:
+                raise UserError(
+                    f"the stage {WRITTEN} found no reward in this workdir: write again in another --workdir, with more "
+                    f"--config.{WRITTEN}.proposals or another .writer, or name a file ({FLAG})"
+                )
             if not Path(file).exists():
                 raise UserError(
                     f"there is no {file!r}: run the stage {WRITTEN} in this workdir before training "

@@ -18,6 +18,7 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import read_json
+from motif_jax.language.config import locate_model
 from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.stages import Stage, find_stage, later, with_result
 from motif_jax.stages.annotate.setup import AnnotateConfig, check_section
@@ -28,7 +29,7 @@ from motif_jax.structs import UserError
 STAGE_NAME = WRITTEN
 FLAG = f"--config.{STAGE_NAME}"
 RECORD = "record.json"
-SCRIPTED, SERVER = "scripted", "server"  # writers
+SCRIPTED, SERVER, MODEL = "scripted", "server", "model"  # writers
 EPISODES = 40  # of the evaluation after a short training
 
 
@@ -38,8 +39,9 @@ class WriteReward:
 
     writer: str = value(
         SCRIPTED,
-        Text((SCRIPTED, SERVER)),
-        "scripted: templates over the goal's words; server: the model behind annotate.server",
+        Text((SCRIPTED, SERVER, MODEL)),
+        "scripted: templates over the goal's words; server: the model behind annotate.server; model: annotate.model in "
+        "this process, which can write nothing but programs",
         decides=True,
     )
     goal: str = value("", Text(longest=2000), "the goal in one sentence; empty: that of annotate.goal", decides=True)
@@ -87,6 +89,10 @@ def check(config: WriteConfig) -> None:
     parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
     find_readable(world)
     check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
+    if config.write_reward.writer == MODEL:
+        if not config.annotate.model:
+            raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
+        locate_model(config.annotate.model, "--config.annotate.model")
     if config.write_reward.train_for_env_steps:
         for stage, view in stages_of(config):
             stage.check(view)
@@ -106,12 +112,15 @@ def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
 
 
 def is_complete(config: WriteConfig, workdir: Path) -> bool:
-    """Whether the best program has been chosen."""
-    return (workdir / STAGE_NAME / BEST).exists() and read_json(workdir / STAGE_NAME / RECORD) is not None
+    """Whether the best program has been chosen, or no reward was found."""
+    folder = workdir / STAGE_NAME
+    return (folder / RECORD).exists() and ((folder / BEST).exists() or not read_json(folder / RECORD)["found"])
 
 
 def loads_jax(config: WriteConfig) -> bool:
     """Whether it trains, or compares programs with a learnt reward."""
+    if config.write_reward.writer == MODEL:
+        return True
     learnt = bool(config.policy.reward_dir) or "train_reward" in config.stages
     return learnt or config.write_reward.train_for_env_steps > 0
 

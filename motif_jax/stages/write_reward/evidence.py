@@ -13,7 +13,8 @@ from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import waited
-from motif_jax.rewards.code.names import CAPTION, Readable
+from motif_jax.rewards.code.checking import check
+from motif_jax.rewards.code.names import CAPTION, MOMENT, NUMBER, Readable
 from motif_jax.rewards.code.running import ALWAYS, Runner
 from motif_jax.rewards.code.types import Program
 from motif_jax.rewards.source import Arrays
@@ -140,6 +141,32 @@ def texts_of_episodes(recorded: RecordedEpisodes, all_lines: bool) -> list[str]:
             frequency[caption] = frequency.get(caption, 0) + 1
     lines = None if all_lines else LINES
     return [episode_text(captions, frequency, lines) for captions in recorded.captions]
+
+
+def ranges_of(recorded: RecordedEpisodes, readable: Readable) -> dict[str, str]:
+    """The least and the largest recorded value of each number."""
+    names = [name for name, entry in readable.entries.items() if entry.type == NUMBER]
+    values = {name: recorded.of_episodes(recorded.pay(check(name, readable))) for name in names}
+    return {name: f"{one.min():.4g} to {one.max():.4g}" for name, one in values.items() if len(one)}
+
+
+def told_steps(recorded: RecordedEpisodes, readable: Readable, count: int = 3) -> list[str]:
+    """Recorded steps with different captions, in words: first paid ones, then those with most changes."""
+    entries = readable.entries.items()
+    names = [name for name, entry in entries if (entry.type, entry.of) == (NUMBER, MOMENT)]
+    captions = recorded.of_episodes([rollout[CAPTION] for rollout in recorded.rollouts])
+    paid = recorded.of_episodes([rollout["reward"] for rollout in recorded.rollouts])
+    gained = {name: recorded.of_episodes(recorded.pay(check(f"gained({name})", readable))) for name in names}
+    changes = sum((one != 0 for one in gained.values()), np.zeros(len(paid), int))
+    found: dict[str, str] = {}
+    for step in np.lexsort((-changes, -np.abs(paid))).tolist():
+        caption = decode(captions[step])
+        if caption and caption not in found:
+            more = [f"{name} {one[step]:+.4g}" for name, one in gained.items() if one[step]]
+            found[caption] = f"{caption!r}: {', '.join([*more, f'the game pays {paid[step]:.3g}'])}"
+        if len(found) == count:
+            break
+    return [*found.values()]
 
 
 def shown_moments(recorded: RecordedEpisodes, limit: int) -> Mapping[str, int]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from motif_jax.annotation.backends import OpenBackend, find_backend, opened, server_key
 from motif_jax.audit.judge import JudgePlan
+from motif_jax.captions import decode
 from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
@@ -19,7 +20,7 @@ from motif_jax.files import read_json, write_whole
 from motif_jax.pages.blocks import table, tiles
 from motif_jax.pages.formats import esc
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import Readable, find_readable
+from motif_jax.rewards.code.names import CAPTION, Readable, find_readable
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
 from motif_jax.rewards.code.types import Program
 from motif_jax.rewards.registry import BEST, WRITTEN
@@ -27,14 +28,16 @@ from motif_jax.rewards.source import Setting
 from motif_jax.run import Head, Run
 from motif_jax.stages.audit.asking import ask
 from motif_jax.stages.evaluate.summary import SUMMARY
-from motif_jax.stages.write_reward import RECORD, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
+from motif_jax.stages.write_reward import MODEL, RECORD, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
     RecordedEpisodes,
     choose_pairs,
+    ranges_of,
     record_episodes,
     shown_moments,
     texts_of_episodes,
+    told_steps,
 )
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
@@ -44,6 +47,7 @@ from motif_jax.system.http import HttpClient
 KEPT = 2_000  # characters of a text with an error
 TITLE = "The written reward"  # of the report's part
 HEAD = Head(subject="A reward,", aim="written as a program")  # on its first screen
+WRITTEN_NODES = 32  # of a program by a model in this process; small ones do not come to an end by themselves
 SHOWN_PROGRAMS = 200  # in the report
 LONGEST_SHOWN = 500  # characters of a program in the table
 LIKED = 8  # captions of preferred episodes in the writer's prompt
@@ -51,6 +55,7 @@ MOST = 12  # figures in the writer's prompt, those with the largest ratio first
 NOT_SHOWN = ("intrinsic_return",)
 IDLE, MANY, LARGE, RARE = 0.1, 0.5, 100.0, 0.0001
 OFTEN = 5
+COIN = 0.5  # agreement of one
 LITTLE = 0.01  # ratio of its pay and the game's
 WEIGHT = 0.1  # of a finding against agreement: as much as a tenth of the pairs
 OPPOSED = 0.4  # share of the pairs; a half is chance
@@ -72,8 +77,10 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         goals = texts_of(config.env, config.annotate.lexicon).goals
         goal = section.goal or goals.get(config.annotate.goal, "").strip()
         brief = Brief(goal, world.about, readable, shown_moments(recorded, SHOWN), liked_captions(recorded, choosing))
+        if section.writer == MODEL:
+            brief = brief._replace(ranges=ranges_of(recorded, readable), moments=told_steps(recorded, readable))
         learnt = learnt_returns(config, workdir, recorded, world)
-        writer = open_writer(config)
+        writer = open_writer(config, readable)
         try:
             best, rounds = run_rounds(config, stage.path, writer, brief, recorded, choosing, texts, learnt)
         finally:
@@ -82,14 +89,22 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         results = {
             "goal": goal, "writer": section.writer, "model": config.annotate.model, "world": config.env["world"],
             "judge": config.annotate.backend,
-            "rounds": rounds, "best": {"program": best.program.text, "findings": best.findings, **best.figures},
+            "rounds": rounds, "found": best.is_reward,
+            "best": {"program": best.program.text, "findings": best.findings, **best.figures},
             "agreement_on_others": others, "episodes": recorded.num_episodes,
             "pairs": [len(choosing.judged), len(telling.judged)],
         }  # fmt: skip
         stage.write("record", results)
         stage.section(TITLE, *blocks_of(results))
         stage.report(HEAD)
-        write_best(stage.path / BEST, goal, section.writer, best.program.text, others, len(telling.judged))
+        if best.is_reward:
+            write_best(stage.path / BEST, goal, section.writer, best.program.text, others, len(telling.judged))
+    if not best.is_reward:
+        print_line(
+            f"{STAGE_NAME}: no reward was found: each program pays the same in every step, or agrees with the judge "
+            f"about fewer than half of the pairs (--config.{STAGE_NAME}.proposals, .revisions, .writer)"
+        )
+        return
     print_line(f"{STAGE_NAME}: {shown(' '.join(best.program.text.split()))}")
     for finding in best.findings:
         print_line(f"{STAGE_NAME}: found: {finding}")
@@ -134,6 +149,7 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
     left_out = len(trials) - SHOWN_PROGRAMS
     return [
         f'<p class="soft">{esc(" · ".join(words))}</p>',
+        "" if results["found"] else "<p>No reward was found; this program came closest.</p>",
         tiles(figures),
         f"<pre>{esc(best['program'])}</pre>",
         f"<p>Found on recorded episodes:</p><ul>{remarks_of_best}</ul>"
@@ -154,10 +170,15 @@ def _cut(text: str) -> str:
     return flat if len(flat) <= LONGEST_SHOWN else f"{flat[:LONGEST_SHOWN]} …"
 
 
-def open_writer(config: WriteConfig) -> Writer:
+def open_writer(config: WriteConfig, readable: Readable) -> Writer:
     """The writer that the config names."""
     if config.write_reward.writer == SCRIPTED:
         return ScriptedWriter()
+    if config.write_reward.writer == MODEL:
+        from motif_jax.rewards.code.recogniser import Grammar
+        from motif_jax.stages.write_reward.guided import GuidedWriter  # loads JAX
+
+        return GuidedWriter(config, Grammar(readable, WRITTEN_NODES, narrow=True))
     server, sampling = config.annotate.server, config.annotate.sampling
     client = HttpClient(
         server.url, "--config.annotate.server.url", server.timeout_s, server.patience_s, server_key(server),
@@ -224,7 +245,7 @@ def run_rounds(
         print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {section.proposals} programs can be read; the best "
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
         results = describe_results(best, recorded, pairs, list(texts))
-        if section.train_for_env_steps and number < section.revisions:
+        if section.train_for_env_steps and number < section.revisions and best.is_reward:
             if best.program.text not in trained:
                 trained[best.program.text] = train(config, best.program, folder / f"round-{number}" / "training")
             results += f"\n- {describe_training(trained[best.program.text], section.train_for_env_steps)}"
@@ -319,10 +340,15 @@ class Tried(NamedTuple):
     figures: dict[str, Any]
 
     @property
-    def rank(self) -> tuple[bool, float]:
-        """Higher is better: programs with any reward first, then agreement minus a penalty for each finding."""
+    def is_reward(self) -> bool:
+        """Whether it can be the best: it does not pay the same everywhere, nor agrees less than a coin would."""
+        return self.figures["spread"] > 0 and not self.agreement < COIN
+
+    @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """Higher is better: what can be the best, with pay at all, then agreement minus a penalty for each finding."""
         agreement = 0.0 if np.isnan(self.agreement) else self.agreement
-        return self.figures["spread"] > 0, agreement - WEIGHT * len(self.findings)
+        return self.is_reward, self.figures["spread"] > 0, agreement - WEIGHT * len(self.findings)
 
 
 def examine(
@@ -341,8 +367,9 @@ def examine(
     if readable.still and positive.sum() > 0:
         idle = recorded.of_episodes(recorded.pay(check("still()", readable))) > 0
         if (standing := float(positive[idle].sum() / positive.sum())) > IDLE:
+            where = _where(recorded, positive * idle)
             findings.append(
-                f"{standing:.0%} of its pay is for steps that change nothing: subtract something for still()"
+                f"{standing:.0%} of its pay is for steps that change nothing{where}: subtract something for still()"
             )
     if positive.sum() > 0 and (again := float(positive[recorded.repeated(OFTEN)].sum() / positive.sum())) > MANY:
         findings.append(
@@ -350,7 +377,8 @@ def examine(
             "agent can earn it by going to and fro: pay for the first time alone, with once(...)"
         )
     if len(steps) and (largest := float(np.abs(steps).max())) > LARGE:
-        findings.append(f"its largest reward is {largest:.3g}: other rewards are about 1, so divide it")
+        where = _where(recorded, np.abs(steps))
+        findings.append(f"its largest reward is {largest:.3g}{where}: other rewards are about 1, so divide it")
     if spread and (every := float((steps > 0).mean())) > MANY:
         findings.append(f"it pays in {every:.0%} of the steps: longer episodes are paid more, whatever happens in them")
     figures = {
@@ -370,6 +398,13 @@ def examine(
         figures |= learnt_figures
         findings += [finding] if finding else []
     return Tried(program, agreement, findings, figures)
+
+
+def _where(recorded: RecordedEpisodes, weights: np.ndarray) -> str:
+    """The caption of the step with the largest weight, in words. [N]"""
+    captions = recorded.of_episodes([rollout[CAPTION] for rollout in recorded.rollouts])
+    caption = decode(captions[weights.argmax()])
+    return f" (at {caption!r})" if caption else ""
 
 
 def describe_results(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from motif_jax.rewards.code.checking import FUNCTIONS
+from motif_jax.rewards.code.grammar import FUNCTIONS
 from motif_jax.rewards.code.names import FLAG as TRUTH
 from motif_jax.rewards.code.names import MOMENT, NUMBER, Readable
 from motif_jax.rewards.code.tokens import MOST_LEVELS, MOST_NODES
@@ -38,6 +38,8 @@ class Brief(NamedTuple):
     captions: Mapping[str, int]  # with how often they were shown
     liked: Sequence[str]  # captions that the judge's preferred episodes have more often than the others, best first
     tried: Sequence[str] = ()  # programs so far
+    ranges: Mapping[str, str] = {}  # of numbers, as recorded
+    moments: Sequence[str] = ()  # recorded steps
 
 
 class Attempt(NamedTuple):

@@ -1,0 +1,489 @@
+"""Recognises beginnings of reward programs: whether a text so far can still become a program that `check` accepts.
+
+A state is what a parser has read: the operators, calls and parentheses that are open around the current place, from
+the inside out, and there either an operand or nothing yet. Whether it can be completed is a search over such states:
+the operand ends here and becomes a part of what is around it, or an operator follows, with a right side that is written
+from nothing. What can be written from nothing, with the fewest nodes and levels, is computed once per world. So a
+terminal is refused if and only if no completion exists; `complete` writes the shortest. Numbers are spelt as in
+spelling.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from motif_jax.rewards.code.grammar import (
+    BLANK,
+    FUNCTIONS,
+    LITERAL,
+    NAME,
+    NEGATED,
+    NUMERIC,
+    OPERATORS,
+    PREFIXES,
+    WORD,
+    ZERO,
+    Operator,
+)
+from motif_jax.rewards.code.names import GRID, NUMBER, STEP, TEXTS, Readable
+from motif_jax.rewards.code.tokens import LONGEST_WORD, MOST_LEVELS, MOST_NODES
+from motif_jax.rewards.code.types import ORDER
+
+NEVER = 10**6  # nodes: there is no completion
+DUE, ONE_MORE, NO_MORE = "due", "one more", "no more"  # an operand; after an argument: whether more may follow in need
+STRENGTHS = sorted({operator.strength for operator in OPERATORS.values()}, reverse=True)
+STRONGEST = 9  # any operator may follow
+KINDS = set(OPERATORS.values())
+LITERALS = {NUMBER: (ZERO, LITERAL), TEXTS: (WORD, BLANK)}  # by kind of terminal, which is the type
+
+
+class Sort(NamedTuple):
+    """What an operand is."""
+
+    type: str
+    of: int  # in ORDER
+    form: str = ""  # see grammar.py
+
+
+class Operand(NamedTuple):
+    """An operand in a program."""
+
+    sort: Sort
+    levels: int = 1
+    strength: int = 0  # of its operator, as in parsing.py
+    bound: int = STRONGEST  # operators up to this strength may follow
+
+
+Costs = dict[Sort, list[tuple[int, int]]]  # nodes and levels of the shortest and of the flattest
+
+
+class Place:
+    """A place in a program, by what is open around it; equal places of a world are the same object."""
+
+    def __init__(self, kind: str = "root", name: str = "", below: Place | None = None, more: tuple = ()):
+        self.kind, self.name, self.more = kind, name, more  # kind: "root", "group", "call", "prefix" or "infix"
+        self._below, self._inner = below, dict[tuple, Place]()
+        self.known = dict[Operand | str, tuple[int, int]]()  # see `Grammar._least`
+        self.open: int = (below.open if below else 0) + (kind in ("group", "call", "prefix"))
+        self.lowest = 0  # operators must be stronger to be applied here
+        if kind == "prefix":
+            self.lowest = PREFIXES[name].strength - 1
+        if kind == "infix":
+            self.lowest = OPERATORS[name].strength
+
+    @property
+    def below(self) -> Place:
+        """The place around this one."""
+        assert self._below
+        return self._below
+
+    def inside(self, kind: str, name: str = "", more: tuple = ()) -> Place:
+        """A place within this one. `more`: the left operand of an operator; the arguments of a call so far."""
+        key = (kind, name, more)
+        if key not in self._inner:
+            self._inner[key] = Place(kind, name, self, more)
+        return self._inner[key]
+
+
+class Arguments(NamedTuple):
+    """The arguments of a call so far."""
+
+    number: int = 0
+    first: str = ""  # the form of the first one, if it is a grid or a text
+    of: int = 0
+    levels: int = 0
+
+    def plus(self, operand: Operand) -> Arguments:
+        """With one more."""
+        names = not self.number and operand.sort.type in (GRID, TEXTS)
+        first = operand.sort.form if names else self.first
+        return Arguments(self.number + 1, first, max(self.of, operand.sort.of), max(self.levels, operand.levels))
+
+
+class State(NamedTuple):
+    """A program so far."""
+
+    place: Place
+    operand: Operand | None = None  # at the place; None: one is due
+    nodes: int = 0  # with those of operators and calls that are still open
+    function: str = ""  # its name was written, and its parenthesis is due
+
+
+class Terminal(NamedTuple):
+    """A piece of a program."""
+
+    kind: str  # "number", "text", "name", "function", "symbol" or "end"
+    text: str = ""  # of a number or text the form
+
+
+END = Terminal("end")
+
+
+class Grammar:
+    """The language over the names of one world."""
+
+    def __init__(self, readable: Readable, most_nodes: int = MOST_NODES, narrow: bool = False):
+        """`narrow`: without programs that are constant, and with texts in quotes only in `says`."""
+        self._readable, self.most_nodes, self._narrow = readable, most_nodes, narrow
+        self.names = dict[str, Sort]()
+        grids = dict[object, str]()  # of those with the same axes and place of the agent, the first
+        for name, entry in readable.entries.items():
+            like = grids.setdefault((entry.type, entry.shape, readable.viewpoints.get(name)), name)
+            if len(name) <= LONGEST_WORD:
+                form = {GRID: like, TEXTS: NAME}.get(entry.type, "")
+                self.names[name] = Sort(entry.type, ORDER.index(entry.of), form)
+        symbols = [Terminal("symbol", text) for text in ("(", ")", ",", *OPERATORS, "not")]
+        literals = [Terminal(kind, form) for kind in LITERALS for form in LITERALS[kind]]
+        words = [Terminal("name", name) for name in self.names] + [Terminal("function", name) for name in FUNCTIONS]
+        self._all = (END, *symbols, *literals, *words)
+        self.start = State(Place())
+        self._known_atoms = dict[int, Costs]()  # by how many parentheses, calls and prefixes may be opened
+        self._known = dict[tuple[int, int], Costs]()
+        self._known_steps = dict[tuple[int, int, str, int], list[tuple[Sort, int, int]]]()
+
+    # ---- what is written
+
+    def following(self, state: State) -> Iterator[tuple[Terminal, State]]:
+        """The terminals after which the program can still be completed, with the states after them."""
+        possible = dict[object, bool]()  # of terminals that do not differ in what can follow
+        for terminal in self._all:
+            alike: object = terminal
+            if terminal.kind == "name":
+                alike = self.names[terminal.text]
+            elif state.operand and terminal.text in OPERATORS:
+                alike = OPERATORS[terminal.text]
+            new = self._after(state, terminal) if possible.get(alike, True) else None
+            if new is not None and alike not in possible:
+                possible[alike] = self._completed(new, self.most_nodes) <= self.most_nodes
+            if new is not None and possible[alike]:
+                yield terminal, new
+
+    def shortest(self, state: State) -> int:
+        """The nodes of the shortest completion; NEVER if there is none."""
+        nodes, best = NEVER, self._completed(state, self.most_nodes)
+        while best < nodes:
+            nodes, best = best, self._completed(state, best - 1)
+        return nodes
+
+    def _completed(self, state: State, most: int) -> int:
+        """The nodes of a completion that has at most so many; NEVER if there is none."""
+        if state.function:
+            opened = self._after(state, Terminal("symbol", "("))
+            return self._completed(opened, most) if opened else NEVER
+        return state.nodes + self._least(state.place, state.operand or DUE, most - state.nodes)
+
+    def limit(self, state: State) -> int:
+        """The size of the axis if a cell's index is due, otherwise 0."""
+        place = state.place
+        while place.kind == "group":
+            place = place.below
+        if place.kind == "call" and place.name == "at" and place.more[0].number:
+            return self._readable.entries[place.more[0].first].shape[place.more[0].number - 1]
+        return 0
+
+    def complete(self, state: State) -> list[Terminal]:
+        """Terminals that complete a program, the last of which is END."""
+        found = list[Terminal]()
+        most = self.shortest(state)
+        while END not in found:
+            # What ends something comes first, and a parenthesis opens only at need.
+            good = [one for one in self.following(state) if self._completed(one[1], most) <= most]
+            terminal, state = min(good, key=lambda one: one[0].text == "(")
+            found.append(terminal)
+        return found
+
+    def _after(self, state: State, terminal: Terminal) -> State | None:
+        place, operand, nodes, function = state
+        kind, text = terminal
+        if function:
+            if text != "(" or kind != "symbol" or place.open == MOST_LEVELS:
+                return None
+            return State(place.inside("call", function, (Arguments(),)), None, nodes + 1)
+        if operand is None:
+            return self._begin(state, terminal)
+        if kind == "end":
+            closed = self._close(place, operand, "root")
+            return State(closed[0], closed[1], nodes) if closed and self._is_reward(closed[1].sort) else None
+        if kind != "symbol":
+            return None
+        if text == ")":
+            closed = self._close(place, operand, "group", "call")
+            return self._ended(*closed, nodes) if closed else None
+        if text == ",":
+            closed = self._close(place, operand, "call")
+            more = self._argument(*closed) if closed else None
+            return State(more, None, nodes) if more else None
+        if text not in OPERATORS:
+            return None
+        while OPERATORS[text].strength <= place.lowest:
+            reduced = self._reduce(place, operand)
+            if reduced is None:
+                return None
+            place, operand = place.below, reduced
+        return State(place.inside("infix", text, (operand,)), None, nodes + 1)
+
+    def _begin(self, state: State, terminal: Terminal) -> State | None:
+        """An operand begins, or a call without arguments ends."""
+        place, (kind, text), nodes = state.place, terminal, state.nodes
+        if kind == "number":
+            if text == LITERAL and self.limit(state) == 1:
+                return None  # the only index is 0
+            return State(place, Operand(Sort(NUMBER, 0, text)), nodes + 1)
+        if kind == "text":
+            return State(place, Operand(Sort(TEXTS, 0, text)), nodes + 1)
+        if kind == "name":
+            return State(place, Operand(self.names[text]), nodes + 1) if text in self.names else None
+        if kind == "function":
+            return State(place, None, nodes, text)
+        if text == ")" and place.kind == "call" and not place.more[0].number:
+            result = self._result(place.name, place.more[0])
+            return State(place.below, result, nodes) if result else None
+        if place.open == MOST_LEVELS:
+            return None
+        if text == "(":
+            return State(place.inside("group"), None, nodes)
+        return State(place.inside("prefix", text), None, nodes + 1) if text in PREFIXES else None
+
+    def _close(self, place: Place, operand: Operand, *kinds: str) -> tuple[Place, Operand] | None:
+        """Applies open operators up to a place of one of these kinds."""
+        while place.kind in ("prefix", "infix"):
+            reduced = self._reduce(place, operand)
+            if reduced is None:
+                return None
+            place, operand = place.below, reduced
+        return (place, operand) if place.kind in kinds else None
+
+    def _ended(self, place: Place, operand: Operand, nodes: int) -> State | None:
+        """After a closing parenthesis."""
+        if place.kind == "group":
+            return State(place.below, operand._replace(bound=STRONGEST), nodes)
+        more = self._argument(place, operand)
+        result = self._result(place.name, more.more[0]) if more else None
+        return State(place.below, result, nodes) if result else None
+
+    # ---- types
+
+    def _reduce(self, place: Place, operand: Operand) -> Operand | None:
+        """The value of an operator with its last operand."""
+        if place.kind == "prefix":
+            return self._prefixed(place.name, operand)
+        return self._combined(OPERATORS[place.name], place.more[0], operand)
+
+    def _prefixed(self, name: str, operand: Operand) -> Operand | None:
+        prefix, sort = PREFIXES[name], operand.sort
+        if sort.type not in prefix.takes or operand.levels == MOST_LEVELS:
+            return None
+        form = NEGATED if name == "-" and sort.form in (LITERAL, NEGATED) else ""
+        bound = min(prefix.strength - 1, operand.bound)
+        return Operand(Sort(prefix.result, sort.of, form), operand.levels + 1, 0, bound)
+
+    def _is_reward(self, sort: Sort) -> bool:
+        return sort.type in NUMERIC and (sort.of > 0 or not self._narrow)
+
+    def _combined(self, operator: Operator, left: Operand, right: Operand) -> Operand | None:
+        type_ = operator.result(left.sort.type, right.sort.type)
+        levels = max(left.levels + (left.strength != operator.strength), right.levels + 1)
+        if self._narrow and left.sort.type == TEXTS:
+            return None
+        if not type_ or levels > MOST_LEVELS or (operator.divides and right.sort.form not in (LITERAL, NEGATED)):
+            return None
+        bound = min(operator.strength, right.bound)  # in `a - not b`, a comparison that follows would be of b
+        return Operand(Sort(type_, max(left.sort.of, right.sort.of)), levels, operator.strength, bound)
+
+    def _argument(self, place: Place, operand: Operand) -> Place | None:
+        """A call with one more argument."""
+        more = place.more[0]
+        if not self._takes(place.name, more, operand.sort):
+            return None
+        return place.below.inside("call", place.name, (more.plus(operand),))
+
+    def _fewest(self, name: str, more: Arguments) -> int:
+        """The fewest arguments of a call that begins so."""
+        if name == "at" and more.number:
+            return self._axes(more)
+        return 2 if name == "says" and more.first == NAME else FUNCTIONS[name].least
+
+    def _axes(self, more: Arguments) -> int:
+        """The number of arguments of `at` for a grid."""
+        return 1 + len(self._readable.entries[more.first].shape)
+
+    def _takes(self, name: str, more: Arguments, sort: Sort) -> bool:
+        """Whether a function takes a value as its next argument."""
+        place, function = more.number, FUNCTIONS[name]
+        if place == len(function.args):
+            return False
+        if name == "says":  # the first of its two arguments can be left out
+            return sort.form == WORD if place and more.first == NAME else not place and sort.form in (NAME, WORD)
+        wanted = function.args[place]
+        if sort.type not in wanted.types or ORDER[sort.of] not in wanted.of:
+            return False
+        if wanted.forms and sort.form not in wanted.forms:
+            return False
+        if name == "distance" and not place:
+            return sort.form in self._readable.viewpoints
+        if name != "at":
+            return True
+        shape = self._readable.entries[more.first or sort.form].shape
+        return 0 not in shape and place <= len(shape)
+
+    def _result(self, name: str, more: Arguments) -> Operand | None:
+        """The value of a call with these arguments."""
+        function = FUNCTIONS[name]
+        of = ORDER.index(function.of) if function.of else more.of
+        if more.number < function.least or more.levels == MOST_LEVELS:
+            return None
+        if name == "still" and not self._readable.still:
+            return None
+        if name == "says":
+            if more.first == (NAME if more.number == 1 else WORD):
+                return None
+            of = ORDER.index(STEP) if more.number == 1 else of
+        if name == "at" and more.number != self._axes(more):
+            return None
+        if name == "distance":
+            viewpoint = self._readable.viewpoints[more.first]
+            named = [one for one in (viewpoint.row, viewpoint.column) if isinstance(one, str)]
+            of = max([of, *(ORDER.index(self._readable.entries[one].of) for one in named)])
+        return Operand(Sort(function.result, of), more.levels + 1)
+
+    # ---- completions
+
+    def _least(self, place: Place, operand: Operand | str, most: int) -> int:
+        """The nodes of a completion that adds at most so many; NEVER if there is none.
+
+        It is the first one that is found, so that most questions are answered by a few steps.
+        """
+        if place.kind == "root" and isinstance(operand, Operand) and self._is_reward(operand.sort):
+            return 0
+        possible, impossible = place.known.get(operand, (NEVER, -1))
+        if possible <= most or most <= impossible:
+            return possible if possible <= most else NEVER
+        flattest = operand._replace(levels=1) if isinstance(operand, Operand) else operand
+        is_possible = flattest == operand or self._least(place, flattest, most) <= most  # known for most operands
+        for nodes, at, then in self._ways(place, operand) if is_possible else ():
+            if nodes <= most and (found := nodes + self._least(at, then, most - nodes)) <= most:
+                place.known[operand] = (found, impossible)
+                return found
+        place.known[operand] = (possible, most)
+        return NEVER
+
+    def _ways(self, place: Place, operand: Operand | str) -> Iterator[tuple[int, Place, Operand | str]]:
+        """How a program can go on: the nodes that this adds, and where it then is."""
+        opens = MOST_LEVELS - place.open
+        if operand == DUE:
+            if place.kind == "call" and not place.more[0].number:
+                yield from self._results(place)
+            for sort, nodes, levels in _each(self._atoms(opens)):
+                yield nodes, place, Operand(sort, levels)
+        elif isinstance(operand, str):
+            yield from self._results(place)
+            more = place.more[0]
+            needed = more.number < self._fewest(place.name, more)
+            if needed or operand == ONE_MORE:  # one more argument than needed may be what makes a value change
+                for sort, nodes, levels in _each(self._expressions(opens, 0)):
+                    added = self._argument(place, Operand(sort, levels)) if needed or sort.of > more.of else None
+                    if added:
+                        yield nodes, added, operand if needed else NO_MORE
+        else:
+            yield from self._endings(place, operand)
+            for strength in STRENGTHS:
+                if place.lowest < strength <= operand.bound:
+                    for sort, nodes, levels in self._steps(strength, opens, operand.sort.type, operand.sort.of):
+                        levels = max(operand.levels + (operand.strength != strength), levels)
+                        if levels <= MOST_LEVELS:
+                            # A second operator of the same strength could only repeat the first one's work.
+                            yield nodes, place, Operand(sort, levels, strength, strength - 1)
+
+    def _endings(self, place: Place, operand: Operand) -> Iterator[tuple[int, Place, Operand | str]]:
+        """As `_ways`, if no operator follows the operand within this place."""
+        if place.kind == "group":
+            yield 0, place.below, operand._replace(bound=STRONGEST)
+        elif place.kind == "call":
+            if added := self._argument(place, operand):
+                yield 0, added, ONE_MORE
+        elif place.kind != "root" and (reduced := self._reduce(place, operand)):
+            yield 0, place.below, reduced
+
+    def _results(self, place: Place) -> Iterator[tuple[int, Place, Operand]]:
+        """As `_ways`, if a call ends."""
+        if result := self._result(place.name, place.more[0]):
+            yield 0, place.below, result
+
+    # ---- from nothing
+
+    def _atoms(self, opens: int) -> Costs:
+        """Operands that are not made by an operator between two, if so many parentheses may be opened within them."""
+        if opens in self._known_atoms:
+            return self._known_atoms[opens]
+        found = self._known_atoms[opens] = Costs()
+        literals = [Sort(kind, 0, form) for kind in LITERALS for form in LITERALS[kind]]
+        for sort in (*literals, *self.names.values()):
+            _keep(found, sort, 1, 1)
+        if not opens:
+            return found
+        inner = self._expressions(opens - 1, 0)
+        for sort, nodes, levels in _each(inner):
+            _keep(found, sort, nodes, levels)
+        for sort, nodes, levels in _each(self._expressions(opens - 1, PREFIXES["-"].strength - 1)):
+            if value := self._prefixed("-", Operand(sort, levels)):  # `not` makes nothing new
+                _keep(found, value.sort, nodes + 1, value.levels)
+        for name in FUNCTIONS:
+            self._add_calls(found, name, inner)
+        return found
+
+    def _add_calls(self, found: Costs, name: str, inner: Costs) -> None:
+        """The calls of a function whose arguments come from `inner`."""
+        calls = {(Arguments(), 1)}
+        for _ in range(1 + len(FUNCTIONS[name].args)):
+            longer = set()
+            for more, nodes in calls:
+                if result := self._result(name, more):
+                    _keep(found, result.sort, nodes, result.levels)
+                if more.number < self._fewest(name, more):
+                    longer |= {(more.plus(Operand(sort, levels)), nodes + added) for sort, added, levels in _each(inner)
+                               if self._takes(name, more, sort)}  # fmt: skip
+            calls = longer
+
+    def _expressions(self, opens: int, lowest: int) -> Costs:
+        """Expressions whose operators are stronger than `lowest`."""
+        if (opens, lowest) not in self._known:
+            found = {sort: [*costs] for sort, costs in self._atoms(opens).items()}
+            for strength in (one for one in STRENGTHS if one > lowest):
+                rights = [*_each(self._expressions(opens, strength))]
+                for sort, nodes, levels in [*_each(found)]:
+                    for value, added in self._after_operator(Operand(sort, levels, 0), strength, rights):
+                        _keep(found, value.sort, nodes + added, value.levels)
+            self._known[opens, lowest] = found
+        return self._known[opens, lowest]
+
+    def _after_operator(
+        self, left: Operand, strength: int, rights: Iterable[tuple[Sort, int, int]]
+    ) -> Iterator[tuple[Operand, int]]:
+        """Values of an operand with an operator of this strength and one of these right sides, and the nodes added."""
+        for operator in (operator for operator in KINDS if operator.strength == strength):
+            for sort, nodes, levels in rights:
+                if value := self._combined(operator, left, Operand(sort, levels)):
+                    yield value, nodes + 1
+
+    def _steps(self, strength: int, opens: int, type_: str, of: int) -> list[tuple[Sort, int, int]]:
+        """What such an operand can become by one operator: the sort, and nodes and levels with the right side."""
+        key = (strength, opens, type_, of)
+        if key not in self._known_steps:
+            found, left = Costs(), Operand(Sort(type_, of), 0)  # one that changes neither type nor `of` is of no use
+            for value, nodes in self._after_operator(left, strength, _each(self._expressions(opens, strength))):
+                if value.sort != left.sort:
+                    _keep(found, value.sort, nodes, value.levels)
+            self._known_steps[key] = [*_each(found)]
+        return self._known_steps[key]
+
+
+def _each(costs: Costs) -> list[tuple[Sort, int, int]]:
+    return [(sort, nodes, levels) for sort, pairs in costs.items() for nodes, levels in pairs]
+
+
+def _keep(costs: Costs, sort: Sort, nodes: int, levels: int) -> None:
+    """Adds what is not worse in both."""
+    known = costs.setdefault(sort, [])
+    if not any(fewer <= nodes and flatter <= levels for fewer, flatter in known):
+        known[:] = [one for one in known if nodes > one[0] or levels > one[1]] + [(nodes, levels)]

@@ -1,0 +1,174 @@
+"""Spells reward programs character by character: which characters can follow a text, so that it can become a program.
+
+Of equal programs one is enough, so not all spellings can be written: there are no comments and no line breaks, at most
+one blank between two terminals, and numbers have up to six digits, a point and up to six more. A program of more than
+MOST_BYTES, which only texts and blanks in quantity could make, is left to `check`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from motif_jax.rewards.code.grammar import BLANK, FUNCTIONS, LITERAL, OPERATORS, WORD, ZERO
+from motif_jax.rewards.code.recogniser import END, Grammar, State, Terminal
+from motif_jax.rewards.code.tokens import MOST_CHARACTERS
+
+DECIMALS = 6
+PART = re.compile(r"(?:0|[1-9][0-9]{0,5})(?:\.[0-9]{0,6})?")  # of a number
+DIGITS, QUOTE = "0123456789", '"'
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
+ONE = "+-*/(),"  # symbols of one character that is not the beginning of another
+ALPHABET = {*DIGITS, *ONE, *'<>=!. "', *"".join((*FUNCTIONS, *OPERATORS, "not"))}  # and the letters of names
+
+
+class Spelling:
+    """A text so far; equal ones of a speller are the same object."""
+
+    def __init__(self, states: tuple[State, ...], part: str, length: int, blank: bool):
+        self.states = states  # after its whole terminals: two, if a word may be a name or a function
+        self.part = part  # of the next terminal; of a text in quotes only `"`, and `"x` once it is not blank
+        self.length = length  # of that text
+        self.blank = blank  # may follow
+        self.after = dict[str, "Spelling | None"]()
+        self.begins: set[str] | None = None  # of words and symbols that may follow
+        self.words: dict[str, tuple[State, ...]] | None = None  # the terminals that may follow, and the states then
+
+    @property
+    def in_quotes(self) -> bool:
+        """Whether a text in quotes has begun."""
+        return self.part.startswith(QUOTE)
+
+
+class Speller:
+    """The characters of a grammar."""
+
+    def __init__(self, grammar: Grammar):
+        self.grammar = grammar
+        self._known = dict[tuple[tuple[State, ...], str, int, bool], Spelling]()
+        self.start = self._at((grammar.start,), blank=False)
+
+    @property
+    def alphabet(self) -> set[str]:
+        """The characters that programs need, outside of quotes."""
+        return ALPHABET | {*"".join(self.grammar.names)}
+
+    def step(self, spelling: Spelling, character: str) -> Spelling | None:
+        """The text with one more character; None if it could not become a program then."""
+        if character not in spelling.after:
+            spelling.after[character] = self._step(spelling, character)
+        return spelling.after[character]
+
+    def ends(self, spelling: Spelling) -> bool:
+        """Whether the text is a program."""
+        if not spelling.part:
+            return bool(self._follow(spelling, END))
+        whole = self._whole(spelling)
+        return bool(whole and self._follow(whole, END))
+
+    def complete(self, spelling: Spelling) -> str:
+        """A text that completes a program."""
+        added = ""
+        if spelling.in_quotes:
+            added = QUOTE if spelling.part != QUOTE else f"x{QUOTE}"
+        elif spelling.part and self._whole(spelling) is None:
+            words = [word for word in self._following(spelling) if word.startswith(spelling.part)]
+            added = min(words, key=len)[len(spelling.part) :] if words else "1" if "." in spelling.part else ".1"
+        for character in added:
+            following = self.step(spelling, character)
+            assert following, "a text in quotes has room for a character, and words and numbers go on"
+            spelling = following
+        whole = (self._whole(spelling) if spelling.part else None) or spelling
+        state = min(whole.states, key=self.grammar.shortest)
+        rest = (one.text for one in self.grammar.complete(state))  # forms are written as examples of themselves
+        return f"{added} {' '.join(rest)}".rstrip()
+
+    def _at(self, states: tuple[State, ...], part: str = "", length: int = 0, blank: bool = True) -> Spelling:
+        key = (states, part, length, blank)
+        if key not in self._known:
+            self._known[key] = Spelling(*key)
+        return self._known[key]
+
+    def _following(self, spelling: Spelling) -> dict[str, tuple[State, ...]]:
+        """The terminals that may follow the whole ones, by what they are or by their forms; "" is the end."""
+        at = self._at(spelling.states)
+        if at.words is None:
+            at.words = {}
+            for state in at.states:
+                for terminal, after in self.grammar.following(state):
+                    at.words[terminal.text] = (*at.words.get(terminal.text, ()), after)
+        return at.words
+
+    def _follow(self, spelling: Spelling, terminal: Terminal) -> Spelling | None:
+        states = self._following(spelling).get(terminal.text)
+        return self._at(states) if states else None
+
+    def _whole(self, spelling: Spelling) -> Spelling | None:
+        """After the terminal that has begun, if it can end here."""
+        part = spelling.part
+        if part[0] in DIGITS:
+            if part.endswith("."):
+                return None
+            part = LITERAL if float(part) else ZERO
+        return self._follow(spelling, Terminal("", part))
+
+    def _step(self, spelling: Spelling, character: str) -> Spelling | None:
+        part = spelling.part
+        if spelling.in_quotes:
+            return self._quoted(spelling, character)
+        if part and self._continues(spelling, part + character):
+            return self._at(spelling.states, part + character)
+        if not part:
+            return self._begin(spelling, character)
+        if part[0] in DIGITS + LETTERS and character in DIGITS + LETTERS + ".":
+            return None
+        whole = self._whole(spelling)
+        return self._begin(whole, character) if whole else None
+
+    def _begin(self, spelling: Spelling, character: str) -> Spelling | None:
+        """A terminal begins, or a blank follows one."""
+        following = self._following(spelling)
+        if character == " ":
+            return self._at(spelling.states, blank=False) if spelling.blank else None
+        if character in ONE:
+            return self._follow(spelling, Terminal("symbol", character))
+        if character == QUOTE:
+            return self._at(spelling.states, QUOTE) if WORD in following else None
+        return self._at(spelling.states, character) if self._continues(spelling, character) else None
+
+    def _continues(self, spelling: Spelling, part: str) -> bool:
+        """Whether the next terminal can begin so."""
+        spelling = self._at(spelling.states)
+        following = self._following(spelling)
+        if part[0] in DIGITS:
+            return self._is_number(spelling, part)
+        if spelling.begins is None:
+            words = [one for one in following if one and one[0] not in DIGITS + QUOTE]
+            spelling.begins = {one[:length] for one in words for length in range(1, len(one) + 1)}
+        return part in spelling.begins
+
+    def _is_number(self, spelling: Spelling, part: str) -> bool:
+        """Whether a number can begin so."""
+        following = self._following(spelling)
+        if not PART.fullmatch(part):
+            return False
+        if limit := max(map(self.grammar.limit, spelling.states)):  # an index, which is not spelt in two ways
+            return "." not in part and int(part) < limit and (LITERAL if int(part) else ZERO) in following
+        if float(part):
+            return LITERAL in following
+        return ZERO in following or (LITERAL in following and len(part) < len("0.") + DECIMALS)
+
+    def _quoted(self, spelling: Spelling, character: str) -> Spelling | None:
+        """A text in quotes goes on or ends."""
+        is_blank = spelling.part == QUOTE
+        if character == QUOTE:
+            return self._follow(spelling, Terminal("text", BLANK if is_blank else WORD))
+        length = spelling.length + 1
+        room = MOST_CHARACTERS - (is_blank and character == " ")  # for a character that is not blank
+        if length > room or not is_plain(character):
+            return None
+        return self._at(spelling.states, QUOTE if is_blank and character == " " else f"{QUOTE}x", length)
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text can be part of a text in quotes."""
+    return text.isascii() and text.isprintable() and QUOTE not in text and "\\" not in text

@@ -1,0 +1,219 @@
+"""The grammar of reward programs as a table, and what recognises their beginnings, compared with parser and checker."""
+
+import random
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from code_slow import SMALL_WORLD
+from conftest import ROOT
+
+from motif_jax.envs.worlds import make_world
+from motif_jax.rewards.code.checking import CHECKS, check
+from motif_jax.rewards.code.decoding import ProgramGuide
+from motif_jax.rewards.code.grammar import FUNCTIONS, OPERATORS, PREFIXES
+from motif_jax.rewards.code.names import Readable, find_readable
+from motif_jax.rewards.code.recogniser import Grammar
+from motif_jax.rewards.code.spelling import Speller
+from motif_jax.rewards.code.tokens import MOST_LEVELS, MOST_NODES, ProgramError
+from motif_jax.structs import ArraySpec, UserError
+from motif_jax.tokens import LetterTokeniser, WordTokeniser
+
+READABLE = find_readable(SMALL_WORLD)
+SPELLER = Speller(Grammar(READABLE))
+LETTERS = [f"{chr(code)}" for code in range(32, 127)]
+
+
+def is_accepted(text, readable=READABLE):
+    try:
+        check(text, readable)
+    except ProgramError:
+        return False
+    return True
+
+
+def spelt(text, speller=SPELLER):
+    """The state after a text; None if some prefix of it is not viable."""
+    spelling = speller.start
+    for character in text:
+        spelling = spelling and speller.step(spelling, character)
+    return spelling
+
+
+def random_program(chances, levels):
+    """A random text of the language, mostly with types that fit; it knows nothing of the recogniser."""
+
+    def part(kind, levels):
+        deeper = levels - 1
+        if levels <= 1:
+            return chances.choice({
+                "number": ["gold", "level", "3", "0.25", "event_found", "hurt", "0", "health"],
+                "flag": ["lit", "gold < 3", "still()", 'says("kill")', 'mission == "red key"'],
+                "grid": ["view", "map", "heights", "crop"], "text": ["mission", "message"],
+            }[kind])  # fmt: skip
+        one, two = part("number", deeper), part("number", deeper)
+        flag, grid = part("flag", deeper), part("grid", 1)
+        return chances.choice({
+            "number": [
+                f"{one} + {two}", f"({one}) * {two}", f"-{one}", f"{one} / {chances.choice(['2', '-0.5', '(-(3))'])}",
+                f"gained({one})", f"record({one})", f"min({one}, {two}, {flag})", f"abs({flag})", f"count({grid} != 2)",
+                f"distance({chances.choice(['view', 'map', 'image', 'crop'])}, {one})",
+                f"at(view, 1, {chances.randint(0, 4)})",
+                f"(({one}))", "at(crop, 1, (0), 2)", f"{one} - {two}",
+            ],
+            "flag": [
+                f"{one} <= {two}", f"not {flag}", f"{flag} and lit", f"{flag} or ({flag})", f"rose({flag})",
+                f"once({flag})", f"any({one} > {grid})", f'says({part("text", 1)}, "Red")', f'"a" != {part("text", 1)}',
+            ],
+            "grid": [grid], "text": [part("text", 1)],
+        }[kind])  # fmt: skip
+
+    return part(chances.choice(["number", "flag"]), levels)
+
+
+@pytest.mark.quick
+def test_the_table_has_the_functions_of_the_checker_and_the_operators_of_the_docs():
+    assert FUNCTIONS.keys() == CHECKS.keys()
+    table = (ROOT / "docs/code-rewards.md").read_text().partition("| operator | value |")[2].partition("\n\n")[0]
+    told = {word for row in table.splitlines() for word in re.findall(r"`([^`(]+)", row.partition(" | ")[0])}
+    assert told - {" "} == FUNCTIONS.keys() | OPERATORS.keys() | PREFIXES.keys()
+
+
+def test_every_prefix_of_a_program_that_is_accepted_is_viable_and_a_refused_text_never_ends():
+    chances, accepted, refused = random.Random(0), 0, 0
+    while accepted < 300:
+        text = random_program(chances, chances.randint(1, 5))
+        spelling = spelt(text)
+        if is_accepted(text):
+            assert spelling, text
+            assert SPELLER.ends(spelling), text
+            accepted += 1
+        else:
+            assert not spelling or not SPELLER.ends(spelling), text
+            refused += 1
+    assert refused > 15
+
+
+@pytest.mark.parametrize("text", [
+    "gold glod", "gained(2)", "gained(event_found)", "once(gold)", "lit == 1", "view", "view == map", "any(gold == 1)",
+    "gold / level", "gold / 0", "gold / (0.0)", "at(view, 0)", "at(view, 3, 0)", "at(view, 0, 0, 0)", "at(gold, 0)",
+    "distance(heights, 1)", "distance(stats, 1)", 'says(mission)', 'says("")', 'says(" ")', 'says("a", mission)',
+    "1 < gold < 3", "not gold", "gold + ", "min(gold)", "still(1)", "abs()", "a - not lit < 1", "mission", '"x" == 1',
+    "gold - not lit == 1", "max(1, 2, 3, 4, 5, 6, 7, 8, 9)", "2gold", "gold gold", "unknown", "still", "gold(1)",
+])  # fmt: skip
+def test_texts_that_are_refused_are_not_written(text):
+    assert not is_accepted(text)
+    spelling = spelt(text)
+    assert not spelling or not SPELLER.ends(spelling)
+
+
+@pytest.mark.parametrize("name", ["gold", "down", "stairs", "pickup", "doorkey"])
+def test_the_examples_can_be_written(name):
+    lines = (ROOT / f"examples/rewards/{name}.reward").read_text().splitlines()
+    text = " ".join(line for line in lines if not line.startswith("#"))
+    worlds = {"gold": "nethack", "down": "nethack", "stairs": "treasure", "pickup": "babyai"}
+    if name == "doorkey":
+        image = {"image": ArraySpec((7, 7, 3), "uint8", "grid"), "direction": ArraySpec((), "int32")}
+        world = SimpleNamespace(name=name, specs=image, reads=("image", "direction"))
+    else:
+        world = make_world({"world": worlds[name]})
+    speller = Speller(Grammar(find_readable(world)))
+    spelling = spelt(text, speller)
+    assert spelling
+    assert speller.ends(spelling)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_can_be_begun_can_be_completed(seed):
+    chances = random.Random(seed)
+    for _ in range(12):
+        spelling, text = SPELLER.start, ""
+        for _ in range(chances.randint(0, 90)):
+            found = {one: after for one in LETTERS if (after := SPELLER.step(spelling, one))}
+            if not found:
+                break
+            one = chances.choice([*found])
+            text, spelling = text + one, found[one]
+        whole = text if SPELLER.ends(spelling) else text + SPELLER.complete(spelling)
+        assert is_accepted(whole), (text, whole)
+
+
+@pytest.mark.parametrize(("longest", "longer", "begun"), [
+    ("+".join(["gold"] * 32), "+".join(["gold"] * 33), "+".join(["gold"] * 32) + "+"),  # 63 nodes and 65
+    ("-" + "+".join(["gold"] * 32), "--" + "+".join(["gold"] * 32), "--" + "+".join(["gold"] * 31) + "+"),  # 64, 65
+    ("(" * 12 + "gold" + ")" * 12, "(" * 13 + "gold" + ")" * 13, "(" * 13),
+    ("-" * 11 + "gold", "-" * 12 + "gold", "-" * 12),  # levels
+    ("gold+" * 3 + "(" * 12 + "1*(2)" + ")" * 12, None, None),
+    ("1-(1-(1-(1-(1-(1-(1-(1-(1-(1-(1-gold))))))))))", "1-(1-(1-(1-(1-(1-(1-(1-(1-(1-(1-(1-gold)))))))))))",
+     "1-(1-(1-(1-(1-(1-(1-(1-(1-(1-(1-(1-"),
+])  # fmt: skip
+def test_the_limits_are_exact(longest, longer, begun):
+    assert (MOST_NODES, MOST_LEVELS) == (64, 12)
+    assert is_accepted(longest) == bool((spelling := spelt(longest)) and SPELLER.ends(spelling))
+    if longer:
+        assert is_accepted(longest)
+        assert not is_accepted(longer)
+        assert spelt(longer) is None
+        assert spelt(begun) is None
+        assert spelt(begun[:-1])
+
+
+@pytest.mark.quick
+def test_a_grammar_with_fewer_nodes_ends_earlier():
+    speller = Speller(Grammar(READABLE, most_nodes=3))
+    assert speller.ends(spelt("gold + 1", speller))
+    assert spelt("gold + 1 +", speller) is None
+    assert spelt("record(", speller)
+    assert spelt("record(gold +", speller) is None
+
+
+@pytest.mark.quick
+def test_a_world_without_names_has_programs_of_numbers_and_captions():
+    nothing = Readable({}, {}, ())
+    speller = Speller(Grammar(nothing))
+    for text, is_program in [("1 + 2", True), ('says("x")', True), ("still()", False), ("gained(", False)]:
+        spelling = spelt(text, speller)
+        assert bool(spelling and speller.ends(spelling)) == is_program == is_accepted(text, nothing), text
+    narrow = Grammar(nothing, narrow=True)
+    assert check("".join(one.text for one in narrow.complete(narrow.start)), nothing).root.of == "step"
+
+
+@pytest.mark.quick
+def test_a_narrow_grammar_has_no_constants_and_no_comparisons_of_texts():
+    speller = Speller(Grammar(READABLE, narrow=True))
+    assert not speller.ends(spelt("1 + 2", speller))
+    assert spelt('"', speller) is None
+    assert spelt("mission", speller) is None
+    assert speller.ends(spelt('says(mission, "red") + 1', speller))
+
+
+# ---- tokens
+
+
+def guide_of(tokeniser, speller=SPELLER):
+    return ProgramGuide(speller, tokeniser, "mine", (1,), tokeniser.size)
+
+
+@pytest.mark.quick
+def test_tokens_are_allowed_exactly_if_their_characters_are():
+    guide, chances = guide_of(LetterTokeniser.from_texts(LETTERS)), np.random.default_rng(0)
+    for _ in range(10):
+        spelling = guide.start
+        for _ in range(40):
+            allowed = guide.allowed(spelling)
+            for token, piece in enumerate(guide.pieces):
+                after = spelling if piece else None
+                for character in piece:
+                    after = after and guide.speller.step(after, character)
+                assert allowed[token] == (guide.speller.ends(spelling) if token == 1 else after is not None)
+            token = int(chances.choice(np.flatnonzero(allowed)))
+            if token == 1:
+                break
+            spelling = guide.after(spelling, token)
+
+
+@pytest.mark.quick
+def test_a_tokeniser_that_cannot_write_programs_is_refused():
+    with pytest.raises(UserError, match=r"^the tokeniser of 'mine' has no tokens for the characters .*annotate.model"):
+        guide_of(WordTokeniser.from_texts(["gained ( gold )"]))
