@@ -12,11 +12,11 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.config.file import default_config
-from motif_jax.config.table import Tables, check_values, flatten, keys, typed
+from motif_jax.config.table import Tables, check_values, flatten, keys
 from motif_jax.console import print_line
 from motif_jax.files import to_plain, write_config
 from motif_jax.run import CONFIG, Identity, Run, check_identity, read_record
-from motif_jax.stages import EXPERIMENT, NAMES, Experiment, Stage, find_stage
+from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.jax_start import divide_cpu
@@ -45,9 +45,7 @@ def check(config: Values, names: list[str]) -> list[Stage[Any]]:
             raise UserError(f"unknown stage {name!r} (--stage): {hint}")
     stages = [find_stage(name) for name in names]
     if any(stage.loads_jax(stage.view(config)) for stage in stages):
-        divide_cpu(
-            typed(Experiment, config).cpu_devices
-        )  # now, as the user's code, which the checks import, may load JAX
+        divide_cpu(config["cpu_devices"])  # now, as the user's code, which the checks import, may load JAX
     for stage in stages:
         stage.check(stage.view(config))
     return stages

@@ -166,7 +166,7 @@ EARLIER = [
 @pytest.mark.parametrize(("values", "model", "folder", "facts"), EARLIER)
 def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, facts, dataset, tmp_path):
     config = config_of(**values)
-    backend = make_backend(config, dataset)
+    backend = make_backend(config)
     found = make_metadata(backend, config.annotate, dataset)
     assert found.pop("dataset")
     assert bool(found.pop("beside")) == (backend.section.captions == "msg_minbl")
