@@ -33,8 +33,10 @@ def untrained_sources(config: ConfigDict) -> RewardSources:
     _, params = make_reward_model(OPTIONS, 0)
     statistics = RewardStatistics(0.0, 1.0, {f"{level:.2f}": 0.0 for level in LEVELS})
     reward = Reward(OPTIONS, params, statistics, np.zeros((0, WIDTH), np.uint8), np.zeros(0, np.int32), {})
-    learnt = LearntSource(reward, make_mix(config.policy, reward), False)
-    return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, config.policy.intrinsic_coefficient, learnt)])
+    section = config.policy.copy_and_resolve_references()
+    section.pay = "reward"  # an untrained reward has no best caption to pay shares of
+    learnt = LearntSource(reward, make_mix(section, reward), False)
+    return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt)])
 
 
 def run_program(config: ConfigDict, seconds: float) -> float:
