@@ -54,10 +54,15 @@ platforms=${JAX_PLATFORMS:-}
 choose_device() { # for the workdir $1: a GPU where there is one, unless the workdir began without
   on_gpu=
   export JAX_PLATFORMS=$platforms
-  if [ "$cpu" ]; then
+  if [ "$cpu" ]; then JAX_PLATFORMS=cpu; fi
+  if [ "$example" != quickstart ]; then return; fi
+  if grep -qs '"sized": true' "$1/config.json" "$1"/*/config.json; then
+    if [ "$cpu" ]; then fail "the run in '$1' began on a GPU: leave out --cpu, or choose another place, WORKDIR=elsewhere"; fi
+    on_gpu=yes
+  elif [ -e "$1/config.json" ]; then
     JAX_PLATFORMS=cpu
-  elif [ "$example" = quickstart ] && nvidia-smi -L >/dev/null 2>&1; then
-    if [ "$(python -m motif_jax.system.sizing "$1")" = gpu ]; then on_gpu=yes; else JAX_PLATFORMS=cpu; fi
+  elif [ ! "$cpu" ] && nvidia-smi -L >/dev/null 2>&1; then
+    if [ "$(python -m motif_jax.system.sizing)" = gpu ]; then on_gpu=yes; else JAX_PLATFORMS=cpu; fi
   fi
 }
 plays= # what an example without goals plays

@@ -140,14 +140,15 @@ def parse(argv: list[str]) -> None:
         raise UserError("--print_config prints the config of one run: give it without --sweep")
     if not FLAGS.workdir and not FLAGS.print_config:
         raise UserError("--workdir is required, for example --workdir=runs/NAME (or --help)")
-    if FLAGS.workdir and FLAGS.config.sized:
+    if FLAGS.workdir:
         keep_batch_size(FLAGS.config, argv, Path(FLAGS.workdir) / CONFIG)
 
 
 def keep_batch_size(config: ConfigDict, argv: list[str], record: Path) -> None:
     """Gives the config the batch of the workdir's `record`, which another machine may have chosen; flags come first."""
-    if record.exists() and not any(re.match(r"--?config\.policy\.batch_size\b", word) for word in argv):
-        config.policy.batch_size = read_record(record)["policy.batch_size"]
+    given = any(re.match(r"--?config\.policy\.batch_size\b", word) for word in argv)
+    if config.sized and not given and record.exists() and (values := read_record(record)).get("sized"):
+        config.policy.batch_size = values["policy.batch_size"]
 
 
 def read_flags(file: str, argument: str | None, argv: list[str], into: flags.FlagValues) -> None:
@@ -170,6 +171,10 @@ def run_many(argv: list[str], workdir: Path) -> None:
     """Runs the experiment with all its seeds and swept values, and writes a page about all of them."""
     runs = plan(FLAGS.config.seeds, FLAGS.sweep, FLAGS.config.seed)
     check_at_once(FLAGS.config.seeds_at_once)
+    if FLAGS.config.sized:  # once for all runs, each of which sees a part of the machine
+        for one in runs:
+            keep_batch_size(FLAGS.config, argv, workdir / one.folder / CONFIG)
+        argv = [*argv, f"--config.policy.batch_size={FLAGS.config.policy.batch_size}"]
     stages = FLAGS.stage or list(FLAGS.config.stages)
     for one in {one.variant: one for one in runs}.values():  # before the first has worked for hours
         check(config_of(one, argv, workdir), stages)

@@ -75,6 +75,20 @@ def test_where_jax_has_a_gpu_the_published_network_is_trained_on_it(tmp_path, de
 
 
 @pytest.mark.quick
+def test_a_run_that_began_on_a_gpu_goes_on_with_its_config(tmp_path):
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "a b/config.json").write_text('{\n  "sized": true\n}\n')
+    done, (call,) = quickstart(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "--config=configs/quickstart.py:score,gpu " in call
+    (tmp_path / "again/a b").mkdir(parents=True)
+    (tmp_path / "again/a b/config.json").write_text('{\n  "sized": true\n}\n')
+    done, calls = quickstart(tmp_path / "again", "--cpu")
+    assert (done.returncode, calls) == (2, [])
+    assert "began on a GPU: leave out --cpu" in done.stderr
+
+
+@pytest.mark.quick
 def test_its_other_example_says_the_goal_to_the_judge(tmp_path):
     done, calls = quickstart(tmp_path, "oni", "--goal=gold", "--config.seed=3")
     assert done.returncode == 0, done.stderr

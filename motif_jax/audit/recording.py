@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -34,7 +37,11 @@ class Recorder(gymnasium.Wrapper):
           outcome: the task's result, from the last info and the number of steps; by default info["is_success"].
         """
         super().__init__(env)
-        self._lines, self._caption, self._outcome = LineFile(Path(file)), caption, outcome
+        self._caption, self._outcome = caption, outcome
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        self._lock = open(file, "ab")  # noqa: SIM115  (until close)
+        with self._locked(fcntl.LOCK_EX):  # a torn last line is cut, and nobody else's
+            self._lines = LineFile(Path(file))
         self._run, self._episode, self._steps = secrets.token_hex(4), -1, 0
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
@@ -45,9 +52,11 @@ class Recorder(gymnasium.Wrapper):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Takes a step, and writes its line."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        ended = bool(terminated or truncated)
+        ended, paid = bool(terminated or truncated), float(np.asarray(reward).item())
+        if not math.isfinite(paid):
+            raise ValueError(f"the environment's reward is {paid}, which motif-audit does not read")
         row = {
-            "episode": f"{self._run}-{self._episode}", "step": self._steps, "reward": reward, "ended": ended,
+            "episode": f"{self._run}-{self._episode}", "step": self._steps, "reward": paid, "ended": ended,
             "observation": _hash(observation),
         }  # fmt: skip
         if self._caption is not None or isinstance(observation, str):
@@ -57,13 +66,24 @@ class Recorder(gymnasium.Wrapper):
             row["outcome"] = self._outcome(info, self._steps)
         elif ended:
             row["outcome"] = next((float(info[name]) for name in SUCCESS if name in info), None)
-        self._lines.add([row])
+        with self._locked(fcntl.LOCK_SH):
+            self._lines.add([row])
         return observation, reward, terminated, truncated, info
 
     def close(self) -> None:
         """Closes the file and the environment."""
         self._lines.close()
+        self._lock.close()
         super().close()
+
+    @contextlib.contextmanager
+    def _locked(self, kind: int) -> Iterator[None]:
+        """Holds a lock of the file, which other processes may hold, too."""
+        fcntl.flock(self._lock, kind)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
 
 def _hash(observation: Any) -> str:

@@ -115,10 +115,14 @@ def _reason(error: Exception) -> str:
 
 def _monitor_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
     """Yields one row per episode of a monitor.csv: a comment, a header with the column r, and the episodes."""
-    lines = csv.reader(_short_lines(io.TextIOWrapper(binary, "utf-8", "replace", newline="")))
+    size = [0]  # characters of the row so far
+    lines = csv.reader(_short_lines(io.TextIOWrapper(binary, "utf-8", "replace", newline=""), size))
     header: list[str] = []
     try:
         for cells in lines:
+            size[0] = 0
+            if not cells:
+                continue
             if not header:
                 header = cells if cells and not cells[0].startswith("#") else []
                 if header and "r" not in header:
@@ -131,11 +135,14 @@ def _monitor_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
         raise ValueError(f"line {lines.line_num:,}: it is not CSV: {error}") from None
 
 
-def _short_lines(lines: io.TextIOWrapper) -> Iterator[str]:
+def _short_lines(lines: io.TextIOWrapper, size: list[int]) -> Iterator[str]:
+    """Yields the lines, without a torn last one; a row may have several, whose characters `size` counts."""
     for line in iter(lambda: lines.readline(LONGEST_LINE + 1), ""):
-        if len(line) > LONGEST_LINE:
-            raise ValueError(f"a line is longer than {LONGEST_LINE:,} characters")
-        yield line
+        size[0] += len(line)
+        if size[0] > LONGEST_LINE:
+            raise ValueError(f"a row is longer than {LONGEST_LINE:,} characters")
+        if line.endswith("\n"):
+            yield line
 
 
 def _cell(text: str | None) -> Any:
@@ -207,6 +214,8 @@ class _Reader:
             raise ValueError(f"there are more than {MOST_ROWS:,} rows")
         episode = self._episode(row.get("episode"))
         step = row.get("step")
+        if step is None and self.has_ended[episode]:
+            raise ValueError(f"episode {shown(row['episode'])} has ended before, and the row has no step")
         if step is None:
             step = self.steps_of[episode]
         elif type(step) is not int or not 0 <= step <= LAST_STEP:

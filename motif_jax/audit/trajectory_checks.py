@@ -126,15 +126,19 @@ def _data_of(found: Trajectories) -> _Data | str:
     if shown.why:
         shown = seen._replace(texts=[text.translate(DIGITS) for text in seen.texts])
     reward, texts = found.reward, shown.texts
-    if "" not in texts and (found.worth == 0).any():  # stands for the neutral moment
+    # "" stands for the neutral moment: rows of worth 0 if there are some, otherwise rows without a caption.
+    neutral = found.worth == 0
+    if "" in texts and not neutral.any() and (found.worth[shown.number == texts.index("")] != 0).all():
+        neutral = np.isnan(found.worth) & (shown.number == texts.index(""))
+        texts = [text or "(no caption)" for text in texts] if not neutral.any() else texts
+    if "" not in texts and neutral.any():
         texts = [*texts, ""]
     values = _mean(shown.number, reward, len(texts))
-    if len(texts) > len(shown.texts):
-        values[-1] = reward[found.worth == 0].mean()
     group, names = group_captions(texts)
     of_group = _mean(group[shown.number], found.worth, len(names))
-    if len(texts) > len(shown.texts):
-        of_group[-1] = 0.0
+    if neutral.any():
+        values[texts.index("")] = reward[neutral].mean()
+        of_group[group[texts.index("")]] = 0.0
     captions = Captions(texts, values, group, names, of_group)
     pays = np.bincount(group[shown.number], np.maximum(reward, 0), len(names))
     captions = _with_fewer_kinds(captions, pays, MOST_CELLS // len(found.episodes))
@@ -244,20 +248,23 @@ def _check_outcome(found: Trajectories) -> Check:
         return np.bincount(found.episode, values, len(found.episodes))[episodes]
 
     names, returns = [found.episodes[at] for at in episodes], of_episodes(found.reward)
-    suspicions = [_wrong_side("the return", returns, outcome, names, WRONG), *_falling(returns, outcome)]
+    few = (others / (others - 1)) ** 0.5  # the pairs tell as much as the rarer outcomes do
+    suspicions = [_wrong_side("the return", returns, outcome, names, WRONG, few), *_falling(returns, outcome)]
     if len(found.rewards) > 1:
         parts = ((f"the sum of {quoted(name)}", of_episodes(values)) for name, values in found.rewards.items())
-        suspicions += [_wrong_side(name, values, outcome, names, COIN) for name, values in parts]
+        suspicions += [_wrong_side(name, values, outcome, names, COIN, few) for name, values in parts]
     return Check(OUTCOME, f"{len(outcome):,} episodes", tuple(suspicions))
 
 
-def _wrong_side(name: str, returns: np.ndarray, outcome: np.ndarray, names: list[str], most: float) -> Suspicion:
+def _wrong_side(
+    name: str, returns: np.ndarray, outcome: np.ndarray, names: list[str], most: float, few: float
+) -> Suspicion:
     """Of the pairs of episodes with different outcomes, the share in which the lower outcome has the higher return."""
     better, more = (np.sign(one[:, None] - one).astype(np.int8) for one in (outcome, returns))
     decided = (better != 0).sum(1).astype(float)
     wrong = ((better != 0) & (more == -better)).sum(1) + 0.5 * ((better != 0) & (more == 0)).sum(1)
     share, error = map(float, pay.ratio(wrong, decided))
-    error *= 2  # each pair is in the sums of two episodes, so this is a U-statistic of degree 2
+    error *= 2 * few  # each pair is in the sums of two episodes, so this is a U-statistic of degree 2
     worst = int(np.lexsort((-returns, outcome))[0])
     sentence = (
         f"{name} is on the wrong side in {percent(share, *pay.ends(share, error))} of the pairs of episodes with "

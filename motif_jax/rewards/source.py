@@ -78,7 +78,7 @@ class RewardSource:
         """
         raise NotImplementedError(f"{type(self).__name__} has no method `rewards`")
 
-    def terms(self, rollouts: Arrays) -> Arrays:
+    def reward_terms(self, rollouts: Arrays) -> Arrays:
         """The parts of a reward that is a sum, by their texts; {} for others. [T, B] each"""
         return {}
 

@@ -88,7 +88,7 @@ class RewardSources:
 
     def terms(self, rollouts: Arrays) -> dict[str, Arrays]:
         """The terms of each source's rewards, by source and text. [T, B] each"""
-        return self._ask(lambda source: source.terms(rollouts))
+        return self._ask(lambda source: source.reward_terms(rollouts))
 
     def total(self, moments: Mapping[str, Any]) -> Any:
         """The sum of all rewards times coefficients, on the device; None without sources. [T, B]"""

@@ -1,6 +1,6 @@
 """Chooses the sizes of a training run from the machine: cores, GPUs and their memory.
 
-    python -m motif_jax.system.sizing [WORKDIR]    prints `gpu` or `cpu`, for launch/quickstart.sh, and why
+    python -m motif_jax.system.sizing    prints `gpu` or `cpu`, for launch/quickstart.sh, and why
 
 Figures are in docs/results/speed.md: on an H200, a worker process plays 5,400 to 6,500 steps/s in a whole training, and
 an update of 16,384 steps by the published network in bfloat16 takes 2.1 GiB.
@@ -14,11 +14,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from motif_jax.console import print_line
-from motif_jax.files import read_json
 from motif_jax.system.machine import usable_cores
 
 STEPS_PER_WORKER = 6500  # steps/s of a worker process in a training on a GPU
@@ -87,10 +85,13 @@ def find_gpu() -> tuple[Gpu | None, str]:
     if not shutil.which("nvidia-smi") or os.environ.get("JAX_PLATFORMS") == "cpu":
         return None, ""
     command = ["nvidia-smi", "--query-gpu=name,memory.free", "--format=csv,noheader,nounits"]
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        command.append(f"--id={visible}")
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
     if listed.returncode or not listed.stdout.strip():
         return None, ""
-    name, _, free = listed.stdout.splitlines()[0].rpartition(", ")
+    rows = [line.rpartition(", ") for line in listed.stdout.splitlines()]
+    name, free = rows[0][0], [int(mib) for *_, mib in rows if mib.isdigit()]  # some machines do not tell
     try:
         asked = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=300, check=True)
         platform, number, limit = json.loads(asked.stdout.splitlines()[-1])
@@ -104,7 +105,7 @@ def find_gpu() -> tuple[Gpu | None, str]:
             None,
             f"JAX sees no GPU, though there is one ({name}): its CUDA libraries are missing or do not start",
         )
-    gpu = Gpu(name, number, min(limit, int(free)))
+    gpu = Gpu(name, number, min([limit, *free]))
     if not fits(gpu):
         need = MIB_BESIDE + SMALLEST * MIB_PER_STEP
         return None, f"the GPU ({name}) has {gpu.mib:,} MiB of memory for this program, which needs {need:,.0f}"
@@ -121,12 +122,8 @@ def size_this_machine() -> Sizes:
     return size_run(usable_cores(), find_gpu()[0] or Gpu("unknown", 1, 16_384))
 
 
-def main(arguments: list[str]) -> None:
-    """Prints `gpu` or `cpu`; the reason goes to standard error. A workdir keeps what it began with."""
-    record = Path(*arguments, "config.json") if arguments else None
-    if record and record.exists():
-        print_line("gpu" if read_json(record)["sized"] else "cpu")
-        return
+def main() -> None:
+    """Prints `gpu` or `cpu`; the reason goes to standard error."""
     gpu, reason = find_gpu()
     if gpu or reason:
         words = f"{gpu.name}: " if gpu else f"{reason}. The sizes of a CPU: "
@@ -135,4 +132,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -29,10 +29,21 @@ import numpy as np
 from motif_jax.files import make_anew, read_json, write_array, write_json
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.system.arrays import read_array
+from motif_jax.system.foreign import leads_out
 
 FLAG = "--config.transcripts.path"
 RECORD, VERSION = "transcripts.json", 1
+ARRAYS = {
+    "texts/bytes": "uint8",
+    "texts/ends": "int64",
+    "turns/text": "int32",
+    "turns/is_action": "bool",
+    "turns/reward": "float32",
+    "episodes/ends": "int64",
+    "episodes/terminal": "bool",
+}
 INFO_NAME = r"[a-z][a-z0-9_]{0,59}"
+MAX_INFO = 100
 LARGEST = 3e38  # fits float32
 
 
@@ -52,15 +63,26 @@ class Transcripts:
     """A store of episodes, opened for reading."""
 
     def __init__(self, path: Path, flag: str = FLAG):
-        """Opens a store; raises UserError, which names `flag`, if there is none, or one of another version."""
-        self.path = path
-        if not (path / RECORD).is_file():
+        """Opens a store and checks it, including the checksums; raises UserError for anything else."""
+        self.path, self._flag = path, flag
+        if not path.is_dir():
             raise UserError(f"there is no directory {str(path)!r} with transcripts ({flag})")
-        self.record = read_json(path / RECORD)
-        if self.record["version"] != VERSION:
-            raise UserError(f"{str(path)!r} has transcripts of another version of this program ({flag})")
-        sums, infos = self.record["sha256"], self.record["info"]
-        arrays = {name: read_array(path / f"{name}.npy", mapped=True) for name in sums}
+        self._check_place(path / RECORD)
+        try:
+            self.record = read_json(path / RECORD)
+            sums, infos = dict(self.record["sha256"]), [*self.record["info"]]
+            self.record["provenance"] = dict(self.record["provenance"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+            raise UserError(f"cannot read {str(path / RECORD)!r} ({reason}) ({flag})") from error
+        if self.record.get("version") != VERSION:
+            raise UserError(f"{str(path)!r} has transcripts of a later version of this program ({flag})")
+        if len(infos) > MAX_INFO or not all(isinstance(name, str) and re.fullmatch(INFO_NAME, name) for name in infos):
+            raise UserError(f"{str(path / RECORD)!r} names unusable metrics of episodes ({flag})")
+        kinds = ARRAYS | {f"info/{name}": "float64" for name in infos}
+        if sums.keys() != kinds.keys():
+            raise UserError(f"{str(path / RECORD)!r} does not have the checksums of exactly its arrays ({flag})")
+        arrays = {name: self._open(name, kind, sums[name]) for name, kind in kinds.items()}
         self._bytes, self._text_ends = arrays["texts/bytes"], arrays["texts/ends"]
         self.text: np.ndarray = arrays["turns/text"]  # [M] int32
         self.is_action: np.ndarray = arrays["turns/is_action"]  # [M] bool
@@ -68,6 +90,7 @@ class Transcripts:
         self.ends: np.ndarray = arrays["episodes/ends"]  # [E] int64
         self.terminal: np.ndarray = arrays["episodes/terminal"]  # [E] bool
         self.info: dict[str, np.ndarray] = {name: arrays[f"info/{name}"] for name in infos}  # [E] float64 each
+        self._check()
         identity = "".join(f"{name} {value}\n" for name, value in sorted(sums.items()))
         self.fingerprint: str = hashlib.sha256(identity.encode()).hexdigest()  # of all arrays
 
@@ -110,6 +133,58 @@ class Transcripts:
             turns.append(Turn(text, float(self.reward[turn]) if self.is_action[turn] else None))
         info = {name: float(values[index]) for name, values in self.info.items()}
         return Episode(tuple(turns), bool(self.terminal[index]), info)
+
+    def _open(self, name: str, kind: str, wanted: object) -> np.ndarray:
+        file = self.path / f"{name}.npy"
+        self._check_place(file)
+        try:
+            array = read_array(file, mapped=True) if file.stat().st_size else None
+        except (ValueError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UserError(f"cannot read {str(file)!r}: {reason} ({self._flag})") from error
+        if array is None or array.ndim != 1 or array.dtype != np.dtype(kind):
+            shown = "nothing" if array is None else f"{array.shape} {array.dtype}"
+            raise UserError(f"{str(file)!r} holds {shown}, expected a row of {kind} ({self._flag})")
+        if wanted != _sum(array):
+            raise UserError(f"{str(file)!r} is not what was written there, its checksum differs ({self._flag})")
+        return array
+
+    def _check_place(self, file: Path) -> None:
+        if os.path.lexists(file) and leads_out(file, self.path):
+            raise UserError(
+                f"{str(file)!r} is a link that leads out of the transcripts, to {os.path.realpath(file)!r}: put the "
+                f"file itself there ({self._flag})"
+            )
+
+    def _check(self) -> None:
+        """Raises UserError if the arrays do not belong together."""
+        turns, problem = len(self.text), ""
+        if not len(self.ends):
+            problem = "has no episode"
+        elif not (len(self.is_action) == len(self.reward) == turns):
+            problem = "has turns without a text, a speaker or a reward"
+        elif len(self.terminal) != len(self.ends) or any(len(info) != len(self.ends) for info in self.info.values()):
+            problem = "has metrics of another number of episodes"
+        elif not _are_ends(self.ends, turns):
+            problem = "has episodes that do not follow each other"
+        elif not _are_ends(self._text_ends, len(self._bytes)):
+            problem = "has texts that do not follow each other"
+        elif turns and not 0 <= self.text.min() <= self.text.max() < self.num_texts:
+            problem = "has a turn whose text is not there"
+        elif not np.isfinite(self.reward).all():
+            problem = f"has a reward that is not finite, first at turn {int(np.argmin(np.isfinite(self.reward)))}"
+        elif self.reward[~self.is_action].any():
+            problem = "has a reward for a turn that the agent does not say"
+        if not problem:
+            try:
+                bytes(self._bytes).decode()
+                starts = self._text_ends[:-1][self._text_ends[:-1] < len(self._bytes)]
+                if ((self._bytes[starts] & 0xC0) == 0x80).any():
+                    raise ValueError
+            except ValueError:
+                problem = "has a text that is not UTF-8"
+        if problem:
+            raise UserError(f"the store of transcripts {str(self.path)!r} {problem} ({self._flag})")
 
 
 class TranscriptWriter:
@@ -201,3 +276,10 @@ def starts_of(ends: np.ndarray) -> np.ndarray:
 
 def _sum(values: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(values)).hexdigest()
+
+
+def _are_ends(ends: np.ndarray, total: int) -> bool:
+    """Whether these are the ends of consecutive parts of `total` items; parts may be empty."""
+    if not len(ends):
+        return total == 0
+    return bool(ends[0] >= 0 and ends[-1] == total and (np.diff(ends) >= 0).all())

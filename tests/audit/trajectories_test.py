@@ -130,6 +130,21 @@ def test_a_monitor_file_of_stable_baselines_is_one_row_per_episode(tmp_path):
     with pytest.raises(UserError, match="line 4: reward is 'x', not a number up to 1e[+]30"):
         trajectories.read_trajectories(file)
 
+    file.write_text("r,l,t\n1.0,3,0.1\n\n2.0,3,0.1\n3.")
+    assert trajectories.read_trajectories(file).reward.tolist() == [1.0, 2.0]
+    file.write_text("r,l,t\n" + '"1\n",' * 300_000)
+    with pytest.raises(UserError, match="a row is longer than 1,048,576 characters"):
+        trajectories.read_trajectories(file)
+
+
+def test_a_last_row_without_a_caption_is_not_the_neutral_moment_where_the_worth_tells_it(tmp_path):
+    worth = {"good": 4.0, "small": 1.0, "nothing": 0.0}
+    rows = [{"episode": at, "reward": value, "worth": value, "caption": name}
+            for at in range(60) for name, value in worth.items() for _ in range(5)]  # fmt: skip
+    rows += [{"episode": at, "step": 99, "reward": -10.0, "ended": True} for at in range(60)]
+    record = audit_file(write(tmp_path / "rows.jsonl", rows))
+    assert "inflation" not in [one["check"] for one in record["findings"]]
+
 
 # ---- what it refuses
 
@@ -238,6 +253,25 @@ def test_a_recorded_environment_is_read_again(tmp_path):
     assert (found.reward.tolist(), found.outcome.tolist(), found.unfinished) == ([1.0] * 6, [1.0] * 2, 2)
     assert [found.captions.texts[at] for at in found.captions.number] == ["2 left", "1 left", "0 left"] * 2
     assert found.observations.number.tolist() == [0, 1, 2] * 2
+
+
+@pytest.mark.parametrize(("reward", "paid"), [(True, 1.0), (np.array([2.0]), 2.0), (np.nan, None), (np.inf, None)])
+def test_a_reward_is_recorded_as_a_number_or_refused(tmp_path, reward, paid):
+    env = motif_jax.record(gymnasium.wrappers.TransformReward(Penalised(), lambda _: reward), tmp_path / "rows.jsonl")
+    env.reset(seed=0)
+    if paid is None:
+        with pytest.raises(ValueError, match="which motif-audit does not read"):
+            env.step(0)
+    else:
+        env.step(0)
+        assert trajectories.read_trajectories(tmp_path / "rows.jsonl").reward.tolist() == [paid]
+    env.close()
+
+
+def test_rows_after_the_end_of_an_episode_need_a_step(tmp_path):
+    rows = [{"episode": 0, "reward": 1, "ended": True}, {"episode": 0, "reward": 1}]
+    with pytest.raises(UserError, match="line 2: episode 0 has ended before, and the row has no step"):
+        trajectories.read_trajectories(write(tmp_path / "rows.jsonl", rows))
 
 
 def test_the_guide_goes_from_a_bent_cartpole_to_its_finding(tmp_path, monkeypatch, capsys):

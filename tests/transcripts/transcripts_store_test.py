@@ -1,14 +1,16 @@
-"""Episodes of text on disk: they are read as they were written."""
+"""Episodes of text on disk: they come back as they were, and nothing else is taken for them."""
 
+import hashlib
+import os
 import re
 
 import numpy as np
 import pytest
-from talks import random_episode, wordle_game, write
+from talks import random_episode, random_store, wordle_game, write
 
-from motif_jax.files import write_json
+from motif_jax.files import read_json, write_array, write_json
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
+from motif_jax.transcripts.store import ARRAYS, RECORD, Transcripts, TranscriptWriter
 
 pytestmark = pytest.mark.quick
 
@@ -44,14 +46,14 @@ def test_a_writer_that_was_killed_leaves_nothing_in_the_way(tmp_path):
     assert not (store.path / "info/half.npy").exists()
 
 
-@pytest.mark.parametrize(("episode", "sentence"), [
+@pytest.mark.parametrize(("episode", "said"), [
     (Episode((Turn("a", float("nan")),), True), "its reward nan is not finite"),
     (Episode((Turn("a", 1e39),), True), "its reward 1e+39 is not finite"),
     (Episode((Turn("\ud800"),), True), "surrogates not allowed"),
     (Episode((), True, {"A/b": 1.0}), "'A/b' cannot name a metric of an episode"),
 ])  # fmt: skip
-def test_invalid_episodes_are_refused(episode, sentence):
-    with pytest.raises(ValueError, match=re.escape(sentence)):
+def test_what_cannot_be_kept_is_refused(episode, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
         TranscriptWriter().add(episode)
 
 
@@ -63,10 +65,79 @@ def test_no_store_is_written_over_or_without_episodes(tmp_path):
         TranscriptWriter().write(tmp_path / "other", {})
 
 
-def test_a_missing_store_and_one_of_another_version_are_refused(tmp_path):
-    with pytest.raises(UserError, match="no directory .*with transcripts .*--config.transcripts.path"):
-        Transcripts(tmp_path)
+# ---- what is no store
+
+
+def refusal(path):
+    with pytest.raises(UserError) as caught:
+        Transcripts(path)
+    said = str(caught.value)
+    assert len(said.splitlines()) == 1
+    assert "--config.transcripts.path" in said
+    return said
+
+
+@pytest.mark.parametrize(("name", "damage"), [
+    *((f"{name}.npy", "flipped") for name in ARRAYS), (RECORD, "cut"), ("texts/bytes.npy", "gone"),
+    ("texts/bytes.npy", "linked"),
+])  # fmt: skip
+def test_damage_to_a_file_is_noticed(tmp_path, name, damage):
+    store = random_store(tmp_path / "transcripts")
+    file = store.path / name
+    data = file.read_bytes()
+    del store
+    file.unlink()
+    if damage == "cut":
+        file.write_bytes(data[:-3])
+    elif damage == "flipped":
+        middle = len(data) * 3 // 4
+        file.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    elif damage == "linked":
+        (tmp_path / "elsewhere").write_bytes(data)
+        file.symlink_to(tmp_path / "elsewhere")
+    assert str(file) in refusal(tmp_path / "transcripts")
+
+
+def forge(path, **changes):
+    """Changes arrays, and writes checksums that fit."""
+    record = read_json(path / RECORD)
+    for name, change in changes.items():
+        name = name.replace("__", "/")
+        file = path / f"{name}.npy"
+        array = change(np.load(file))
+        write_array(file, array)
+        record["sha256"][name] = hashlib.sha256(np.ascontiguousarray(array)).hexdigest()
+    write_json(path / RECORD, record)
+
+
+def put(index, value):
+    def change(array):
+        array[index] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"turns__text": put(0, 99)}, "a turn whose text is not there"),
+    ({"turns__text": lambda array: array.astype(np.int64)}, "holds (4,) int64, expected a row of int32"),
+    ({"turns__reward": put(0, np.inf)}, "a reward that is not finite, first at turn 0"),
+    ({"episodes__ends": put(0, 3)}, "episodes that do not follow each other"),
+    ({"texts__bytes": put(0, 255)}, "a text that is not UTF-8"),
+])  # fmt: skip
+def test_arrays_that_do_not_belong_together_are_refused(tmp_path, changes, said):
+    write(tmp_path / "transcripts", [wordle_game()])
+    forge(tmp_path / "transcripts", **changes)
+    assert said in refusal(tmp_path / "transcripts")
+
+
+def test_a_huge_file_of_nothing_is_not_read(tmp_path):
     store = write(tmp_path / "transcripts", [wordle_game()])
-    write_json(store.path / RECORD, store.record | {"version": 2})
-    with pytest.raises(UserError, match="transcripts of another version"):
-        Transcripts(store.path)
+    file = store.path / "texts/bytes.npy"
+    del store
+    with open(file, "wb") as handle:
+        np.lib.format.write_array_header_1_0(
+            handle, {"descr": "|u1", "fortran_order": False, "shape": (2**40,)}
+        )  # fmt: skip
+        os.truncate(handle.name, 2**40 + 128)
+    assert "almost all of it is a hole (a sparse file)" in refusal(tmp_path / "transcripts")

@@ -36,6 +36,7 @@ from motif_jax.envs.texts import Texts
 
 PLACEHOLDER = re.compile(r"\{(first|second|caption)\}")
 Tops = Sequence[tuple[str, float]]  # candidate tokens at a position, and their probabilities
+LONGEST_BODY = 2**22  # bytes
 LOOK_EVERY_S = 0.5  # between checks that the parent exists
 
 
@@ -80,8 +81,15 @@ class ChatHandler(BaseHTTPRequestHandler):
         """Does not log requests."""
 
     def read_body(self) -> dict[str, Any]:
-        """Reads the request, a JSON object."""
-        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        """Reads the request, a JSON object; raises ValueError for anything else."""
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdecimal() and len(length) < 9 and int(length) <= LONGEST_BODY):
+            self.close_connection = True  # else the unread body would be parsed as the next request
+            raise ValueError(f"a request must say its length, of up to {LONGEST_BODY:,} bytes")
+        body = json.loads(self.rfile.read(int(length)))
+        if not isinstance(body, dict):
+            raise ValueError("the request is not a JSON object")
+        return body
 
     def reply(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
         """Sends a reply: a string as it is, any other value as JSON."""
@@ -179,7 +187,13 @@ class JudgeHandler(ChatHandler):
         self.list_models([self.server.model])
 
     def do_POST(self) -> None:
-        self.reply(200, self.server.complete(self.read_body()))
+        try:
+            body = self.read_body()
+            if body.get("model") != self.server.model:
+                raise ValueError(f"there is only the model {self.server.model}")
+            self.reply(200, self.server.complete(body))
+        except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError) as error:
+            self.reply(400, {"error": f"{type(error).__name__}: {error}"})
 
 
 def before_captions(prompt: QuestionTemplate) -> str:

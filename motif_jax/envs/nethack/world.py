@@ -28,6 +28,8 @@ class ShownGame:
         self._game = settings.make(Frames(1, keys).views(0))
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # before `_game` exists
+            raise AttributeError(name)
         return getattr(self._game, name)
 
     @property

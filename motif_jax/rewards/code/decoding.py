@@ -69,6 +69,7 @@ class ProgramGuide:
         if spelling not in self._masks:
             if len(self._masks) == KEPT:
                 self._masks.clear()
+                self.speller.forget()
             self._masks[spelling] = self._mask(spelling)
         return self._masks[spelling]
 

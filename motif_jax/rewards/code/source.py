@@ -45,7 +45,7 @@ class CodeReward(RewardSource):
         if file == WRITTEN:
             file = str(setting.workdir / WRITTEN / BEST)
             record = setting.workdir / WRITTEN / "record.json"
-            if record.exists() and not read_json(record)["found"]:
+            if record.exists() and not read_json(record).get("found", True):
                 raise UserError(
                     f"the stage {WRITTEN} found no reward in this workdir: write again in another --workdir, with more "
                     f"--config.{WRITTEN}.proposals or another .writer, or name a file ({FLAG})"
@@ -88,7 +88,7 @@ class CodeReward(RewardSource):
         """See `RewardSource`."""
         return self._runner.rewards(rollouts)
 
-    def terms(self, rollouts: Arrays) -> Arrays:
+    def reward_terms(self, rollouts: Arrays) -> Arrays:
         """The rewards of the program's terms by their texts; empty for a single term. [T, B] each
 
         Equal terms are added. As `rewards`, it remembers the current episodes, so it takes all rollouts in order.

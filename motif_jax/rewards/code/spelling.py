@@ -47,6 +47,11 @@ class Speller:
         self._known = dict[tuple[tuple[State, ...], str, int, bool], Spelling]()
         self.start = self._at((grammar.start,), blank=False)
 
+    def forget(self) -> None:
+        """Frees the spellings of earlier texts; those in use go on."""
+        self._known.clear()
+        self.start.after.clear()
+
     @property
     def alphabet(self) -> set[str]:
         """The characters that programs need, outside of quotes."""

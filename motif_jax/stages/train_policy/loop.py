@@ -171,7 +171,8 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                 broken = check_metrics(pending, collector, folder, rollout_loop)
             pending = Pending(done["updates"], done["env_steps"], batch, metrics)
             if log:
-                log.after_update(done, batch)
+                with saved_on_error(checkpoints, state, done):
+                    log.after_update(done, batch)
             now = time.monotonic()
             due = done["env_steps"] - saved_steps >= section.save_every_steps or now - saved >= save_every_s
             if checkpoints and due and not broken:

@@ -114,7 +114,9 @@ def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
 def is_complete(config: WriteConfig, workdir: Path) -> bool:
     """Whether the best program has been chosen, or no reward was found."""
     folder = workdir / STAGE_NAME
-    return (folder / RECORD).exists() and ((folder / BEST).exists() or not read_json(folder / RECORD)["found"])
+    if not (folder / RECORD).exists():
+        return False
+    return (folder / BEST).exists() or not read_json(folder / RECORD).get("found", True)
 
 
 def loads_jax(config: WriteConfig) -> bool:

@@ -341,8 +341,8 @@ class Tried(NamedTuple):
 
     @property
     def is_reward(self) -> bool:
-        """Whether it can be the best: it does not pay the same everywhere, nor agrees less than a coin would."""
-        return self.figures["spread"] > 0 and not self.agreement < COIN
+        """Whether it can be the best: it does not pay the same everywhere, agrees at least as a coin would."""
+        return self.figures["spread"] > 0 and self.agreement >= COIN
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
