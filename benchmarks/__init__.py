@@ -21,7 +21,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
@@ -30,9 +30,11 @@ from motif_jax.console import clean, print_line, print_lines
 from motif_jax.files import write_json, write_whole
 from motif_jax.learner.settings import find_algorithm
 from motif_jax.stages import collect, train_policy, train_reward
-from motif_jax.stages.benchmark import BenchmarkConfig
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import processor
+
+if TYPE_CHECKING:  # the stage imports this package by name
+    from motif_jax.stages.benchmark import BenchmarkConfig
 
 PARTS = {
     "games": ("env", "texts"),
