@@ -1,7 +1,7 @@
 """Audits a file of trajectories: the checks of the room, as far as its columns allow, and two more.
 
-Flooding: texts that repeat themselves get more than a small share of the pay, and are paid better than the other texts
-of their prompts.
+Flooding: texts that repeat themselves get more than a small share of the pay, and are paid clearly better than the other
+texts of their prompts.
 
 The proxy against the outcome: of all pairs of episodes with different outcomes, the return is on the wrong side in too
 many; or, from the first third of the episodes to the last, the return rises and the outcome falls.
@@ -32,6 +32,7 @@ OUTCOME, FLOODING = "proxy against outcome", "flooding"
 NAMES = (*PAY_CHECKS, INVERSIONS, AGAIN, OUTCOME, FLOODING)
 FLOODED = 0.5  # share of a text's phrases that it has said before
 FLOODED_PAY = 0.05  # share of the pay
+PAID_BETTER = 0.25  # standard deviations of the reward among the texts of a prompt
 WRONG = 1 / 3  # share of the pairs of episodes with different outcomes that is reported if passed
 COIN = 0.5  # the same of one of several rewards, which may be about something else than the outcome
 FEWEST_OTHER = 10  # episodes with another outcome than the most frequent one
@@ -320,5 +321,6 @@ def _check_flooding(found: Trajectories) -> Check:
         f"{percent(share, *pay.ends(share, error))} of the pay, most in episode "
         f"{quoted(found.episodes[found.episode[worst]])}"
     )
-    p = max(chance_of(above[~flooded], above[flooded]), pay.above(share, error, FLOODED_PAY))
+    margin = PAID_BETTER * float(above.std())
+    p = max(chance_of(above[~flooded] + margin, above[flooded]), pay.above(share, error, FLOODED_PAY))
     return Check(FLOODING, scope, (Suspicion(sentence, "", share, p),))
