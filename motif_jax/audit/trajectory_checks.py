@@ -1,7 +1,7 @@
 """Audits a file of trajectories: the checks of the room, as far as its columns allow, and two more.
 
-Flooding: texts that repeat themselves get more than a small share of the pay, and are paid clearly better than the other
-texts of their prompts.
+Flooding: texts that repeat themselves get more than a small share of the pay, and are paid clearly better than the
+other texts of their prompts.
 
 The proxy against the outcome: of all pairs of episodes with different outcomes, the return is on the wrong side in too
 many; or, from the first third of the episodes to the last, the return rises and the outcome falls.

@@ -18,7 +18,7 @@ from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages import train_policy
+from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.evaluate import play
 from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, ranges_of, record_episodes, told_steps
 from motif_jax.stages.write_reward.guided import examples, talk
@@ -101,6 +101,26 @@ def test_a_constant_or_a_program_worse_than_a_coin_is_never_the_best(tmp_path, m
         make_sources(Setting(viewed(config), tmp_path, make_world(config.env.to_dict()).specs))
     again = with_model(model(PROSE), proposals=2, revisions=0, steps=8_000)
     experiment.run(again.to_dict(), tmp_path, ["write_reward"])  # the stage is complete
+
+
+@pytest.mark.parametrize("takes", ["vllm", "llama.cpp", "plain"])
+def test_a_server_gets_the_grammar_in_its_own_way(tmp_path, model, takes):
+    server = model("gained(gold)")
+    run(with_model(server, proposals=1, revisions=1, grammar=takes), tmp_path)
+    body = server.asked[-1]
+    found = {"vllm": body.get("structured_outputs", {}).get("grammar"), "llama.cpp": body.get("grammar")}
+    assert {name for name, grammar in found.items() if grammar} == {takes} - {"plain"}
+    if grammar := found.get(takes):
+        assert "root ::= " in grammar
+        assert '"gold"' in grammar
+    assert ("```" in json.dumps(body["messages"])) == (takes == "plain")
+
+
+def test_a_grammar_is_refused_where_no_server_writes():
+    with pytest.raises(
+        UserError, match=r"a grammar is for writer=server, not for writer=scripted .*write_reward.grammar"
+    ):
+        check_stage(write_reward, config_of(grammar="vllm"))
 
 
 @pytest.mark.journey

@@ -30,6 +30,7 @@ STAGE_NAME = WRITTEN
 FLAG = f"--config.{STAGE_NAME}"
 RECORD = "record.json"
 SCRIPTED, SERVER, MODEL = "scripted", "server", "model"  # writers
+PLAIN, VLLM, LLAMA = "plain", "vllm", "llama.cpp"  # servers
 EPISODES = 40  # of the evaluation after a short training
 
 
@@ -45,6 +46,13 @@ class WriteReward:
         decides=True,
     )
     goal: str = value("", Text(longest=2000), "the goal in one sentence; empty: that of annotate.goal", decides=True)
+    grammar: str = value(
+        PLAIN,
+        Text((PLAIN, VLLM, LLAMA)),
+        "writer server: how it takes a grammar: vllm (0.12 or newer) in structured_outputs, llama.cpp in grammar; plain: "
+        "not at all",
+        decides=True,
+    )
     proposals: int = value(4, Whole(1, 64), "programs per round", decides=True)
     revisions: int = value(
         2, Whole(0, 20), "further rounds, in which the writer sees the results of the previous one", decides=True
@@ -89,6 +97,8 @@ def check(config: WriteConfig) -> None:
     parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
     find_readable(world)
     check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
+    if config.write_reward.grammar != PLAIN and config.write_reward.writer != SERVER:
+        raise UserError(f"a grammar is for writer=server, not for writer={config.write_reward.writer} ({FLAG}.grammar)")
     if config.write_reward.writer == MODEL:
         if not config.annotate.model:
             raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")

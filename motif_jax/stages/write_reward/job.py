@@ -20,6 +20,7 @@ from motif_jax.files import read_json, write_whole
 from motif_jax.pages.blocks import table, tiles
 from motif_jax.pages.formats import esc
 from motif_jax.rewards.code.checking import check
+from motif_jax.rewards.code.grammar import as_ebnf
 from motif_jax.rewards.code.names import CAPTION, Readable, find_readable
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
 from motif_jax.rewards.code.types import Program
@@ -28,7 +29,17 @@ from motif_jax.rewards.source import Setting
 from motif_jax.run import Head, Run
 from motif_jax.stages.audit.asking import ask
 from motif_jax.stages.evaluate.summary import SUMMARY
-from motif_jax.stages.write_reward import MODEL, RECORD, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
+from motif_jax.stages.write_reward import (
+    LLAMA,
+    MODEL,
+    PLAIN,
+    RECORD,
+    SCRIPTED,
+    STAGE_NAME,
+    VLLM,
+    WriteConfig,
+    stages_of,
+)
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
     RecordedEpisodes,
@@ -184,7 +195,9 @@ def open_writer(config: WriteConfig, readable: Readable) -> Writer:
         server.url, "--config.annotate.server.url", server.timeout_s, server.patience_s, server_key(server),
         "--config.annotate.server.key_variable",
     )  # fmt: skip
-    return ModelWriter(client, config.annotate.model, sampling.max_tokens, max(sampling.temperature, 0.7))
+    ebnf, takes = as_ebnf(readable), config.write_reward.grammar
+    held = {PLAIN: {}, VLLM: {"structured_outputs": {"grammar": ebnf}}, LLAMA: {"grammar": ebnf}}[takes]
+    return ModelWriter(client, config.annotate.model, sampling.max_tokens, max(sampling.temperature, 0.7), held)
 
 
 def judge(

@@ -119,13 +119,17 @@ def _alike(name: str, word: str) -> bool:
 class ModelWriter:
     """A language model behind a server with OpenAI's chat completions."""
 
-    def __init__(self, client: HttpClient, model: str, max_tokens: int, temperature: float):
-        self._client, self._model = client, model
+    def __init__(
+        self, client: HttpClient, model: str, max_tokens: int, temperature: float, held: Mapping[str, Any] | None = None
+    ):
+        """`held`: fields of the request that hold the model to the grammar."""
+        self._client, self._model, self._held = client, model, held or {}
         self._how = {"max_tokens": max_tokens, "temperature": temperature}
 
     def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
         """See `Writer`."""
-        body = {"model": self._model, "messages": messages(brief, earlier), "seed": number} | self._how
+        body = {"model": self._model, "messages": messages(brief, earlier, bool(self._held)), "seed": number}
+        body |= {**self._how, **self._held}
         return self._client.post("/chat/completions", read_reply, json=body)
 
     def close(self) -> None:
@@ -142,14 +146,19 @@ def read_reply(reply: Any) -> str:
     return (fenced[1] if fenced else text[:LONGEST]).strip()
 
 
-def messages(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
-    """The conversation: the language, the world and the goal, then earlier programs with the answers to them."""
+def messages(brief: Brief, earlier: Sequence[Attempt], held: bool = False) -> list[dict[str, str]]:
+    """The conversation: the language, the world and the goal, then earlier programs with the answers to them.
+
+    A model that is `held` to the grammar cannot write fences.
+    """
+    fence, where = ("{}", "") if held else ("```\n{}\n```", ", between ``` and ```")
     functions = "\n".join(f"- {function.usage}: {MEANINGS[name]}" for name, function in FUNCTIONS.items())
     names = "\n".join(f"- {name}: a {entry.type} of a {entry.of}" for name, entry in brief.readable.entries.items())
     captions = "\n".join(f"- {caption} ({count} times)" for caption, count in brief.captions.items())
     system = (
         "You write rewards for an agent that learns to play a game. A reward is one expression in a small language, "
-        "which is computed at each step. Answer with the expression alone, between ``` and ```.\n\n"
+        "which is computed at each step. Answer with the expression alone"
+        f"{where}.\n\n"
         f"Functions:\n{functions}\n\nAlso + - * / < <= > >= == != and or not, numbers, and texts in double quotes. "
         f"Division is by a number only. At most {MOST_NODES} names, numbers and operators, and {MOST_LEVELS} levels. "
         "Good rewards pay about 1 for what matters, little for small steps towards it, and nothing for standing still."
@@ -160,6 +169,6 @@ def messages(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
     )
     conversation = [{"role": "system", "content": system}, {"role": "user", "content": user}]
     for attempt in earlier:
-        conversation.append({"role": "assistant", "content": f"```\n{attempt.text}\n```"})
+        conversation.append({"role": "assistant", "content": fence.format(attempt.text)})
         conversation.append({"role": "user", "content": f"What came of it:\n{attempt.said}\n\nWrite a better one."})
     return conversation
