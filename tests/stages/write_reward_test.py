@@ -9,18 +9,27 @@ from chat_server import ChatServer
 from conftest import check_stage, get_config, viewed
 
 from motif_jax import experiment
+from motif_jax.captions import encode
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import find_readable
+from motif_jax.rewards.code.names import CAPTION, find_readable
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.evaluate import play
-from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, ranges_of, record_episodes, told_steps
+from motif_jax.stages.write_reward import job
+from motif_jax.stages.write_reward.evidence import (
+    Pairs,
+    RecordedEpisodes,
+    choose_pairs,
+    ranges_of,
+    record_episodes,
+    told_steps,
+)
 from motif_jax.stages.write_reward.guided import examples, talk
 from motif_jax.stages.write_reward.job import blocks_of, compare_with_learnt, describe_results, examine
 from motif_jax.stages.write_reward.writers import Attempt, Brief, read_reply
@@ -250,10 +259,10 @@ def tried():
 @pytest.mark.parametrize(("program", "agreement", "said"), [
     ("gained(gold)", 1.0, None),
     ("0 - gained(gold)", 0.0, "the judge prefers this episode, which it pays -"),
-    ("3", None, "it pays the same in every step (3)"),
-    ("gained(gold) > 9", 0.5, "it pays the same in every step (0)"),
-    ("still()", None, "of its pay is for steps that change nothing"),
-    ("200 * gained(gold)", 1.0, "its largest reward is 200"),
+    ("3", None, "paid the same everywhere: it pays the same in every step (3), also at '"),
+    ("gained(gold) > 9", 0.5, "never paid: it pays the same in every step (0)"),
+    ("still()", None, "paid for standing still: 100% of its pay is for steps that change nothing"),
+    ("200 * gained(gold)", 1.0, "out of scale: its largest reward is 200 (at '"),
     ("1 + gained(gold)", None, "longer episodes are paid more"),
     ("0.0001 * gained(gold)", 1.0, "times as much as the game's own reward"),
     ("says(\"wall\")", None, "captions that the episode has shown more than 5 times before"),
@@ -267,6 +276,33 @@ def test_defects_of_a_program_are_found(tried, program, agreement, said):
         assert said in words
     elif agreement == 1.0:
         assert results.findings == []
+
+
+def test_pay_before_the_goal_is_found_with_its_moment():
+    # Of 8 episodes with two steps, the game pays the last step of two. Seeing the door is paid as much as the goal.
+    captions = [["a door", "the goal" if at < 2 else "a wall"] for at in range(8)]
+    text = np.array([[encode(one) for one in column] for column in zip(*captions, strict=True)])
+    rollout = {CAPTION: text, "reward": np.array([[0.0] * 8, [1.0] * 2 + [0.0] * 6])}
+    recorded = RecordedEpisodes([rollout], [np.tile(np.arange(8), (2, 1))], captions, 8)
+
+    def found(door, goal):
+        steps = np.array([[door] * 8, [goal] * 2 + [0.0] * 6])
+        return [*job._before_the_goal(recorded, steps.reshape(-1), recorded.returns([steps]))]
+
+    assert found(door=0.1, goal=1.0) == []
+    (finding,) = found(door=1.0, goal=0.0)
+    assert finding.startswith(
+        "paid before the goal: 100% of the episodes without the game's reward get as much as those"
+    )
+    assert "(at 'a door')" in finding
+    assert found(door=0.0, goal=0.0) == []
+
+
+def test_attempts_are_refused_for_a_writer_that_cannot_err():
+    config = config_of(writer="model", attempts=5)
+    config.annotate.model = "smollm2"
+    with pytest.raises(UserError, match=r"each text is a program, so there are no attempts .*write_reward.attempts"):
+        check_stage(write_reward, config)
 
 
 def test_programs_without_pay_rank_last(tried):
