@@ -278,6 +278,15 @@ def test_defects_of_a_program_are_found(tried, program, agreement, said):
         assert results.findings == []
 
 
+@pytest.mark.parametrize("told", ["diagnoses", "metrics"])
+def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, told):
+    server = model("200 * gained(gold)")
+    run(with_model(server, proposals=1, revisions=1, told=told), tmp_path)
+    said = server.asked[-1]["messages"][-1]["content"]
+    assert ("out of scale: its largest reward is 200" in said) == (told == "diagnoses")
+    assert ("- deviation of returns: " in said) == (told == "metrics")
+
+
 def test_pay_before_the_goal_is_found_with_its_moment():
     # Of 8 episodes with two steps, the game pays the last step of two. Seeing the door is paid as much as the goal.
     captions = [["a door", "the goal" if at < 2 else "a wall"] for at in range(8)]

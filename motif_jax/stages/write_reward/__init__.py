@@ -30,6 +30,7 @@ STAGE_NAME = WRITTEN
 FLAG = f"--config.{STAGE_NAME}"
 RECORD = "record.json"
 SCRIPTED, SERVER, MODEL = "scripted", "server", "model"  # writers
+DIAGNOSES, METRICS = "diagnoses", "metrics"
 PLAIN, VLLM, LLAMA = "plain", "vllm", "llama.cpp"  # servers
 EPISODES = 40  # of the evaluation after a short training
 
@@ -63,6 +64,10 @@ class WriteReward:
         "attempts per program; one with an error is asked for again, but not of "
         "writer=model, whose texts are all programs",
     )
+    told: str = value(
+        DIAGNOSES, Text((DIAGNOSES, METRICS)), "what the writer reads of a program: findings with their moments and "
+        "episodes, or figures alone", decides=True,
+    )  # fmt: skip
     players: str = value("random", Text(longest=1000), "scripted players of the recorded episodes", decides=True)
     steps: int = value(20_000, Whole(100, 10**7), "recorded steps", decides=True)
     pairs: int = value(

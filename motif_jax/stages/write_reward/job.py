@@ -31,6 +31,7 @@ from motif_jax.run import Head, Run
 from motif_jax.stages.audit.asking import ask
 from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.write_reward import (
+    DIAGNOSES,
     LLAMA,
     MODEL,
     PLAIN,
@@ -263,7 +264,9 @@ def run_rounds(
             )
         print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {section.proposals} programs can be read; the best "
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
-        results = describe_results(best, recorded, pairs, list(texts))
+        results = describe_figures(best)
+        if section.told == DIAGNOSES:
+            results = describe_results(best, recorded, pairs, list(texts))
         if section.train_for_env_steps and number < section.revisions and best.is_reward:
             if best.program.text not in trained:
                 trained[best.program.text] = train(config, best.program, folder / f"round-{number}" / "training")
@@ -454,6 +457,11 @@ def _moments(recorded: RecordedEpisodes, weights: np.ndarray) -> str:
     steps = [at for at in np.argsort(-weights, kind="stable")[:LOOKED_AT].tolist() if weights[at] > 0]
     found = [*dict.fromkeys(caption for caption in (decode(captions[at]) for at in steps) if caption)][:MOMENTS]
     return f" (at {' and at '.join(map(repr, found))})" if found else ""
+
+
+def describe_figures(tried: Tried) -> str:
+    """The figures of the results as a list."""
+    return "\n".join(f"- {name.replace('_', ' ')}: {figure:.3g}" for name, figure in tried.figures.items())
 
 
 def describe_results(
