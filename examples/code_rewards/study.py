@@ -33,7 +33,7 @@ from motif_jax.system.startup import set_up_process
 ROOT = Path(__file__).parents[2]
 LEVELS = {  # world, steps of an episode, program by hand
     "doorkey": ("examples.code_rewards.worlds:DoorKey8", 640, ROOT / "examples/rewards/doorkey.reward"),
-    "corridor": ("examples.code_rewards.worlds:KeyCorridor", 270, ROOT / "examples/code_rewards/key_corridor.reward"),
+    "corridor": ("examples.code_rewards.worlds:KeyCorridor", 270, ROOT / "examples/rewards/keycorridor.reward"),
 }
 ARMS = {  # values of write_reward; None: no program is written
     "first": {"writer": "model", "revisions": 0},

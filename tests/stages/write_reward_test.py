@@ -1,12 +1,15 @@
 """The loop that writes a reward: what it keeps, what it finds, and models that write something else."""
 
 import contextlib
+import importlib
 import json
+import runpy
 
+import gymnasium
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import check_stage, get_config, viewed
+from conftest import ROOT, check_stage, get_config, viewed
 
 from motif_jax import experiment
 from motif_jax.captions import encode
@@ -149,6 +152,33 @@ def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
     assert all(check(row["program"], readable).root.of != "constant" for row in rows)
     again = run(config, tmp_path / "again")[1]
     assert again["rounds"] == found["rounds"]
+
+
+def test_the_random_programs_of_the_study_are_programs():
+    world = make_world(config_of().env.to_dict())
+    write = runpy.run_path(str(ROOT / "examples/code_rewards/study.py"))["random_writer"](world, seed=0)
+    body = {"messages": [{}, {"content": "Captions:\n- You win. (3 times)\n- It's a wall. (1 times)\n"}]}
+    programs = {write(body, number) for number in range(40)}
+    assert len(programs) > 20
+    for program in programs:
+        check(program, find_readable(world))
+
+
+def test_a_key_corridor_tells_how_far_the_robot_has_come(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    world = importlib.import_module("examples.code_rewards.worlds").KeyCorridor()
+    env = gymnasium.make("MiniGrid-KeyCorridorS3R3-v0").unwrapped
+    observation, _ = env.reset(seed=1)
+    assert world.caption(observation, env).startswith("You have no key.")
+    things = [one for one in env.grid.grid if one]
+    key, ball = (next(one for one in things if one.type == kind) for kind in ("key", "ball"))
+    door = next(one for one in things if one.type == "door" and one.is_locked)
+    env.carrying = key
+    assert world.caption(observation, env).startswith("You carry the key.")
+    door.is_locked = False
+    assert world.caption(observation, env).startswith("The locked door is open.")
+    env.carrying = ball
+    assert world.caption(observation, env) == "You pick up the ball."
 
 
 def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
