@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from motif_jax.rewards.code.grammar import FUNCTIONS
-from motif_jax.rewards.code.names import FLAG as TRUTH
+from motif_jax.rewards.code.grammar import FUNCTIONS, NUMERIC
 from motif_jax.rewards.code.names import MOMENT, NUMBER, Readable
 from motif_jax.rewards.code.tokens import MOST_LEVELS, MOST_NODES
 from motif_jax.system.http import HttpClient
@@ -77,21 +76,19 @@ class ScriptedWriter:
     def _first(self, brief: Brief) -> Iterator[str]:
         wishes = " ".join(part for part in re.split(r"[.;!]", brief.goal.lower()) if not AGAINST.search(part))
         words = set(WORD.findall(wishes)) - LITTLE
-        named = [name for name in brief.readable.entries if any(_alike(name, word) for word in words)]
-        for name in named:
-            entry = brief.readable.entries[name]
-            if entry.type == NUMBER and entry.of == MOMENT:
-                yield from (f"gained({name})", f"record({name})", f"gained({name}) - 0.01 * still()")
-            elif entry.type in (NUMBER, TRUTH):
-                yield from (name, f"{name} - 0.01 * still()")
+        numbers = {name: entry.type == NUMBER and entry.of == MOMENT for name, entry in brief.readable.entries.items()
+                   if entry.type in NUMERIC and any(_alike(name, word) for word in words)}  # fmt: skip
+        terms = [f"gained({name})" if changes else name for name, changes in numbers.items()]
+        for name, term in zip(numbers, terms, strict=True):
+            yield from (term, *([f"record({name})"] if numbers[name] else ()), f"{term} - 0.01 * still()")
         if brief.liked:
             yield " + ".join(f'once(says("{caption}"))' for caption in brief.liked)
         spoken = {word for caption in brief.captions for word in WORD.findall(caption.lower())}
         shown = sorted(words & spoken)
         for word in shown:
             yield from (f'once(says("{word}"))', f'says("{word}")')
-        for name, word in itertools.product(named[:2], shown[:2]):
-            yield f'{self._term(brief, name)} + 0.1 * says("{word}")'
+        for term, word in itertools.product(terms[:2], shown[:2]):
+            yield f'{term} + 0.1 * says("{word}")'
         yield "0 - 0.01 * still()"
 
     def _revised(self, brief: Brief, earlier: Sequence[Attempt]) -> Iterator[str]:
@@ -105,10 +102,6 @@ class ScriptedWriter:
         if "still()" not in program:
             yield f"{program} - 0.01 * still()"
         yield f"max({program}, 0)"
-
-    @staticmethod
-    def _term(brief: Brief, name: str) -> str:
-        return f"gained({name})" if brief.readable.entries[name].of == MOMENT else name
 
 
 def _alike(name: str, word: str) -> bool:
