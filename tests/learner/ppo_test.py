@@ -102,7 +102,7 @@ def slow_loss(params, data, settings):
 @pytest.mark.differs(
     "glam",
     there="Lamorel's examples normalise the advantages of each environment, with a deviation that divides by n",
-    here="on advantage + value, as in GLAM",
+    here="they are normalised over the whole batch, by n - 1",
     reference="advantages are not normalised, as in GLAM",
 )
 def test_an_update_is_a_step_of_adam_on_the_slow_loss():
