@@ -146,14 +146,15 @@ def config_of(options):
     config = runpy.run_path(str(ROOT / "configs/code_quickstart.py"))["get_config"]("doorkey")
     config.seed = options.seed
     config.env.update({"world": world, "max_episode_steps": limit})
-    config.write_reward.update({"steps": options.record, "proposals": 8, "revisions": 3} | (ARMS[options.arm] or {}))
+    sizes = {"steps": options.record, "proposals": options.proposals, "revisions": options.revisions}
+    config.write_reward.update(sizes | (ARMS[options.arm] or {}))
     if config.write_reward.revisions:
         config.write_reward.train_for_env_steps = options.short
     config.policy.update({
         "num_workers": 1, "games_per_worker": 32, "extrinsic_coefficient": 1.0, "train_for_seconds": 0.0,
         "train_for_env_steps": options.steps,
     })  # fmt: skip
-    config.evaluate.update({"episodes": 100, "beside": ""})
+    config.evaluate.update({"episodes": options.episodes, "beside": ""})
     return config
 
 
@@ -237,6 +238,9 @@ def main():
     parser.add_argument("--steps", type=int, default=500_000, help="of the training")
     parser.add_argument("--short", type=int, default=50_000, help="of the training after each round but the last")
     parser.add_argument("--record", type=int, default=40_000, help="steps of random play on which programs are tried")
+    parser.add_argument("--proposals", type=int, default=8, help="programs per round")
+    parser.add_argument("--revisions", type=int, default=3, help="rounds after the first")
+    parser.add_argument("--episodes", type=int, default=100, help="of the evaluation")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
     if options.what == "row":

@@ -31,6 +31,7 @@ FLAG = f"--config.{STAGE_NAME}"
 RECORD = "record.json"
 SCRIPTED, SERVER, MODEL = "scripted", "server", "model"  # writers
 DIAGNOSES, METRICS = "diagnoses", "metrics"
+IN_PROCESS = (SCRIPTED, MODEL)
 PLAIN, VLLM, LLAMA = "plain", "vllm", "llama.cpp"  # servers
 EPISODES = 40  # of the evaluation after a short training
 
@@ -107,7 +108,7 @@ def check(config: WriteConfig) -> None:
     parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
     find_readable(world)
     check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
-    if config.write_reward.grammar != PLAIN and config.write_reward.writer != SERVER:
+    if config.write_reward.grammar != PLAIN and config.write_reward.writer in IN_PROCESS:
         raise UserError(f"a grammar is for writer=server, not for writer={config.write_reward.writer} ({FLAG}.grammar)")
     if config.write_reward.writer == MODEL:
         if config.write_reward.attempts != WriteReward.attempts:
