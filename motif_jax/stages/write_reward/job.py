@@ -204,8 +204,14 @@ def open_writer(config: WriteConfig, readable: Readable) -> Writer:
         "--config.annotate.server.key_variable",
     )  # fmt: skip
     ebnf, takes = as_ebnf(readable), config.write_reward.grammar
-    held = {PLAIN: {}, VLLM: {"structured_outputs": {"grammar": ebnf}}, LLAMA: {"grammar": ebnf}}[takes]
-    return ModelWriter(client, config.annotate.model, sampling.max_tokens, max(sampling.temperature, 0.7), held)
+    fields: dict[str, dict[str, Any]] = {
+        PLAIN: {},
+        VLLM: {"structured_outputs": {"grammar": ebnf}},
+        LLAMA: {"grammar": ebnf},
+    }
+    return ModelWriter(
+        client, config.annotate.model, sampling.max_tokens, max(sampling.temperature, 0.7), fields[takes]
+    )
 
 
 def judge(
