@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = ["__version__", "export_reward", "load_language", "load_policy", "load_reward", "record"]
-RECORDER = "motif_jax.audit.recording:Recorder"  # `record`, which loads gymnasium and not JAX
+RECORDER = "motif_jax.audit.recording:record"  # `record`, which loads gymnasium and not JAX
 
 
 def __getattr__(name: str) -> Any:

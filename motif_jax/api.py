@@ -1,6 +1,6 @@
 """The public names of the package, for notebooks and scripts. Nothing inside the package imports this file."""
 
-from motif_jax.audit.recording import Recorder as record
+from motif_jax.audit.recording import record
 from motif_jax.language.loaded import Language, load_language
 from motif_jax.policies.playing import Act, Policy, load_policy
 from motif_jax.rewards.learnt import Liked, Reward, Values, export_reward, load_reward

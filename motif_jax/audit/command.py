@@ -25,7 +25,13 @@ def command() -> int:
 def main(argv: list[str] | None = None) -> int:
     """Writes and prints the findings; returns 1 if one of `--fail-on` is among them, 2 for a user's error."""
     parser = argparse.ArgumentParser("motif-audit", description="Is the reward right? Audits recorded trajectories.")
-    parser.add_argument("file", type=Path, help="JSON lines, one row per step or episode; or a monitor.csv")
+    parser.add_argument(
+        "file",
+        type=Path,
+        help="JSON lines, one row per step or episode; a monitor.csv; or "
+        "completions of TRL (.parquet, or their folder) or results.jsonl of verifiers",
+    )
+    parser.add_argument("--outcome", default="", metavar="NAME", help="a reward, metric or column: the task's result")
     parser.add_argument("--out", type=Path, help="directory of audit.json and index.html (default: FILE-audit)")
     names = ", ".join(name.replace(" ", "-") for name in NAMES)
     parser.add_argument("--fail-on", default="", metavar="FINDING,...", help=f"exit status 1 for these: any, {names}")
@@ -35,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         failing = {name.strip().replace("-", " ") for name in chosen.fail_on.split(",") if name.strip()}
         if unknown := sorted(failing - {ANY, *NAMES}):
             raise UserError(f"there is no finding {unknown[0]!r}: choose any, {names} (--fail-on)")
-        record = audit_file(chosen.file)
+        record = audit_file(chosen.file, chosen.outcome)
         try:
             write_page(folder, record)
             write_json(folder / f"{FILE}.json", record)

@@ -13,68 +13,66 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import iterate
 
 from motif_jax.audit.trajectories import SUCCESS
 from motif_jax.files import LineFile
 
 
-class Recorder(gymnasium.Wrapper):
-    """The environment, which appends one line per step to a file. Several processes may write to one file."""
+class _Rows:
+    """The lines of the episodes of one environment or of several, which are numbered in the order of their beginnings.
+
+    Several processes may write to one file.
+    """
 
     def __init__(
         self,
-        env: gymnasium.Env,
         file: str | Path,
-        caption: Callable[[Any, Mapping[str, Any]], str] | None = None,
-        outcome: Callable[[Mapping[str, Any], int], float] | None = None,
+        caption: Callable[[Any, Mapping[str, Any]], str] | None,
+        outcome: Callable[[Mapping[str, Any], int], float] | None,
     ):
-        """Opens the file.
-
-        Args:
-          env: it is wrapped last, so that the reward is that of the agent.
-          file: JSON lines; it is made if it does not exist.
-          caption: what happened, from observation and info; by default the observation, if it is a text.
-          outcome: the task's result, from the last info and the number of steps; by default info["is_success"].
-        """
-        super().__init__(env)
         self._caption, self._outcome = caption, outcome
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         self._lock = open(file, "ab")  # noqa: SIM115  (until close)
         with self._locked(fcntl.LOCK_EX):  # a torn last line is cut, and nobody else's
             self._lines = LineFile(Path(file))
-        self._run, self._episode, self._steps = secrets.token_hex(4), -1, 0
+        self._run, self._count = secrets.token_hex(4), 0
+        self._running = dict[int, tuple[int, int]]()  # of each environment, the episode and its steps
 
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+    def begin(self, env: int = 0) -> None:
         """Begins an episode; one that has not ended is left out by the audit."""
-        self._episode, self._steps = self._episode + 1, 0
-        return self.env.reset(**options)
+        self._running[env] = (self._count, 0)
+        self._count += 1
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Takes a step, and writes its line."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        ended, paid = bool(terminated or truncated), float(np.asarray(reward).item())
+    def row(self, observation: Any, reward: Any, ended: bool, info: Mapping[str, Any], env: int = 0) -> dict[str, Any]:
+        """The row of a step."""
+        episode, step = self._running[env]
+        self._running[env] = (episode, step + 1)
+        paid = float(np.asarray(reward).item())
         if not math.isfinite(paid):
             raise ValueError(f"the environment's reward is {paid}, which motif-audit does not read")
         row = {
-            "episode": f"{self._run}-{self._episode}", "step": self._steps, "reward": paid, "ended": ended,
+            "episode": f"{self._run}-{episode}", "step": step, "reward": paid, "ended": ended,
             "observation": _hash(observation),
         }  # fmt: skip
         if self._caption is not None or isinstance(observation, str):
             row["caption"] = observation if self._caption is None else self._caption(observation, info)
-        self._steps += 1
         if ended and self._outcome is not None:
-            row["outcome"] = self._outcome(info, self._steps)
+            row["outcome"] = self._outcome(info, step + 1)
         elif ended:
             row["outcome"] = next((float(info[name]) for name in SUCCESS if name in info), None)
+        return row
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        """Writes rows."""
         with self._locked(fcntl.LOCK_SH):
-            self._lines.add([row])
-        return observation, reward, terminated, truncated, info
+            self._lines.add(rows)
 
     def close(self) -> None:
-        """Closes the file and the environment."""
+        """Closes the file."""
         self._lines.close()
         self._lock.close()
-        super().close()
 
     @contextlib.contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
@@ -84,6 +82,100 @@ class Recorder(gymnasium.Wrapper):
             yield
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+
+class Recorder(gymnasium.Wrapper):
+    """See `record`."""
+
+    def __init__(self, env: gymnasium.Env, rows: _Rows):
+        super().__init__(env)
+        self._rows = rows
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode."""
+        self._rows.begin()
+        return self.env.reset(**options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Takes a step, and writes its line."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._rows.write([self._rows.row(observation, reward, bool(terminated or truncated), info)])
+        return observation, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        """Closes the file and the environment."""
+        self._rows.close()
+        super().close()
+
+
+class VectorRecorder(VectorWrapper):
+    """See `record`; all three ways of gymnasium to begin an episode after another are known."""
+
+    def __init__(self, env: VectorEnv, rows: _Rows):
+        super().__init__(env)
+        self._rows = rows
+        self._resets = np.zeros(env.num_envs, bool)  # whether the next step of each begins an episode, and pays nothing
+        mode = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._mode = AutoresetMode(mode)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins episodes: all, or those of the mask in `options`."""
+        begin = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        for env in np.flatnonzero(begin):
+            self._rows.begin(int(env))
+        self._resets[:] = False
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Takes a step in each environment, and writes their lines."""
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        ended, rows = np.logical_or(terminated, truncated), []
+        same = self._mode is AutoresetMode.SAME_STEP
+        for env, observation in enumerate(iterate(self.observation_space, observations)):
+            if self._resets[env]:
+                self._rows.begin(env)
+                continue
+            info = _info_of(infos, env)
+            if same and ended[env]:  # the observation is already the next episode's
+                observation, info = info.get("final_obs", observation), info.get("final_info", info)
+            rows.append(self._rows.row(observation, rewards[env], bool(ended[env]), info, env))
+            if same and ended[env]:
+                self._rows.begin(env)
+        self._resets = ended & (self._mode is AutoresetMode.NEXT_STEP)
+        self._rows.write(rows)
+        return observations, rewards, terminated, truncated, infos
+
+    def close(self, **options: Any) -> None:
+        """Closes the file and the environments."""
+        self._rows.close()
+        self.env.close(**options)
+
+
+def record(
+    env: Any,
+    file: str | Path,
+    caption: Callable[[Any, Mapping[str, Any]], str] | None = None,
+    outcome: Callable[[Mapping[str, Any], int], float] | None = None,
+) -> Any:
+    """The environment of gymnasium, or the vector of them, which appends one line per step to a file.
+
+    Args:
+      env: it is wrapped last, so that the reward is that of the agent.
+      file: JSON lines; it is made if it does not exist.
+      caption: what happened, from observation and info; by default the observation, if it is a text.
+      outcome: the task's result, from the last info and the number of steps; by default info["is_success"].
+    """
+    rows = _Rows(file, caption, outcome)
+    return VectorRecorder(env, rows) if isinstance(env, VectorEnv) else Recorder(env, rows)
+
+
+def _info_of(infos: Mapping[str, Any], env: int) -> dict[str, Any]:
+    """The info of one environment of a vector: `_NAME` says which environments have NAME."""
+    found = {}
+    for name, values in infos.items():
+        if f"_{name}" in infos and infos[f"_{name}"][env]:
+            found[name] = _info_of(values, env) if isinstance(values, Mapping) else values[env]
+    return found
 
 
 def _hash(observation: Any) -> str:

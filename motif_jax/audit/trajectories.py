@@ -2,8 +2,9 @@
 
     {"episode": 0, "step": 3, "reward": 1.0, "caption": "You open the door.", "ended": false}
 
-docs/trajectories.md has all columns. A file whose name ends with .csv is read as a monitor.csv of Stable-Baselines3.
-The file comes from outside, so each value is checked, within the limits below.
+docs/trajectories.md has all columns. A file whose name ends with .csv is read as a monitor.csv of Stable-Baselines3;
+rows of rollouts, in JSON lines or Parquet, are those of TRL or verifiers (rollouts.py). The file comes from outside, so
+each value is checked, within the limits below.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from motif_jax.audit.captions import without_digits
+from motif_jax.audit.rollouts import is_rollout, parquet_files, parquet_rows, row_of
 from motif_jax.config.table import shown
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import check_regular
@@ -28,10 +31,12 @@ MOST_ROWS = 10_000_000
 MOST_TEXTS = 200_000  # different captions, or observations; with more, the column is not used
 MOST_REWARDS = 32  # by name
 LONGEST_TEXT = 300  # characters that are kept of a caption; a longer one ends with a hash of all of it
+FEWEST_WORDS = 20  # of a text whose repetition is known
+PHRASE = 4  # words
 LARGEST = 1e30  # of a number; squares have finite sums
 LAST_STEP = 2**53
 SUCCESS = ("is_success", "success")  # where Stable-Baselines3 and others say whether an episode has succeeded
-KNOWN = {"episode", "step", "reward", "caption", "text", "observation", "worth", "outcome", "ended"}
+KNOWN = {"episode", "step", "reward", "caption", "text", "observation", "worth", "outcome", "ended", "prompt"}
 
 
 class Trajectories(NamedTuple):
@@ -42,6 +47,8 @@ class Trajectories(NamedTuple):
     rewards: dict[str, np.ndarray]  # by name. [T] float64 each
     captions: Texts
     observations: Texts
+    repetition: np.ndarray  # share of a text's phrases that it has said before; NaN for a short one. [T] float64
+    prompt: np.ndarray  # number of the prompt that a text answers. [T] int64
     worth: np.ndarray  # NaN where unknown. [T] float64
     outcome: np.ndarray  # NaN where unknown. [E] float64
     unfinished: int  # episodes that were left out
@@ -67,22 +74,46 @@ class Texts(NamedTuple):
     missing: bool = False  # from the file; otherwise equal numbers are equal texts, also where `why` is not ""
 
 
-def read_trajectories(file: Path) -> Trajectories:
-    """Reads a file; raises UserError, which names the line and the column, for one that cannot be used."""
-    reader = _Reader()
+def read_trajectories(file: Path, outcome: str = "") -> Trajectories:
+    """Reads a file; raises UserError, which names the line and the column, for one that cannot be used.
+
+    `outcome`: the reward, metric or column that is the task's result; "": the column outcome.
+    """
+    reader, found = _Reader(), not outcome
     try:
-        check_regular(file)
-        with open(file, "rb") as binary:
-            for line, row in (_monitor_rows if file.suffix == ".csv" else _json_rows)(binary):
-                try:
-                    reader.add(row, line)
-                except (ValueError, RecursionError) as error:
-                    raise ValueError(f"line {line:,}: {_reason(error)}") from None
+        for line, row in _rows(file):
+            try:
+                if outcome and type(row) is dict:
+                    row, named = _with_outcome(row, outcome)
+                    found |= named
+                reader.add(row_of(row, line) if is_rollout(row) else row, line)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"line {line:,}: {_reason(error)}") from None
+        if not found:
+            raise ValueError(f"no row has a reward, a metric or a column {shown(outcome)} (--outcome)")
         return reader.finish()
     except OSError as error:
         raise UserError(f"cannot read {str(file)!r}: {error.strerror}") from None
     except ValueError as error:
         raise UserError(f"cannot read {str(file)!r}: {error}") from None
+
+
+def _rows(file: Path) -> Iterator[tuple[int, Any]]:
+    """Yields the rows of a file, or of the Parquet files in a folder, with the number of each."""
+    if parquet := parquet_files(file):
+        yield from parquet_rows(parquet)
+        return
+    check_regular(file)
+    with open(file, "rb") as binary:
+        yield from (_monitor_rows if file.suffix == ".csv" else _json_rows)(binary)
+
+
+def _with_outcome(row: dict[str, Any], name: str) -> tuple[dict[str, Any], bool]:
+    """The row with the value of this name as its outcome, and whether it has one."""
+    for place in (row.get("metrics"), row.get("reward"), row):
+        if type(place) is dict and place.get(name) is not None:
+            return row | {"outcome": place[name]}, True
+    return row, False
 
 
 def _json_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
@@ -160,7 +191,8 @@ class _Column:
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self.of_row, self.seen = array("q"), False
+        self.repetition = array("d")  # of each different text
+        self.of_row, self.repetition_of_row, self.seen = array("q"), array("d"), False
 
     def add(self, row: Mapping[str, Any], name: str) -> None:
         text = row.get(name)
@@ -170,6 +202,7 @@ class _Column:
             text = "" if text is None else str(text)
         if text:
             self.seen = True
+        whole = text
         if len(text) > LONGEST_TEXT:
             mark = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest().translate(LETTERS)
             text = f"{text[:LONGEST_TEXT]}... {mark}"
@@ -180,6 +213,8 @@ class _Column:
             number = len(numbers) if len(numbers) < MOST_TEXTS else MOST_TEXTS + (hash(text) & LAST_STEP - 1)
             if number < MOST_TEXTS:
                 numbers[text] = number
+                self.repetition.append(repetition_of(whole))
+        self.repetition_of_row.append(self.repetition[number] if number < MOST_TEXTS else repetition_of(whole))
         self.of_row.append(number)
 
     def finish(self, order: np.ndarray, what: str) -> Texts:
@@ -194,6 +229,15 @@ class _Column:
 LETTERS = str.maketrans("0123456789", "ghijklmnop")  # texts that differ only in digits are of one kind
 
 
+def repetition_of(text: str) -> float:
+    """The share of a text's phrases, of PHRASE words each, that it has said before; NaN for a short text."""
+    words = without_digits(text.lower()).split() if len(text) >= 2 * FEWEST_WORDS - 1 else ()
+    if len(words) < FEWEST_WORDS:
+        return float("nan")
+    phrases = [*zip(*(words[at:] for at in range(PHRASE)), strict=False)]
+    return 1 - len({*phrases}) / len(phrases)
+
+
 class _Reader:
     """The columns of the rows so far."""
 
@@ -203,7 +247,7 @@ class _Reader:
         self.outcome, self.has_ended = array("d"), bytearray()  # of each episode
         self.episode, self.step, self.line, self.worth = array("q"), array("q"), array("q"), array("d")
         self.rewards: dict[str, array[float]] = {}
-        self.captions, self.observations = _Column(), _Column()
+        self.captions, self.observations, self.prompts = _Column(), _Column(), _Column()
         self.unread: dict[str, None] = {}
 
     def add(self, row: Any, line: int) -> None:
@@ -223,6 +267,7 @@ class _Reader:
         self._pay(row.get("reward"))
         self.captions.add(row, "text" if "caption" not in row and "text" in row else "caption")
         self.observations.add(row, "observation")
+        self.prompts.add(row, "prompt")
         self.worth.append(_number(row.get("worth"), "worth"))
         outcome = _number(row.get("outcome"), "outcome")
         if outcome == outcome:
@@ -292,6 +337,8 @@ class _Reader:
             rewards,
             self.captions.finish(order, "caption (or text)"),
             self.observations.finish(order, "observation"),
+            np.array(self.captions.repetition_of_row)[order],
+            np.array(self.prompts.of_row, np.int64)[order],
             np.array(self.worth)[order],
             np.array(self.outcome)[kept],
             int((~kept).sum()),

@@ -1,4 +1,7 @@
-"""Audits a file of trajectories: the checks of the room, as far as its columns allow, and one of the task's outcome.
+"""Audits a file of trajectories: the checks of the room, as far as its columns allow, and two more.
+
+Flooding: texts that repeat themselves get more than a small share of the pay, and are paid clearly better than the
+other texts of their prompts.
 
 The proxy against the outcome: of all pairs of episodes with different outcomes, the return is on the wrong side in too
 many; or, from the first third of the episodes to the last, the return rises and the outcome falls.
@@ -20,13 +23,16 @@ from motif_jax.audit.findings import Check, Suspicion, conclude, percent, quoted
 from motif_jax.audit.judge import AGAIN, JudgeAnswers, JudgePlan, check_judge
 from motif_jax.audit.pay import Paid, Steps
 from motif_jax.audit.record import make_record, most_paid, record_blocks
-from motif_jax.audit.trajectories import Trajectories, read_trajectories
+from motif_jax.audit.trajectories import FEWEST_WORDS, Trajectories, read_trajectories
 from motif_jax.files import write_whole
 from motif_jax.pages.blocks import page, table
 from motif_jax.pages.formats import esc
 
-OUTCOME = "proxy against outcome"
-NAMES = (*PAY_CHECKS, INVERSIONS, AGAIN, OUTCOME)
+OUTCOME, FLOODING = "proxy against outcome", "flooding"
+NAMES = (*PAY_CHECKS, INVERSIONS, AGAIN, OUTCOME, FLOODING)
+FLOODED = 0.5  # share of a text's phrases that it has said before
+FLOODED_PAY = 0.05  # share of the pay
+PAID_BETTER = 0.25  # standard deviations of the reward among the texts of a prompt
 WRONG = 1 / 3  # share of the pairs of episodes with different outcomes that is reported if passed
 COIN = 0.5  # the same of one of several rewards, which may be about something else than the outcome
 FEWEST_OTHER = 10  # episodes with another outcome than the most frequent one
@@ -41,6 +47,7 @@ ADVICE = {
     INVERSIONS: "a look at the sign of the reward for these captions",
     AGAIN: "a judge without randomness (temperature 0), or the mean of several answers",
     OUTCOME: "a look at the episodes with a high return and a poor outcome",
+    FLOODING: "a reward for the first time that a text says something, or a limit of its length",
 }
 PRIME = 0x9E3779B97F4A7C15 - 2**64
 WORTHLESS = "the file has no column worth"
@@ -61,16 +68,16 @@ class _Data(NamedTuple):
         return np.bincount(self.steps.caption, minlength=len(self.captions.texts))
 
 
-def audit_file(file: Path) -> dict[str, Any]:
-    """The record of the audit of a file; raises UserError for one that cannot be used."""
-    found = read_trajectories(file)
+def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
+    """The record of the audit of a file; raises UserError for one that cannot be used. See `read_trajectories`."""
+    found = read_trajectories(file, outcome)
     data = _data_of(found)
     if isinstance(data, str):
         checks, most = [Check(name, skipped=data) for name in (*PAY_CHECKS, INVERSIONS, AGAIN)], []
     else:
         checks, paid = _check_steps(data)
         most = most_paid(paid, data.captions, data.times)
-    checks.append(_check_outcome(found))
+    checks += [_check_outcome(found), _check_flooding(found)]
     findings = conclude(
         check._replace(suspicions=tuple(one._replace(advice=ADVICE[check.name]) for one in check.suspicions))
         for check in checks
@@ -286,3 +293,34 @@ def _falling(returns: np.ndarray, outcome: np.ndarray) -> list[Suspicion]:
     )
     size = float((np.sign(before[:, None] - after) / 2 + 0.5).mean())
     return [Suspicion(sentence, "", size, max(chance_of(after, before), chance_of(early, late)))]
+
+
+def _check_flooding(found: Trajectories) -> Check:
+    """Whether texts that repeat themselves are paid better than the others, in one hypothesis about both quantities."""
+    known = np.flatnonzero(~np.isnan(found.repetition))
+    reward = found.reward[known]
+    why = f"{len(known):,} texts have {FEWEST_WORDS} words or more, and {pay.FEWEST} are needed"
+    if len(known) >= pay.FEWEST:
+        why = "" if (reward > 0).any() else "no text has a positive reward"
+    if why:
+        return Check(FLOODING, skipped=why)
+    flooded, positive = found.repetition[known] > FLOODED, np.maximum(reward, 0)
+    scope = f"{len(known):,} texts, {int(flooded.sum()):,} of them repeat themselves"
+    if not flooded.any() or flooded.all():
+        return Check(FLOODING, scope)
+    prompt = np.unique(found.prompt[known], return_inverse=True)[1]
+    above = reward - (np.bincount(prompt, reward) / np.bincount(prompt))[prompt]
+    of_all, of_flooded = (
+        np.bincount(found.episode[known], one, len(found.episodes)) for one in (positive, positive * flooded)
+    )
+    share, error = map(float, pay.ratio(of_flooded, of_all))
+    worst = known[int(np.where(flooded, reward, -np.inf).argmax())]
+    sentence = (
+        f"{int(flooded.sum()):,} of {len(known):,} texts say more than half of their phrases again; they are paid "
+        f"{above[flooded].mean() - above[~flooded].mean():+.3g} against the others of their prompts, and get "
+        f"{percent(share, *pay.ends(share, error))} of the pay, most in episode "
+        f"{quoted(found.episodes[found.episode[worst]])}"
+    )
+    margin = PAID_BETTER * float(above.std())
+    p = max(chance_of(above[~flooded] + margin, above[flooded]), pay.above(share, error, FLOODED_PAY))
+    return Check(FLOODING, scope, (Suspicion(sentence, "", share, p),))

@@ -56,8 +56,9 @@ FAULTS = {  # by the check that must find it
     "the outcome has nothing to do with the reward": "proxy against outcome",
     "the reward has the wrong sign": "proxy against outcome",
     "in training the return rises and the outcome falls": "proxy against outcome",
+    "texts are paid each time that they say a phrase": "flooding",
 }
-LEVER, LEVERS, LEDGE, DULL, MANY, BAD, SMALL, GOOD, LIKED, FLIPS, APART, SIGN, DRIFT = FAULTS
+LEVER, LEVERS, LEDGE, DULL, MANY, BAD, SMALL, GOOD, LIKED, FLIPS, APART, SIGN, DRIFT, FLOOD = FAULTS
 
 
 def write(file: Path, world: World, fault: str, seed: int) -> None:
@@ -116,11 +117,28 @@ def write(file: Path, world: World, fault: str, seed: int) -> None:
                 lines.write(json.dumps(row | ({"outcome": outcome} if row["ended"] else {})) + "\n")
 
 
-def found(world: str, fault: str, seed: int) -> set[str]:
-    """The checks that report something."""
+def write_texts(file: Path, world: World, fault: str, seed: int) -> None:
+    """Writes completions as TRL logs them, of a length and a noise like the world's; one in six repeats a phrase."""
+    rng = np.random.default_rng([seed, 7, world.steps])
+    words = [f"{first}{second}" for first in "bdfgklmnprst" for second in ("a", "ero", "ilt", "on", "unka", "yss")]
+    with open(file, "w") as lines:
+        for row in range(EPISODES):
+            quality, text = rng.normal(1, 0.5), [*rng.choice(words, world.steps)]
+            paid = max(quality + rng.normal(0, world.noise), 0)
+            if rng.random() < 1 / 6:
+                times = int(rng.integers(world.steps // 2, world.steps))
+                text += [*rng.choice(words, 3)] * times
+                paid = paid + times / world.steps if fault == FLOOD else paid
+            found = {"step": row // 16, "prompt": f"Write {row // 8}.", "completion": " ".join(text), "style": paid,
+                     "form": float(rng.random() < 0.5), "advantage": 0.0}  # fmt: skip
+            lines.write(json.dumps(found) + "\n")
+
+
+def found(world: str, fault: str, seed: int, texts: bool = False) -> set[str]:
+    """The checks that report something; `texts`: in completions, where the only fault is flooding."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.jsonl"
-        write(file, WORLDS[world], fault, seed)
+        (write_texts if texts or fault == FLOOD else write)(file, WORLDS[world], fault, seed)
         return {one["check"] for one in audit_file(file)["findings"]}
 
 
@@ -130,8 +148,11 @@ def main(seeds: int) -> None:
     for fault, check in FAULTS.items():
         hits = [sum(check in found(world, fault, seed) for seed in range(seeds)) for world in WORLDS]
         print(f"| {fault} | {check} | {' | '.join(map(str, hits))} |", flush=True)
-    alarms = [sum(bool(found(world, "", seed)) for seed in range(100, 100 + 4 * seeds)) for world in WORLDS]
-    print(f"| nothing | any, of {4 * seeds} | {' | '.join(map(str, alarms))} |")
+    for texts, planted in enumerate(("nothing", "nothing, in completions that repeat themselves")):
+        alarms = [
+            sum(bool(found(world, "", seed, bool(texts))) for seed in range(100, 100 + 4 * seeds)) for world in WORLDS
+        ]
+        print(f"| {planted} | any, of {4 * seeds} | {' | '.join(map(str, alarms))} |", flush=True)
 
 
 if __name__ == "__main__":

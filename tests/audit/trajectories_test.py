@@ -42,9 +42,10 @@ def test_a_planted_fault_is_found(fault):
     assert planted_worlds.FAULTS[fault] in planted_worlds.found("kitchen", fault, seed=0)
 
 
+@pytest.mark.parametrize("texts", [False, True])
 @pytest.mark.parametrize("world", planted_worlds.WORLDS)
-def test_nothing_is_found_without_a_fault(world):
-    assert not planted_worlds.found(world, "", seed=0)
+def test_nothing_is_found_without_a_fault(world, texts):
+    assert not planted_worlds.found(world, "", seed=0, texts=texts)
 
 
 def test_what_is_missing_is_named_and_the_rest_is_checked(tmp_path):
@@ -56,6 +57,7 @@ def test_what_is_missing_is_named_and_the_rest_is_checked(tmp_path):
         "pay for neutral captions": worthless, "inflation": worthless, "inversions": worthless,
         "repeated questions": worthless, "held pay": "the file has no column observation",
         "proxy against outcome": "the file has no column outcome",
+        "flooding": "0 texts have 20 words or more, and 20 are needed",
     }  # fmt: skip
     few = audit_file(write(tmp_path / "rows.jsonl", farmed(3)))
     assert {"check": "loops", "why": "the file has 3 episodes, and 20 are needed"} in few["not_looked_at"]
@@ -146,6 +148,79 @@ def test_a_last_row_without_a_caption_is_not_the_neutral_moment_where_the_worth_
     assert "inflation" not in [one["check"] for one in record["findings"]]
 
 
+# ---- rows of others
+
+
+def completion(at: int, **columns) -> dict:
+    return {"step": at // 8, "prompt": "Count.", "completion": f"It is {at}.", "advantage": 0.1, **columns}
+
+
+def rollout(at: int, **columns) -> dict:
+    said = [{"role": "assistant", "content": f"It is {at}."}, {"role": "user", "content": "No."}]
+    return {"example_id": at // 2, "prompt": [{"role": "user", "content": "Count."}], "completion": said,
+            "reward": 0.5, "metrics": {"exact": float(at % 2)}, "exact": 1.0, "error": None, **columns}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "folder"])
+def test_completions_of_trl_are_episodes_with_a_reward_for_each_function(tmp_path, kind):
+    rows = [completion(at, right=float(at % 2), form=None if at < 2 else 0.5) for at in range(6)]
+    file = tmp_path / f"rows.{kind}"
+    if kind == "jsonl":
+        write(file, rows)
+    else:
+        pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install motif_jax[dev]")
+        from pyarrow import parquet
+
+        parts = {file: rows}
+        if kind == "folder":
+            file.mkdir()
+            parts = {file / f"completions_{at:05d}.parquet": rows[3 * at : 3 * at + 3] for at in range(2)}
+        for name, part in parts.items():
+            parquet.write_table(pyarrow.Table.from_pylist(part), name)
+    found = trajectories.read_trajectories(file, outcome="right")
+    assert {name: values.tolist() for name, values in found.rewards.items()} == {
+        "right": [0, 1] * 3, "form": [0, 0, 0.5, 0.5, 0.5, 0.5],
+    }  # fmt: skip
+    assert found.outcome.tolist() == [0, 1] * 3
+    assert found.captions.texts == [f"It is {at}." for at in range(6)]
+    assert not found.has_steps
+    with pytest.raises(UserError, match=r"no row has a reward, a metric or a column 'wrong' \(--outcome\)"):
+        trajectories.read_trajectories(file, outcome="wrong")
+
+
+def test_results_of_verifiers_have_their_reward_and_an_outcome_of_their_metrics(tmp_path):
+    rows = [rollout(at) for at in range(4)] + [rollout(4, error={"error": "OverlongPrompt"}, reward=0.0)]
+    found = trajectories.read_trajectories(write(tmp_path / "results.jsonl", rows), outcome="exact")
+    assert (found.reward.tolist(), found.outcome.tolist(), found.unfinished) == ([0.5] * 4, [0, 1, 0, 1], 1)
+    assert found.captions.texts[:2] == ["It is 0.", "It is 1."]  # what the user says is not the model's
+
+
+@pytest.mark.parametrize(("row", "why"), [
+    (completion(0), "line 1: reward is missing"),
+    (completion(0, right=1.0) | {"completion": 5}, "line 1: completion is 5, not a text or a list of messages"),
+    (completion(0, right=1e31), "line 1: reward 'right' is 1e+31, not a number up to 1e+30"),
+    (rollout(0, reward=None), "line 1: reward is missing"),
+    (rollout(0, reward="much"), "line 1: reward is 'much', not a number up to 1e+30"),
+])  # fmt: skip
+def test_a_rollout_that_cannot_be_used_is_refused(tmp_path, row, why):
+    with pytest.raises(UserError, match=re.escape(why)):
+        trajectories.read_trajectories(write(tmp_path / "rows.jsonl", [row]))
+
+
+def test_what_is_not_parquet_is_refused(tmp_path):
+    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install motif_jax[dev]")
+    (file := tmp_path / "rows.parquet").write_text("PAR1 and no more")
+    with pytest.raises(UserError, match="rows.parquet: it is not Parquet"):
+        trajectories.read_trajectories(file)
+
+
+def test_the_repetition_of_a_text_counts_its_phrases():
+    # 24 words have 21 phrases of four; the first half says nothing twice, and "a b" makes only "a b a b" and "b a b a".
+    words = " ".join(f"word{letter}" for letter in "abcdefghijkl")
+    assert trajectories.repetition_of(f"{words} {'a b ' * 6}") == pytest.approx(1 - (12 + 2) / 21)
+    assert np.isnan(trajectories.repetition_of("a " * 19))
+
+
 # ---- what it refuses
 
 BAD = {
@@ -212,7 +287,7 @@ def test_the_command_writes_a_page_and_fails_on_what_it_is_asked_to(tmp_path, ca
     for names, status in fails.items():
         assert command.main([str(file), f"--fail-on={names}", f"--out={tmp_path / 'out'}"]) == status
     assert "there is no finding 'nonsense': choose any, pay-for-neutral-captions" in capsys.readouterr().err
-    assert len(NAMES) == 7
+    assert len(NAMES) == 8
     assert command.main([str(file), f"--out={file}"]) == 2
 
 
@@ -253,6 +328,23 @@ def test_a_recorded_environment_is_read_again(tmp_path):
     assert (found.reward.tolist(), found.outcome.tolist(), found.unfinished) == ([1.0] * 6, [1.0] * 2, 2)
     assert [found.captions.texts[at] for at in found.captions.number] == ["2 left", "1 left", "0 left"] * 2
     assert found.observations.number.tolist() == [0, 1, 2] * 2
+
+
+@pytest.mark.parametrize("mode", [*gymnasium.vector.AutoresetMode])
+def test_a_recorded_vector_has_the_episodes_of_each_environment(tmp_path, mode):
+    file, ends = tmp_path / "rows.jsonl", mode is gymnasium.vector.AutoresetMode.DISABLED
+    vector = gymnasium.vector.SyncVectorEnv([Penalised, Penalised], autoreset_mode=mode)
+    env = motif_jax.record(vector, file)
+    env.reset(seed=0)
+    for _ in range(8):
+        _, _, terminated, *_ = env.step(np.array([0, 1]))
+        if ends and terminated.any():
+            env.reset(options={"reset_mask": terminated})
+    env.close()
+    found = trajectories.read_trajectories(file)
+    assert found.reward.tolist() == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0] * 2
+    assert found.outcome.tolist() == [1.0] * 4
+    assert [found.captions.texts[at] for at in found.captions.number] == ["2 left", "1 left", "0 left"] * 4
 
 
 @pytest.mark.parametrize(("reward", "paid"), [(True, 1.0), (np.array([2.0]), 2.0), (np.nan, None), (np.inf, None)])

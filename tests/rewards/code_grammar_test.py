@@ -12,7 +12,7 @@ from conftest import ROOT
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.code.checking import CHECKS, check
 from motif_jax.rewards.code.decoding import ProgramGuide
-from motif_jax.rewards.code.grammar import FUNCTIONS, OPERATORS, PREFIXES
+from motif_jax.rewards.code.grammar import FUNCTIONS, OPERATORS, PREFIXES, as_ebnf
 from motif_jax.rewards.code.names import Readable, find_readable
 from motif_jax.rewards.code.recogniser import Grammar
 from motif_jax.rewards.code.spelling import Speller
@@ -217,3 +217,37 @@ def test_tokens_are_allowed_exactly_if_their_characters_are():
 def test_a_tokeniser_that_cannot_write_programs_is_refused():
     with pytest.raises(UserError, match=r"^the tokeniser of 'mine' has no tokens for the characters .*annotate.model"):
         guide_of(WordTokeniser.from_texts(["gained ( gold )"]))
+
+
+# ---- for servers
+
+
+@pytest.mark.parametrize("readable", [READABLE, Readable({}, {}, ())], ids=["small", "without names"])
+def test_the_grammar_for_servers_defines_what_it_refers_to(readable):
+    rules = dict(line.split(" ::= ") for line in as_ebnf(readable).splitlines())
+    referred = {name for ways in rules.values() for name in re.findall(r"[a-z]\w*", re.sub(r'"(\\.|[^"])*"', "", ways))}
+    assert referred - {*rules} == set()
+    assert all(f'"{name}"' in "".join(rules.values()) for name in readable.entries)
+    assert ('"any"' in "".join(rules.values())) == (readable is READABLE)  # without grids, it could not be completed
+
+
+@pytest.mark.vllm
+def test_the_grammar_for_servers_accepts_what_parser_and_checker_accept():
+    xgrammar = pytest.importorskip("xgrammar", reason="needs xgrammar, which vLLM has: launch/test.sh --with-vllm")
+    info = xgrammar.TokenizerInfo([*LETTERS, "<end>"], stop_token_ids=[len(LETTERS)])
+    compiled = xgrammar.GrammarCompiler(info).compile_grammar(xgrammar.Grammar.from_ebnf(as_ebnf(READABLE)))
+
+    def is_taken(text):
+        matcher = xgrammar.GrammarMatcher(compiled)
+        return all(matcher.accept_token(ord(one) - 32) for one in text) and matcher.accept_token(len(LETTERS))
+
+    chances, accepted = random.Random(0), 0
+    for _ in range(3_000):
+        text = random_program(chances, chances.randint(1, 4))
+        if is_accepted(text):
+            accepted += 1
+            assert is_taken(text), text
+    assert accepted > 2_000
+    for text in ("glod", "gold and lit", "view", "any(view)", "1 < gold < 3", "gold gold", "says(gold)", "(gold", ""):
+        assert not is_accepted(text)
+        assert not is_taken(text), text

@@ -185,7 +185,8 @@ def test_names_of_a_damaged_checkpoint_are_refused(record):
 
 @pytest.mark.parametrize(("name", "game"), [
     ("gold", "nethack"), ("stairs", "treasure"), ("pickup", "babyai"),
-    ("doorkey", "examples.minigrid.door_key:DoorKey"),
+    ("doorkey", "examples.minigrid.door_key:DoorKey"), ("doorkey", "examples.code_rewards.worlds:DoorKey8"),
+    ("keycorridor", "examples.code_rewards.worlds:KeyCorridor"),
 ])  # fmt: skip
 def test_the_examples_fit_their_worlds(name, game, monkeypatch):
     monkeypatch.syspath_prepend(ROOT)

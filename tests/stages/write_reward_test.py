@@ -1,26 +1,38 @@
 """The loop that writes a reward: what it keeps, what it finds, and models that write something else."""
 
 import contextlib
+import importlib
 import json
+import runpy
 
+import gymnasium
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import check_stage, get_config, viewed
+from conftest import ROOT, check_stage, get_config, viewed
 
 from motif_jax import experiment
+from motif_jax.captions import encode
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import find_readable
+from motif_jax.rewards.code.names import CAPTION, find_readable
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages import train_policy
+from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.evaluate import play
-from motif_jax.stages.write_reward.evidence import Pairs, choose_pairs, ranges_of, record_episodes, told_steps
+from motif_jax.stages.write_reward import job
+from motif_jax.stages.write_reward.evidence import (
+    Pairs,
+    RecordedEpisodes,
+    choose_pairs,
+    ranges_of,
+    record_episodes,
+    told_steps,
+)
 from motif_jax.stages.write_reward.guided import examples, talk
 from motif_jax.stages.write_reward.job import blocks_of, compare_with_learnt, describe_results, examine
 from motif_jax.stages.write_reward.writers import Attempt, Brief, read_reply
@@ -103,6 +115,26 @@ def test_a_constant_or_a_program_worse_than_a_coin_is_never_the_best(tmp_path, m
     experiment.run(again.to_dict(), tmp_path, ["write_reward"])  # the stage is complete
 
 
+@pytest.mark.parametrize("takes", ["vllm", "llama.cpp", "plain"])
+def test_a_server_gets_the_grammar_in_its_own_way(tmp_path, model, takes):
+    server = model("gained(gold)")
+    run(with_model(server, proposals=1, revisions=1, grammar=takes), tmp_path)
+    body = server.asked[-1]
+    found = {"vllm": body.get("structured_outputs", {}).get("grammar"), "llama.cpp": body.get("grammar")}
+    assert {name for name, grammar in found.items() if grammar} == {takes} - {"plain"}
+    if grammar := found.get(takes):
+        assert "root ::= " in grammar
+        assert '"gold"' in grammar
+    assert ("```" in json.dumps(body["messages"])) == (takes == "plain")
+
+
+def test_a_grammar_is_refused_where_no_server_writes():
+    with pytest.raises(
+        UserError, match=r"a grammar is for writer=server, not for writer=scripted .*write_reward.grammar"
+    ):
+        check_stage(write_reward, config_of(grammar="vllm"))
+
+
 @pytest.mark.journey
 def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
     letters = LetterTokeniser.from_texts([chr(code) for code in range(32, 127)])
@@ -120,6 +152,33 @@ def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
     assert all(check(row["program"], readable).root.of != "constant" for row in rows)
     again = run(config, tmp_path / "again")[1]
     assert again["rounds"] == found["rounds"]
+
+
+def test_the_random_programs_of_the_study_are_programs():
+    world = make_world(config_of().env.to_dict())
+    write = runpy.run_path(str(ROOT / "examples/code_rewards/study.py"))["random_writer"](world, seed=0)
+    body = {"messages": [{}, {"content": "Captions:\n- You win. (3 times)\n- It's a wall. (1 times)\n"}]}
+    programs = {write(body, number) for number in range(40)}
+    assert len(programs) > 20
+    for program in programs:
+        check(program, find_readable(world))
+
+
+def test_a_key_corridor_tells_how_far_the_robot_has_come(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    world = importlib.import_module("examples.code_rewards.worlds").KeyCorridor()
+    env = gymnasium.make("MiniGrid-KeyCorridorS3R3-v0").unwrapped
+    observation, _ = env.reset(seed=1)
+    assert world.caption(observation, env).startswith("You have no key.")
+    things = [one for one in env.grid.grid if one]
+    key, ball = (next(one for one in things if one.type == kind) for kind in ("key", "ball"))
+    door = next(one for one in things if one.type == "door" and one.is_locked)
+    env.carrying = key
+    assert world.caption(observation, env).startswith("You carry the key.")
+    door.is_locked = False
+    assert world.caption(observation, env).startswith("The locked door is open.")
+    env.carrying = ball
+    assert world.caption(observation, env) == "You pick up the ball."
 
 
 def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
@@ -230,10 +289,10 @@ def tried():
 @pytest.mark.parametrize(("program", "agreement", "said"), [
     ("gained(gold)", 1.0, None),
     ("0 - gained(gold)", 0.0, "the judge prefers this episode, which it pays -"),
-    ("3", None, "it pays the same in every step (3)"),
-    ("gained(gold) > 9", 0.5, "it pays the same in every step (0)"),
-    ("still()", None, "of its pay is for steps that change nothing"),
-    ("200 * gained(gold)", 1.0, "its largest reward is 200"),
+    ("3", None, "paid the same everywhere: it pays the same in every step (3), also at '"),
+    ("gained(gold) > 9", 0.5, "never paid: it pays the same in every step (0)"),
+    ("still()", None, "paid for standing still: 100% of its pay is for steps that change nothing"),
+    ("200 * gained(gold)", 1.0, "out of scale: its largest reward is 200 (at '"),
     ("1 + gained(gold)", None, "longer episodes are paid more"),
     ("0.0001 * gained(gold)", 1.0, "times as much as the game's own reward"),
     ("says(\"wall\")", None, "captions that the episode has shown more than 5 times before"),
@@ -247,6 +306,42 @@ def test_defects_of_a_program_are_found(tried, program, agreement, said):
         assert said in words
     elif agreement == 1.0:
         assert results.findings == []
+
+
+@pytest.mark.parametrize("told", ["diagnoses", "metrics"])
+def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, told):
+    server = model("200 * gained(gold)")
+    run(with_model(server, proposals=1, revisions=1, told=told), tmp_path)
+    said = server.asked[-1]["messages"][-1]["content"]
+    assert ("out of scale: its largest reward is 200" in said) == (told == "diagnoses")
+    assert ("- deviation of returns: " in said) == (told == "metrics")
+
+
+def test_pay_before_the_goal_is_found_with_its_moment():
+    # Of 8 episodes with two steps, the game pays the last step of two. Seeing the door is paid as much as the goal.
+    captions = [["a door", "the goal" if at < 2 else "a wall"] for at in range(8)]
+    text = np.array([[encode(one) for one in column] for column in zip(*captions, strict=True)])
+    rollout = {CAPTION: text, "reward": np.array([[0.0] * 8, [1.0] * 2 + [0.0] * 6])}
+    recorded = RecordedEpisodes([rollout], [np.tile(np.arange(8), (2, 1))], captions, 8)
+
+    def found(door, goal):
+        steps = np.array([[door] * 8, [goal] * 2 + [0.0] * 6])
+        return [*job._before_the_goal(recorded, steps.reshape(-1), recorded.returns([steps]))]
+
+    assert found(door=0.1, goal=1.0) == []
+    (finding,) = found(door=1.0, goal=0.0)
+    assert finding.startswith(
+        "paid before the goal: 100% of the episodes without the game's reward get as much as those"
+    )
+    assert "(at 'a door')" in finding
+    assert found(door=0.0, goal=0.0) == []
+
+
+def test_attempts_are_refused_for_a_writer_that_cannot_err():
+    config = config_of(writer="model", attempts=5)
+    config.annotate.model = "smollm2"
+    with pytest.raises(UserError, match=r"each text is a program, so there are no attempts .*write_reward.attempts"):
+        check_stage(write_reward, config)
 
 
 def test_programs_without_pay_rank_last(tried):

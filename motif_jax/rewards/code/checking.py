@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from motif_jax.rewards.code.grammar import FUNCTIONS, NUMERIC, OPERATORS
+from motif_jax.rewards.code.grammar import FUNCTIONS, NUMERIC, OPERATORS, PREFIXES
 from motif_jax.rewards.code.hints import ADVICE, listed, unknown_function, unknown_name
 from motif_jax.rewards.code.names import CAPTION_ENTRY, FLAG, GRID, NUMBER, STEP, TEXTS, Entry, Readable
 from motif_jax.rewards.code.parsing import Node, parse
@@ -73,39 +73,29 @@ class _Checker:
 
     # ---- operators
 
-    def _number(self, node: Node, of_what: str) -> Expression:
-        """A number, or a flag that counts as one."""
+    def _operand(self, node: Node, types: tuple[str, ...], of_what: str) -> Expression:
+        """A number, or a flag that counts as one; or a flag alone."""
         found = self.expression(node)
-        if found.type not in NUMERIC:
-            raise ProgramError(node.place, f"{of_what} needs a number, not a {found.type}{ADVICE.get(found.type, '')}")
-        return found
-
-    def _flag(self, node: Node, of_what: str) -> Expression:
-        found = self.expression(node)
-        if found.type != FLAG:
-            raise ProgramError(
-                node.place, f"{of_what} needs a flag, such as x > 0, not a {found.type}{ADVICE.get(found.type, '')}"
-            )
+        if found.type not in types:
+            wanted = "number" if NUMBER in types else "flag, such as x > 0"
+            hint = ADVICE.get(found.type, "")
+            raise ProgramError(node.place, f"{of_what} needs a {wanted}, not a {found.type}{hint}")
         return found
 
     def _prefix(self, node: Node) -> Expression:
-        if node.value == "not":
-            inner = self._flag(node.args[0], "not")
-            return Expression("not", FLAG, inner.of, (inner,))
-        inner = self._number(node.args[0], "-")
-        return Expression("negative", NUMBER, inner.of, (inner,))
+        name = str(node.value)
+        inner = self._operand(node.args[0], PREFIXES[name].takes, name)
+        return Expression("negative" if name == "-" else name, PREFIXES[name].result, inner.of, (inner,))
 
     def _infix(self, node: Node) -> Expression:
-        operator = str(node.value)
-        if operator in COMPARISONS:
-            return self._comparison(node, operator)
-        if operator in ("and", "or"):
-            flags = tuple(self._flag(one, operator) for one in node.args)
-            return Expression(operator, FLAG, last_of(*flags), flags)
-        numbers = tuple(self._number(one, operator) for one in node.args)
-        if operator == "/" and not _constant(node.args[1]):
+        name = str(node.value)
+        if name in COMPARISONS:
+            return self._comparison(node, name)
+        ((types, _, result),) = OPERATORS[name].rules
+        operands = tuple(self._operand(one, types, name) for one in node.args)
+        if OPERATORS[name].divides and not _constant(node.args[1]):
             raise ProgramError(node.args[1].place, "the divisor must be a number other than 0, such as x / 10")
-        return Expression(operator, NUMBER, last_of(*numbers), numbers)
+        return Expression(name, result, last_of(*operands), operands)
 
     def _comparison(self, node: Node, operator: str) -> Expression:
         left, right = (self.expression(one) for one in node.args)
@@ -144,7 +134,7 @@ class _Checker:
         """Functions of a value that changes: `gained`, `record`, `rose` and `once`."""
         name, place = str(node.value), node.args[0].place
         wanted = FUNCTIONS[name].args[0]
-        inner = (self._number if NUMBER in wanted.types else self._flag)(node.args[0], name)
+        inner = self._operand(node.args[0], wanted.types, name)
         if inner.of == CONSTANT:
             raise ProgramError(place, f"{name} needs a value that changes, not a constant")
         if inner.of not in wanted.of:
@@ -220,7 +210,7 @@ class _Checker:
             )
         viewpoint = self._viewpoints[name]
         self.viewed.add(name)
-        value = self._number(node.args[1], "distance")
+        value = self._operand(node.args[1], NUMERIC, "distance")
         places = []
         for place in (viewpoint.row, viewpoint.column):
             named = isinstance(place, str)
@@ -233,7 +223,7 @@ class _Checker:
 
     def choice(self, node: Node) -> Expression:
         """`min`, `max` and `abs`."""
-        numbers = tuple(self._number(one, str(node.value)) for one in node.args)
+        numbers = tuple(self._operand(one, NUMERIC, str(node.value)) for one in node.args)
         return Expression(str(node.value), NUMBER, last_of(*numbers), numbers)
 
 

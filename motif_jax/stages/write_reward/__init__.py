@@ -30,6 +30,9 @@ STAGE_NAME = WRITTEN
 FLAG = f"--config.{STAGE_NAME}"
 RECORD = "record.json"
 SCRIPTED, SERVER, MODEL = "scripted", "server", "model"  # writers
+DIAGNOSES, METRICS = "diagnoses", "metrics"
+IN_PROCESS = (SCRIPTED, MODEL)
+PLAIN, VLLM, LLAMA = "plain", "vllm", "llama.cpp"  # servers
 EPISODES = 40  # of the evaluation after a short training
 
 
@@ -45,11 +48,27 @@ class WriteReward:
         decides=True,
     )
     goal: str = value("", Text(longest=2000), "the goal in one sentence; empty: that of annotate.goal", decides=True)
+    grammar: str = value(
+        PLAIN,
+        Text((PLAIN, VLLM, LLAMA)),
+        "writer server: how it takes a grammar: vllm (0.12 or newer) in structured_outputs, llama.cpp in grammar; "
+        "plain: not at all",
+        decides=True,
+    )
     proposals: int = value(4, Whole(1, 64), "programs per round", decides=True)
     revisions: int = value(
         2, Whole(0, 20), "further rounds, in which the writer sees the results of the previous one", decides=True
     )
-    attempts: int = value(3, Whole(1, 20), "attempts per program; one with an error is asked for again")
+    attempts: int = value(
+        3,
+        Whole(1, 20),
+        "attempts per program; one with an error is asked for again, but not of "
+        "writer=model, whose texts are all programs",
+    )
+    told: str = value(
+        DIAGNOSES, Text((DIAGNOSES, METRICS)), "what the writer reads of a program: findings with their moments and "
+        "episodes, or figures alone", decides=True,
+    )  # fmt: skip
     players: str = value("random", Text(longest=1000), "scripted players of the recorded episodes", decides=True)
     steps: int = value(20_000, Whole(100, 10**7), "recorded steps", decides=True)
     pairs: int = value(
@@ -89,7 +108,11 @@ def check(config: WriteConfig) -> None:
     parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
     find_readable(world)
     check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
+    if config.write_reward.grammar != PLAIN and config.write_reward.writer in IN_PROCESS:
+        raise UserError(f"a grammar is for writer=server, not for writer={config.write_reward.writer} ({FLAG}.grammar)")
     if config.write_reward.writer == MODEL:
+        if config.write_reward.attempts != WriteReward.attempts:
+            raise UserError(f"with writer=model each text is a program, so there are no attempts ({FLAG}.attempts)")
         if not config.annotate.model:
             raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
         locate_model(config.annotate.model, "--config.annotate.model")

@@ -33,6 +33,11 @@ class RecordedEpisodes(NamedTuple):
     captions: list[list[str]]  # of each episode, what its steps led to
     num_episodes: int
 
+    @property
+    def game(self) -> list[np.ndarray]:
+        """The game's own reward of each step, for each rollout. [T, B]"""
+        return [rollout["reward"] for rollout in self.rollouts]
+
     def pay(self, program: Program) -> list[np.ndarray]:
         """The reward of each step by a program, for each rollout. [T, B]"""
         runner = Runner(program)
@@ -155,7 +160,7 @@ def told_steps(recorded: RecordedEpisodes, readable: Readable, count: int = 3) -
     entries = readable.entries.items()
     names = [name for name, entry in entries if (entry.type, entry.of) == (NUMBER, MOMENT)]
     captions = recorded.of_episodes([rollout[CAPTION] for rollout in recorded.rollouts])
-    paid = recorded.of_episodes([rollout["reward"] for rollout in recorded.rollouts])
+    paid = recorded.of_episodes(recorded.game)
     gained = {name: recorded.of_episodes(recorded.pay(check(f"gained({name})", readable))) for name in names}
     changes = sum((one != 0 for one in gained.values()), np.zeros(len(paid), int))
     found: dict[str, str] = {}

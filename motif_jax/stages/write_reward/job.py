@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,9 @@ from motif_jax.files import read_json, write_whole
 from motif_jax.pages.blocks import table, tiles
 from motif_jax.pages.formats import esc
 from motif_jax.rewards.code.checking import check
+from motif_jax.rewards.code.grammar import as_ebnf
 from motif_jax.rewards.code.names import CAPTION, Readable, find_readable
+from motif_jax.rewards.code.spelling import is_plain
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
 from motif_jax.rewards.code.types import Program
 from motif_jax.rewards.registry import BEST, WRITTEN
@@ -28,7 +30,18 @@ from motif_jax.rewards.source import Setting
 from motif_jax.run import Head, Run
 from motif_jax.stages.audit.asking import ask
 from motif_jax.stages.evaluate.summary import SUMMARY
-from motif_jax.stages.write_reward import MODEL, RECORD, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
+from motif_jax.stages.write_reward import (
+    DIAGNOSES,
+    LLAMA,
+    MODEL,
+    PLAIN,
+    RECORD,
+    SCRIPTED,
+    STAGE_NAME,
+    VLLM,
+    WriteConfig,
+    stages_of,
+)
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
     RecordedEpisodes,
@@ -59,6 +72,12 @@ COIN = 0.5  # agreement of one
 LITTLE = 0.01  # ratio of its pay and the game's
 WEIGHT = 0.1  # of a finding against agreement: as much as a tenth of the pairs
 OPPOSED = 0.4  # share of the pairs; a half is chance
+FEWEST_REACHED = 2  # episodes that the game pays, and others
+LOOKED_AT, MOMENTS = 500, 2  # steps, and their captions that a finding names
+# Kinds of findings:
+NEVER, SAME, SPARSE, SCALE = "never paid", "paid the same everywhere", "sparse", "out of scale"
+STILL, EARLY = "paid for standing still", "paid before the goal"
+AGAIN, EVERYWHERE, UNLIKE = "paid again and again", "paid for length", "unlike the learnt reward"
 
 
 def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
@@ -184,7 +203,15 @@ def open_writer(config: WriteConfig, readable: Readable) -> Writer:
         server.url, "--config.annotate.server.url", server.timeout_s, server.patience_s, server_key(server),
         "--config.annotate.server.key_variable",
     )  # fmt: skip
-    return ModelWriter(client, config.annotate.model, sampling.max_tokens, max(sampling.temperature, 0.7))
+    ebnf, takes = as_ebnf(readable), config.write_reward.grammar
+    fields: dict[str, dict[str, Any]] = {
+        PLAIN: {},
+        VLLM: {"structured_outputs": {"grammar": ebnf}},
+        LLAMA: {"grammar": ebnf},
+    }
+    return ModelWriter(
+        client, config.annotate.model, sampling.max_tokens, max(sampling.temperature, 0.7), fields[takes]
+    )
 
 
 def judge(
@@ -209,9 +236,8 @@ def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:
         for episode, sign in ((better, 1), (worse, -1)):
             for caption in {*recorded.captions[episode]}:
                 surplus[caption] = surplus.get(caption, 0) + sign
-    plain = [caption for caption in surplus if caption.isascii() and caption.isprintable() and '"' not in caption]
-    plain = [caption for caption in plain if "\\" not in caption and 0 < len(caption) <= 80]
-    return sorted((caption for caption in plain if surplus[caption] > 0), key=lambda one: -surplus[one])[:LIKED]
+    liked = [caption for caption in surplus if surplus[caption] > 0 and is_plain(caption) and 0 < len(caption) <= 80]
+    return sorted(liked, key=lambda one: -surplus[one])[:LIKED]
 
 
 def run_rounds(
@@ -244,7 +270,9 @@ def run_rounds(
             )
         print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {section.proposals} programs can be read; the best "
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
-        results = describe_results(best, recorded, pairs, list(texts))
+        results = describe_figures(best)
+        if section.told == DIAGNOSES:
+            results = describe_results(best, recorded, pairs, list(texts))
         if section.train_for_env_steps and number < section.revisions and best.is_reward:
             if best.program.text not in trained:
                 trained[best.program.text] = train(config, best.program, folder / f"round-{number}" / "training")
@@ -357,42 +385,25 @@ def examine(
     """Runs a program on all recorded episodes; `learnt` has their returns by a learnt reward. [num_episodes]"""
     pay = recorded.pay(program)
     steps, returns = recorded.of_episodes(pay), recorded.returns(pay)
-    agreement, findings = pairs.agreement(returns), []
-    spread = float(np.ptp(steps)) if len(steps) else 0.0
-    positive = np.maximum(steps, 0.0)
-    if not spread:
-        findings.append(f"it pays the same in every step ({steps[0]:.3g})" if len(steps) else "it was never paid")
-    elif (share := float((steps != 0).mean())) < RARE:
-        findings.append(f"it pays in {share:.3%} of the steps: an agent will hardly ever meet it")
-    if readable.still and positive.sum() > 0:
-        idle = recorded.of_episodes(recorded.pay(check("still()", readable))) > 0
-        if (standing := float(positive[idle].sum() / positive.sum())) > IDLE:
-            where = _where(recorded, positive * idle)
-            findings.append(
-                f"{standing:.0%} of its pay is for steps that change nothing{where}: subtract something for still()"
-            )
-    if positive.sum() > 0 and (again := float(positive[recorded.repeated(OFTEN)].sum() / positive.sum())) > MANY:
-        findings.append(
-            f"{again:.0%} of its pay is for captions that the episode has shown more than {OFTEN} times before, so an "
-            "agent can earn it by going to and fro: pay for the first time alone, with once(...)"
-        )
-    if len(steps) and (largest := float(np.abs(steps).max())) > LARGE:
-        where = _where(recorded, np.abs(steps))
-        findings.append(f"its largest reward is {largest:.3g}{where}: other rewards are about 1, so divide it")
-    if spread and (every := float((steps > 0).mean())) > MANY:
-        findings.append(f"it pays in {every:.0%} of the steps: longer episodes are paid more, whatever happens in them")
+    agreement, spread = pairs.agreement(returns), float(np.ptp(steps)) if len(steps) else 0.0
     figures = {
         "agreement": agreement, "spread": spread, "mean_return": float(returns.mean()),
         "deviation_of_returns": float(returns.std()), "paid_steps": float((steps != 0).mean()) if len(steps) else 0.0,
         "equal_returns": float(np.mean(np.equal(*returns[pairs.episodes].T))),
     }  # fmt: skip
-    game = float(np.abs(recorded.of_episodes([rollout["reward"] for rollout in recorded.rollouts])).sum())
-    if spread and game:
-        figures["over_game"] = over = float(np.abs(steps).sum()) / game
-        if over < LITTLE:  # more is no defect where the game hardly pays
-            findings.append(f"it pays {over:.3g} times as much as the game's own reward: multiply it")
+    if not spread:
+        kind, paid = (SAME, f"{steps[0]:.3g}") if len(steps) and steps[0] > 0 else (NEVER, "0")
+        moments = "; ".join(told_steps(recorded, readable, MOMENTS))
+        return Tried(
+            program, agreement, [f"{kind}: it pays the same in every step ({paid}), also at {moments}"], figures
+        )
+    findings = [*_where_paid(recorded, steps, readable), *_before_the_goal(recorded, steps, returns)]
+    game = float(np.abs(recorded.of_episodes(recorded.game)).sum())
+    if game:
+        figures["over_game"] = float(np.abs(steps).sum()) / game
+    findings += _out_of_scale(recorded, steps, figures.get("over_game", 1.0))
     if figures["equal_returns"] > MANY:
-        findings.append(f"{figures['equal_returns']:.0%} of the pairs of episodes have equal returns by it")
+        findings.append(f"{SPARSE}: {figures['equal_returns']:.0%} of the pairs of episodes have equal returns by it")
     if learnt is not None:
         learnt_figures, finding = compare_with_learnt(returns, learnt, pairs, agreement)
         figures |= learnt_figures
@@ -400,11 +411,63 @@ def examine(
     return Tried(program, agreement, findings, figures)
 
 
-def _where(recorded: RecordedEpisodes, weights: np.ndarray) -> str:
-    """The caption of the step with the largest weight, in words. [N]"""
+def _where_paid(recorded: RecordedEpisodes, steps: np.ndarray, readable: Readable) -> Iterator[str]:
+    """Findings about the steps that are paid. [N]"""
+    positive = np.maximum(steps, 0.0)
+    total = float(positive.sum()) or 1.0
+    if (share := float((steps != 0).mean())) < RARE:
+        where = _moments(recorded, np.abs(steps))
+        yield f"{SPARSE}: it pays in {share:.3%} of the steps{where}: an agent will hardly ever meet it"
+    if readable.still:
+        idle = recorded.of_episodes(recorded.pay(check("still()", readable))) > 0
+        if (standing := float(positive[idle].sum() / total)) > IDLE:
+            where = _moments(recorded, positive * idle)
+            yield f"{STILL}: {standing:.0%} of its pay is for steps that change nothing{where}: subtract still()"
+    repeated = recorded.repeated(OFTEN)
+    if (again := float(positive[repeated].sum() / total)) > MANY:
+        yield (
+            f"{AGAIN}: {again:.0%} of its pay is for captions that the episode has shown more than {OFTEN} times before"
+            f"{_moments(recorded, positive * repeated)}: pay for the first time alone, with once(...)"
+        )
+    if (every := float((steps > 0).mean())) > MANY:
+        yield f"{EVERYWHERE}: it pays in {every:.0%} of the steps: longer episodes are paid more, whatever happens"
+
+
+def _before_the_goal(recorded: RecordedEpisodes, steps: np.ndarray, returns: np.ndarray) -> Iterator[str]:
+    """A finding if episodes that the game does not pay get as much as those that it pays. [N], [num_episodes]"""
+    reached = recorded.returns(recorded.game) > 0
+    if min(int(reached.sum()), int((~reached).sum())) < FEWEST_REACHED:
+        return
+    usual = float(np.median(returns[reached]))
+    early = (returns >= usual) & (returns > 0) & ~reached
+    if (share := float(early.sum() / (~reached).sum())) > IDLE:
+        episode = np.concatenate([one[one >= 0] for one in recorded.episodes])
+        yield (
+            f"{EARLY}: {share:.0%} of the episodes without the game's reward get as much as those with it ({usual:.3g})"
+            f"{_moments(recorded, np.where(early[episode], steps, 0))}: pay less there, or more for the goal"
+        )
+
+
+def _out_of_scale(recorded: RecordedEpisodes, steps: np.ndarray, over_game: float) -> Iterator[str]:
+    """Findings about the size of the pay. [N]"""
+    if (largest := float(np.abs(steps).max())) > LARGE:
+        where = _moments(recorded, np.abs(steps))
+        yield f"{SCALE}: its largest reward is {largest:.3g}{where}: other rewards are about 1, so divide it"
+    if over_game < LITTLE:  # more is no defect where the game hardly pays
+        yield f"{SCALE}: it pays {over_game:.3g} times as much as the game's own reward: multiply it"
+
+
+def _moments(recorded: RecordedEpisodes, weights: np.ndarray) -> str:
+    """The captions of the steps with the largest weights, in words. [N]"""
     captions = recorded.of_episodes([rollout[CAPTION] for rollout in recorded.rollouts])
-    caption = decode(captions[weights.argmax()])
-    return f" (at {caption!r})" if caption else ""
+    steps = [at for at in np.argsort(-weights, kind="stable")[:LOOKED_AT].tolist() if weights[at] > 0]
+    found = [*dict.fromkeys(caption for caption in (decode(captions[at]) for at in steps) if caption)][:MOMENTS]
+    return f" (at {' and at '.join(map(repr, found))})" if found else ""
+
+
+def describe_figures(tried: Tried) -> str:
+    """The figures of the results as a list."""
+    return "\n".join(f"- {name.replace('_', ' ')}: {figure:.3g}" for name, figure in tried.figures.items())
 
 
 def describe_results(
@@ -474,7 +537,7 @@ def compare_with_learnt(
     }  # fmt: skip
     if disagree > OPPOSED and figures["learnt_agreement"] > agreement:
         return figures, (
-            f"the learnt reward prefers the other episode in {disagree:.0%} of the pairs, and agrees with the judge "
+            f"{UNLIKE}: it prefers the other episode in {disagree:.0%} of the pairs, and agrees with the judge "
             f"about {figures['learnt_agreement']:.0%} of them"
         )
     return figures, ""

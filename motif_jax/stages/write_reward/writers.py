@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from motif_jax.rewards.code.grammar import FUNCTIONS
-from motif_jax.rewards.code.names import FLAG as TRUTH
+from motif_jax.rewards.code.grammar import FUNCTIONS, NUMERIC
 from motif_jax.rewards.code.names import MOMENT, NUMBER, Readable
 from motif_jax.rewards.code.tokens import MOST_LEVELS, MOST_NODES
 from motif_jax.system.http import HttpClient
@@ -77,21 +76,19 @@ class ScriptedWriter:
     def _first(self, brief: Brief) -> Iterator[str]:
         wishes = " ".join(part for part in re.split(r"[.;!]", brief.goal.lower()) if not AGAINST.search(part))
         words = set(WORD.findall(wishes)) - LITTLE
-        named = [name for name in brief.readable.entries if any(_alike(name, word) for word in words)]
-        for name in named:
-            entry = brief.readable.entries[name]
-            if entry.type == NUMBER and entry.of == MOMENT:
-                yield from (f"gained({name})", f"record({name})", f"gained({name}) - 0.01 * still()")
-            elif entry.type in (NUMBER, TRUTH):
-                yield from (name, f"{name} - 0.01 * still()")
+        numbers = {name: entry.type == NUMBER and entry.of == MOMENT for name, entry in brief.readable.entries.items()
+                   if entry.type in NUMERIC and any(_alike(name, word) for word in words)}  # fmt: skip
+        terms = [f"gained({name})" if changes else name for name, changes in numbers.items()]
+        for name, term in zip(numbers, terms, strict=True):
+            yield from (term, *([f"record({name})"] if numbers[name] else ()), f"{term} - 0.01 * still()")
         if brief.liked:
             yield " + ".join(f'once(says("{caption}"))' for caption in brief.liked)
         spoken = {word for caption in brief.captions for word in WORD.findall(caption.lower())}
         shown = sorted(words & spoken)
         for word in shown:
             yield from (f'once(says("{word}"))', f'says("{word}")')
-        for name, word in itertools.product(named[:2], shown[:2]):
-            yield f'{self._term(brief, name)} + 0.1 * says("{word}")'
+        for term, word in itertools.product(terms[:2], shown[:2]):
+            yield f'{term} + 0.1 * says("{word}")'
         yield "0 - 0.01 * still()"
 
     def _revised(self, brief: Brief, earlier: Sequence[Attempt]) -> Iterator[str]:
@@ -106,10 +103,6 @@ class ScriptedWriter:
             yield f"{program} - 0.01 * still()"
         yield f"max({program}, 0)"
 
-    @staticmethod
-    def _term(brief: Brief, name: str) -> str:
-        return f"gained({name})" if brief.readable.entries[name].of == MOMENT else name
-
 
 def _alike(name: str, word: str) -> bool:
     """Whether a name and a word begin with the same letters, as depth and deeper do."""
@@ -119,13 +112,17 @@ def _alike(name: str, word: str) -> bool:
 class ModelWriter:
     """A language model behind a server with OpenAI's chat completions."""
 
-    def __init__(self, client: HttpClient, model: str, max_tokens: int, temperature: float):
-        self._client, self._model = client, model
+    def __init__(
+        self, client: HttpClient, model: str, max_tokens: int, temperature: float, held: Mapping[str, Any] | None = None
+    ):
+        """`held`: fields of the request that hold the model to the grammar."""
+        self._client, self._model, self._held = client, model, held or {}
         self._how = {"max_tokens": max_tokens, "temperature": temperature}
 
     def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
         """See `Writer`."""
-        body = {"model": self._model, "messages": messages(brief, earlier), "seed": number} | self._how
+        body = {"model": self._model, "messages": messages(brief, earlier, bool(self._held)), "seed": number}
+        body |= {**self._how, **self._held}
         return self._client.post("/chat/completions", read_reply, json=body)
 
     def close(self) -> None:
@@ -142,14 +139,19 @@ def read_reply(reply: Any) -> str:
     return (fenced[1] if fenced else text[:LONGEST]).strip()
 
 
-def messages(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
-    """The conversation: the language, the world and the goal, then earlier programs with the answers to them."""
+def messages(brief: Brief, earlier: Sequence[Attempt], held: bool = False) -> list[dict[str, str]]:
+    """The conversation: the language, the world and the goal, then earlier programs with the answers to them.
+
+    A model that is `held` to the grammar cannot write fences.
+    """
+    fence, where = ("{}", "") if held else ("```\n{}\n```", ", between ``` and ```")
     functions = "\n".join(f"- {function.usage}: {MEANINGS[name]}" for name, function in FUNCTIONS.items())
     names = "\n".join(f"- {name}: a {entry.type} of a {entry.of}" for name, entry in brief.readable.entries.items())
     captions = "\n".join(f"- {caption} ({count} times)" for caption, count in brief.captions.items())
     system = (
         "You write rewards for an agent that learns to play a game. A reward is one expression in a small language, "
-        "which is computed at each step. Answer with the expression alone, between ``` and ```.\n\n"
+        "which is computed at each step. Answer with the expression alone"
+        f"{where}.\n\n"
         f"Functions:\n{functions}\n\nAlso + - * / < <= > >= == != and or not, numbers, and texts in double quotes. "
         f"Division is by a number only. At most {MOST_NODES} names, numbers and operators, and {MOST_LEVELS} levels. "
         "Good rewards pay about 1 for what matters, little for small steps towards it, and nothing for standing still."
@@ -160,6 +162,6 @@ def messages(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
     )
     conversation = [{"role": "system", "content": system}, {"role": "user", "content": user}]
     for attempt in earlier:
-        conversation.append({"role": "assistant", "content": f"```\n{attempt.text}\n```"})
+        conversation.append({"role": "assistant", "content": fence.format(attempt.text)})
         conversation.append({"role": "user", "content": f"What came of it:\n{attempt.said}\n\nWrite a better one."})
     return conversation

@@ -1,0 +1,261 @@
+"""Do agents learn from programs by a small language model? One command per row; a killed row goes on.
+
+    taskset -c 0 python examples/code_rewards/study.py row doorkey diagnoses 1 --model=FILE.gguf --home=runs/study
+    python examples/code_rewards/study.py table --home=runs/study    # study.csv, and the table in the terminal
+    python examples/code_rewards/study.py commands --model=FILE.gguf --home=runs/study    # all rows, without taskset
+
+A row writes programs, trains PPO on the best one beside the game's sparse reward, and evaluates it on 100 games, in
+HOME/LEVEL-ARM-SEED. The arms differ in who writes: the model held to the grammar, in one round or after diagnoses, with
+metrics alone, or without the grammar; random programs of the grammar; the templates; a program by hand; nobody. Where
+no reward is found, the agent has the sparse reward alone. All arms but the last two have as many programs per round.
+"""
+
+import argparse
+import csv
+import json
+import resource
+import runpy
+import statistics
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+
+from motif_jax import experiment
+from motif_jax.envs.worlds import make_world
+from motif_jax.files import read_json, write_json
+from motif_jax.rewards.code.names import find_readable
+from motif_jax.rewards.code.recogniser import END, Grammar
+from motif_jax.system.startup import set_up_process
+
+ROOT = Path(__file__).parents[2]
+LEVELS = {  # world, steps of an episode, program by hand
+    "doorkey": ("examples.code_rewards.worlds:DoorKey8", 640, ROOT / "examples/rewards/doorkey.reward"),
+    "corridor": ("examples.code_rewards.worlds:KeyCorridor", 270, ROOT / "examples/rewards/keycorridor.reward"),
+}
+ARMS = {  # values of write_reward; None: no program is written
+    "first": {"writer": "model", "revisions": 0},
+    "diagnoses": {"writer": "model"},
+    "metrics": {"writer": "model", "told": "metrics"},
+    "free": {"writer": "server"},  # without the grammar
+    "random": {"writer": "server"},
+    "scripted": {"writer": "scripted"},
+    "hand": None,
+    "bare": None,
+}
+FIGURES = ("programs", "parse", "pay", "agreement", "found", "success", "cpu_s")
+T95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}  # of Student's distribution, by the number of seeds
+
+
+# ---- writers behind a server
+
+
+class Free:
+    """Any token may follow: see `Guide` of motif_jax/language/loaded.py."""
+
+    start, ends = None, ()
+
+    def __init__(self, size):
+        self._all = np.ones(size, bool)
+
+    def allowed(self, state):
+        """All tokens."""
+        return self._all
+
+    def after(self, state, token):
+        """Nothing changes."""
+
+
+def free_writer(model):
+    """A function from a request to what the model writes without the grammar."""
+    import jax
+
+    from motif_jax.language.generation import TokenSampling
+    from motif_jax.language.loaded import load_language
+
+    language = load_language(model)
+    guide = Free(language.config.vocabulary)
+    guide.ends = language.chat_format.end(language.tokeniser)
+
+    def write(body, number):
+        row = language.chat_format.encode(language.tokeniser, body["messages"])
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(body["seed"]), number), 1)
+        ((tokens, _),) = language.generate_guided(row, guide, 160, keys, TokenSampling(0.7))
+        return language.tokeniser.decode(tokens)
+
+    return write
+
+
+def random_writer(world, seed):
+    """A function that writes random programs of the grammar: at each place, each terminal has the same chance."""
+    grammar, chances = Grammar(find_readable(world), 32, narrow=True), np.random.default_rng(seed)
+
+    def write(body, number):
+        state, terminals = grammar.start, []
+        while not terminals or terminals[-1] != END:
+            following, limit = list(grammar.following(state)), grammar.limit(state)
+            terminal, state = following[chances.integers(len(following))]
+            if terminal == ("number", "1"):
+                places = limit or 10
+                whole = limit or chances.random() < 0.5
+                terminal = terminal._replace(text=f"{'' if whole else '0.'}{chances.integers(1, places)}")
+            terminals.append(terminal)
+        words = sorted({line[2:].rpartition(" (")[0] for line in body["messages"][1]["content"].split("Captions", 1)[1]
+                        .splitlines() if line.startswith("- ")})  # fmt: skip
+        texts = []
+        for kind, text in terminals[:-1]:
+            texts.append(f'"{chances.choice(words)}"' if kind == "text" and text == '"x"' else text)
+        return " ".join(texts)
+
+    return write
+
+
+def serve(write):
+    """Starts a server with OpenAI's chat completions; returns its address."""
+    lock, asked = threading.Lock(), []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                asked.append(body)
+                text = write(body, len(asked))
+            data = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *words):
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}/v1"
+
+
+# ---- a row
+
+
+def config_of(options):
+    """The experiment of a row, without the reward."""
+    world, limit, _ = LEVELS[options.level]
+    config = runpy.run_path(str(ROOT / "configs/code_quickstart.py"))["get_config"]("doorkey")
+    config.seed = options.seed
+    config.env.update({"world": world, "max_episode_steps": limit})
+    sizes = {"steps": options.record, "proposals": options.proposals, "revisions": options.revisions}
+    config.write_reward.update(sizes | (ARMS[options.arm] or {}))
+    if config.write_reward.revisions:
+        config.write_reward.train_for_env_steps = options.short
+    config.policy.update({
+        "num_workers": 1, "games_per_worker": 32, "extrinsic_coefficient": 1.0, "train_for_seconds": 0.0,
+        "train_for_env_steps": options.steps,
+    })  # fmt: skip
+    config.evaluate.update({"episodes": options.episodes, "beside": ""})
+    return config
+
+
+def run_row(options):
+    """Runs or resumes a row, and writes its row.json."""
+    folder = options.home / f"{options.level}-{options.arm}-{options.seed}"
+    if (folder / "row.json").exists():
+        return
+    config, row = config_of(options), {"level": options.level, "arm": options.arm, "seed": options.seed}
+    if options.arm in ("first", "diagnoses", "metrics"):
+        config.annotate.model = options.model
+    if options.arm in ("free", "random"):
+        world = make_world(config.env.to_dict())
+        write = free_writer(options.model) if options.arm == "free" else random_writer(world, options.seed)
+        # The address is of this process alone, and is no part of the experiment's identity.
+        config.annotate.update({"model": options.arm})
+        config.annotate.server.url = serve(write)
+    sources = ""
+    if ARMS[options.arm] is not None:
+        experiment.run(config.to_dict(), folder, ["write_reward"])
+        found = read_json(folder / "write_reward/record.json")
+        programs = [one for rows in found["rounds"] for one in rows]
+        row |= {
+            "programs": len(programs), "parse": sum(not one["error"] for one in programs) / len(programs),
+            "pay": sum(one.get("spread", 0) > 0 for one in programs) / len(programs),
+            "agreement": found["agreement_on_others"], "found": int(found["found"]), "best": found["best"]["program"],
+        }  # fmt: skip
+        sources = "code:write_reward" if found["found"] else ""
+    if options.arm == "hand":
+        sources = f"code:{LEVELS[options.level][2]}"
+    config.policy.sources = sources
+    began = time.monotonic()
+    experiment.run(config.to_dict(), folder, ["train_policy", "evaluate"])
+    summary = read_json(next(iter(sorted((folder / "evaluate").glob("*/summary.json")))))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    row |= {
+        "success": summary["figures"]["success"]["mean"], "steps": options.steps,
+        "cpu_s": round(sum(one.ru_utime + one.ru_stime for one in used)),
+        "training_s": round(time.monotonic() - began),  # both of this process, so less after a resumption
+    }  # fmt: skip
+    write_json(folder / "row.json", row)
+    print(json.dumps(row))
+
+
+def print_table(options):
+    """Writes HOME/study.csv, and prints means with 95 % intervals over the seeds."""
+    rows = [read_json(file) for file in sorted(options.home.glob("*/row.json"))]
+    with open(options.home / "study.csv", "w", newline="") as file:
+        out = csv.DictWriter(file, ["level", "arm", "seed", "steps", *FIGURES, "training_s", "best"], restval="")
+        out.writeheader()
+        out.writerows(rows)
+    print(f"| level | arm | seeds | {' | '.join(FIGURES)} |\n| --- | --- |{' ---: |' * (1 + len(FIGURES))}")
+    for level in LEVELS:
+        for arm in ARMS:
+            group = [row for row in rows if (row["level"], row["arm"]) == (level, arm)]
+            cells = [_cell([row[name] for row in group if row.get(name) is not None]) for name in FIGURES]
+            if group:
+                print(f"| {level} | {arm} | {len(group)} | {' | '.join(cells)} |")
+
+
+def _cell(values):
+    if not values:
+        return "–"
+    mean = statistics.mean(values)
+    if len(values) not in T95:
+        return f"{mean:.3g}"
+    half = T95[len(values)] * statistics.stdev(values) / len(values) ** 0.5
+    return f"{mean:.3g} [{mean - half:.3g}, {mean + half:.3g}]"
+
+
+def main():
+    """The command."""
+    set_up_process()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("row", "table", "commands"))
+    parser.add_argument("level", nargs="?", choices=[*LEVELS])
+    parser.add_argument("arm", nargs="?", choices=[*ARMS])
+    parser.add_argument("seed", nargs="?", type=int)
+    parser.add_argument("--home", type=Path, default=Path("runs/study"))
+    parser.add_argument("--model", default="smollm2", help="of the arms first, diagnoses, metrics and free")
+    parser.add_argument("--steps", type=int, default=500_000, help="of the training")
+    parser.add_argument("--short", type=int, default=50_000, help="of the training after each round but the last")
+    parser.add_argument("--record", type=int, default=40_000, help="steps of random play on which programs are tried")
+    parser.add_argument("--proposals", type=int, default=8, help="programs per round")
+    parser.add_argument("--revisions", type=int, default=3, help="rounds after the first")
+    parser.add_argument("--episodes", type=int, default=100, help="of the evaluation")
+    parser.add_argument("--seeds", type=int, default=5)
+    options = parser.parse_args()
+    if options.what == "row":
+        if options.seed is None:
+            parser.error("a row is LEVEL ARM SEED")
+        run_row(options)
+    elif options.what == "table":
+        print_table(options)
+    else:
+        for seed in range(1, options.seeds + 1):
+            for level in LEVELS:
+                for arm in ARMS:
+                    rest = f"--model={options.model} --home={options.home} --steps={options.steps}"
+                    print(f"python examples/code_rewards/study.py row {level} {arm} {seed} {rest}")
+
+
+if __name__ == "__main__":
+    main()

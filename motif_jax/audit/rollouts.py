@@ -1,0 +1,94 @@
+"""Rows of rollouts that others record: TRL's logged completions, and the results of verifiers.
+
+A row is one episode, whose text is what the model said. Neither library is imported.
+
+- TRL, `log_completions=True`: a folder of Parquet files, one per logged step, or the same rows as JSON lines, with the
+  columns step, prompt, completion, advantage, and a number for each reward function.
+- verifiers, `vf-eval --save-results`: results.jsonl with example_id, prompt and completion as messages, reward, and
+  metrics by name, which are no pay of their own. A rollout with an error counts as unfinished.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from motif_jax.config.table import shown
+from motif_jax.structs import UserError
+from motif_jax.system.foreign import check_regular
+
+SUFFIX = ".parquet"
+AT_ONCE = 64  # rows that are decoded together
+LARGEST_GROUP = 2**30  # bytes of a row group's columns, decoded
+NO_REWARDS = {"step", "advantage", "advantages"}  # numbers of TRL's rows that are no rewards
+
+
+def is_rollout(row: Any) -> bool:
+    """Whether a row is of TRL or verifiers."""
+    return type(row) is dict and "completion" in row and "episode" not in row
+
+
+def row_of(row: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """The row of an episode; raises ValueError for one that has no reward or no text."""
+    known = {"episode": number, "text": text_of(row["completion"], "completion"), "prompt": _prompt(row.get("prompt"))}
+    known |= {"outcome": row.get("outcome")}
+    if "example_id" in row and "reward" in row:
+        return known | {"reward": row["reward"], "ended": row.get("error") is None}
+    rewards = {name: value for name, value in row.items()
+               if type(value) in (int, float) and name not in NO_REWARDS | {"outcome"}}  # fmt: skip
+    # A reward function that does not apply to a row gives None, which pandas makes NaN.
+    return known | {"reward": {name: value for name, value in rewards.items() if not math.isnan(value)}}
+
+
+def text_of(said: Any, what: str) -> str:
+    """What the model said: a text, or the contents of its messages, of which the roles of others are left out."""
+    if isinstance(said, str):
+        return said
+    if not isinstance(said, list) or not all(isinstance(message, dict) for message in said):
+        raise ValueError(f"{what} is {shown(said)}, not a text or a list of messages")
+    contents = [message.get("content") for message in said if message.get("role", "assistant") == "assistant"]
+    parts: list[str] = []
+    for content in contents:  # a text, or a list of parts, some of which are texts
+        inner = content if isinstance(content, list) else [{"text": content}]
+        parts += [one["text"] for one in inner if isinstance(one, dict) and isinstance(one.get("text"), str)]
+    return "\n".join(parts)
+
+
+def _prompt(prompt: Any) -> str:
+    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
+
+
+# ---- Parquet
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """The Parquet files of a path: itself, or those of a folder in the order of their names; [] without any."""
+    if path.is_dir():
+        return sorted(path.glob(f"*{SUFFIX}"))
+    return [path] if path.suffix == SUFFIX else []
+
+
+def parquet_rows(files: Sequence[Path]) -> Iterator[tuple[int, Any]]:
+    """Yields the rows of all files with their numbers."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise UserError(f"reading {files[0].name!r} needs pyarrow: pip install pyarrow") from None
+    number = 0
+    for file in files:
+        try:
+            check_regular(file)
+            with parquet.ParquetFile(file) as opened:
+                groups = range(opened.metadata.num_row_groups)
+                if any(opened.metadata.row_group(group).total_byte_size > LARGEST_GROUP for group in groups):
+                    raise ValueError(f"a row group has more than {LARGEST_GROUP:,} bytes")
+                for batch in opened.iter_batches(AT_ONCE):
+                    for row in batch.to_pylist():
+                        number += 1
+                        yield number, row
+        except pyarrow.ArrowException as error:
+            raise ValueError(f"{file.name}: it is not Parquet: {str(error).splitlines()[0]:.200}") from None
