@@ -184,7 +184,7 @@ class Playing(Training):
 
         Needed are those for the prompt alone, without padding, although its beginning need not be read again.
         """
-        own = self._parts.options[LANGUAGE]
+        own = self._parts.spec[LANGUAGE]
         config = from_record(own["config"])
         nodes = make_tree([encode_names(tokeniser_from_text(own["tokeniser"]), own["actions"])]).nodes.shape[1]
         tokens = self._padded()["tokens"]

@@ -1,4 +1,4 @@
-"""Losses of offline reinforcement learning, one number per decision; terms.py sums over decisions.
+"""Losses of offline reinforcement learning, one number per decision; update.py sums over decisions.
 
 Notation: q and v are predictions, y their target. The arrays have equal shapes [...]; arrays over all actions have one
 more axis, [..., A]. Squares have no factor of one half, as in the code of ILQL.

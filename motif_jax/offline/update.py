@@ -6,6 +6,7 @@ is a separate argument, so that it is not compiled into the program as a constan
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,17 +15,22 @@ import jax.numpy as jnp
 import optax
 
 from motif_jax.devices.mesh import total
-from motif_jax.offline.batch import Sums, TranscriptBatch, Weights
+from motif_jax.offline import losses, mdp
+from motif_jax.offline.batch import Sums, TranscriptBatch, Weights, in_chunks, masked_sum, next_tokens
 from motif_jax.offline.offline_settings import OfflineSettings
 from motif_jax.offline.recipes import Recipe
-from motif_jax.offline.terms import LEARNT, STEPS, TOKENS, count, divisor_of, sum_terms, weights_of
-from motif_jax.offline.values import ModelFunctions, Params, new_condition, new_values
+from motif_jax.offline.values import ModelFunctions, Params, apply_head, condition, least, new_condition, new_values
+from motif_jax.transcripts.render import Rows
+
+STEPS: str = "steps"
+LEARNT: str = "learnt"
+TOKENS: str = "tokens"  # counts: decisions with values, tokens cloned, all tokens but the first of each episode
 
 
 class OfflineState(NamedTuple):
     """Everything that an update changes."""
 
-    learnt: Params  # see `terms.Weights`
+    learnt: Params  # see `batch.Weights`
     target: Params
     optimizer: Any
     step: jax.Array  # updates done. int32
@@ -208,3 +214,235 @@ def means_of(sums: dict[str, float], recipe: Recipe, settings: OfflineSettings) 
     }
     means["loss"] = sum(weight * means[name] for name, (weight, _) in weights_of(recipe, settings).items())
     return means
+
+
+# ---- the objective of a recipe on a batch
+# Sums over decisions and their counts instead of means, so that a batch split over devices or parts has the same loss.
+# A term's mean is its sum over all parts, divided by its count over all parts.
+
+
+def count(recipe: Recipe, batch: TranscriptBatch) -> Sums:
+    """Returns the divisors of the sums of `sum_terms`."""
+    rows = batch.rows
+    segments = jnp.asarray(rows.segments)
+    predicted = (segments[:, 1:] > 0) & (segments[:, 1:] == segments[:, :-1])  # all but the first of each episode
+    counts = {TOKENS: predicted.sum(), LEARNT: rows.is_action.sum()}
+    if recipe.has_values:
+        counts[STEPS] = steps_of(recipe, rows).mask.sum()
+    return {name: jnp.float32(number) for name, number in counts.items()}
+
+
+def weights_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, tuple[float, str]]:
+    """Returns each term's weight in the loss and the name of its count."""
+    weights: dict[str, tuple[float, str]] = {}
+    if recipe.learns_policy:
+        weights["policy"] = (settings.policy_weight, TOKENS if settings.mean_over_all_tokens else LEARNT)
+    if recipe.has_values:
+        weights["q"] = (settings.q_weight, STEPS)
+        if recipe.has_trunk:
+            weights["v"] = (settings.v_weight, STEPS)
+        others = {"conservative": settings.conservative_weight, "margin": settings.margin_weight}
+        weights |= {name: (others[name], STEPS) for name in other_losses(recipe, settings)}
+    return weights
+
+
+def divisor_of(name: str, recipe: Recipe, settings: OfflineSettings) -> str:
+    """Returns the name of the count that divides a sum."""
+    if name == "accuracy":
+        return LEARNT
+    return weights_of(recipe, settings).get(name, (0.0, STEPS))[1]
+
+
+def sum_terms(
+    language: ModelFunctions, recipe: Recipe, settings: OfflineSettings, weights: Weights, batch: TranscriptBatch
+) -> Sums:
+    """Sums the terms of the loss and additional metrics over a batch, by name. [] each"""
+    sums: Sums = {}
+    advantage = None
+    if recipe.of_replies:
+        sums |= reply_terms(language, settings, weights, batch)
+    elif recipe.has_values:
+        sums, advantage = value_terms(language, recipe, settings, weights, batch.rows)
+    if recipe.learns_policy:
+        sums |= _policy_terms(language, recipe, settings, weights, batch.rows, advantage)
+    return sums
+
+
+def _policy_terms(
+    language: ModelFunctions,
+    recipe: Recipe,
+    settings: OfflineSettings,
+    weights: Weights,
+    rows: Rows,
+    advantage: jax.Array | None,
+) -> Sums:
+    added = None
+    if recipe.conditioned:
+        first = mdp.first_of_segment(rows.segments) == jnp.arange(rows.tokens.shape[1])
+        returns = mdp.episode_returns(rows) / settings.reward_scale
+        added = condition(weights.learnt["condition"], returns, first & (rows.segments > 0))
+    policy, mask = weights.policy, rows.is_action
+
+    def read(hidden: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        logits = language.logits(policy, hidden)
+        return losses.cross_entropy(logits, action), logits.argmax(-1) == action
+
+    hidden = language.hidden(policy, rows.tokens, rows.segments, added)
+    loss, right = in_chunks(read, settings.chunk)(hidden, next_tokens(rows))
+    if advantage is not None and recipe.by_advantage:
+        has_advantage = steps_of(recipe, rows).mask
+        if recipe.per_utterance:  # all tokens of an utterance share its weight
+            end = mdp.utterance_ends(rows)
+            advantage, has_advantage = (jnp.take_along_axis(array, end, 1) for array in (advantage, has_advantage))
+        if settings.advantage_sign:
+            loss *= losses.sign_weight(advantage, settings.advantage_beta)
+        else:
+            loss *= losses.advantage_weight(advantage, settings.advantage_beta, settings.advantage_weight)
+        mask = mask & has_advantage
+    return {"policy": masked_sum(loss, mask), "accuracy": masked_sum(right, rows.is_action)}
+
+
+def steps_of(recipe: Recipe, rows: Rows) -> mdp.Decisions:
+    """Returns the decisions whose values a recipe learns."""
+    if recipe.per_token:
+        return mdp.token_steps(rows)
+    return mdp.utterance_steps(rows, followed=recipe.of_replies)
+
+
+def value_terms(
+    language: ModelFunctions, recipe: Recipe, settings: OfflineSettings, weights: Weights, rows: Rows
+) -> tuple[Sums, jax.Array]:
+    """Sums the losses and metrics over the decisions of a batch.
+
+    Returns:
+      The sums, and the target Q - V of the chosen actions at `steps_of`. [B, T]
+    """
+    learnt, target = weights.learnt, weights.target
+    steps, action = steps_of(recipe, rows), next_tokens(rows)
+    hidden = language.hidden(learnt["trunk"], rows.tokens, rows.segments, None)  # [B, T, width]
+    hidden_target = language.hidden(target["trunk"], rows.tokens, rows.segments, None)
+    reward = steps.reward / settings.reward_scale
+
+    # ---- targets, without a gradient
+    value = apply_head(learnt["v"], hidden)[..., 0]  # [B, T]
+    of_target = _read_targets(target["q"], hidden_target, action, recipe, settings.chunk)
+    q_target = jnp.clip(of_target["q"], settings.value_min, settings.value_max)
+    if recipe.soft_max:
+        reward += _log_policy(language, weights, rows, action)
+    following = jnp.take_along_axis(of_target.get("max", value), steps.next_state, 1)
+    y = losses.bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount)
+    v = jnp.take_along_axis(value, steps.state, 1)
+    goal = q_target
+    if recipe.from_returns:
+        goal = mdp.returns_to_go(rows, settings.discount) / settings.reward_scale
+
+    # ---- losses
+    q_loss = losses.huber_loss if recipe.soft_max else losses.squared_loss
+    read = _read_heads(learnt["q"], hidden, action, recipe, settings)
+    sums = {
+        "v": masked_sum(losses.expectile_loss(v, goal, recipe.expectile or settings.expectile), steps.mask),
+        "q": masked_sum(_add([q_loss(q, y) for q in read["q"]]), steps.mask),
+        "value_mean": masked_sum(v, steps.mask),
+        "q_mean": masked_sum(_add(read["q"]) / len(read["q"]), steps.mask),
+        "target_mean": masked_sum(q_target, steps.mask),
+        "advantage_mean": masked_sum(q_target - v, steps.mask),
+        "positive_advantage": masked_sum(q_target > v, steps.mask),
+    }
+    for name in other_losses(recipe, settings):
+        sums[name] = masked_sum(_add(read[name]), steps.mask)
+    return sums, jax.lax.stop_gradient(q_target - v)
+
+
+def reply_terms(language: ModelFunctions, settings: OfflineSettings, weights: Weights, batch: TranscriptBatch) -> Sums:
+    """Sums the losses of CHAI's Q, a function of the mean of a given model's hidden states."""
+    rows, replies = batch.rows, batch.replies
+    steps = mdp.utterance_steps(rows, followed=True)
+    policy = jax.lax.stop_gradient(weights.policy)
+    hidden = language.hidden(policy, rows.tokens, rows.segments, None).astype(jnp.float32)
+    first = mdp.first_of_segment(rows.segments)
+    positions = jnp.arange(rows.tokens.shape[1])
+    before = jnp.pad(jnp.cumsum(hidden, 1), ((0, 0), (1, 0), (0, 0)))
+    since = jnp.take_along_axis(before, first[..., None], 1)
+    feature = (before[:, 1:] - since) / (positions - first + 1)[..., None]  # [B, T, width]
+
+    # ---- the sampled replies of each utterance, and of the next
+    ends = jnp.pad(rows.closes, ((0, 0), (1, 0)))[:, :-1]
+    number = jnp.clip(jnp.cumsum(ends, 1) - 1, 0, replies.log_probs.shape[1] - 1)  # of the utterance that ends there
+    target = least([apply_head(head, replies.features)[..., 0] for head in weights.target["q"]])  # [B, K, n]
+    best = jnp.take_along_axis(target.max(-1), number, 1)  # [B, T]
+    following = jnp.take_along_axis(best, steps.next_step, 1)
+    y = losses.bootstrap(
+        steps.reward / settings.reward_scale, jnp.float32(steps.terminal), following, settings.discount
+    )
+    sums: Sums = {"q": jnp.zeros(()), "conservative": jnp.zeros(()), "q_mean": jnp.zeros(())}
+    density = -language.width * math.log(2.0)
+    for head in weights.learnt["q"]:
+        q = apply_head(head, feature)[..., 0]
+        at_replies, at_random = (
+            jnp.take_along_axis(apply_head(head, array)[..., 0], number[..., None], 1)
+            for array in (replies.features, replies.random)
+        )
+        log_probs = jnp.take_along_axis(replies.log_probs, number[..., None], 1)
+        sums["q"] += masked_sum(losses.squared_loss(q, y), steps.mask)
+        sums["conservative"] += masked_sum(
+            losses.replies_loss(q, at_replies, log_probs, at_random, density), steps.mask
+        )
+        sums["q_mean"] += masked_sum(q, steps.mask) / len(weights.learnt["q"])
+    return sums
+
+
+def _read_heads(
+    heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, settings: OfflineSettings
+) -> dict[str, list[jax.Array]]:
+    """Returns, for each Q head, its value of the chosen action and its losses over all tokens. [B, T] each"""
+    if recipe.per_utterance:
+        return {"q": [apply_head(head, hidden)[..., 0] for head in heads]}
+    names = other_losses(recipe, settings)
+
+    def read(hidden: jax.Array, action: jax.Array) -> dict[str, list[jax.Array]]:
+        alls = [apply_head(head, hidden) for head in heads]
+        terms = {"q": [losses.taken(q_all, action) for q_all in alls]}
+        if "conservative" in names:
+            temperature = settings.conservative_temperature
+            terms["conservative"] = [losses.conservative_loss(q_all, action, temperature) for q_all in alls]
+        if "margin" in names:
+            terms["margin"] = [losses.margin_loss(q_all, action, settings.margin) for q_all in alls]
+        return terms
+
+    return in_chunks(read, settings.chunk)(hidden, action)
+
+
+def _read_targets(
+    heads: list[Params], hidden: jax.Array, action: jax.Array, recipe: Recipe, chunk: int
+) -> dict[str, jax.Array]:
+    """Returns the targets' smaller Q of the chosen action, and its plain or soft maximum over tokens. [B, T]"""
+    if recipe.per_utterance:
+        return {"q": least([apply_head(head, hidden)[..., 0] for head in heads])}
+
+    def read(hidden: jax.Array, action: jax.Array) -> dict[str, jax.Array]:
+        smaller = least([apply_head(head, hidden) for head in heads])
+        targets = {"q": losses.taken(smaller, action)}
+        if recipe.hard_max:
+            targets["max"] = smaller.max(-1)
+        if recipe.soft_max:
+            targets["max"] = jax.nn.logsumexp(smaller, -1)
+        return targets
+
+    return jax.lax.stop_gradient(in_chunks(read, chunk)(hidden, action))
+
+
+def _log_policy(language: ModelFunctions, weights: Weights, rows: Rows, action: jax.Array) -> jax.Array:
+    """Returns log pi of the chosen tokens, without gradient. [B, T]"""
+    policy = jax.lax.stop_gradient(weights.policy)
+    logits = language.logits(policy, language.hidden(policy, rows.tokens, rows.segments, None))
+    return -losses.cross_entropy(logits, action)
+
+
+def other_losses(recipe: Recipe, settings: OfflineSettings) -> list[str]:
+    """Returns the names of additional losses of Q."""
+    names = ["conservative"] if recipe.conservative else []
+    return [*names, "margin"] if recipe.per_token and settings.margin_weight else names
+
+
+def _add(arrays: list[jax.Array]) -> jax.Array:
+    return arrays[0] if len(arrays) == 1 else arrays[0] + arrays[1]

@@ -18,13 +18,15 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
 from motif_jax.offline.offline_settings import OfflineSettings, ValueTerms
 from motif_jax.offline.recipes import RECIPES, names, recipe_of
-from motif_jax.offline.terms import count, sum_terms, weights_of
 from motif_jax.offline.update import (
+    count,
     follow,
     init_state,
     make_offline_measure,
     make_offline_update,
     means_of,
+    sum_terms,
+    weights_of,
     zero_sums,
 )
 from motif_jax.offline.values import ModelFunctions

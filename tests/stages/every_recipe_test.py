@@ -111,7 +111,8 @@ def files_of(workdir):
     contents["rows"] = [
         {name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in rows
     ]
-    contents |= {name: read_json(folder / name) for name in ("summary.json", "found.json") if (folder / name).exists()}
+    files = (folder / "summary.json", folder / "rankings.json")
+    contents |= {file.name: read_json(file) for file in files if file.exists()}
     return contents | {file.name: file.read_bytes() for file in (folder / "policy").iterdir()}
 
 

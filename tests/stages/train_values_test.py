@@ -133,7 +133,7 @@ def test_a_run_that_is_killed_at_its_end_still_ranks_texts(trained, tmp_path, mo
 
     shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("evaluate", "report"))
     folder, config = tmp_path / "run/values", config_for(trained)
-    wanted = {name: read_json(folder / name) for name in ("summary.json", "found.json")}
+    wanted = {name: read_json(folder / name) for name in ("summary.json", "rankings.json")}
     for name in wanted:
         (folder / name).unlink()
 

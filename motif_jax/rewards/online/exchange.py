@@ -1,4 +1,4 @@
-"""Exchanges findings between the hosts of a run at each update, so that all have the same store and learn the same.
+"""Exchanges news between the hosts of a run at each update, so that all have the same store and learn the same.
 
 Each host sends the captions of its games; the first host, which alone asks the judge, also sends the answers. All hosts
 add these to their stores in the order of the hosts. A message has a fixed size; the rest waits for the next update.
@@ -35,7 +35,7 @@ NOTHING = HostNews(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), Runni
 
 
 def join(parts: Sequence[HostNews]) -> HostNews:
-    """Merges findings; each caption occurs once in the result."""
+    """Merges news; each caption occurs once in the result."""
     scores = RunningStats()
     for part in parts:
         scores = scores.merge(part.scores)
@@ -64,46 +64,44 @@ def _sums(indices: np.ndarray, values: np.ndarray, number: int) -> np.ndarray:
 
 
 class Exchange:
-    """Exchanges findings; every host calls `share` at the same point of each update."""
+    """Exchanges news; every host calls `share` at the same point of each update."""
 
     def __init__(self) -> None:
-        self._rest = NOTHING  # findings for the next message
+        self._rest = NOTHING  # news for the next message
 
     def forget_answers(self) -> None:
         """Drops unsent answers, which are about the previous goal."""
         self._rest = self._rest._replace(questions=NOTHING.questions, yes=NOTHING.yes)
 
     def share(self, mine: HostNews, hosts: Any) -> list[HostNews]:
-        """The findings of all hosts, in their order."""
+        """The news of all hosts, in their order."""
         if hosts is None or hosts.count == 1:
             return [mine]
         now, self._rest = cut(join([self._rest, mine]))
         return [unpack(words) for words in from_every_host(pack(now))]
 
 
-def cut(findings: HostNews) -> tuple[HostNews, HostNews]:
-    """Splits findings into the part that fits into a message, and the rest."""
+def cut(news: HostNews) -> tuple[HostNews, HostNews]:
+    """Splits news into the part that fits into a message, and the rest."""
     rows, messages, answers = MOST["rows"], MOST["messages"], MOST["answers"]
-    seen = findings.seen
+    seen = news.seen
     first = Seen(seen.rows[:rows], seen.counts[:rows], seen.messages[:messages], seen.times[:messages])
     rest = Seen(seen.rows[rows:], seen.counts[rows:], seen.messages[messages:], seen.times[messages:])
     return (
-        findings._replace(seen=first, questions=findings.questions[:answers], yes=findings.yes[:answers]),
-        NOTHING._replace(seen=rest, questions=findings.questions[answers:], yes=findings.yes[answers:]),
+        news._replace(seen=first, questions=news.questions[:answers], yes=news.yes[:answers]),
+        NOTHING._replace(seen=rest, questions=news.questions[answers:], yes=news.yes[answers:]),
     )
 
 
-def pack(findings: HostNews) -> np.ndarray:
-    """Findings as a message of fixed size. -> [N] int32"""
-    seen = findings.seen
-    head = np.array(
-        [len(seen.rows), len(seen.messages), len(findings.questions), findings.steps, findings.labelled], np.int64
-    )
-    parts = [head, np.array(findings.scores, np.float64)]
+def pack(news: HostNews) -> np.ndarray:
+    """News as a message of fixed size. -> [N] int32"""
+    seen = news.seen
+    head = np.array([len(seen.rows), len(seen.messages), len(news.questions), news.steps, news.labelled], np.int64)
+    parts = [head, np.array(news.scores, np.float64)]
     for name, *columns in (
         ("rows", seen.rows, seen.counts),
         ("messages", seen.messages, seen.times),
-        ("answers", findings.questions, findings.yes),
+        ("answers", news.questions, news.yes),
     ):
         for column in columns:
             padded = np.zeros((MOST[name], *column.shape[1:]), column.dtype)

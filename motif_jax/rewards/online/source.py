@@ -1,7 +1,7 @@
 """The reward source `online`: a reward that is learnt from a judge during training.
 
-    hand-off thread     captions of a batch -> rows, by one lookup; worth from the snapshot; findings -> deque
-    learner's thread    advance: findings, answers -> store; updates of the network; plan of questions; new snapshot
+    hand-off thread     captions of a batch -> rows, by one lookup; worth from the snapshot; news -> deque
+    learner's thread    advance: news, answers -> store; updates of the network; plan of questions; new snapshot
     judge's thread      questions of the plan -> answers (annotation/stream.py)
 
 A synchronous run asks in the learner's thread instead, so its result is reproducible to the bit.
@@ -122,12 +122,12 @@ class OnlineSource(Captioned):
         self.steps += batch.steps * (hosts.count if hosts else 1)
         self._updates += 1
         passed = [self._passed.popleft() for _ in range(len(self._passed))]
-        findings = self._exchange.share(join([self._answers(), *passed]), hosts)
+        news = self._exchange.share(join([self._answers(), *passed]), hosts)
         turn = turn_at(self._turns, self.steps)
         if new_goal := turn != self._turn:
             self._start_turn(turn)
         labels, scores = 0, RunningStats()
-        for one in findings:
+        for one in news:
             labels += self._see(one.seen)
             labels += 0 if new_goal else self._take(one)  # after a change of goal, the answers are about the old one
             scores = scores.merge(one.scores)
@@ -137,13 +137,13 @@ class OnlineSource(Captioned):
         self.store.drop(ordered[section.queue :])  # they wait again when their captions are next seen
         ordered = ordered[: section.queue]
         if self._judge:
-            self._judge.tally.batch(sum(one.steps for one in findings), sum(one.labelled for one in findings))
+            self._judge.tally.batch(sum(one.steps for one in news), sum(one.labelled for one in news))
             self._judge.plan(self.store, ordered, self.steps)
-            if self._judge.is_immediate and len(findings) == 1:
+            if self._judge.is_immediate and len(news) == 1:
                 labels += self._take(self._answers())
         self.kind.learn(self.store, labels, scores)
         self._swap(labels)
-        if len(findings) > 1 and self._updates % COMPARE_EVERY == 1:
+        if len(news) > 1 and self._updates % COMPARE_EVERY == 1:
             hosts.check_same("an online reward", self.arrays())
 
     def _answers(self) -> HostNews:
@@ -180,13 +180,13 @@ class OnlineSource(Captioned):
             *sample_pairs(self.store, section.pairs_per_update, section.sample, seed), self.steps
         )
 
-    def _take(self, findings: HostNews) -> int:
+    def _take(self, news: HostNews) -> int:
         """Takes answers; returns the number of new labels."""
         assert self._config is not None
         before = len(self.store.answered)
-        for question, yes in zip(findings.questions.tolist(), findings.yes.tolist(), strict=True):
+        for question, yes in zip(news.questions.tolist(), news.yes.tolist(), strict=True):
             self.store.take(question, None if yes != yes else yes, self._config.policy.online.attempts)
-        self._asked += len(findings.questions)
+        self._asked += len(news.questions)
         return len(self.store.answered) - before
 
     def _swap(self, labels: int = 1) -> None:

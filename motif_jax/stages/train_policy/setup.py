@@ -32,9 +32,8 @@ from motif_jax.learner.options import Control
 from motif_jax.learner.settings import LearnerSection, Learning, Settings, find_algorithm
 from motif_jax.learner.update import LearnerState, Rollouts, ShapeRewards, TrainingRewards
 from motif_jax.networks.kinds import BY_SPECS, find_prompt_network, is_own, to_record
-from motif_jax.policies.episode_player import EpisodePlayer
 from motif_jax.policies.model import Model, make_policy_model, read_policy
-from motif_jax.policies.player import PolicyPlayer
+from motif_jax.policies.player import EpisodePlayer, PolicyPlayer
 from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.rewards.mixtures import behaviours_of
@@ -56,7 +55,7 @@ class TrainerParts(NamedTuple):
     world: World
     mesh: Mesh
     rollouts: int  # in this host's share of a batch
-    options: dict[str, Any]  # of the network
+    spec: dict[str, Any]  # of the network, as checkpoints hold it
     model: Model
     sources: RewardSources
     learner: Settings
@@ -75,7 +74,7 @@ def assemble(
     world = make_world(env)
     mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
     rollouts = check_batch(section, batch_parts(mesh), hosts)
-    options, model = make_network(config, world, workdir)
+    spec, model = make_network(config, world, workdir)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
     learner = learner_settings(section)
     mix, plan = make_mix(section, None), find_plan(config)
@@ -91,21 +90,21 @@ def assemble(
     state = jax.eval_shape(make_state, model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return TrainerParts(env, world, mesh, rollouts, options, model, sources, learner, plan, make_state, mapped)
+    return TrainerParts(env, world, mesh, rollouts, spec, model, sources, learner, plan, make_state, mapped)
 
 
 def make_network(config: TrainConfig, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
-    """The network's options, as checkpoints hold them, and the network with its initial parameters."""
+    """The network's spec, as checkpoints hold it, and the network with its initial parameters."""
     section = config.policy
     if network := find_prompt_network(section.network):
         return network.start(config, world, workdir)
     space, plan = space_of(world), find_plan(config)
     actions = space.outputs if space else len(world.action_names)
-    options: dict[str, Any] = {"network": section.network, "num_actions": actions, "dtype": section.dtype}
-    options |= {name: one.record() for name, one in {"action_space": space, "options": plan}.items() if one}
+    spec: dict[str, Any] = {"network": section.network, "num_actions": actions, "dtype": section.dtype}
+    spec |= {name: one.record() for name, one in {"action_space": space, "options": plan}.items() if one}
     if section.network in BY_SPECS or is_own(section.network):
-        options["reads"] = to_record({name: world.specs[name] for name in world.reads})
-    return options, make_policy_model(options, config.seed)
+        spec["reads"] = to_record({name: world.specs[name] for name in world.reads})
+    return spec, make_policy_model(spec, config.seed)
 
 
 def make_control(section: ControlSection, model: Model) -> Control | None:
@@ -216,7 +215,7 @@ class PolicyCheckpoints:
         section, self._sources = config.policy, parts.sources
         self.frozen: Any = ()  # parameters that are not trained; every checkpoint has them
         self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
-        self._metadata: dict[str, Any] = {"model": parts.options, "config": to_plain(config)}
+        self._metadata: dict[str, Any] = {"model": parts.spec, "config": to_plain(config)}
         self._metadata |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
 
     @property
@@ -295,7 +294,7 @@ def read_initial(config: TrainConfig, parts: TrainerParts, new: dict[str, Any]) 
         other, metadata, _ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
     except UserError as error:
         raise UserError(f"{error} ({flag})") from None
-    has, needed = (options.get("options", {}) for options in (metadata["model"], parts.options))
+    has, needed = (spec.get("options", {}) for spec in (metadata["model"], parts.spec))
     if has != to_plain(needed):
         raise UserError(
             f"the policy in {str(source)!r} has {_named(has)}, not {_named(needed)} ({flag}, --config.policy.options)"

@@ -215,7 +215,7 @@ def finish(
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }  # fmt: skip
     if rankings:
-        stage.write("found", rankings)
+        stage.write("rankings", rankings)
     report_learning(stage, TITLE, summary, *(blocks_of_rankings(rankings) if rankings else ()))
     stage.write("summary", summary)  # last: the stage is complete
     result = f"best validation loss {outcome.best['valid_loss']:.4f}, which says little about play"
