@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from motif_jax.config.table import Flag, List, Tables, Text, Whole, check_values, tables_of, typed, value
+from motif_jax.config.table import Flag, List, Number, Tables, Text, Whole, check_values, tables_of, typed, value
 from motif_jax.files import checkpoint_steps, read_json
 from motif_jax.run import Lock
 from motif_jax.system.meeting import find_meeting
@@ -78,6 +78,20 @@ class Distributed:
 
 
 @dataclass(frozen=True)
+class Cluster:
+    """A cluster of Ray, for games on other hosts and for many runs."""
+
+    address: str = value(
+        "",
+        Text(longest=300),
+        "auto: the cluster that this host has joined; host:port of its head; local: one of this machine; empty: none",
+    )
+    game_hosts: int = value(0, Whole(0, 1000), "hosts that play games for train_policy, beside policy.num_workers")
+    cores: int = value(1, Whole(1, 10_000), "cores of each host of games, with a worker each; cores of each run")
+    gpus: float = value(0.0, Number(0, 1000), "GPUs of each run of several; 0.5: two runs share one")
+
+
+@dataclass(frozen=True)
 class Experiment:
     """The experiment."""
 
@@ -98,6 +112,7 @@ class Experiment:
     )
     cpu_devices: int = value(1, Whole(1, 256), "JAX devices on the CPU; batches are split among them")
     distributed: Distributed = Distributed()
+    cluster: Cluster = Cluster()
 
 
 EXPERIMENT: Tables = tables_of(Experiment)

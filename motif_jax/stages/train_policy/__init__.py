@@ -28,6 +28,7 @@ from motif_jax.stages.train_policy.section import (
     check_options,
     check_parts,
     finished,
+    takes_turns,
 )
 from motif_jax.structs import UserError
 from motif_jax.system.machine import available_mib
@@ -94,8 +95,21 @@ def check(config: TrainConfig) -> None:
             f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "
             "(--config.policy.synchronous, .num_workers)"
         )
+    if config.cluster.game_hosts:
+        check_cluster(config)
     check_updates(section, config.distributed.num_processes)
     find_meeting(config.distributed)  # raises UserError for bad values
+
+
+def check_cluster(config: TrainConfig) -> None:
+    """Raises UserError if games on other hosts cannot work."""
+    if not config.cluster.address:
+        raise UserError("games on other hosts need a cluster's address (--config.cluster.address, .game_hosts)")
+    if takes_turns(config.policy):
+        raise UserError(
+            "updates do not wait for games on other hosts, so a run that is synchronous, or whose algorithm is "
+            "on-policy, cannot use them (--config.cluster.game_hosts, --config.policy.synchronous, .algorithm)"
+        )
 
 
 def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) -> None:
