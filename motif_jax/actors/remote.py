@@ -74,7 +74,7 @@ def places_of(
     return seen, [(slot, step - 1) for slot, step in seen if step]
 
 
-def travelling(pool: ActorPool) -> tuple[list[str], list[str]]:
+def find_travelling(pool: ActorPool) -> tuple[list[str], list[str]]:
     """Names of the arrays of observations, and of those of steps, that the workers write."""
     given = {key for key, _ in (*pool.layout.outputs, *pool.layout.starts)}
     own = {key: rows for key, (rows, _) in pool.layout.row_specs().items() if key not in given}
@@ -94,6 +94,7 @@ class HostGames:
         self._pool.owe(episodes)
         self._inbox: collections.deque[Down] = collections.deque()
         self._turn, self._number, self._given_up = threading.Lock(), 0, 0
+        self._travelling = find_travelling(self._pool)
         self._asking: set[tuple[int, int]] = set()  # groups that wait for actions
 
     def exchange(self, down: Down) -> Up:
@@ -140,7 +141,7 @@ class HostGames:
     def _pack(self, requests: list[Request], fulls: list[FilledSlot]) -> Up:
         pool, rows = self._pool, {}
         places = places_of(requests, fulls, pool.layout.rollout_length, bool(pool.layout.player))
-        for keys, some in zip(travelling(pool), map(find_places, places), strict=True):
+        for keys, some in zip(self._travelling, map(find_places, places), strict=True):
             rows |= {key: pool.rows.read(key, some) for key in keys} if len(some) else {}
         ended = []
         for full in fulls:
@@ -301,7 +302,7 @@ class GameHost:
         requests = [self._here(Request(*row)) for row in up.requests.tolist()]
         fulls = [self._here(FilledSlot(*row)) for row in up.fulls.tolist()]
         places = places_of(requests, fulls, pool.layout.rollout_length, bool(pool.layout.player))
-        for keys, some in zip(travelling(pool), map(find_places, places), strict=True):
+        for keys, some in zip(pool.travelling, map(find_places, places), strict=True):
             for key in keys if len(some) else ():
                 pool.rows.write(key, some, up.rows[key])
         for full, (ended_at, episodes) in zip(fulls, up.ended, strict=True):
@@ -361,6 +362,7 @@ class RemotePool(ActorPool):
         there = {"flag": "--config.cluster", **options, "num_workers": cluster.cores, "starts": None}
         self.host_options = {"env": dict(env), "observations": observations, **there}
         super().__init__(env, observations, remote=cluster.game_hosts * cluster.cores, **options)
+        self.travelling = find_travelling(self)
         try:
             for number in range(cluster.game_hosts):
                 self._hosts.append(GameHost(self, number, self._local + number * self.cores))

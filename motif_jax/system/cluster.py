@@ -14,6 +14,8 @@ from motif_jax.system.meeting import split_address
 
 FLAG = "--config.cluster.address"
 REACH_S = 5.0  # for an address to answer
+# Answers below a megabyte take half the CPU time if they do not go through Ray's object store (its limit is 100 kB).
+VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_max_direct_call_object_size": str(2**20)}  # launch/ray sets them too
 LOCAL_STORE = 2**28  # bytes of shared memory for messages; Ray would take a third of the machine's
 
 
@@ -22,7 +24,7 @@ def connect(address: str) -> Any:
 
     `address`: `local` starts one of this machine, `auto` finds the one that `ray start` started here.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.update(VARIABLES | os.environ)
     try:
         import ray
     except ImportError:
