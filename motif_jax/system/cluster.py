@@ -1,16 +1,24 @@
-"""Connects to a cluster of Ray, and compares its hosts with this one. Loaded only for --config.cluster.address."""
+"""A cluster of Ray: connects to it, compares its hosts with this one, and runs several seeds there as tasks.
+
+Loaded only for --config.cluster.address.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+from collections.abc import Iterator, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
+from motif_jax.console import print_line
 from motif_jax.structs import UserError
 from motif_jax.system.machine import commit, is_installed, usable_cores
 from motif_jax.system.meeting import split_address
+from motif_jax.system.runs import LOG, PATIENCE_S, PlannedRun, check_all, end, start
 
 FLAG = "--config.cluster.address"
 REACH_S = 5.0  # for an address to answer
@@ -87,3 +95,69 @@ def difference(there: dict[str, str], cores: int) -> str:
     if usable_cores() < cores:
         return f"{where} lets its games use {usable_cores()} cores, not {cores} (--config.cluster.cores)"
     return ""
+
+
+# ---- many runs
+
+
+def run_all(
+    runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, *, address: str, cores: int, gpus: float, **_: Any
+) -> None:
+    """As `runs.run_all`, on all hosts of a cluster that share the workdir: each run is a task of Ray.
+
+    A task whose host is lost is begun again on another one, where the run resumes. `cores`, `gpus`: of each run.
+    """
+    ray = connect(address)
+    check_room(ray, 1, cores, address)
+    task = ray.remote(play_run).options(num_cpus=cores, num_gpus=gpus, max_retries=-1)
+    where, failed = str(workdir.absolute()), []
+    waiting = {task.remote(run, list(argv), where, os.getcwd(), cores, gpus, program()): run for run in runs}
+    print_line(f"{len(runs)} runs on the cluster, {cores} cores each; their output goes to {LOG} in each workdir")
+    try:
+        while waiting:
+            for reference in ray.wait(list(waiting), timeout=0.5)[0]:
+                run = waiting.pop(reference)
+                try:
+                    host, status = ray.get(reference)
+                except ray.exceptions.RayTaskError as error:
+                    failed.append(f"{run.folder} ({error.cause})")
+                    continue
+                print_line(f"run {len(runs) - len(waiting)} of {len(runs)}: {run.folder} on {host}, status {status}")
+                if status:
+                    failed.append(f"{run.folder} (status {status}, see {str(workdir / run.folder / LOG)!r})")
+    finally:
+        for reference in waiting:  # the runs save
+            ray.cancel(reference)
+        if waiting:
+            ray.wait(list(waiting), num_returns=len(waiting), timeout=PATIENCE_S)
+    check_all(runs, failed)
+
+
+def play_run(
+    run: PlannedRun, argv: list[str], workdir: str, folder: str, cores: int, gpus: float, versions: dict[str, str]
+) -> tuple[str, int]:
+    """Plays one run on the host of a task; returns the host's name and the run's exit status."""
+    if problem := difference(versions, cores):
+        raise UserError(problem)
+    os.chdir(folder)  # the command line may name files in it
+    with own_cores(cores) as own:
+        process = start(run, argv, Path(workdir), own, min(gpus, 1.0) or 1.0, log=True)
+        try:
+            return socket.gethostname(), process.wait()
+        finally:
+            end([process])
+
+
+@contextlib.contextmanager
+def own_cores(count: int) -> Iterator[list[int]]:
+    """Cores that no other run on this host gets meanwhile, as Ray only counts them."""
+    with contextlib.ExitStack() as stack:
+        cores: list[int] = []
+        for core in sorted(os.sched_getaffinity(0)):
+            name = stack.enter_context(socket.socket(socket.AF_UNIX))  # the kernel frees it with the process
+            with contextlib.suppress(OSError):
+                name.bind(f"\0motif_jax-{os.getuid()}-core-{core}")
+                cores.append(core)
+            if len(cores) == count:
+                break
+        yield cores or sorted(os.sched_getaffinity(0))

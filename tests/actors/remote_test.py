@@ -1,0 +1,159 @@
+"""Games on other hosts: a real cluster of Ray with two nodes on this machine, against the same games played here."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import zlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import LONG_S, ROOT
+
+from motif_jax.actors.pool import ActorPool
+from motif_jax.stages.collect import play_in_order
+from motif_jax.structs import UserError
+
+ray = pytest.importorskip("ray", reason="needs Ray (the extra `ray`)")
+
+from motif_jax.actors import remote  # noqa: E402
+from motif_jax.actors.remote import RemotePool  # noqa: E402
+from motif_jax.system import cluster as clusters  # noqa: E402
+
+SEEN = ("message", "blstats")
+OPTIONS = {"games_per_worker": 4, "rollout_length": 8, "seed": 5, "hang_timeout_s": LONG_S}
+ENV = {"task": "toy", "max_episode_steps": 60}
+
+
+class MessagePolicy:
+    """Acts by what it sees, so that the seed of an episode decides all its steps."""
+
+    reads, outputs, starts = SEEN, {}, {}
+
+    def room(self, count):
+        return count
+
+    def __call__(self, observations, first, games):
+        rows = zip(*(observations[key] for key in SEEN))
+        return np.array([zlib.crc32(b"".join(row.tobytes() for row in seen)) % 9 for seen in rows]), {}
+
+
+@pytest.fixture(scope="module")
+def address():
+    """A cluster whose head has no cores, with two nodes of two; this process has joined it."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in clusters.VARIABLES.items():
+            patch.setenv(name, value)
+        node = {"object_store_memory": 2**27, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **node})
+        for _ in range(2):
+            cluster.add_node(num_cpus=2, wait=False, **node)
+        cluster.wait_for_nodes()
+        handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+        clusters.connect(cluster.address)
+        assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
+        yield cluster.address
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def hosts(address, game_hosts=2, cores=1):
+    return SimpleNamespace(address=address, game_hosts=game_hosts, cores=cores)
+
+
+def actors():
+    """Process ids of the actors, which are this process's great-grandchildren."""
+    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [int(line.split()[0]) for line in listed.splitlines() if "ray::GamesOfHost" in line]
+
+
+def episodes(pool, policy, count, each=lambda: None):
+    """The first episodes in the order of their numbers, with all their steps."""
+    found: list = []
+    names = {name: name for name in ("action", "reward", "terminated", *SEEN)}
+    for ready in play_in_order(pool, policy, names, 0):
+        each()
+        found += ready
+        if len(found) >= count:
+            return found[:count]
+
+
+def same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert one.info == other.info
+        assert one.steps.keys() == other.steps.keys()
+        assert all(np.array_equal(one.steps[name], other.steps[name]) for name in one.steps)
+
+
+def played_here(policy, player, count):
+    with ActorPool(ENV, SEEN, num_workers=0, player=player, **OPTIONS) as pool:
+        return episodes(pool, policy, count)
+
+
+@pytest.mark.parametrize(("player", "local"), [("random", 0), ("random", 1), ("", 0), ("", 1)])
+def test_games_are_the_same_on_several_hosts_as_on_one(address, player, local):
+    policy = None if player else MessagePolicy()
+    with RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=local, player=player, **OPTIONS) as pool:
+        assert pool.num_games == (local + 2) * OPTIONS["games_per_worker"]
+        found = episodes(pool, policy, 60)
+        assert len(actors()) == 2
+    same(found, played_here(policy, player, 60))
+
+
+@pytest.mark.parametrize(("player", "local"), [("random", 1), ("", 0)])
+def test_hosts_that_are_killed_lose_no_game_and_spoil_none(address, player, local, capsys):
+    policy, rng, moments = None if player else MessagePolicy(), np.random.default_rng(1), itertools.count()
+    due = {int(moment) for moment in rng.integers(20, 200, 4)}
+    killed = []
+
+    def each():
+        if next(moments) in due and (alive := actors()):
+            killed.append(int(rng.choice(alive)))
+            os.kill(killed[-1], signal.SIGKILL)
+
+    with RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=local, player=player, **OPTIONS) as pool:
+        found = episodes(pool, policy, 300, each)
+        assert pool.restarts >= len(set(killed)) >= 1
+    same(found, played_here(policy, player, 300))
+    assert "is lost with" in capsys.readouterr().out
+
+
+def test_a_host_of_another_program_or_with_too_few_cores_is_refused(address, monkeypatch):
+    monkeypatch.setattr(remote, "program", lambda: clusters.program() | {"nle": "0.9"})
+    with pytest.raises(UserError, match=r"the host \S+ has nle [\d.]+, and the learner's host 0.9: .*game_hosts"):
+        RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=0, **OPTIONS)
+    with pytest.raises(UserError, match=r"3 hosts with 2 cores each .* has room for 2: .*cluster.game_hosts, .cores"):
+        RemotePool(ENV, SEEN, cluster=hosts(address, 3, 2), num_workers=0, **OPTIONS)
+    assert not clusters.difference(clusters.program(), 1)
+    assert "not 10000 (--config.cluster.cores)" in clusters.difference(clusters.program(), 10_000)
+
+
+def test_an_error_over_there_names_the_host(address):
+    with pytest.raises(UserError, match="must be a multiple of 2 groups, not 3"):
+        RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=0, **{**OPTIONS, "games_per_worker": 3})
+    with (
+        pytest.raises(UserError, match=r"the game 'faulty_games:Raising' failed with KeyError.*actor worker 0"),
+        RemotePool(ENV | {"task": "faulty_games:Raising"}, SEEN, cluster=hosts(address), num_workers=0, **OPTIONS)
+        as pool,
+    ):  # fmt: skip
+        episodes(pool, MessagePolicy(), 10)
+
+
+def test_a_cluster_that_cannot_be_joined_is_refused(monkeypatch):
+    with pytest.raises(UserError, match=r"'127.0.0.1' does not answer on port 1: .*--config.cluster.address"):
+        clusters.check_reachable("127.0.0.1:1")
+    with pytest.raises(UserError, match="give host:port, not 'somewhere'"):
+        clusters.check_reachable("somewhere")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"needs Ray: pip install 'motif_jax\[ray\]'"):
+        clusters.connect("auto")
+
+
+def test_nothing_of_it_is_loaded_without_the_flag():
+    code = "import sys, motif_jax.stages.train_policy.loop, motif_jax.stages.collect, motif_jax.launch\n"
+    code += "assert not {'ray', 'motif_jax.actors.remote', 'motif_jax.system.cluster'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
