@@ -51,7 +51,7 @@ def address():
     with pytest.MonkeyPatch.context() as patch:
         for name, value in clusters.VARIABLES.items():
             patch.setenv(name, value)
-        node = {"object_store_memory": 2**27, "include_dashboard": False}
+        node = {"object_store_memory": 2**27, "include_dashboard": False, "node_ip_address": "127.0.0.1"}
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **node})
         for _ in range(2):
             cluster.add_node(num_cpus=2, wait=False, **node)
@@ -175,7 +175,7 @@ def test_training_that_waits_for_its_games_has_none_elsewhere(section, name, val
         check_stage(train_policy, config)
 
 
-def test_seeds_on_a_cluster_are_those_of_one_machine(address, tmp_path, launch, capsys):
+def test_seeds_on_a_cluster_are_those_of_one_machine(address, tmp_path, launch):
     argv = ["--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=50"]
     argv += ["--stage=collect"]
     section = {"address": address, "cores": 1, "gpus": 0.0}
@@ -185,9 +185,10 @@ def test_seeds_on_a_cluster_are_those_of_one_machine(address, tmp_path, launch, 
     assert files
     for file in files:
         assert (tmp_path / "many/seed-1" / file).read_bytes() == (tmp_path / "one" / file).read_bytes()
-    (tmp_path / "many/seed-1/dataset/dataset.json").write_text("[]")
-    with pytest.raises(UserError, match=r"1 of 2 runs failed: seed-1 \(status 1, see .*log.txt"):
-        clusters.run_all(plan("2", [], 0), argv, tmp_path / "many", **section)
+    (tmp_path / "many/seed-2").mkdir()
+    (tmp_path / "many/seed-2/dataset").write_text("")
+    with pytest.raises(UserError, match=r"1 of 3 runs failed: seed-2 \(status 2, see .*log.txt"):
+        clusters.run_all(plan("3", [], 0), argv, tmp_path / "many", **section)
     assert "skipped" in (tmp_path / "many/seed-0/log.txt").read_text()
 
 
