@@ -51,7 +51,7 @@ def address():
     with pytest.MonkeyPatch.context() as patch:
         for name, value in clusters.VARIABLES.items():
             patch.setenv(name, value)
-        node = {"object_store_memory": 2**27, "include_dashboard": False, "node_ip_address": "127.0.0.1"}
+        node = {"object_store_memory": 2**27, "include_dashboard": False}
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **node})
         for _ in range(2):
             cluster.add_node(num_cpus=2, wait=False, **node)
