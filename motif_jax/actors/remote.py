@@ -222,6 +222,7 @@ class GameHost:
         layout, self.plays, self.under_way, self._next = self._pool.layout, False, 0, 1
         self.acted: list[tuple[int, int]] = []
         self._asked: dict[tuple[int, int], Request] = {}
+        self._played: dict[tuple[int, int], int] = {}  # steps in the current slot of each group
         self._early: dict[int, Up] = {}
         self.released, self._counters = [], (0, 0, 0.0)
         games = len(self.workers) * layout.groups * layout.group_size
@@ -312,10 +313,10 @@ class GameHost:
             self.owed.difference_update(ended.info.episode for ended in pool.ended(full))
             self._failures = 0
         self.away.update(full.slot for full in fulls)
-        for request in requests:
-            self._asked[request.worker, request.group] = request
         marked = []
         for request in requests:  # what an earlier worker or actor asked is not answered
+            self._asked[request.worker, request.group] = request
+            self._played[request.worker, request.group] = request.step
             generation = self.life * LIVES + request.generation
             pool._handles[request.worker].generation = generation
             marked.append(request._replace(generation=generation))
@@ -334,7 +335,7 @@ class GameHost:
         self._failures += 1
         self._pool.restarts += 1
         self._pool.free += sorted(self.owed)
-        self._pool.dropped_steps += sum(one.step for one in self._asked.values()) * self._pool.layout.group_size
+        self._pool.dropped_steps += sum(self._played.values()) * self._pool.layout.group_size
         self.owed.clear()
         if self._failures >= FAILURES_IN_A_ROW:
             self._pool.refuse(self, f"{self.name} was lost {self._failures} times without finishing a rollout")

@@ -24,6 +24,7 @@ FLAG = "--config.cluster.address"
 REACH_S = 5.0  # for an address to answer
 # Answers below a megabyte take half the CPU time if they do not go through Ray's object store (its limit is 100 kB).
 VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_max_direct_call_object_size": str(2**20)}  # launch/ray sets them too
+LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # on Linux as there, Ray then listens at 127.0.0.1 alone
 LOCAL_STORE = 2**28  # bytes of shared memory for messages; Ray would take a third of the machine's
 
 
@@ -32,7 +33,7 @@ def connect(address: str) -> Any:
 
     `address`: `local` starts one of this machine, `auto` finds the one that `ray start` started here.
     """
-    os.environ.update(VARIABLES | os.environ)
+    os.environ.update(VARIABLES | (LOCAL if address == "local" else {}) | os.environ)
     try:
         import ray
     except ImportError:
