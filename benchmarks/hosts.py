@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-# Seconds per block and per row of it, measured with toy games on two shared cores: CPU time of all threads of a process,
-# Ray's included; of the acting thread alone, wall time.
+# Seconds per block and per row of it, measured with toy games on two shared cores: CPU time of all threads of a
+# process, Ray's included; of the acting thread alone, wall time.
 HOST = 1.7e-3, 6e-6  # the actor on a host of games
 PROCESS = 1.2e-3, 5e-6  # the learner's process
 THREAD = 0.5e-3, 2e-6  # the acting thread, without the policy
@@ -29,6 +29,7 @@ class Plan(NamedTuple):
     games: float  # what the hosts' cores could play
     steps: float  # what is expected
     blocks: float  # per second, over all hosts
+    cores: float  # that the learner's process uses for them
     used: dict[str, float]
 
     @property
@@ -57,26 +58,24 @@ def plan(hosts: int, cores: int, games: int, step: float) -> Plan:
     used = {
         "games": low * play,
         "acting thread": blocks * work,
-        "the learner's process": blocks * (PROCESS[0] + (PROCESS[1] + POLICY[1]) * rows),
         "device": blocks * rows * DEVICE,
         "network card": blocks * rows * BYTES / CARD,
     }
-    return Plan(hosts * cores / step, blocks * rows, blocks, used)
+    return Plan(hosts * cores / step, blocks * rows, blocks, blocks * (PROCESS[0] + PROCESS[1] * rows), used)
 
 
 def main() -> None:
     """Prints a table for up to a hundred hosts."""
     cores, games, step = [*map(float, sys.argv[1:]), *(16, 64, 100)[len(sys.argv) - 1 :]]
-    print(
-        f"{cores:.0f} cores per host, {games:.0f} games per worker, {step:.0f} us of a core per step, {BYTES} bytes\n"
-    )
+    print(f"{cores:.0f} cores per host, {games:.0f} games per worker, {step:.0f} us per step, {BYTES} bytes\n")
     names = tuple(plan(1, int(cores), int(games), step / 1e6).used)
-    print(f"| hosts | the games could | expected steps/s | blocks/s | {' | '.join(names)} | binds |")
-    print(f"| ---: | ---: | ---: | ---: | {' | '.join('---:' for _ in names)} | --- |")
+    print(f"| hosts | the games could | expected steps/s | blocks/s | cores for it | {' | '.join(names)} | binds |")
+    print(f"| ---: | ---: | ---: | ---: | ---: | {' | '.join('---:' for _ in names)} | --- |")
     for hosts in (1, 2, 4, 10, 30, 100):
         one = plan(hosts, int(cores), int(games), step / 1e6)
         shares = " | ".join(f"{share:.0%}" for share in one.used.values())
-        print(f"| {hosts} | {one.games:,.0f} | {one.steps:,.0f} | {one.blocks:,.0f} | {shares} | {one.binds} |")
+        rates = f"{one.games:,.0f} | {one.steps:,.0f} | {one.blocks:,.0f} | {one.cores:.1f}"
+        print(f"| {hosts} | {rates} | {shares} | {one.binds} |")
 
 
 if __name__ == "__main__":
