@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +23,7 @@ from motif_jax.system.runs import LOG, PATIENCE_S, PlannedRun, check_all, end, s
 
 FLAG = "--config.cluster.address"
 REACH_S = 5.0  # for an address to answer
+JOIN_S = 60.0  # for hosts that were started at the same time to join
 # Answers below a megabyte take half the CPU time if they do not go through Ray's object store (its limit is 100 kB).
 VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_max_direct_call_object_size": str(2**20)}  # launch/ray sets them too
 LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # on Linux as there, Ray then listens at 127.0.0.1 alone
@@ -70,15 +72,21 @@ def check_reachable(address: str) -> None:
 
 
 def check_room(ray: Any, hosts: int, cores: int, address: str) -> None:
-    """Raises UserError if the cluster is too small for `hosts` times `cores`."""
-    cpus = {node["NodeManagerHostname"]: int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]}
-    room = sum(int(node["Resources"].get("CPU", 0)) // cores for node in ray.nodes() if node["Alive"])
-    if room < hosts:
-        raise UserError(
-            f"{hosts} hosts with {cores} cores each are asked for, and the cluster {address!r} has room for {room}: "
-            f"{', '.join(f'{name} has {count} cores' for name, count in cpus.items())} "
-            "(--config.cluster.game_hosts, .cores)"
-        )
+    """Waits for hosts that are about to join; raises UserError if the cluster is too small for `hosts` x `cores`."""
+    deadline = time.monotonic() + (0 if address == "local" else JOIN_S)
+    while True:
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        cpus = [(node["NodeManagerHostname"], int(node["Resources"].get("CPU", 0))) for node in nodes]
+        room = sum(count // cores for _, count in cpus)
+        if room >= hosts:
+            return
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"{hosts} hosts with {cores} cores each are asked for, and the cluster {address!r} has room for "
+                f"{room}: {', '.join(f'{name} has {count} cores' for name, count in cpus)} "
+                "(--config.cluster.game_hosts, .cores)"
+            )
+        time.sleep(0.5)
 
 
 def program() -> dict[str, str]:

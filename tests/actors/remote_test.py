@@ -130,6 +130,7 @@ def test_a_host_of_another_program_or_with_too_few_cores_is_refused(address, mon
     monkeypatch.setattr(remote, "program", lambda: clusters.program() | {"nle": "0.9"})
     with pytest.raises(UserError, match=r"the host \S+ has nle [\d.]+, and the learner's host 0.9: .*game_hosts"):
         RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=0, **OPTIONS)
+    monkeypatch.setattr(clusters, "JOIN_S", 0.0)
     with pytest.raises(UserError, match=r"3 hosts with 2 cores each .* has room for 2: .*cluster.game_hosts, .cores"):
         RemotePool(ENV, SEEN, cluster=hosts(address, 3, 2), num_workers=0, **OPTIONS)
     assert not clusters.difference(clusters.program(), 1)
