@@ -31,7 +31,7 @@ ray start --head --node-ip-address="$ADDRESS" --port="$PORT" --num-cpus=0 --incl
 for host in "$@"; do
   on "${host%:*}" 'umask 077 && mkdir -p ~/.ray && cat >~/.ray/auth_token' <"$key"
   on "${host%:*}" "RAY_AUTH_TOKEN=\$(cat ~/.ray/auth_token) && source launch/ray/start.sh &&
-    ray start --address=$ADDRESS:$PORT --num-cpus=${host#*:} --num-gpus=0" </dev/null
+    ray start --address=$ADDRESS:$PORT --num-cpus=${host#*:}" </dev/null
 done
 echo "RAY_AUTH_MODE=token python -m motif_jax.launch ... --config.cluster.address=$ADDRESS:$PORT" \
   "--config.cluster.game_hosts=$# --config.cluster.cores=${1#*:}"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import pickle
 import sys
 import threading
 import time
@@ -29,7 +28,8 @@ from motif_jax.actors.layout import FilledSlot, Request
 from motif_jax.actors.pool import FAILURES_IN_A_ROW, START_TIMEOUT_S, ActorPool, WorkerHandle
 from motif_jax.actors.rows import find_places
 from motif_jax.console import print_line
-from motif_jax.structs import UserError
+from motif_jax.envs.seeding import SeedStream
+from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.cluster import check_room, connect, program
 
 UNDER_WAY = 2  # calls per host
@@ -90,7 +90,8 @@ class HostGames:
 
     def __init__(self, options: Mapping[str, Any], episodes: list[int], away: list[int]):
         """Starts the workers; see `ActorPool`. `away`: slots that the other host still reads."""
-        self._pool = ActorPool(**options, leased=True, away=away)
+        outputs = {key: ArraySpec(*spec) for key, spec in options["outputs"].items()}
+        self._pool = ActorPool(**{**options, "outputs": outputs}, leased=True, away=away)
         self._pool.owe(episodes)
         self._inbox: collections.deque[Down] = collections.deque()
         self._turn, self._number, self._given_up = threading.Lock(), 0, 0
@@ -156,11 +157,11 @@ class HostGames:
 
 
 @functools.cache
-def make_actor(ray: Any) -> Any:
+def make_actor() -> type:
     """The class of Ray's actors. It is made here so that it travels itself: a host may lack this program."""
 
     class GamesOfHost:
-        def begin(self, versions: dict[str, str], cores: int, paths: list[str], pickled: bytes) -> tuple[str, str]:
+        def begin(self, versions: dict[str, str], cores: int, paths: list[str], *arguments: Any) -> tuple[str, str]:
             import socket
 
             sys.path += [path for path in paths if path not in sys.path]
@@ -171,13 +172,13 @@ def make_actor(ray: Any) -> Any:
                 return socket.gethostname(), f"the host {socket.gethostname()} lacks this program: {error}"
             problem = difference(versions, cores)
             if not problem:
-                self.games = HostGames(*pickle.loads(pickled))
+                self.games = HostGames(*arguments)
             return socket.gethostname(), problem
 
         def exchange(self, down: Any) -> Any:
             return self.games.exchange(down)
 
-    return ray.remote(GamesOfHost)
+    return GamesOfHost
 
 
 # ---- on this host
@@ -228,12 +229,13 @@ class GameHost:
         games = len(self.workers) * layout.groups * layout.group_size
         self.short = 0
         episodes = self._lease(games + len(self.workers) * layout.groups)
-        arguments = self._pool.host_options, episodes, [slot - self._first_slot for slot in sorted(self.away)]
-        actor = make_actor(self._pool.ray).options(
+        away = [slot - self._first_slot for slot in sorted(self.away)]
+        actor = self._pool.ray.remote(make_actor()).options(
             num_cpus=self._pool.cores, max_concurrency=CALLS, scheduling_strategy="SPREAD"
         )
         self._actor = actor.remote()
-        self._watch(self._actor.begin.remote(program(), self._pool.cores, sys.path, pickle.dumps(arguments)))
+        arguments = self._pool.host_options, episodes, away
+        self._watch(self._actor.begin.remote(program(), self._pool.cores, sys.path, *arguments))
 
     def _lease(self, count: int) -> list[int]:
         episodes = [self._pool.claim_episode() for _ in range(count)]
@@ -360,8 +362,11 @@ class RemotePool(ActorPool):
         self.arrived: collections.deque[tuple[GameHost, int, Future[Any]]] = collections.deque()
         self._hosts: list[GameHost] = []
         self._meeting = True
-        there = {"flag": "--config.cluster", **options, "num_workers": cluster.cores, "starts": None}
-        self.host_options = {"env": dict(env), "observations": observations, **there}
+        # Plain values, which a host without this program can read, to say so.
+        outputs = {key: tuple(spec) for key, spec in (options.get("outputs") or {}).items()}
+        there = {"stream": int(options.get("stream", SeedStream.TRAIN)), "outputs": outputs, "starts": None}
+        self.host_options = {"env": dict(env), "observations": observations, **options, **there}
+        self.host_options["num_workers"] = cluster.cores
         super().__init__(env, observations, remote=cluster.game_hosts * cluster.cores, **options)
         self.travelling = find_travelling(self)
         try:

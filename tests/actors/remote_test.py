@@ -137,6 +137,14 @@ def test_a_host_of_another_program_or_with_too_few_cores_is_refused(address, mon
     assert "not 10000 (--config.cluster.cores)" in clusters.difference(clusters.program(), 10_000)
 
 
+def test_a_host_without_this_program_says_so():
+    code = "import sys, ray.cloudpickle; sys.modules['motif_jax'] = None\n"
+    code += "print(ray.cloudpickle.load(sys.stdin.buffer)().begin({}, 1, []))"
+    sent = ray.cloudpickle.dumps(remote.make_actor())
+    said = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True).stdout.decode()
+    assert "lacks this program: import of motif_jax" in said
+
+
 def test_an_error_over_there_names_the_host(address):
     with pytest.raises(UserError, match="must be a multiple of 2 groups, not 3"):
         RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=0, **{**OPTIONS, "games_per_worker": 3})
