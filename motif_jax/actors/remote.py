@@ -332,6 +332,7 @@ class GameHost:
         return marked, fulls
 
     def _lost(self, error: BaseException) -> None:
+        self._pool.ray.kill(self._actor)  # Ray may only have lost sight of it
         reason = str(error).strip().splitlines()[0]
         print_line(f"{self.name} is lost with {len(self.owed)} games, which begin anew elsewhere: {reason}")
         self._failures += 1

@@ -1,5 +1,6 @@
 """Games on other hosts: a real cluster of Ray with two nodes on this machine, against the same games played here."""
 
+import contextlib
 import itertools
 import os
 import signal
@@ -14,7 +15,7 @@ from conftest import LONG_S, ROOT, check_stage, get_config, run_stage
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.files import read_json
-from motif_jax.stages import train_policy
+from motif_jax.stages import collect, train_policy
 from motif_jax.stages.collect import play_in_order
 from motif_jax.structs import UserError
 from motif_jax.system.runs import plan
@@ -69,9 +70,11 @@ def hosts(address, game_hosts=2, cores=1):
 
 
 def actors():
-    """Process ids of the hosts of games."""
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return [int(line.split()[0]) for line in listed.splitlines() if "ray::GamesOfHost" in line]
+    """Process ids of the hosts of games: children of Ray's nodes, which are children of this process."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(maxsplit=2) for line in listed.splitlines()[1:]]
+    nodes = {pid for pid, parent, _ in rows if parent == str(os.getpid())}
+    return [int(pid) for pid, parent, words in rows if parent in nodes and words.startswith("ray::GamesOfHost")]
 
 
 def episodes(pool, policy, count, each=lambda: None):
@@ -116,8 +119,9 @@ def test_hosts_that_are_killed_lose_no_game_and_spoil_none(address, player, loca
 
     def each():
         if next(moments) in due and (alive := actors()):
-            killed.append(int(rng.choice(alive)))
-            os.kill(killed[-1], signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # killed before, and only now gone
+                os.kill(victim := int(rng.choice(alive)), signal.SIGKILL)
+                killed.append(victim)
 
     with RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=local, player=player, **OPTIONS) as pool:
         found = episodes(pool, policy, 200, each)
@@ -154,6 +158,16 @@ def test_an_error_over_there_names_the_host(address):
         as pool,
     ):  # fmt: skip
         episodes(pool, MessagePolicy(), 10)
+
+
+def test_collected_pairs_are_the_same_on_several_hosts(address, tmp_path):
+    for hosts, folder in ((2, "many"), (0, "one")):
+        config = get_config(argument="toy")
+        config.collect.update(num_workers=0, num_pairs=50, games_per_worker=4)
+        config.cluster.update(address=address, game_hosts=hosts, cores=1)
+        run_stage(collect, config, tmp_path / folder)
+    for file in (tmp_path / "one/dataset").rglob("*.npy"):
+        assert (tmp_path / "many" / file.relative_to(tmp_path / "one")).read_bytes() == file.read_bytes()
 
 
 def test_training_goes_on_when_a_host_is_killed(address, tmp_path, at_batch, capsys):

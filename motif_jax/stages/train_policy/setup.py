@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +31,6 @@ from motif_jax.files import to_plain
 from motif_jax.learner.options import Control
 from motif_jax.learner.settings import LearnerSection, Learning, Settings, find_algorithm
 from motif_jax.learner.update import LearnerState, Rollouts, ShapeRewards, TrainingRewards
-from motif_jax.names import import_named
 from motif_jax.networks.kinds import BY_SPECS, find_prompt_network, is_own, to_record
 from motif_jax.policies.episode_player import EpisodePlayer
 from motif_jax.policies.model import Model, make_policy_model, read_policy
@@ -44,6 +42,7 @@ from motif_jax.rewards.options import OptionPlan, find_plan
 from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, saved_sources, trusted_classes
+from motif_jax.stages import make_pool, workers_of
 from motif_jax.stages.train_policy.section import Policy, TrainConfig, check_batch, takes_turns
 from motif_jax.structs import UserError
 
@@ -130,16 +129,10 @@ def learner_settings(section: Policy) -> Settings:
     return Settings(**given, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
 
 
-def workers_of(config: TrainConfig) -> int:
-    """The number of workers whose games this host's policy plays."""
-    remote = config.cluster.game_hosts * config.cluster.cores
-    return max(config.policy.num_workers, 0 if remote else 1) + remote
-
-
 def make_player(config: TrainConfig, model: Model, seed: int) -> PolicyPlayer:
     """Makes the player that chooses the actions in all games of this host, and of its hosts of games."""
     section = config.policy
-    games = workers_of(config) * section.games_per_worker
+    games = workers_of(config.cluster, section.num_workers) * section.games_per_worker
     player = EpisodePlayer if find_algorithm(section.algorithm).in_groups else PolicyPlayer
     return player(model, games, section.games_per_worker // section.groups, seed)
 
@@ -148,7 +141,7 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
     """Starts the games of this host; `first_episode` is the number of their first episode."""
     section = config.policy
     observations = {*parts.model.reads, *parts.sources.observations}
-    groups = workers_of(config) * section.groups
+    groups = workers_of(config.cluster, section.num_workers) * section.groups
     spare = 0 if section.wait_for_learner and not takes_turns(section) else 1  # to fill while the others wait
     slots = -(-parts.rollouts // groups) + spare  # enough for a batch
     ahead = slots * groups / parts.rollouts
@@ -158,11 +151,8 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
             "are then as many updates old: use fewer games, a larger batch, or games that wait for the learner "
             "(--config.policy.games_per_worker, .batch_size, .wait_for_learner)"
         )
-    make_pool = ActorPool
-    if config.cluster.game_hosts:
-        make_pool = functools.partial(import_named("motif_jax.actors.remote:RemotePool"), cluster=config.cluster)
     pool = make_pool(
-        parts.env, tuple(sorted(observations)), num_workers=section.num_workers,
+        config.cluster, parts.env, tuple(sorted(observations)), num_workers=section.num_workers,
         games_per_worker=section.games_per_worker, rollout_length=section.rollout_length, groups=section.groups,
         outputs=player.outputs, starts=player.starts, warmup_steps=section.warmup_steps, slots_per_group=slots,
         seed=config.seed, stream=SeedStream.TRAIN, first_episode=first_episode,
