@@ -66,7 +66,8 @@ def plan(hosts: int, cores: int, games: int, step: float) -> Plan:
 
 def main() -> None:
     """Prints a table for up to a hundred hosts."""
-    cores, games, step = [*map(float, sys.argv[1:]), *(16, 64, 100)[len(sys.argv) - 1 :]]
+    given = [float(word) for word in sys.argv[1:]]
+    cores, games, step = (*given, *(16.0, 64.0, 100.0)[len(given) :])
     print(f"{cores:.0f} cores per host, {games:.0f} games per worker, {step:.0f} us per step, {BYTES} bytes\n")
     names = tuple(plan(1, int(cores), int(games), step / 1e6).used)
     print(f"| hosts | the games could | expected steps/s | blocks/s | cores for it | {' | '.join(names)} | binds |")

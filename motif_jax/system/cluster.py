@@ -6,6 +6,7 @@ Loaded only for --config.cluster.address.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -50,7 +51,7 @@ def connect(address: str) -> Any:
         check_reachable(address)
     ours = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        ray.init(**options, log_to_driver=False, logging_level="error")
+        ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:  # no cluster here, or one of another Ray or Python
         raise UserError(f"cannot join the cluster {address!r} from {socket.gethostname()}: {error} ({FLAG})") from None
     finally:

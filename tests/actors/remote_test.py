@@ -114,7 +114,7 @@ def test_games_are_the_same_on_several_hosts_as_on_one(address, player, local):
 @pytest.mark.parametrize(("player", "local"), [("random", 1), ("", 0)])
 def test_hosts_that_are_killed_lose_no_game_and_spoil_none(address, player, local, capsys):
     policy, rng, moments = None if player else MessagePolicy(), np.random.default_rng(1), itertools.count()
-    due = {int(moment) for moment in rng.integers(20, 200, 4)}
+    due = {int(moment) for moment in rng.integers(20, 120, 3)}
     killed = []
 
     def each():
@@ -124,9 +124,9 @@ def test_hosts_that_are_killed_lose_no_game_and_spoil_none(address, player, loca
                 killed.append(victim)
 
     with RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=local, player=player, **OPTIONS) as pool:
-        found = episodes(pool, policy, 200, each)
+        found = episodes(pool, policy, 120, each)
         assert pool.restarts >= len(set(killed)) >= 1
-    same(found, played_here(policy, player, 200))
+    same(found, played_here(policy, player, 120))
     assert "is lost with" in capsys.readouterr().out
 
 
