@@ -140,7 +140,7 @@ class HostGames:
         )  # fmt: skip
 
     def _pack(self, requests: list[Request], fulls: list[FilledSlot]) -> Up:
-        pool, rows = self._pool, {}
+        pool, rows = self._pool, dict[str, np.ndarray]()
         places = places_of(requests, fulls, pool.layout.rollout_length, bool(pool.layout.player))
         for keys, some in zip(self._travelling, map(find_places, places), strict=True):
             rows |= {key: pool.rows.read(key, some) for key in keys} if len(some) else {}
