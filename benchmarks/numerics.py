@@ -154,7 +154,7 @@ def play(config: ConfigDict) -> Rollouts:
     """A batch of rollouts, as NumPy arrays."""
     parts = make_parts(config)
     typed = train_policy.STAGE.view(config.to_dict())
-    player = make_player(typed.policy, parts.model, seed=0)
+    player = make_player(typed, parts.model, seed=0)
     with open_pool(typed, parts, player, first_episode=0) as pool:
         source = SyncLoop(pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh))
         batch = None

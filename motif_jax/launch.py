@@ -170,7 +170,9 @@ def read_flags(file: str, argument: str | None, argv: list[str], into: flags.Fla
 def run_many(argv: list[str], workdir: Path) -> None:
     """Runs the experiment with all its seeds and swept values, and writes a page about all of them."""
     runs = plan(FLAGS.config.seeds, FLAGS.sweep, FLAGS.config.seed)
-    check_at_once(FLAGS.config.seeds_at_once)
+    cluster = FLAGS.config.cluster
+    if not cluster.address:
+        check_at_once(FLAGS.config.seeds_at_once)
     if FLAGS.config.sized:  # once for all runs, each of which sees a part of the machine
         for one in runs:
             keep_batch_size(FLAGS.config, argv, workdir / one.folder / CONFIG)
@@ -183,7 +185,10 @@ def run_many(argv: list[str], workdir: Path) -> None:
             print_line(f"{one.folder}:")
             dry_run(config_of(one, argv, workdir), workdir / one.folder, FLAGS.stage)
         return
-    run_all(share_of_job(runs, os.environ), argv, workdir, FLAGS.config.seeds_at_once)
+    if cluster.address:
+        import_named("motif_jax.system.cluster:run_all")(runs, argv, workdir, **cluster)
+    else:
+        run_all(share_of_job(runs, os.environ), argv, workdir, FLAGS.config.seeds_at_once)
     if "report" in stages:
         written = import_named("motif_jax.stages.report.seeds:write_page_over_seeds")(runs, workdir, argv)
         print_line(f"report of {len(runs)} runs: {written}")

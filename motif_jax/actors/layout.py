@@ -73,6 +73,7 @@ class Layout(NamedTuple):
     starts: tuple[tuple[str, ArraySpec], ...] = ()  # the policy's arrays per rollout, from before the first action
     warmup_steps: int = 0  # a game begins with up to this many random actions, so that games do not start in step
     alike: int = 1  # consecutive episodes that have the same seed, and whose number for the game is the same
+    leased: bool = False  # the parent gives each group the numbers of its episodes, in `redo`
     record: str = ""  # directory for recordings of every episode (`recorder.RecordedGame`), or ""
 
     @property

@@ -16,7 +16,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -65,16 +65,23 @@ class WorkerHandle:
     """The worker with number `index`, and its successors when it dies."""
 
     def __init__(
-        self, layout: Layout, shared: SharedArrays, index: int, inline: bool, hang_timeout_s: float, flag: str
+        self,
+        layout: Layout,
+        shared: SharedArrays,
+        index: int,
+        inline: bool,
+        hang_timeout_s: float,
+        flag: str,
+        away: Iterable[int] = (),
     ):
-        """Starts the first worker, in this process if `inline`."""
+        """Starts the first worker, in this process if `inline`; `away`: slots that it gets later, by `give_back`."""
         self.index = index
         self.generation = 0  # number of earlier workers
         self._layout, self._shared, self._inline, self.hang_timeout_s = layout, shared, inline, hang_timeout_s
         self._flag = flag
         self._failures = 0
         self._held: list[collections.deque[int]] = []  # the worker's slots by group, the current one first
-        self._away: set[int] = set()  # slots held by the caller of `poll`
+        self._away = set(away)  # slots held by the caller of `poll`
         self.start()
 
     def start(self) -> None:
@@ -210,6 +217,9 @@ class ActorPool:
         hang_timeout_s: float = 10.0,
         record: str = "",
         flag: str = "--config.collect",
+        remote: int = 0,
+        leased: bool = False,
+        away: Iterable[int] = (),
     ):
         """Lays out the memory and starts the workers.
 
@@ -220,6 +230,8 @@ class ActorPool:
           first_episode: number of the first episode.
           hang_timeout_s: a worker without a heartbeat for this time is replaced.
           flag: section of the config, for errors.
+          remote: workers on other hosts, after those of this one (`remote.RemotePool`).
+          away: slots that the workers get only when they are released.
         """
         self.world = check_world(env)
         if player:
@@ -231,7 +243,7 @@ class ActorPool:
             observations=tuple(select_specs(self.world.specs, observations).items()),
             action=self.world.action,
             num_figures=len(self.world.figures),
-            num_workers=max(num_workers, 1),
+            num_workers=max(num_workers, 0 if remote else 1) + remote,
             groups=groups,
             group_size=games_per_worker // groups,
             rollout_length=rollout_length,
@@ -244,6 +256,7 @@ class ActorPool:
             warmup_steps=warmup_steps,
             alike=alike,
             record=record,
+            leased=leased,
         )
         self.layout.check_names()
         self.timers = Timers()
@@ -254,10 +267,10 @@ class ActorPool:
         check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine)
         if library := getattr(self.world, "library", ""):
             print_once(library)
-        self._inline = num_workers == 0
-        self._start(first_episode, hang_timeout_s, flag)
+        self._inline, self._local = num_workers == 0 and not remote, self.layout.num_workers - remote
+        self._start(first_episode, hang_timeout_s, flag, away)
 
-    def _start(self, first_episode: int, hang_timeout_s: float, flag: str) -> None:
+    def _start(self, first_episode: int, hang_timeout_s: float, flag: str, away: Iterable[int]) -> None:
         """Makes the shared memory and starts the workers."""
         remove_stale_folders()
         self._shared = SharedArrays(self.layout.specs())
@@ -275,8 +288,9 @@ class ActorPool:
         self._by_file: dict[int, int] = {}
         self._handles: list[WorkerHandle] = []
         try:
-            for index in range(self.layout.num_workers):
-                self._handles.append(WorkerHandle(self.layout, self._shared, index, self._inline, hang_timeout_s, flag))
+            for index in range(self._local):
+                settings = self._inline, hang_timeout_s, flag, away
+                self._handles.append(WorkerHandle(self.layout, self._shared, index, *settings))
                 self._listen(index)
         except BaseException:
             self.close()
@@ -370,8 +384,24 @@ class ActorPool:
         """Returns a slot to its group; any thread may call this."""
         self._released.append(full)
         if not self._inline:
-            with contextlib.suppress(BlockingIOError):  # a full pipe wakes `poll` anyway
-                os.write(self._wake_write, b"\0")
+            self.wake()
+
+    def wake(self) -> None:
+        """Ends the waiting of `poll`; any thread may call this."""
+        with contextlib.suppress(BlockingIOError):  # a full pipe wakes it anyway
+            os.write(self._wake_write, b"\0")
+
+    def owe(self, episodes: Iterable[int]) -> None:
+        """Has the workers of this host play these episodes before others."""
+        lists = self._shared["redo"][: self._local].reshape(self._local * self.layout.groups, -1)
+        for episode in episodes:
+            redo = lists[np.count_nonzero(lists, 1).argmin()]
+            redo[np.flatnonzero(redo == 0)[0]] = episode + 1  # a worker clears entries, and fills none
+
+    @property
+    def short(self) -> int:
+        """Number of episodes that `owe` is to give so that each group has one beside those that it plays."""
+        return int(np.count_nonzero(~self._shared["redo"][: self._local].any(2)))
 
     def is_responsible_for(self, full: FilledSlot, episode: int) -> bool:
         """Whether the group that wrote this rollout must deliver that episode."""

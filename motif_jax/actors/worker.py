@@ -33,6 +33,7 @@ from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.errors import find_refusal
 
 PR_SET_PDEATHSIG = 1
+LEASE_TICK_S = 0.001  # between looks for the number of the next episode, which the learner's host sends
 
 
 class Group:
@@ -107,6 +108,8 @@ class Group:
         if self._playing[game] and not self._warming:  # warm-up episodes are not delivered
             self._undelivered[self._ended] = self._playing[game]
             self._ended += 1
+        while self._layout.leased and not any(self._redo):
+            time.sleep(LEASE_TICK_S)
         lost = next((index for index, number in enumerate(self._redo) if number), None)
         if lost is None:
 

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from motif_jax.config.table import Flag, List, Tables, Text, Whole, check_values, tables_of, typed, value
+from motif_jax.actors.pool import ActorPool
+from motif_jax.config.table import Flag, List, Number, Tables, Text, Whole, check_values, tables_of, typed, value
 from motif_jax.files import checkpoint_steps, read_json
+from motif_jax.names import import_named
 from motif_jax.run import Lock
+from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
 
 Config = TypeVar("Config")
@@ -78,6 +81,20 @@ class Distributed:
 
 
 @dataclass(frozen=True)
+class Cluster:
+    """A cluster of Ray, for games on other hosts and for many runs."""
+
+    address: str = value(
+        "",
+        Text(longest=300),
+        "auto: the cluster that this host has joined; host:port of its head; local: one of this machine; empty: none",
+    )
+    game_hosts: int = value(0, Whole(0, 1000), "hosts that play games in train_policy and collect, beside this one")
+    cores: int = value(1, Whole(1, 10_000), "cores of each host of games, with a worker each; cores of each run")
+    gpus: float = value(0.0, Number(0, 1000), "GPUs of each run of several; 0.5: two runs share one")
+
+
+@dataclass(frozen=True)
 class Experiment:
     """The experiment."""
 
@@ -98,9 +115,30 @@ class Experiment:
     )
     cpu_devices: int = value(1, Whole(1, 256), "JAX devices on the CPU; batches are split among them")
     distributed: Distributed = Distributed()
+    cluster: Cluster = Cluster()
 
 
 EXPERIMENT: Tables = tables_of(Experiment)
+
+
+def workers_of(cluster: Cluster, num_workers: int) -> int:
+    """The number of workers of a pool with `num_workers` on this host."""
+    remote = cluster.game_hosts * cluster.cores
+    return max(num_workers, 0 if remote else 1) + remote
+
+
+def make_pool(cluster: Cluster, *arguments: Any, **options: Any) -> ActorPool:
+    """An `ActorPool`, whose games are also on other hosts if the config asks for them."""
+    if not cluster.game_hosts:
+        return ActorPool(*arguments, **options)
+    pool: ActorPool = import_named("motif_jax.actors.remote:RemotePool")(*arguments, cluster=cluster, **options)
+    return pool
+
+
+def check_cluster(cluster: Cluster) -> None:
+    """Raises UserError for hosts of games without a cluster."""
+    if cluster.game_hosts and not cluster.address:
+        raise UserError("games on other hosts need a cluster's address (--config.cluster.address, .game_hosts)")
 
 
 def with_result(folder: Path, *names: str) -> list[Path]:

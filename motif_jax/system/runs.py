@@ -164,7 +164,7 @@ def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_o
                 if place not in playing and waiting:
                     number, run = waiting.pop(0)
                     print_line(f"run {number} of {len(runs)}: {run.folder}")
-                    playing[place] = run, _start(run, argv, workdir, parts[place], at_once)
+                    playing[place] = run, start(run, argv, workdir, parts[place], 1 / at_once, at_once > 1)
             for place, (run, process) in list(playing.items()):
                 status = process.poll()
                 if status is not None:
@@ -174,20 +174,26 @@ def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_o
                         failed.append(f"{run.folder} (status {status}{log})")
             time.sleep(0.1)
     finally:
-        _end([process for _, process in playing.values()])
+        end([process for _, process in playing.values()])
+    check_all(runs, failed)
+
+
+def check_all(runs: Sequence[PlannedRun], failed: Sequence[str]) -> None:
+    """Raises UserError if some of the runs have failed, with their names and reasons."""
     if failed:
         raise UserError(
             f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}; run the same command again to resume"
         )
 
 
-def _start(
-    run: PlannedRun, argv: Sequence[str], workdir: Path, cores: Sequence[int], at_once: int
+def start(
+    run: PlannedRun, argv: Sequence[str], workdir: Path, cores: Sequence[int], gpu: float, log: bool
 ) -> subprocess.Popen[bytes]:
+    """Starts a run on some cores, with a share of a GPU's memory; with `log`, its output goes to LOG."""
     folder = workdir / run.folder
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "motif_jax.launch", *arguments_of(run, argv, workdir)]
-    share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.75 / at_once:.3f}"}  # of a GPU's memory; alone, JAX takes 75 %
+    share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.75 * gpu:.3f}"}  # of a GPU's memory; alone, JAX takes 75 %
     environment = share | os.environ
 
     def prepare() -> None:
@@ -196,15 +202,15 @@ def _start(
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # which the kernel sends when the parent ends
 
     # In a new session, so that a signal from the terminal arrives once, through this process.
-    if at_once == 1:
+    if not log:
         return subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=prepare)
-    with open(folder / LOG, "a") as log:
+    with open(folder / LOG, "a") as file:
         return subprocess.Popen(
-            command, env=environment, start_new_session=True, preexec_fn=prepare, stdout=log, stderr=subprocess.STDOUT
+            command, env=environment, start_new_session=True, preexec_fn=prepare, stdout=file, stderr=subprocess.STDOUT
         )
 
 
-def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+def end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
     """Asks processes to save and end; after PATIENCE_S kills them."""
     for process in processes:
         process.send_signal(signal.SIGTERM)

@@ -9,7 +9,7 @@ from fake_slurm import FakeSlurm
 from host_processes import ended
 
 pytestmark = pytest.mark.quick
-JOBS = sorted((ROOT / "launch/slurm").glob("*.sbatch"))
+JOBS = sorted([*(ROOT / "launch/slurm").glob("*.sbatch"), *(ROOT / "launch/ray").glob("*.sbatch")])
 PYTHON = """
     echo "$*" >> {folder}/ran
     if [ "$1" = -c ]; then exit {lacks_cuda}; fi

@@ -38,7 +38,7 @@ def config_of(**values):
 def test_each_game_plays_one_episode_and_then_waits(tmp_path, workers):
     config = config_of(num_workers=workers, synchronous=not workers, games_per_worker=8 // max(workers, 1))
     parts = assemble(viewed(config), tmp_path, lambda setting: RewardSources(), 1)
-    player, batches = make_player(viewed(config).policy, parts.model, 0), []
+    player, batches = make_player(viewed(config), parts.model, 0), []
     with open_pool(viewed(config), parts, player, 0) as pool:
         source = SyncLoop(pool, player, parts.rollouts, batches.append, player.begin)
         while len(batches) < 3:

@@ -54,7 +54,7 @@ from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.preferences.writer import FinishedEpisode, PairWriter, tidy
 from motif_jax.run import CONFIG, SECTIONS, Run
-from motif_jax.stages import Experiment, Stage, with_result
+from motif_jax.stages import Experiment, Stage, check_cluster, make_pool, with_result, workers_of
 from motif_jax.stages.collect.page import report_pairs, report_transcripts
 from motif_jax.stages.train_policy.section import Policy
 from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError
@@ -194,6 +194,7 @@ def check(config: CollectConfig) -> None:
         parse_scripted(section.collector, world)
     if not (section.transcripts and isinstance(world, TextWorld)):  # which this process plays
         check_capacity(section.num_workers, section.games_per_worker)
+        check_cluster(config.cluster)
 
 
 def run(config: CollectConfig, workdir: Path) -> None:
@@ -499,8 +500,9 @@ def load_mixture(config: CollectConfig, world: World, begun: Path | None = None)
     from motif_jax.rewards.sources import trusted_classes
 
     return Mixture(
-        section.policies, world, num_workers=section.num_workers, games_per_worker=section.games_per_worker,
-        seed=config.seed, trusted=trusted_classes(config, config.policy.network), begun=begun,
+        section.policies, world, num_workers=workers_of(config.cluster, section.num_workers),
+        games_per_worker=section.games_per_worker, seed=config.seed, begun=begun,
+        trusted=trusted_classes(config, config.policy.network),
     )  # fmt: skip
 
 
@@ -509,8 +511,8 @@ def open_pool(
 ) -> ActorPool:
     """The workers, which record these observations of the games."""
     section = config.collect
-    return ActorPool(
-        config.env, tuple(dict.fromkeys((*observations, *(mixture.reads if mixture else ())))),
+    return make_pool(
+        config.cluster, config.env, tuple(dict.fromkeys((*observations, *(mixture.reads if mixture else ())))),
         num_workers=section.num_workers, games_per_worker=section.games_per_worker,
         rollout_length=section.rollout_length, player="" if mixture else section.collector,
         groups=mixture.groups if mixture else 1, seed=config.seed, stream=SeedStream.COLLECT,

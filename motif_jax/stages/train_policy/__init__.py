@@ -17,7 +17,7 @@ from motif_jax.learner.settings import find_algorithm
 from motif_jax.networks.kinds import check_reads, find_prompt_network, is_own
 from motif_jax.rewards.online.online_section import ANCHORED
 from motif_jax.rewards.options import OptionPlan, chosen_from, find_plan
-from motif_jax.stages import Stage, later, lock_of_hosts, with_result
+from motif_jax.stages import Stage, check_cluster, later, lock_of_hosts, with_result
 from motif_jax.stages.train_policy.section import (
     DEVICE_MEMORY,
     READS,
@@ -28,6 +28,7 @@ from motif_jax.stages.train_policy.section import (
     check_options,
     check_parts,
     finished,
+    takes_turns,
 )
 from motif_jax.structs import UserError
 from motif_jax.system.machine import available_mib
@@ -94,8 +95,19 @@ def check(config: TrainConfig) -> None:
             f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "
             "(--config.policy.synchronous, .num_workers)"
         )
+    check_hosts(config)
     check_updates(section, config.distributed.num_processes)
     find_meeting(config.distributed)  # raises UserError for bad values
+
+
+def check_hosts(config: TrainConfig) -> None:
+    """Raises UserError if games on other hosts cannot work."""
+    check_cluster(config.cluster)
+    if config.cluster.game_hosts and takes_turns(config.policy):
+        raise UserError(
+            "updates do not wait for games on other hosts, so a run that is synchronous, or whose algorithm is "
+            "on-policy, cannot use them (--config.cluster.game_hosts, --config.policy.synchronous, .algorithm)"
+        )
 
 
 def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) -> None:

@@ -90,7 +90,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
 
     # ---- games
     model = parts.model._replace(frozen=placed_frozen if parts.mesh.size == 1 else jax.device_put(frozen))
-    player = make_player(section, model, seed=config.seed + done["updates"] * num_hosts + host)
+    player = make_player(config, model, seed=config.seed + done["updates"] * num_hosts + host)
     params = local_copy(state.params)
     player.swap(player.prepare(params, done["updates"]), wait=True)
     with contextlib.ExitStack() as stack:

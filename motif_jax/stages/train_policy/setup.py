@@ -41,6 +41,7 @@ from motif_jax.rewards.options import OptionPlan, find_plan
 from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, saved_sources, trusted_classes
+from motif_jax.stages import make_pool, workers_of
 from motif_jax.stages.train_policy.section import Policy, TrainConfig, check_batch, takes_turns
 from motif_jax.structs import UserError
 
@@ -127,9 +128,10 @@ def learner_settings(section: Policy) -> Settings:
     return Settings(**given, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
 
 
-def make_player(section: Policy, model: Model, seed: int) -> PolicyPlayer:
-    """Makes the player that chooses the actions in all games of this host."""
-    games = max(section.num_workers, 1) * section.games_per_worker
+def make_player(config: TrainConfig, model: Model, seed: int) -> PolicyPlayer:
+    """Makes the player that chooses the actions in all games of this host, and of its hosts of games."""
+    section = config.policy
+    games = workers_of(config.cluster, section.num_workers) * section.games_per_worker
     player = EpisodePlayer if find_algorithm(section.algorithm).in_groups else PolicyPlayer
     return player(model, games, section.games_per_worker // section.groups, seed)
 
@@ -138,7 +140,7 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
     """Starts the games of this host; `first_episode` is the number of their first episode."""
     section = config.policy
     observations = {*parts.model.reads, *parts.sources.observations}
-    groups = max(section.num_workers, 1) * section.groups
+    groups = workers_of(config.cluster, section.num_workers) * section.groups
     spare = 0 if section.wait_for_learner and not takes_turns(section) else 1  # to fill while the others wait
     slots = -(-parts.rollouts // groups) + spare  # enough for a batch
     ahead = slots * groups / parts.rollouts
@@ -148,8 +150,8 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
             "are then as many updates old: use fewer games, a larger batch, or games that wait for the learner "
             "(--config.policy.games_per_worker, .batch_size, .wait_for_learner)"
         )
-    pool = ActorPool(
-        parts.env, tuple(sorted(observations)), num_workers=section.num_workers,
+    pool = make_pool(
+        config.cluster, parts.env, tuple(sorted(observations)), num_workers=section.num_workers,
         games_per_worker=section.games_per_worker, rollout_length=section.rollout_length, groups=section.groups,
         outputs=player.outputs, starts=player.starts, warmup_steps=section.warmup_steps, slots_per_group=slots,
         seed=config.seed, stream=SeedStream.TRAIN, first_episode=first_episode,

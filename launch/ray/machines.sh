@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# A cluster of Ray on a plain list of machines, which this one reaches by ssh without a password.
+#
+#   bash launch/ray/machines.sh start HOST:CORES HOST:CORES    # prints the flags for motif_jax.launch
+#   bash launch/ray/machines.sh stop HOST HOST
+#
+# The project and its environment (VENV, default .venv, with the extra `ray`) must be at the same path everywhere, and the
+# workdir on a shared disk. ADDRESS is this machine's address in their network (default: its first), PORT that of the
+# cluster (default 6379); Ray's other ports are open to that network as well. The key, ~/.ray/auth_token, is made once
+# and copied to each of them.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+VENV=${VENV:-.venv} PORT=${PORT:-6379} ADDRESS=${ADDRESS:-$(hostname -I | cut -d' ' -f1)} key=~/.ray/auth_token
+action=${1:?start or stop}
+shift
+# shellcheck disable=SC1091
+source "$VENV/bin/activate"
+
+on() { ssh -o BatchMode=yes "$1" "bash -c $(printf %q "cd '$PWD' && source '$VENV/bin/activate' && $2")"; }
+
+if [ "$action" = stop ]; then # ends all of your Ray there
+  for host in "$@"; do on "${host%:*}" "ray stop"; done
+  ray stop
+  exit
+fi
+[ -f "$key" ] || (umask 077 && mkdir -p ~/.ray && python -c 'import secrets; print(secrets.token_hex(32))' >"$key")
+RAY_AUTH_TOKEN=$(cat "$key")
+source launch/ray/start.sh
+ray start --head --node-ip-address="$ADDRESS" --port="$PORT" --num-cpus=0 --include-dashboard=false
+for host in "$@"; do
+  on "${host%:*}" 'umask 077 && mkdir -p ~/.ray && cat >~/.ray/auth_token' <"$key"
+  on "${host%:*}" "RAY_AUTH_TOKEN=\$(cat ~/.ray/auth_token) && source launch/ray/start.sh &&
+    ray start --address=$ADDRESS:$PORT --num-cpus=${host#*:}" </dev/null
+done
+echo "RAY_AUTH_MODE=token python -m motif_jax.launch ... --config.cluster.address=$ADDRESS:$PORT" \
+  "--config.cluster.game_hosts=$# --config.cluster.cores=${1#*:}"

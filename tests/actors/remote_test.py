@@ -1,0 +1,231 @@
+"""Games on other hosts: a real cluster of Ray with two nodes on this machine, against the same games played here."""
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import zlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import LONG_S, ROOT, check_stage, get_config, run_stage
+
+from motif_jax.actors.pool import ActorPool
+from motif_jax.files import read_json
+from motif_jax.stages import collect, train_policy
+from motif_jax.stages.collect import play_in_order
+from motif_jax.structs import UserError
+from motif_jax.system.runs import plan
+
+ray = pytest.importorskip("ray", reason="needs Ray (the extra `ray`)")
+
+from motif_jax.actors import remote  # noqa: E402
+from motif_jax.actors.remote import RemotePool  # noqa: E402
+from motif_jax.system import cluster as clusters  # noqa: E402
+
+SEEN = ("message", "blstats")
+OPTIONS = {"games_per_worker": 4, "rollout_length": 8, "seed": 5, "hang_timeout_s": LONG_S}
+ENV = {"task": "toy", "max_episode_steps": 60}
+
+
+class MessagePolicy:
+    """Acts by what it sees, so that the seed of an episode decides all its steps."""
+
+    reads, outputs, starts = SEEN, {}, {}
+
+    def room(self, count):
+        return count
+
+    def __call__(self, observations, first, games):
+        rows = zip(*(observations[key] for key in SEEN))
+        return np.array([zlib.crc32(b"".join(row.tobytes() for row in seen)) % 9 for seen in rows]), {}
+
+
+@pytest.fixture(scope="module")
+def address():
+    """A cluster whose head has no cores, with two nodes of two; this process has joined it."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in clusters.VARIABLES.items():
+            patch.setenv(name, value)
+        node = {"object_store_memory": 2**27, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **node})
+        for _ in range(2):
+            cluster.add_node(num_cpus=2, wait=False, **node)
+        cluster.wait_for_nodes()
+        handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+        clusters.connect(cluster.address)
+        assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
+        yield cluster.address
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def hosts(address, game_hosts=2, cores=1):
+    return SimpleNamespace(address=address, game_hosts=game_hosts, cores=cores)
+
+
+def actors():
+    """Process ids of the hosts of games: children of Ray's nodes, which are children of this process."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(maxsplit=2) for line in listed.splitlines()[1:]]
+    nodes = {pid for pid, parent, _ in rows if parent == str(os.getpid())}
+    return [int(pid) for pid, parent, words in rows if parent in nodes and words.startswith("ray::GamesOfHost")]
+
+
+def episodes(pool, policy, count, each=lambda: None):
+    """The first episodes in the order of their numbers, with all their steps."""
+    found: list = []
+    names = {name: name for name in ("action", "reward", "terminated", *SEEN)}
+    for ready in play_in_order(pool, policy, names, 0):
+        each()
+        found += ready
+        if len(found) >= count:
+            break
+    return found[:count]
+
+
+def same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert one.info == other.info
+        assert one.steps.keys() == other.steps.keys()
+        assert all(np.array_equal(one.steps[name], other.steps[name]) for name in one.steps)
+
+
+def played_here(policy, player, count):
+    with ActorPool(ENV, SEEN, num_workers=0, player=player, **OPTIONS) as pool:
+        return episodes(pool, policy, count)
+
+
+@pytest.mark.parametrize(("player", "local"), [("random", 1), ("", 0)])
+def test_games_are_the_same_on_several_hosts_as_on_one(address, player, local):
+    policy = None if player else MessagePolicy()
+    with RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=local, player=player, **OPTIONS) as pool:
+        assert pool.num_games == (local + 2) * OPTIONS["games_per_worker"]
+        found = episodes(pool, policy, 60)
+        assert len(actors()) == 2
+    same(found, played_here(policy, player, 60))
+
+
+@pytest.mark.parametrize(("player", "local"), [("random", 1), ("", 0)])
+def test_hosts_that_are_killed_lose_no_game_and_spoil_none(address, player, local, capsys):
+    policy, rng, moments = None if player else MessagePolicy(), np.random.default_rng(1), itertools.count()
+    due = {int(moment) for moment in rng.integers(20, 120, 3)}
+    killed = []
+
+    def each():
+        if next(moments) in due and (alive := actors()):
+            with contextlib.suppress(ProcessLookupError):  # killed before, and only now gone
+                os.kill(victim := int(rng.choice(alive)), signal.SIGKILL)
+                killed.append(victim)
+
+    with RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=local, player=player, **OPTIONS) as pool:
+        found = episodes(pool, policy, 120, each)
+        assert pool.restarts >= len(set(killed)) >= 1
+    same(found, played_here(policy, player, 120))
+    assert "is lost with" in capsys.readouterr().out
+
+
+def test_a_host_of_another_program_or_with_too_few_cores_is_refused(address, monkeypatch):
+    monkeypatch.setattr(remote, "program", lambda: clusters.program() | {"nle": "0.9"})
+    with pytest.raises(UserError, match=r"the host \S+ has nle [\d.]+, and the learner's host 0.9: .*game_hosts"):
+        RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=0, **OPTIONS)
+    monkeypatch.setattr(clusters, "JOIN_S", 0.0)
+    with pytest.raises(UserError, match=r"3 hosts with 2 cores each .* has room for 2: .*cluster.game_hosts, .cores"):
+        RemotePool(ENV, SEEN, cluster=hosts(address, 3, 2), num_workers=0, **OPTIONS)
+    assert not clusters.difference(clusters.program(), 1)
+    assert "not 10000 (--config.cluster.cores)" in clusters.difference(clusters.program(), 10_000)
+
+
+def test_a_host_without_this_program_says_so():
+    code = "import sys, ray.cloudpickle; sys.modules['motif_jax'] = None\n"
+    code += "print(ray.cloudpickle.load(sys.stdin.buffer)().begin({}, 1, []))"
+    sent = ray.cloudpickle.dumps(remote.make_actor())
+    said = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True).stdout.decode()
+    assert "lacks this program: No module named 'motif_jax" in said
+
+
+def test_an_error_over_there_names_the_host(address):
+    with pytest.raises(UserError, match="must be a multiple of 2 groups, not 3"):
+        RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=0, **{**OPTIONS, "games_per_worker": 3})
+    with (
+        pytest.raises(UserError, match=r"the game 'faulty_games:Raising' failed with KeyError.*actor worker 0"),
+        RemotePool(ENV | {"task": "faulty_games:Raising"}, SEEN, cluster=hosts(address), num_workers=0, **OPTIONS)
+        as pool,
+    ):  # fmt: skip
+        episodes(pool, MessagePolicy(), 10)
+
+
+def test_collected_pairs_are_the_same_on_several_hosts(address, tmp_path):
+    for hosts, folder in ((2, "many"), (0, "one")):
+        config = get_config(argument="toy")
+        config.collect.update(num_workers=0, num_pairs=50, games_per_worker=4)
+        config.cluster.update(address=address, game_hosts=hosts, cores=1)
+        run_stage(collect, config, tmp_path / folder)
+    for file in (tmp_path / "one/dataset").rglob("*.npy"):
+        assert (tmp_path / "many" / file.relative_to(tmp_path / "one")).read_bytes() == file.read_bytes()
+
+
+def test_training_goes_on_when_a_host_is_killed(address, tmp_path, at_batch, capsys):
+    at_batch(3, lambda: os.kill(actors()[0], signal.SIGKILL))
+    config = get_config(argument="toy")
+    config.policy.update(
+        {"network": "small", "intrinsic_coefficient": 0.0, "num_workers": 0, "games_per_worker": 8, "groups": 2}
+        | {"rollout_length": 8, "batch_size": 64, "warmup_steps": 20, "tensorboard": False, "train_for_env_steps": 1280}
+    )
+    config.cluster.update(address=address, game_hosts=2, cores=1)
+    run_stage(train_policy, config, tmp_path)
+    summary = read_json(tmp_path / "policy/summary.json")
+    assert summary["env_steps"] == 1280
+    assert summary["worker_restarts"] == 1
+    assert "is lost with" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("section", "name", "value", "message"), [
+    ("cluster", "address", "", "need a cluster's address"), ("policy", "synchronous", True, "do not wait for games"),
+    ("policy", "algorithm", "ppo", "do not wait for games"),
+])  # fmt: skip
+def test_training_that_waits_for_its_games_has_none_elsewhere(section, name, value, message):
+    config = get_config(argument="toy")
+    config.cluster.update(address="auto", game_hosts=2)
+    config.policy.num_workers = 0
+    config[section][name] = value
+    with pytest.raises(UserError, match=message):
+        check_stage(train_policy, config)
+
+
+def test_seeds_on_a_cluster_are_those_of_one_machine(address, tmp_path, launch):
+    argv = ["--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=50"]
+    argv += ["--stage=collect"]
+    section = {"address": address, "cores": 1, "gpus": 0.0}
+    clusters.run_all(plan("2", [], 0), [*argv, "--config.seeds=2"], tmp_path / "many", **section)
+    assert launch(*argv, "--config.seed=1", f"--workdir={tmp_path / 'one'}").returncode == 0
+    files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one/dataset").rglob("*.npy")]
+    assert files
+    for file in files:
+        assert (tmp_path / "many/seed-1" / file).read_bytes() == (tmp_path / "one" / file).read_bytes()
+    (tmp_path / "many/seed-2").mkdir()
+    (tmp_path / "many/seed-2/dataset").write_text("")
+    with pytest.raises(UserError, match=r"1 of 3 runs failed: seed-2 \(status 2, see .*log.txt"):
+        clusters.run_all(plan("3", [], 0), argv, tmp_path / "many", **section)
+    assert "skipped" in (tmp_path / "many/seed-0/log.txt").read_text()
+
+
+def test_a_cluster_that_cannot_be_joined_is_refused(monkeypatch):
+    with pytest.raises(UserError, match=r"'127.0.0.1' does not answer on port 1: .*--config.cluster.address"):
+        clusters.check_reachable("127.0.0.1:1")
+    with pytest.raises(UserError, match="give host:port, not 'somewhere'"):
+        clusters.check_reachable("somewhere")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"needs Ray: pip install 'motif_jax\[ray\]'"):
+        clusters.connect("auto")
+
+
+def test_nothing_of_it_is_loaded_without_the_flag():
+    code = "import sys, motif_jax.stages.train_policy.loop, motif_jax.stages.collect, motif_jax.launch\n"
+    code += "assert not {'ray', 'motif_jax.actors.remote', 'motif_jax.system.cluster'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
