@@ -160,8 +160,8 @@ class PolicyPlayer:
         return finish
 
 
-# ---- one array each way: to a GPU every array is a transfer of its own, and every result that is read a wait; for a CPU
-# the inputs are left as they are, as joining them costs more there
+# ---- one array each way: to a GPU every array is a transfer of its own, and every result that is read a wait
+# (for a CPU the inputs are left as they are: joining them costs more there)
 
 Layout = tuple[Any, tuple[tuple[tuple[int, ...], np.dtype], ...]]  # a tree, and shape and type of each of its arrays
 
@@ -179,7 +179,7 @@ def unpack(sent: jax.Array, layout: Layout) -> Any:
     arrays, start = [], 0
     for shape, dtype in layout[1]:
         part = sent[start : (start := start + dtype.itemsize * math.prod(shape))]
-        if dtype == bool:
+        if dtype.kind == "b":
             arrays.append(part.reshape(shape) != 0)
         else:
             width = (dtype.itemsize,) if dtype.itemsize > 1 else ()

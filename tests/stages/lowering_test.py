@@ -1,7 +1,5 @@
 """Every program that runs on a device also lowers for GPUs and TPUs, which a machine without one can check."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
