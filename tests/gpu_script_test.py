@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 
 pytestmark = pytest.mark.quick
-STEPS = "'numerics','reward','policy','profile','train',"
+STEPS = "'limits','numerics','reward','policy','profile','train',"
 PYTHON = """#!/usr/bin/env bash
 case "$1 ${{2:-}}" in
   "-c "*) if [ "${{JAX_PLATFORMS:-}}" = cpu ]; then echo cpu; else echo {backend}; fi; exit ;;
@@ -62,7 +62,7 @@ def test_without_a_gpu_it_is_a_rehearsal(tmp_path, arguments, options):
 
 
 def test_steps_can_be_skipped(tmp_path):
-    done, calls = gpu(tmp_path, "--skip=numerics,train", "--skip=reward")
+    done, calls = gpu(tmp_path, "--skip=limits,numerics,train", "--skip=reward")
     assert done.returncode == 0, done.stderr
     assert "--config.benchmark.parts=('policy','profile',)" in calls[0]
 
@@ -86,7 +86,7 @@ def test_only_what_is_missing_is_installed_and_jax_stays(tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "options", "message"), [
-    (("--skip=numerics,trian",), {}, "unknown step 'trian' (--skip): choose from numerics reward policy profile train"),
+    (("--skip=numerics,trian",), {}, "unknown step 'trian' (--skip): choose from limits numerics reward policy"),
     (("--workdir=x",), {}, "WORKDIR=elsewhere"),
     (("--skpi=train",), {}, "unexpected argument '--skpi=train'"),
     ((), {"backend": "cpu"}, "sees no GPU, though there is one (NVIDIA H200)"),
