@@ -159,6 +159,7 @@ elif [ "${JAX_PLATFORMS:-}" ] && [[ $JAX_PLATFORMS != *cpu* ]]; then
   export JAX_PLATFORMS=$JAX_PLATFORMS,cpu # results are compared with the CPU, and operations counted on it
 fi
 workdir=${WORKDIR:-runs/gpu-$(date +%Y-%m-%d-%H%M%S)}
+if [ "$gpu" ]; then bash launch/engine.sh --hint; fi
 say "motif_jax: $config in $workdir${gpu:+ on $gpu}"
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 exec "$python" -m motif_jax.launch --config="$config" --workdir="$workdir" --stage=benchmark \

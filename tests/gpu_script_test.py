@@ -48,6 +48,16 @@ def test_it_uses_the_active_environment_as_it_is(tmp_path):
     assert f"configs/gpu.py in {tmp_path}/run on NVIDIA H200" in done.stdout
 
 
+@pytest.mark.parametrize("built", [False, True])
+def test_one_line_says_when_an_engine_would_pay_unless_there_is_one(tmp_path, built):
+    if built:
+        (tmp_path / "motif_jax/engine-abc").mkdir(parents=True)
+        (tmp_path / "motif_jax/engine-abc/build.json").touch()
+    done, _ = gpu(tmp_path, XDG_CACHE_HOME=str(tmp_path))
+    assert done.stdout.count("bash launch/engine.sh") == (not built)
+    assert done.stdout.count("a GPU or for more than ten million steps") == (not built)
+
+
 @pytest.mark.parametrize(("arguments", "options"), [
     (("--rehearsal",), {}),
     ((), {"smi": "exit 9"}),
