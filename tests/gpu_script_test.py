@@ -109,3 +109,37 @@ def test_bad_input_gets_one_sentence(tmp_path, arguments, options, message):
     assert done.stderr.startswith("motif_jax: ")
     assert done.stderr.count("\n") == 1
     assert not any("motif_jax.launch" in call for call in calls)
+
+
+# ---- launch/long.sh
+
+LONG = """#!/usr/bin/env bash
+case "$*" in *motif_jax.system.sizing) echo {device}; exit ;; esac
+echo "$*" >> {log}
+exit {status}
+"""
+
+
+@pytest.mark.parametrize(("device", "status", "arguments", "launched", "ends"), [
+    ("gpu", 0, (), 3, 0),
+    ("cpu", 0, ("--dry_run",), 3, 0),
+    ("cpu", 0, (), 0, 2),
+    ("gpu", 124, (), 1, 0),  # the time of a part is over
+    ("gpu", 2, (), 1, 2),
+])  # fmt: skip
+def test_a_long_training_and_its_evaluations_run_in_parts(tmp_path, device, status, arguments, launched, ends):
+    python, log = tmp_path / "python", tmp_path / "log"
+    python.write_text(LONG.format(device=device, status=status, log=shlex.quote(str(log))))
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["bash", str(ROOT / "launch/long.sh"), "--config.seed=3", *arguments], cwd=tmp_path, capture_output=True,
+        env=os.environ | {"PYTHON": str(python), "WORKDIR": "run"}, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == ends, done.stderr
+    calls = log.read_text().splitlines() if log.exists() else []
+    assert len(calls) == launched
+    for call, rules in zip(calls, ("train_policy,evaluate", "balrog_nethack", "challenge"), strict=False):
+        assert f"--workdir={tmp_path}/run --config=configs/quickstart.py:score,gpu " in call
+        assert rules in call
+        assert "--config.seed=3" in call
+    assert ("this part is over: the same command goes on" in done.stdout) == (status == 124)
