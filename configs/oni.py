@@ -9,7 +9,8 @@ classification, ranking; words, which needs --config.policy.online.vectors; none
 
 The judge is the lexicon on a local server, so downloads are not needed. --config.annotate.backend=server and
 --config.annotate.server.url select a language model instead (docs/oni.md). Training takes two billion steps, as
-published: use a GPU and many cores, or a smaller --config.policy.train_for_env_steps.
+published: use a GPU and many cores, or a smaller --config.policy.train_for_env_steps. Expected: not measured at this
+size; oni_quickstart.py is.
 """
 
 import difflib

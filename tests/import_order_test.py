@@ -320,11 +320,6 @@ def test_the_values_of_the_config_are_known_without_jax():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
-@pytest.mark.differs(
-    "ilql",
-    there="files are pickles, processes share Redis, and a shell runs `rm -rf`",
-    here="nothing is unpickled, and no shell is used",
-)
 @pytest.mark.quick
 def test_nothing_is_unpickled_and_no_shell_is_run():
     refused = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "redis"}

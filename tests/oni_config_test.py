@@ -18,7 +18,7 @@ RELEASED = {
 @pytest.mark.differs(
     "oni",
     there="requests send a temperature and a length, but not `top_p`",
-    here="requests send `top_p`, which is 0.95",
+    here="they send `top_p`, which is 0.95",
     reference="`top_p` is 1",
 )
 def test_reference_has_what_the_release_of_oni_does():

@@ -1,4 +1,4 @@
-"""The command `motif-audit`: audits a file of trajectories, without JAX and without games (docs/audit.md)."""
+"""The command `motif-audit`: audits a file of trajectories, without JAX and without games (docs/trajectories.md)."""
 
 from __future__ import annotations
 

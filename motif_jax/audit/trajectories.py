@@ -2,8 +2,8 @@
 
     {"episode": 0, "step": 3, "reward": 1.0, "caption": "You open the door.", "ended": false}
 
-docs/audit.md has all columns. A file whose name ends with .csv is read as a monitor.csv of Stable-Baselines3. The file
-comes from outside, so each value is checked, within the limits below.
+docs/trajectories.md has all columns. A file whose name ends with .csv is read as a monitor.csv of Stable-Baselines3.
+The file comes from outside, so each value is checked, within the limits below.
 """
 
 from __future__ import annotations

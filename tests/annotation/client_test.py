@@ -58,9 +58,7 @@ def assert_right(answers: dict) -> None:
 
 
 @pytest.mark.differs(
-    "oni",
-    there="requests do not use chat completions",
-    here="requests use chat completions, so the server applies the model's own template",
+    "oni", there="requests do not use chat completions", here="they do, so the server applies the model's own template"
 )
 def test_many_questions_are_in_flight_and_never_more_than_allowed():
     all_at_once = threading.Barrier(16)

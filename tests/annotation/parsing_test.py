@@ -45,7 +45,7 @@ def test_verdicts(text, verdict):
 @pytest.mark.differs(
     "oni",
     there="a verdict counts only under the key `best_description`, so every answer to the prompt `reworded` is a tie",
-    here="the key that the prompt asks for counts, and without one the key of the other published prompt",
+    here="the key that the prompt asks for counts, or else that of the other published prompt",
 )
 def test_the_key_that_the_prompt_asks_for_goes_before_the_other():
     text = '("best_description": 1) vs ("best_message": 2)'

@@ -19,7 +19,7 @@ from motif_jax.audit.trajectory_checks import NAMES, audit_file
 from motif_jax.files import read_json
 from motif_jax.structs import UserError
 
-PAGE = Path(__file__).parents[2] / "docs/audit.md"
+PAGE = Path(__file__).parents[2] / "docs/trajectories.md"
 ROW = {"episode": 0, "step": 0, "reward": 1.0}
 
 

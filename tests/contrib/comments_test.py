@@ -35,10 +35,7 @@ def write(made, *texts: str) -> list[float]:
 
 
 @pytest.mark.differs(
-    "ilql",
-    there="the filter of the comments is not available",
-    here="a lexicon, a table or a server scores comments",
-    where="motif_jax/contrib/comments/world.py",
+    "ilql", there="the comments' filter is not available", here="a lexicon, a table or a server scores comments"
 )
 def test_listed_words_are_counted_to_two():
     scores = LexiconScorer(["bad", "awful"]).score(["", "good", "Bad!", "bad, AWFUL", "bad bad bad", "badly"])
@@ -73,12 +70,6 @@ def test_a_table_knows_its_texts(tmp_path):
     assert TableScorer({"a": 1.0}, None).score(["a", "a"]) == [1.0, 1.0]
 
 
-@pytest.mark.differs(
-    "ilql",
-    there="the filter is asked about one comment at a time",
-    here="a server scores batches of comments, and each text once",
-    where="motif_jax/system/http.py",
-)
 def test_a_server_is_asked_once_about_each_text():
     with WorldServer() as server:
         made = world(scores=f"server:{server.url}", scale=1.0)
@@ -89,9 +80,6 @@ def test_a_server_is_asked_once_about_each_text():
     assert asked == [["a!"], ["b"], ["c!!"], many[:64], many[64:128], many[128:]]
 
 
-@pytest.mark.differs(
-    "ilql", there="—", here="scores of a server can be kept on disk (`cache_dir`)", where="motif_jax/system/http.py"
-)
 def test_scores_of_a_server_are_kept_on_disk_by_address_and_text(tmp_path):
     texts = ["a!", "b", "naïve\n!!", "\x00"]
 
@@ -110,12 +98,6 @@ def test_scores_of_a_server_are_kept_on_disk_by_address_and_text(tmp_path):
     assert len(other.asked) == len(texts) + 1  # the line that was torn
 
 
-@pytest.mark.differs(
-    "ilql",
-    there="a failing filter is asked for ever",
-    here="a server that sends invalid answers, or none, ends the run with a sentence",
-    where="motif_jax/system/http.py",
-)
 @pytest.mark.parametrize("value", ['{"scores": [1, 2]}', "5", '{"scores": [NaN]}'])
 def test_invalid_scores_of_a_server_are_refused(value):
     with (

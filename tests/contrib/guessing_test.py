@@ -83,9 +83,8 @@ def test_a_dialogue_ends_when_enough_is_known():
 
 @pytest.mark.differs(
     "ilql",
-    there="rewards may be the changes of rank alone (`10_stop`)",
-    here="`gain_scale` adds changes of rank to the -1 of each question",
-    where="motif_jax/contrib/guessing/world.py",
+    there="rewards may be changes of rank alone (`10_stop`)",
+    here="`gain_scale` adds them to the -1 of each question",
 )
 def test_mere_yes_and_no_can_be_punished_and_gains_rewarded():
     game, rewards = play(local(rule="hard", yes_no_reward=-2.0, gain_scale=8.0, enough=1.0), "hm?", "the weather?")
@@ -96,8 +95,7 @@ def test_mere_yes_and_no_can_be_punished_and_gains_rewarded():
 @pytest.mark.differs(
     "ilql",
     there="the rule `conservative` searches for 17 fragments of answers",
-    here="the rule searches for fragments of our own choice",
-    where="motif_jax/contrib/guessing/world.py",
+    here="it searches for fragments of our own choice",
 )
 def test_rules_are_plain_substrings():
     answers = {"yes": "shc", "no": "shc", "snow": "sc", "two": "", "maybe": "c", "yes, two": "sc", "cannot tell": "sc"}
@@ -112,20 +110,15 @@ def test_rules_are_plain_substrings():
 @pytest.mark.differs(
     "ilql",
     there="a policy may ask a server for its questions (`fetch_q_bot_response`)",
-    here="only answers come from a server; scripted players ask",
-    where="motif_jax/contrib/guessing/answerers.py",
+    here="scripted players ask; only answers come from a server",
 )
 @pytest.mark.differs(
     "ilql",
-    there="rewards may be changes of the distance to the picture (`step`), until the agent stops the dialogue",
+    there="rewards may be changes of the distance to the picture (`step`), until the agent stops",
     here="a server measures ranks (`step_rank`), and the world ends the dialogue",
-    where="motif_jax/contrib/guessing/answerers.py",
 )
 @pytest.mark.differs(
-    "ilql",
-    there="the bots of the dialogues are not available",
-    here="their protocol has a client and a local stand-in",
-    where="motif_jax/contrib/guessing/answerers.py",
+    "ilql", there="the dialogues' bots are not available", here="their protocol has a client and a local stand-in"
 )
 def test_dialogues_through_a_server_use_the_wire_format_of_the_original(files):
     with WorldServer() as server:
@@ -176,10 +169,7 @@ def test_invalid_answers_of_a_server_are_refused(value, files):
 
 
 @pytest.mark.differs(
-    "ilql",
-    there="rules read an answer as the server sends it",
-    here="spaces around an answer and line breaks are removed first",
-    where="motif_jax/contrib/guessing/answerers.py",
+    "ilql", there="rules read an answer as sent", here="spaces around it and line breaks are removed first"
 )
 def test_an_answer_is_stripped_before_the_rule_reads_it(files):
     with WorldServer(lambda n, path: reply(json.dumps([" Yes\n", 0.0])) if path == "/step_rank" else None) as server:

@@ -77,7 +77,7 @@ def test_a_tokeniser_of_all_words_knows_manuals_probes_actions_and_rewordings():
 @pytest.mark.differs(
     "glam",
     there="the fixed prompts of `distrib.csv` are 11, or 2, some in sentences of another form: *A wall 2 step left*",
-    here="the fixed prompts of `probes.json` are nine others, in the game's sentences",
+    here="those of `probes.json` are nine others, in the game's sentences",
 )
 def test_probes_are_prompts_in_the_worlds_words():
     probes = make_probes(BabyAISettings(actions="rotate", rewording="synonyms"))

@@ -125,10 +125,7 @@ def test_missions_in_french(english, french):
 
 
 @pytest.mark.differs(
-    "glam",
-    there="French missions come from replaced substrings",
-    here="French missions are translated",
-    reference="as published",
+    "glam", there="French missions come from replaced substrings", here="they are translated", reference="as published"
 )
 @pytest.mark.parametrize(("english", "french"), [
     ("go to the red box", "aller à la boîte rouge"),
@@ -143,9 +140,7 @@ def test_missions_in_published_french(english, french):
 # ---- other words
 
 
-@pytest.mark.differs(
-    "glam", there="rewordings replace letters, also within words", here="rewordings replace whole words"
-)
+@pytest.mark.differs("glam", there="rewordings replace letters, also within words", here="they replace whole words")
 def test_words_are_replaced_whole_and_in_one_pass():
     rewrite = make_rewrite(REWORDINGS["invented_words"])
     assert rewrite("You see a grey key, a keyboard and a red ball.") == "You see a sil dax, a keyboard and a faze xolo."
@@ -159,7 +154,7 @@ def test_words_are_replaced_whole_and_in_one_pass():
 @pytest.mark.differs(
     "glam",
     there="eat, dance, sleep, do nothing, cut and think have French names too",
-    here="`actions=french` names the six actions of the game; other names can be written out",
+    here="`actions=french` names the game's six actions; other names can be written out",
 )
 def test_sets_of_actions():
     assert parse_actions("canonical") == ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
@@ -171,11 +166,7 @@ def test_sets_of_actions():
     assert parse_actions(",".join((*ACTION_SETS["french"], *more))) == (*ACTION_SETS["french"], *more)
 
 
-@pytest.mark.differs(
-    "glam",
-    there="rewordings also replace letters in French prompts",
-    here="rewordings of French prompts are refused, because these have no English words",
-)
+@pytest.mark.differs("glam", there="rewordings also replace letters in French prompts", here="these cannot be reworded")
 @pytest.mark.parametrize(("values", "message"), [
     ({"actions": "canonicle"}, r"unknown set of actions 'canonicle' \(--config.env.babyai.actions\): did you mean"),
     ({"actions": "go,,stop"}, "must be 2 to 32 different names, separated by commas, not 'go,,stop'"),

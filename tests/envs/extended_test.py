@@ -242,10 +242,10 @@ CHARACTERS = ("mon-hum-neu-mal", "wiz-elf-cha-fem", "bar-orc-cha-mal", "pri-hum-
 
 @pytest.mark.differs(
     "oni",
-    there="the extended actions have seven errors and oddities (see the code)",
+    there="the extended actions have seven errors and oddities "
+    "([extended.py](../../motif_jax/envs/nethack/extended.py))",
     here="they are corrected",
     reference="as released",
-    where="motif_jax/envs/nethack/extended.py",
 )
 @pytest.mark.parametrize("reference", [False, True])
 @pytest.mark.parametrize("character", CHARACTERS)
@@ -286,7 +286,7 @@ def test_the_28_actions_are_those_of_the_specification():
 @pytest.mark.differs(
     "oni",
     there="questions about drinking are left to the player in all tasks",
-    here="they are left to the player of the extended actions; with Motif's actions, nothing can be drunk",
+    here="only to players with the extended actions; with Motif's, nothing can be drunk",
 )
 @pytest.mark.quick
 def test_questions_about_drinking_are_left_to_players_with_extended_actions():

@@ -82,12 +82,7 @@ def test_games_through_a_pool_are_the_recorded_ones(name, workers):
         assert through[episode.info["episode"]] == episode
 
 
-@pytest.mark.differs(
-    "ilql",
-    there="the data is not available",
-    here="scripted players record games",
-    where="motif_jax/envs/text_world.py",
-)
+@pytest.mark.differs("ilql", there="the data is not available", here="scripted players record games")
 @pytest.mark.parametrize("name", WRITTEN)
 def test_scripted_players_of_every_world_play_whole_games(name):
     world = make_world({"world": name})

@@ -75,9 +75,7 @@ def test_packed_choices_have_the_probabilities_that_they_have_one_by_one(name):
 
 
 @pytest.mark.differs(
-    "glam",
-    there="scoring takes token 0 for a pad, also within a name",
-    here="token 0 within a name counts like any other token",
+    "glam", there="scoring takes token 0 for a pad, also within a name", here="it counts like any other token"
 )
 @pytest.mark.parametrize("name", FEW)
 def test_token_0_within_a_choice_counts_like_any_other(name):
@@ -91,7 +89,7 @@ def test_token_0_within_a_choice_counts_like_any_other(name):
 @pytest.mark.differs(
     "glam",
     there="Lamorel pads prompts on the left without position ids, so scores of GPT-2 depend on the longest prompt",
-    here="scores do not depend on padding",
+    here="they do not depend on padding",
 )
 @pytest.mark.parametrize("name", FEW)
 def test_padding_buckets_batches_and_other_choices_change_nothing(name):

@@ -89,7 +89,7 @@ def test_initialisation_is_the_published_one():
 @pytest.mark.differs(
     "oni",
     there="the classifier has PyTorch's default initialisation",
-    here="the classifier's linear layers begin with orthogonal weights and zero biases, like those of Motif's reward",
+    here="its linear layers begin with orthogonal weights and zero biases, like those of Motif's reward",
 )
 def test_the_classifier_begins_with_orthogonal_layers():
     model = MessageClassifier("lt_cnn_small", rngs=nnx.Rngs(0))

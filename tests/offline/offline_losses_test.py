@@ -26,7 +26,6 @@ def test_the_expectile_minimises_its_loss():
     "ilql",
     there="CHAI's log-sum-exp divides its arguments by their number, and the density of random features is 1 / 2d",
     here="it subtracts the logarithm of the number, and the density is 2 to the power of -d",
-    where="motif_jax/offline/losses.py",
 )
 def test_conservative_over_replies():
     replies, log_probs = RNG.normal(size=(6, 3)).astype(np.float32), -RNG.random((6, 3)).astype(np.float32)

@@ -97,12 +97,7 @@ def means_on(recipe, settings, weights, batch):
     return means_of({name: float(value) for name, value in sums.items()}, recipe, settings)
 
 
-@pytest.mark.differs(
-    "ilql",
-    there="targets are computed with dropout",
-    here="losses are deterministic",
-    where="motif_jax/offline/terms.py",
-)
+@pytest.mark.differs("ilql", there="targets are computed with dropout", here="losses are deterministic")
 @pytest.mark.parametrize("name", RECORDED)
 def test_the_loss_is_that_of_loops_over_numbers(name):
     recipe = recipe_of(name)
@@ -120,9 +115,8 @@ def test_the_loss_is_that_of_loops_over_numbers(name):
 @pytest.mark.differs(
     "ilql",
     there="cloning's loss is divided by the number of all tokens",
-    here="cloning's loss is divided by the number of the agent's tokens",
+    here="by the number of the agent's tokens",
     reference="as published",
-    where="motif_jax/offline/terms.py",
 )
 @pytest.mark.parametrize("changes", [
     {"double_q": False}, {"value_min": -0.2, "value_max": 0.1}, {"mean_over_all_tokens": True},
@@ -149,9 +143,7 @@ def test_parts_and_chunks_make_no_difference(name):
     assert_same(updated(recipe, batch, steps=2), cut)
 
 
-@pytest.mark.differs(
-    "ilql", there="padding adds a decision", here="padding does not add a decision", where="motif_jax/offline/mdp.py"
-)
+@pytest.mark.differs("ilql", there="padding adds a decision", here="it does not")
 @pytest.mark.parametrize("name", ["chai", "utterance_ilql", "awac"])
 def test_padding_makes_no_difference(name):
     recipe, batch = recipe_of(name), batch_of(4)
@@ -174,10 +166,7 @@ def test_only_what_a_recipe_learns_is_changed_and_its_target_follows():
 
 
 @pytest.mark.differs(
-    "ilql",
-    there="with `hard_update_every`, targets also follow slowly",
-    here="targets stay constant between two copies",
-    where="motif_jax/offline/update.py",
+    "ilql", there="with `hard_update_every`, targets also follow slowly", here="they stay constant between two copies"
 )
 def test_targets_may_be_copied_at_some_steps_instead():
     settings, target, learnt = (

@@ -46,10 +46,9 @@ def test_each_text_of_the_agent_has_replies_of_its_own(sampled):
 
 @pytest.mark.differs(
     "ilql",
-    there="CHAI reads Q of new samples from a sum of hidden states, and of data and cached samples from a "
-    "mean; a sample that is cut lacks its last token in the sum",
-    here="CHAI always reads Q from the mean over all tokens",
-    where="motif_jax/policies/programs.py",
+    there="CHAI reads Q of new samples from a sum of hidden states (which lacks the last token of a cut "
+    "sample), of data and cached samples from a mean",
+    here="always from the mean over all tokens",
 )
 def test_features_are_means_over_the_episode_and_the_reply(sampled):
     """Twin: the recorded text as a forced reply has the feature that the running mean has at its end."""

@@ -117,12 +117,6 @@ def test_a_sweep_of_beta_and_all_other_numbers_compiles_one_program():
     assert program._cache_size() == 1
 
 
-@pytest.mark.differs(
-    "ilql",
-    there="each token needs three networks",
-    here="each token needs two networks: V is computed only for a clip",
-    where="motif_jax/offline/decode.py",
-)
 def test_v_is_computed_only_for_a_clip():
     """The parameters of V and its network are NaN here."""
     model = make_value_model()
@@ -143,8 +137,7 @@ def test_beta_0_decodes_the_policy_alone():
 @pytest.mark.differs(
     "ilql",
     there="an agent may write `</s>` in its text",
-    here="an agent writes only tokens that it has used in the transcripts",
-    where="motif_jax/policies/programs.py",
+    here="it writes only tokens that it has used in the transcripts",
 )
 def test_special_tokens_and_tokens_that_the_agent_never_used_are_not_written():
     decoding = Decoding("sample", 4.0, temperature=50.0, max_tokens=12, batch_size=4)
@@ -152,12 +145,6 @@ def test_special_tokens_and_tokens_that_the_agent_never_used_are_not_written():
     assert set(letters) == set("abcde")
 
 
-@pytest.mark.differs(
-    "ilql",
-    there="games are decoded one at a time",
-    here="one program decodes many games",
-    where="motif_jax/policies/writing.py",
-)
 def test_a_reply_does_not_depend_on_other_conversations():
     decoding = Decoding("sample", 2.0, max_tokens=5, batch_size=4)
     together = write(decoding)
@@ -212,9 +199,8 @@ def test_rerank_writes_the_candidate_that_is_worth_most():
 
 @pytest.mark.differs(
     "ilql",
-    there="a decision transformer has a position for the return, before the first token",
+    there="a decision transformer has a position for the return",
     here="the return is added to the embedding of the first token",
-    where="motif_jax/offline/values.py",
 )
 def test_a_decision_transformer_is_told_the_return():
     by_return = []

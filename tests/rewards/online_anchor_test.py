@@ -44,8 +44,8 @@ def test_a_caption_is_paid_for_being_better_than_no_message():
 @pytest.mark.differs(
     "oni",
     there="ranking asks about pairs of messages, drawn by frequency",
-    here="ranking asks once whether a message is better than a moment without one, and pays 2p - 1 where the network's "
-    "probability p of that is at least 0.6",
+    here="it asks once whether a message is better than a moment without one, and pays 2p - 1 where the "
+    "network's probability p of that is at least 0.6",
     reference="as released",
 )
 def test_each_caption_is_asked_once_against_no_message(tmp_path):

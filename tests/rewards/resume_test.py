@@ -71,7 +71,7 @@ def advance(sources, batch):
 
 
 @pytest.mark.differs(
-    "oni", there="a resumed run begins without ranking's data and moments", here="checkpoints hold all data and moments"
+    "oni", there="a resumed run begins without ranking's data and moments", here="checkpoints hold both"
 )
 @pytest.mark.parametrize("case", CASES)
 def test_every_source_goes_on_from_any_moment(case, tmp_path):

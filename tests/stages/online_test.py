@@ -158,7 +158,7 @@ def test_a_run_on_several_threads_with_a_judge_behind_http(tmp_path, batches):
 @pytest.mark.differs(
     "oni",
     there="a failing server ends retrieval and classification, and freezes ranking without a message",
-    here="training continues without the server, and one line a minute says so",
+    here="training continues without it, and one line a minute says so",
 )
 def test_training_continues_while_the_judge_is_down(tmp_path, monkeypatch, capsys, batches):
     monkeypatch.setattr(stream, "MAX_PAUSE_S", 0.2)

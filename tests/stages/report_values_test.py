@@ -98,12 +98,6 @@ def test_the_page_of_a_policy_that_writes(workdir):
     assert "&lt;script&gt;alert(1)" in page
 
 
-@pytest.mark.differs(
-    "ilql",
-    there="means have no intervals",
-    here="means over seeds have 95 % intervals",
-    where="motif_jax/pages/over_seeds.py",
-)
 def test_a_page_over_seeds_compares_the_decodings(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("motif_jax.pages.over_seeds.RESAMPLES", 50)
     for seed, by in ((0, 0.0), (1, 0.2)):

@@ -76,9 +76,8 @@ def test_returns_of_rows_that_are_cut_are_those_of_whole_rows(recorded, recipe, 
 
 @pytest.mark.differs(
     "ilql",
-    there="ranks compare texts in moments drawn at random, also texts that are the same",
+    there="ranks compare texts in moments drawn at random, also equal texts",
     here="each branch is compared once, if its text is not the expert's",
-    where="motif_jax/offline/rankings.py",
 )
 def test_a_branch_that_says_what_the_expert_said_is_no_pair(tmp_path):
     """With few words left, a player that takes one that fits often takes the expert's."""
@@ -99,7 +98,6 @@ def test_a_branch_that_says_what_the_expert_said_is_no_pair(tmp_path):
     "ilql",
     there="`top_advantage_n_grams` lists the best and worst n-grams, or texts, by their mean over all occurrences",
     here="the list has the best whole texts, each with the text before it",
-    where="motif_jax/offline/rankings.py",
 )
 def test_the_best_texts_are_those_with_the_highest_mean_advantage(recorded):
     store, renderer, tokeniser, games = recorded

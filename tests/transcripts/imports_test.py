@@ -160,10 +160,7 @@ def test_lines_that_are_no_comment_are_named(tmp_path, rows, header, sentence):
 
 
 @pytest.mark.differs(
-    "ilql",
-    there="the first six rows of squares are a game, even if a tweet has more",
-    here="a tweet with more than six rows is left out",
-    where="motif_jax/contrib/tweets.py",
+    "ilql", there="the first six rows of squares of a tweet are a game", here="a tweet with more rows is left out"
 )
 def test_squares_of_all_colours_are_read_and_other_lines_are_not():
     text = f"Wordle 210 3/6\n\n{BLACK * 5}\n{WHITE}{YELLOW}{BLUE}{GREEN}{ORANGE}\n{GREEN * 5}\n\nnice {GREEN * 5}"

@@ -51,7 +51,7 @@ class AuditSection:
         "a second opinion on captions: rules, or model:NAME, a model in this process that rates",
     )
     trajectories: str = value(
-        "", PATH, "audit this file of another program's trajectories (docs/audit.md) in place of the workdir's agent"
+        "", PATH, "audit this file of another program's trajectories (docs/trajectories.md), not the workdir's agent"
     )
 
 
