@@ -53,7 +53,7 @@ class PolicyPlayer:
         self.reads, self._encode = model.reads, model.encode
         heads = model.options
         number = ArraySpec((), "int32")
-        results = {
+        self._results = results = {
             "action": model.space.spec if model.space else number,
             "logits": ArraySpec((sum(heads.sizes) if heads else model.num_actions,), "float32"),
             "value": ArraySpec((), "float32"),
@@ -79,10 +79,10 @@ class PolicyPlayer:
             weights = jax.tree.unflatten(self._structure, leaves)
             inputs = unpack(sent, layout) if layout else sent
             if heads:
-                memory, before, *results = play_turn(model.step, heads, only, greedy, weights, memory, key, *inputs)
+                memory, before, *made = play_turn(model.step, heads, only, greedy, weights, memory, key, *inputs)
             else:
-                memory, before, *results = play_step(model.step, model.space, greedy, weights, memory, key, *inputs)
-            return memory, before, join(results, self._record)
+                memory, before, *made = play_step(model.step, model.space, greedy, weights, memory, key, *inputs)
+            return memory, before, join(made, [spec.dtype for spec in results.values()])
 
         self._step = jax.jit(step, donate_argnums=1, static_argnums=4)
 
@@ -153,7 +153,7 @@ class PolicyPlayer:
         def finish() -> tuple[np.ndarray, dict[str, Any]]:
             with self.timers("wait_for_device"):
                 rows = np.asarray(made).view(self._record)[:count, 0]
-            outputs: dict[str, Any] = {name: rows[name] for name in self._record.names}
+            outputs: dict[str, Any] = {name: rows[name] for name in self._results}
             outputs |= {"version": np.full(count, version, np.int32), "core": before}
             return outputs.pop("action"), outputs
 
@@ -187,10 +187,9 @@ def unpack(sent: jax.Array, layout: Layout) -> Any:
     return jax.tree.unflatten(layout[0], arrays)
 
 
-def join(arrays: Sequence[jax.Array], record: np.dtype) -> jax.Array:
-    """The fields of a record of 32-bit numbers, side by side. [B, record.itemsize / 4] int32"""
-    fields = zip(record.fields.values(), arrays, strict=True)
-    rows = [array.reshape(len(array), -1).astype(field.base) for (field, _), array in fields]
+def join(arrays: Sequence[jax.Array], types: Sequence[str]) -> jax.Array:
+    """The fields of a record of 32-bit numbers, side by side. [B, number of columns] int32"""
+    rows = [array.reshape(len(array), -1).astype(dtype) for array, dtype in zip(arrays, types, strict=True)]
     return jnp.concatenate([jax.lax.bitcast_convert_type(row, jnp.int32) for row in rows], 1)
 
 
