@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # the stage imports this package by name
 PARTS = {
     "games": ("env", "texts"),
     "reward": ("annotation", "reward", "online"),
-    "policy": ("policy", "options"),
+    "policy": ("limits", "policy", "options"),
     "language": ("language", "offline"),
 }
 MEASUREMENTS = {  # the function of each; it is given the config and the workdir, and returns rows
@@ -49,6 +49,7 @@ MEASUREMENTS = {  # the function of each; it is given the config and the workdir
     "reward": "benchmarks.reward:measure",
     "online": "benchmarks.online:measure",
     "questions": "benchmarks.questions:measure",
+    "limits": "benchmarks.limits:measure",
     "policy": "benchmarks.policy:measure",
     "options": "benchmarks.options:measure",
     "language": "benchmarks.language:measure",
@@ -59,7 +60,7 @@ MEASUREMENTS = {  # the function of each; it is given the config and the workdir
     "train": "benchmarks.gpu:measure_train",
 }
 GPU = {"numerics", "profile", "train"}
-TRAINING = {"policy", "options", "online", "language"} | GPU  # those that need what train_policy needs
+TRAINING = {"limits", "policy", "options", "online", "language"} | GPU  # those that need what train_policy needs
 LEAST_S = 20.0  # no measurement is begun with less time left, and as much is kept for the next ones
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from benchmarks.device import describe_device, gpu_busy, is_accelerated
+from benchmarks.limits import make_table as limits_table
 from benchmarks.policy import WARMUP_BATCHES, Training
 from benchmarks.rows import Row, Rows
 from motif_jax.console import print_line
@@ -25,7 +26,7 @@ from motif_jax.system.sizing import sizes_of
 
 UPDATES = 5  # of the trace
 STARTING = 0.2  # share of the training that does not count: programs are compiled, the first episodes begin
-STEPS = ("numerics", "reward", "policy", "profile", "train")  # of launch/gpu.sh
+STEPS = ("limits", "numerics", "reward", "policy", "profile", "train")  # of launch/gpu.sh
 REHEARSAL = (
     "**A rehearsal on a CPU: it shows that every step runs. None of these figures is of a GPU, and none belongs into a "
     "table of results.**"
@@ -171,6 +172,8 @@ def make_table(result: Mapping[str, Any]) -> str:
     driver = "".join(f", driver {gpu['driver']}" for gpu in device.get("gpus", [])[:1])
     about = f"{device['devices']} {device['kind']}{driver}; {result['machine']}; JAX {device['jax']}"
     lines = [REHEARSAL, ""] if result["rehearsal"] else []
+    if "limits.ceiling" in rows:
+        lines += [limits_table(rows), ""]
     lines += [f"| {about}; network {network}, {result['dtype']} | |", "| --- | ---: |"]
     most = max((int(name.split(".")[2]) for name in rows if name.startswith("policy.inference_of.")), default=0)
     for pattern, text in LINES.items():

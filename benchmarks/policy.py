@@ -33,7 +33,7 @@ from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Trace
 from motif_jax.stages.train_policy.section import Profile, takes_turns
-from motif_jax.stages.train_policy.setup import assemble, make_player, make_rollout_loop, open_pool
+from motif_jax.stages.train_policy.setup import assemble, make_player, make_rollout_loop, open_pool, read_initial
 
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end
 WARMUP_BATCHES = 3
@@ -107,14 +107,24 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 class Training:
     """One network with its learner, compiled once."""
 
-    def __init__(self, config: ConfigDict, network: str, rewarded: bool, options: str = "", controller: str = ""):
-        """Builds it as train_policy does; `rewarded` by an untrained reward, which costs as much as a trained one."""
+    def __init__(
+        self, config: ConfigDict, network: str, rewarded: bool, options: str = "", controller: str = "",
+        init_from: str = "",
+    ):  # fmt: skip
+        """Builds it as train_policy does; `rewarded` by an untrained reward, which costs as much as a trained one.
+
+        `init_from`: a policy whose parameters are played and learn from then on.
+        """
         self._config = config = config.copy_and_resolve_references()
         section = config.policy
         section.network, section.warmup_steps, section.options, section.controller = network, 0, options, controller
+        section.init_from = init_from
         sources = untrained_sources(config) if rewarded else RewardSources()
         self._typed = typed = train_policy.STAGE.view(config.to_dict())
         parts = assemble(typed, Path(), lambda setting: sources, hosts=1)
+        if init_from:
+            known = read_initial(typed, parts, {"frozen": parts.model.frozen})
+            parts = parts._replace(model=parts.model._replace(params=known["params"], frozen=known["frozen"]))
         self._parts, self._model, self._mesh = parts, parts.model, parts.mesh
         # A copy, because updates give their state away, and the player still uses these parameters.
         params = jax.tree.map(jnp.copy, self._model.params)

@@ -4,6 +4,7 @@
 #
 #   bash launch/engine.sh                   downloads the sources of the installed version of NLE
 #   bash launch/engine.sh --sources=FILE    takes the downloaded sources: nle-VERSION.tar.gz, or the directory in it
+#   bash launch/engine.sh --hint            builds nothing: one line says when it would pay, unless there is a library
 #
 # It needs a C and C++ compiler (GCC), CMake 3.28, Ninja, flex, bison, and the headers of bzip2 and Boost.Context; pip
 # installs CMake and Ninja. The library is kept beside compiled programs, if it plays recorded games like NLE's wheel.
@@ -11,6 +12,14 @@
 sources=
 for argument in "$@"; do
   case $argument in
+    --hint)
+      built=("${XDG_CACHE_HOME:-$HOME/.cache}"/motif_jax/engine-*/build.json)
+      if [ ! -e "${built[0]}" ]; then
+        echo "NetHack's games take two thirds of the time with an engine built for this machine, bash launch/engine.sh: four" \
+          "minutes, which pay with a GPU or for more than ten million steps (docs/speed.md)"
+      fi
+      exit
+      ;;
     --sources=?*) sources=$(realpath -- "${argument#--sources=}") ;;
     *) printf "motif_jax: unexpected argument '%s': --sources=FILE\n" "$argument" >&2; exit 2 ;;
   esac

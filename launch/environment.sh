@@ -165,10 +165,3 @@ if [ -z "${VIRTUAL_ENV:-}" ]; then
   # shellcheck disable=SC1091
   source "$VENV/bin/activate"
 fi
-
-# engine_hint: says when it would pay to build NetHack's engine for this machine.
-engine_hint() {
-  if nvidia-smi -L >/dev/null 2>&1 && ! ls "${XDG_CACHE_HOME:-$HOME/.cache}"/motif_jax/engine-*/build.json >/dev/null 2>&1; then
-    say "NetHack's games are faster with an engine built for this machine: bash launch/engine.sh, four minutes (docs/speed.md)"
-  fi
-}

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Measures a machine with a GPU in less than nine minutes: what it computes is compared with the CPU, then it is
-# benchmarked and traced, then an agent is trained at the published size. Writes benchmark.json and benchmark.md.
+# Measures a machine with a GPU in less than nine minutes: first how near training comes to what the games alone give,
+# with an agent that has learnt; then what the GPU computes is compared with the CPU, it is benchmarked and traced, and
+# an agent is trained at the published size. Writes benchmark.json and benchmark.md.
 #
 #   bash launch/gpu.sh                       everything, in runs/gpu-DATE; WORKDIR=elsewhere changes where
-#   bash launch/gpu.sh --skip=numerics,train without these steps, of: numerics, reward, policy, profile, train
+#   bash launch/gpu.sh --skip=numerics,train without these steps, of: limits, numerics, reward, policy, profile, train
 #   bash launch/gpu.sh --rehearsal           on the CPU with tiny sizes, to see that every step runs; so it is without a GPU
 #   bash launch/gpu.sh glam                  instead: a pretrained model learns to play BabyAI-Text, configs/glam.py:
 #                                            goto_local,smollm2, in runs/gpu-glam with its page; given again, it goes on
@@ -28,7 +29,7 @@ if [ "${1:-}" = glam ]; then
   glam=yes
   shift
 fi
-steps=(numerics reward policy profile train)
+steps=(limits numerics reward policy profile train)
 skipped=,
 rehearsal=
 arguments=()
@@ -158,6 +159,7 @@ elif [ "${JAX_PLATFORMS:-}" ] && [[ $JAX_PLATFORMS != *cpu* ]]; then
   export JAX_PLATFORMS=$JAX_PLATFORMS,cpu # results are compared with the CPU, and operations counted on it
 fi
 workdir=${WORKDIR:-runs/gpu-$(date +%Y-%m-%d-%H%M%S)}
+if [ "$gpu" ]; then bash launch/engine.sh --hint; fi
 say "motif_jax: $config in $workdir${gpu:+ on $gpu}"
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 exec "$python" -m motif_jax.launch --config="$config" --workdir="$workdir" --stage=benchmark \

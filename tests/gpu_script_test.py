@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 
 pytestmark = pytest.mark.quick
-STEPS = "'numerics','reward','policy','profile','train',"
+STEPS = "'limits','numerics','reward','policy','profile','train',"
 PYTHON = """#!/usr/bin/env bash
 case "$1 ${{2:-}}" in
   "-c "*) if [ "${{JAX_PLATFORMS:-}}" = cpu ]; then echo cpu; else echo {backend}; fi; exit ;;
@@ -48,6 +48,16 @@ def test_it_uses_the_active_environment_as_it_is(tmp_path):
     assert f"configs/gpu.py in {tmp_path}/run on NVIDIA H200" in done.stdout
 
 
+@pytest.mark.parametrize("built", [False, True])
+def test_one_line_says_when_an_engine_would_pay_unless_there_is_one(tmp_path, built):
+    if built:
+        (tmp_path / "motif_jax/engine-abc").mkdir(parents=True)
+        (tmp_path / "motif_jax/engine-abc/build.json").touch()
+    done, _ = gpu(tmp_path, XDG_CACHE_HOME=str(tmp_path))
+    assert done.stdout.count("bash launch/engine.sh") == (not built)
+    assert done.stdout.count("a GPU or for more than ten million steps") == (not built)
+
+
 @pytest.mark.parametrize(("arguments", "options"), [
     (("--rehearsal",), {}),
     ((), {"smi": "exit 9"}),
@@ -62,7 +72,7 @@ def test_without_a_gpu_it_is_a_rehearsal(tmp_path, arguments, options):
 
 
 def test_steps_can_be_skipped(tmp_path):
-    done, calls = gpu(tmp_path, "--skip=numerics,train", "--skip=reward")
+    done, calls = gpu(tmp_path, "--skip=limits,numerics,train", "--skip=reward")
     assert done.returncode == 0, done.stderr
     assert "--config.benchmark.parts=('policy','profile',)" in calls[0]
 
@@ -86,7 +96,7 @@ def test_only_what_is_missing_is_installed_and_jax_stays(tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "options", "message"), [
-    (("--skip=numerics,trian",), {}, "unknown step 'trian' (--skip): choose from numerics reward policy profile train"),
+    (("--skip=numerics,trian",), {}, "unknown step 'trian' (--skip): choose from limits numerics reward policy"),
     (("--workdir=x",), {}, "WORKDIR=elsewhere"),
     (("--skpi=train",), {}, "unexpected argument '--skpi=train'"),
     ((), {"backend": "cpu"}, "sees no GPU, though there is one (NVIDIA H200)"),
@@ -99,3 +109,37 @@ def test_bad_input_gets_one_sentence(tmp_path, arguments, options, message):
     assert done.stderr.startswith("motif_jax: ")
     assert done.stderr.count("\n") == 1
     assert not any("motif_jax.launch" in call for call in calls)
+
+
+# ---- launch/long.sh
+
+LONG = """#!/usr/bin/env bash
+case "$*" in *motif_jax.system.sizing) echo {device}; exit ;; esac
+echo "$*" >> {log}
+exit {status}
+"""
+
+
+@pytest.mark.parametrize(("device", "status", "arguments", "launched", "ends"), [
+    ("gpu", 0, (), 3, 0),
+    ("cpu", 0, ("--dry_run",), 3, 0),
+    ("cpu", 0, (), 0, 2),
+    ("gpu", 124, (), 1, 0),  # the time of a part is over
+    ("gpu", 2, (), 1, 2),
+])  # fmt: skip
+def test_a_long_training_and_its_evaluations_run_in_parts(tmp_path, device, status, arguments, launched, ends):
+    python, log = tmp_path / "python", tmp_path / "log"
+    python.write_text(LONG.format(device=device, status=status, log=shlex.quote(str(log))))
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["bash", str(ROOT / "launch/long.sh"), "--config.seed=3", *arguments], cwd=tmp_path, capture_output=True,
+        env=os.environ | {"PYTHON": str(python), "WORKDIR": "run"}, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == ends, done.stderr
+    calls = log.read_text().splitlines() if log.exists() else []
+    assert len(calls) == launched
+    for call, rules in zip(calls, ("train_policy,evaluate", "balrog_nethack", "challenge"), strict=False):
+        assert f"--workdir={tmp_path}/run --config=configs/quickstart.py:score,gpu " in call
+        assert rules in call
+        assert "--config.seed=3" in call
+    assert ("this part is over: the same command goes on" in done.stdout) == (status == 124)

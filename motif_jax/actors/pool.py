@@ -365,11 +365,7 @@ class ActorPool:
         if not requests:
             return
         begun = [number for number, request in enumerate(requests) if request.step == 0]
-        for key, _ in self.layout.starts:  # these may be on the device: copied to the host only if needed
-            values = outputs.pop(key)
-            for number in begun:
-                rows = slice(number * size, (number + 1) * size)
-                self.rollouts[key][requests[number].slot, 0] = np.asarray(values)[rows]
+        starts = {key: outputs.pop(key) for key, _ in self.layout.starts}
         self._actions.write("actions", find_places([(request.worker, request.group) for request in requests]), actions)
         places = find_places([(request.slot, request.step) for request in requests])
         for key, values in outputs.items():
@@ -379,6 +375,12 @@ class ActorPool:
             asked.setdefault(request.worker, []).append(request.group)
         for worker, its_groups in asked.items():
             self._handles[worker].act(its_groups)
+        # Nobody reads these before the slot is full. They may be on the device: copied to the host only if needed, and
+        # while the games play.
+        for key, values in starts.items():
+            for number in begun:
+                rows = slice(number * size, (number + 1) * size)
+                self.rollouts[key][requests[number].slot, 0] = np.asarray(values)[rows]
 
     def release(self, full: FilledSlot) -> None:
         """Returns a slot to its group; any thread may call this."""

@@ -60,7 +60,8 @@ def make_optimizer(settings: Settings) -> optax.GradientTransformation:
 def init_state(params: Any, settings: Settings, group: GroupSettings | None = None) -> LearnerState:
     """Makes the state before the first update."""
     reference = jax.tree.map(jnp.copy, params) if group and group.reference_coefficient else ()
-    return LearnerState(params, make_optimizer(settings).init(params), jnp.zeros((), jnp.int32), reference)
+    optimizer_state = jax.jit(make_optimizer(settings).init)(params)  # one program, not one per shape of a parameter
+    return LearnerState(params, optimizer_state, jnp.zeros((), jnp.int32), reference)
 
 
 def annealed(start: float, end: float, version: jax.Array, total_updates: int) -> jax.Array:

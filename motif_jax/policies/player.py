@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -51,30 +52,39 @@ class PolicyPlayer:
         """
         self.reads, self._encode = model.reads, model.encode
         heads = model.options
-        self.outputs = {
+        number = ArraySpec((), "int32")
+        self._results = results = {
+            "action": model.space.spec if model.space else number,
             "logits": ArraySpec((sum(heads.sizes) if heads else model.num_actions,), "float32"),
             "value": ArraySpec((), "float32"),
-            "version": ArraySpec((), "int32"),
-        } | dict.fromkeys(CHOICES if heads else (), ArraySpec((), "int32"))
+        } | dict.fromkeys(CHOICES if heads else (), number)
+        self._record = np.dtype([(name, spec.dtype, spec.shape) for name, spec in results.items()])  # of a game
+        self.outputs = {name: spec for name, spec in results.items() if name != "action"} | {"version": number}
         self.starts = {"core": ArraySpec((model.core_size,), "float32")}
         self.timers = Timers()  # the owner may replace these by its own
         self._prepare = jax.jit(model.prepare)
         self._frozen = jax.device_put(model.frozen)
         self._played = self.prepare(model.params, 0)
         self._coming: collections.deque[PlayerParameters] = collections.deque()
+        self._apart = jax.default_backend() != "cpu"  # inputs and results are transferred
         self._num_games, self._group_size, self._sizes = num_games, group_size, tuple(sizes)
         self._cores: Any = jnp.zeros((num_games + 1, model.core_size))  # the last row is for padding
         if heads:
             self._cores = OptionMemory(self._cores, *jnp.zeros((2, num_games + 1), jnp.int32))
         self._key, self.calls = jax.random.key(seed), 0  # the number of calls, which numbers the random draws
 
-        def step(leaves: tuple[jax.Array, ...], *inputs: Any) -> tuple[jax.Array, ...]:
+        def step(
+            leaves: tuple[jax.Array, ...], memory: Any, key: jax.Array, sent: Any, layout: Layout | None
+        ) -> tuple[Any, jax.Array, jax.Array]:
             weights = jax.tree.unflatten(self._structure, leaves)
+            inputs = unpack(sent, layout) if layout else sent
             if heads:
-                return play_turn(model.step, heads, only, greedy, weights, *inputs)
-            return play_step(model.step, model.space, greedy, weights, *inputs)
+                memory, before, *made = play_turn(model.step, heads, only, greedy, weights, memory, key, *inputs)
+            else:
+                memory, before, *made = play_step(model.step, model.space, greedy, weights, memory, key, *inputs)
+            return memory, before, join(made, [spec.dtype for spec in results.values()])
 
-        self._step = jax.jit(step, donate_argnums=1)
+        self._step = jax.jit(step, donate_argnums=1, static_argnums=4)
 
     def prepare(self, params: Any, version: int, frozen: Any = None) -> PlayerParameters:
         """Prepares parameters for `swap`; `frozen` defaults to the frozen parameters of the player's model."""
@@ -133,20 +143,54 @@ class PolicyPlayer:
             games = _pad(games, size, self._num_games)
         with self.timers("encode"):
             inputs = self._encode(observations)
-        self._cores, before, actions, logits, values, *choices = self._step(
-            leaves, self._cores, self._key, np.int32(self.calls), inputs, first, games
-        )
+        call = np.int32(self.calls), inputs, first, games
+        sent, layout = pack(call) if self._apart else (call, None)
+        self._cores, before, made = self._step(leaves, self._cores, self._key, sent, layout)
+        if self._apart:
+            made.copy_to_host_async()  # the device sends the results as soon as it has them
         self.calls += 1
 
         def finish() -> tuple[np.ndarray, dict[str, Any]]:
             with self.timers("wait_for_device"):
-                chosen = np.asarray(actions)[:count]
-            outputs = {"logits": np.asarray(logits)[:count], "value": np.asarray(values)[:count]}
-            outputs |= {"version": np.full(count, version, np.int32)}
-            outputs |= {name: np.asarray(array)[:count] for name, array in zip(CHOICES, choices, strict=False)}
-            return chosen, outputs | {"core": before}
+                rows = np.asarray(made).view(self._record)[:count, 0]
+            outputs: dict[str, Any] = {name: rows[name] for name in self._results}
+            outputs |= {"version": np.full(count, version, np.int32), "core": before}
+            return outputs.pop("action"), outputs
 
         return finish
+
+
+# ---- one array each way: to a GPU every array is a transfer of its own, and every result that is read a wait
+# (for a CPU the inputs are left as they are: joining them costs more there)
+
+Layout = tuple[Any, tuple[tuple[tuple[int, ...], np.dtype], ...]]  # a tree, and shape and type of each of its arrays
+
+
+def pack(tree: Any) -> tuple[np.ndarray, Layout]:
+    """Returns all arrays of a tree as bytes, one after the other, and what `unpack` needs to know of them."""
+    leaves, structure = jax.tree.flatten(tree)
+    types = [jax.dtypes.canonicalize_dtype(leaf.dtype) for leaf in leaves]
+    sent = b"".join([np.ascontiguousarray(leaf, dtype) for leaf, dtype in zip(leaves, types, strict=True)])
+    return np.frombuffer(sent, np.uint8), (structure, tuple(zip([leaf.shape for leaf in leaves], types, strict=True)))
+
+
+def unpack(sent: jax.Array, layout: Layout) -> Any:
+    """The tree, on the device."""
+    arrays, start = [], 0
+    for shape, dtype in layout[1]:
+        part = sent[start : (start := start + dtype.itemsize * math.prod(shape))]
+        if dtype.kind == "b":
+            arrays.append(part.reshape(shape) != 0)
+        else:
+            width = (dtype.itemsize,) if dtype.itemsize > 1 else ()
+            arrays.append(jax.lax.bitcast_convert_type(part.reshape(shape + width), dtype))
+    return jax.tree.unflatten(layout[0], arrays)
+
+
+def join(arrays: Sequence[jax.Array], types: Sequence[str]) -> jax.Array:
+    """The fields of a record of 32-bit numbers, side by side. [B, number of columns] int32"""
+    rows = [array.reshape(len(array), -1).astype(dtype) for array, dtype in zip(arrays, types, strict=True)]
+    return jnp.concatenate([jax.lax.bitcast_convert_type(row, jnp.int32) for row in rows], 1)
 
 
 def padded_size(count: int, group_size: int, sizes: Sequence[int] = ()) -> int:

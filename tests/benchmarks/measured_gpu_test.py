@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -92,13 +93,18 @@ def test_the_script_rehearses_a_trace_and_a_training(tmp_path):
     rows = {row["name"]: row for row in written["rows"]}
     wanted = {
         "profile.device_busy", "train.reward_ready", "train.steps", "train.steps_per_s", "train.lag",
-        "train.time.policy", "train.time.wait_for_batch",
+        "train.time.policy", "train.time.wait_for_batch", "limits.ceiling", "limits.learnt", "limits.unlearnt",
     }  # fmt: skip
     assert not wanted - rows.keys()
     assert 0 < rows["profile.device_busy"]["value"] <= 100
     assert rows["train.steps"]["value"] > 0
     table = (tmp_path / "run/benchmark.md").read_text()
     assert table.startswith("**A rehearsal on a CPU")
+    share = rows["limits.share"]["value"]
+    assert share == pytest.approx(100 * rows["limits.learnt"]["value"] / rows["limits.ceiling"]["value"], abs=0.1)
+    assert f"the small network: {share:.0f} % of the ceiling" in table
+    assert re.search(r"The next limit: the [a-z' ]+ \(\d+ % busy\), then the ", table)
+    assert table.index("the ceiling: these games alone") < table.index("| training for")
     assert "Time of each thread: " in table
     assert "| training for" in table
     assert table.splitlines()[0] in done.stdout

@@ -137,7 +137,10 @@ def test_parts_and_single_measurements():
     def parts_of(*given):
         return next(word for word in arguments(list(given)) if word.startswith("--config.benchmark.parts="))
 
-    everything = ("env", "texts", "annotation", "reward", "online", "policy", "options", "language", "offline")
+    everything = (
+        "env", "texts", "annotation", "reward", "online", "limits", "policy", "options", "language",
+        "offline",
+    )  # fmt: skip
     assert parts_of() == f"--config.benchmark.parts={everything!r}"
     assert parts_of("--parts=games,offline").endswith("=('env', 'texts', 'offline')")
     assert arguments(["--parts=games", "--workdir=w"])[-2:] == ["--workdir=w", "--stage=benchmark"]

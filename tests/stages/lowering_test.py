@@ -1,7 +1,5 @@
 """Every program that runs on a device also lowers for GPUs and TPUs, which a machine without one can check."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +18,7 @@ from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import to_record
 from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import make_policy_model
-from motif_jax.policies.player import play_step
+from motif_jax.policies.player import PolicyPlayer, pack
 from motif_jax.rewards import model as reward_model
 from motif_jax.rewards import preference
 from motif_jax.rewards.batches import PairBatches
@@ -79,12 +77,10 @@ def policy_model(network, dtype, plan=None):
 )
 def test_the_policy_step_lowers(network, dtype):
     model = policy_model(network, dtype)
-    step = jax.jit(functools.partial(play_step, model.step, None, False), donate_argnums=1)
-    weights = model.params, model.frozen, jax.jit(model.prepare)(model.params, model.frozen)
-    cores, key = np.zeros((B + 1, model.core_size), np.float32), jax.random.key(0)
-    lower(
-        step, weights, cores, key, np.int32(0), observations(model.reads, B), np.zeros(B, bool), np.zeros(B, np.int32)
-    )
+    player = PolicyPlayer(model, B, B, seed=0)
+    sent, layout = pack((np.int32(0), observations(model.reads, B), np.zeros(B, bool), np.zeros(B, np.int32)))
+    step = jax.jit(lambda *arguments: player._step(*arguments, layout))
+    lower(step, player._played.leaves, player._cores, player._key, sent)
 
 
 OPTIONS = parse_plan("game,learnt:0.1", "game", "auto", {})

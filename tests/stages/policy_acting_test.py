@@ -1,11 +1,16 @@
 """The policy on the device: which of its versions is played when."""
 
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from motif_jax.envs.action_space import ActionSpace
+from motif_jax.networks.options import CHOICES, OptionHeads
 from motif_jax.policies.model import Model
-from motif_jax.policies.player import PolicyPlayer
+from motif_jax.policies.player import PolicyPlayer, play_step, play_turn
 
 pytestmark = pytest.mark.quick
 
@@ -45,7 +50,7 @@ def test_the_last_version_that_is_there_is_played():
     assert version() == [0, 0]
     player.swap(played._replace(leaves=(two,), version=2), wait=False)
     one.ready = True  # a learner that is always busy with the next one holds up none
-    player._step = lambda *inputs: (inputs[1], np.zeros((2, 1)), np.ones(2), np.zeros((2, 2)), np.zeros(2))
+    player._step = lambda *inputs: (inputs[1], np.zeros((2, 1)), jnp.zeros((2, 4), jnp.int32))
     assert version() == [1, 1]
     two.ready = True
     assert version() == [2, 2]
@@ -59,6 +64,49 @@ def test_every_game_has_a_memory_of_its_own():
     assert outputs["value"].tolist() == [2, 2, 2, 2, 1, 1]  # steps, this one included
     assert np.asarray(outputs["core"])[:6, 0].tolist() == [1, 1, 1, 1, 0, 0]  # before it
     assert ask(player, [4, 5], first=True)[1]["value"].tolist() == [1, 1]
+
+
+def spaced(outputs: int, space: ActionSpace | None = None, heads: OptionHeads | None = None) -> Model:
+    """Reads an observation of every type; nothing that it computes is rounded in another order elsewhere."""
+
+    def step(params, frozen, observations, first, core, prepared):
+        seen = sum(array.astype(jnp.float32).reshape(len(first), -1)[:, :3] for array in observations.values())
+        core = jnp.where(first[:, None], 0, core) + seen[:, :1]
+        return params * core * jnp.linspace(-1, 1, outputs), core[:, 0], core
+
+    return Model(jnp.float32(0.3), lambda *_: (), step, step, (), 1, outputs, space=space, options=heads)
+
+
+HEADS = OptionHeads(3, 2, (1, 4))
+SEEN = {
+    "bytes": np.uint8, "flags": bool, "small": np.int16, "long": np.int64, "double": np.float64, "single": np.float32
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", [
+    spaced(3), spaced(5, ActionSpace(sizes=(2, 3))), spaced(4, ActionSpace(low=(0.0, -1), high=(1.0, 2))),
+    spaced(sum(HEADS.sizes), heads=HEADS),
+], ids=["action", "choices", "numbers", "options"])  # fmt: skip
+def test_one_array_each_way_has_the_bits_of_many(model, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")  # results are sent before they are asked for
+    player = PolicyPlayer(model, num_games=6, group_size=2, seed=0)
+    sent = []
+    step = player._step
+    player._step = lambda *inputs: sent.append(inputs) or step(*inputs)
+    play = partial(play_turn, model.step, HEADS, None) if model.options else partial(play_step, model.step, model.space)
+    plain = jax.jit(partial(play, False))
+    memory, weights, key = player._cores, (model.params, (), ()), jax.random.key(0)
+    draw = np.random.default_rng(0)
+    for call, games in enumerate(([0, 1, 2, 3], [4, 5], [2, 3, 0, 1, 4, 5], [0, 1])):
+        seen = {name: draw.normal(0, 9, (len(games), 3)).astype(dtype) for name, dtype in SEEN.items()}
+        first = draw.random(len(games)) < 0.3
+        memory, core, *results = plain(weights, memory, key, np.int32(call), seen, first, np.array(games))
+        actions, outputs = player(seen, first, np.array(games))
+        made = [actions, *(outputs[name] for name in ("logits", "value", *(CHOICES if model.options else ())))]
+        for one, other in zip([core, *results], [outputs["core"], *made], strict=True):
+            assert one.dtype == other.dtype
+            assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    assert [sum(isinstance(one, np.ndarray) for one in inputs) for inputs in sent] == [1] * 4
 
 
 # ---- calls for any number of games

@@ -2,6 +2,7 @@
 
     python -m motif_jax.envs.nethack.recorded play LIBRARY               plays those of the profile with this library
     python -m motif_jax.envs.nethack.recorded install LIBRARY COMPILER   keeps it, if it plays the others like the wheel
+    python -m motif_jax.envs.nethack.recorded pace LIBRARY SCREEN GAMES GROUPS SECONDS    prints the rate of a worker
     python -m motif_jax.envs.nethack.recorded version                    prints NLE's
 
 `launch/engine.sh` builds libraries with a profile of the first games; the others are timed and compared.
@@ -15,6 +16,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -31,14 +33,42 @@ from motif_jax.files import write_json
 from motif_jax.structs import UserError
 
 RECORDED = Path(__file__).with_suffix(".npz")
+GAMES = 64
 PROFILED = 16  # games that the profile comes from
 TURNS = 3
 
 
-def recorded(games: slice) -> tuple[np.ndarray, int, int]:
-    """Reads actions of the released agent, [games, 1200] uint8, the number of the first game, and the seed of all."""
-    with np.load(RECORDED) as file:
-        return file["actions"][games], range(*games.indices(len(file["actions"]))).start, int(file["seed"])
+class Replay:
+    """Some of the recorded games, which play in lock-step."""
+
+    def __init__(
+        self, library: str, games: Sequence[int], names: Iterable[str] = POLICY_OBSERVATIONS, screen: str = "terminal"
+    ):
+        """Begins the games; `names`: the observations that they show."""
+        with np.load(RECORDED) as file:
+            self._actions, seed = file["actions"][list(games)].T.tolist(), int(file["seed"])
+        self.steps = len(self._actions)
+        numbers = list(games)  # of each game's next episode
+
+        def next_episode(game: int) -> int:
+            numbers[game] += 1000
+            return numbers[game]
+
+        settings = GameSettings(stairs_message=True, screen=screen, library=library)
+        self._vector = GameVector(len(numbers), settings, names, seed=seed, next_episode=next_episode)
+        self._vector.reset()
+        specs = step_specs() | self._vector.observer.specs
+        self.rows = {key: np.zeros((len(numbers), *spec.shape), spec.dtype) for key, spec in specs.items()}
+        self._opened = open_rows(self.rows)
+
+    def step(self, number: int) -> None:
+        """Takes a recorded step."""
+        self.rows["terminated"][:] = self.rows["truncated"][:] = False
+        self._vector.step(self._actions[number], self._opened)
+        self._vector.observe(self._opened)
+
+    def close(self) -> None:
+        self._vector.close()
 
 
 def play(library: str, games: slice, digest: bool = False, screen: str = "terminal") -> tuple[float, str]:
@@ -46,31 +76,32 @@ def play(library: str, games: slice, digest: bool = False, screen: str = "termin
 
     With `digest`, the rows have all observations, which take time to write.
     """
-    actions, first, seed = recorded(games)
-    settings = GameSettings(stairs_message=True, screen=screen, library=library)
-    numbers = list(range(first, first + len(actions)))  # of each game's next episode
-
-    def next_episode(game: int) -> int:
-        numbers[game] += 1000
-        return numbers[game]
-
-    names = (*OBSERVATIONS, *EVENTS) if digest else POLICY_OBSERVATIONS
-    vector = GameVector(len(actions), settings, names, seed=seed, next_episode=next_episode)
-    vector.reset()
-    specs = step_specs() | vector.observer.specs
-    rows = {key: np.zeros((len(actions), *spec.shape), spec.dtype) for key, spec in specs.items()}
-    opened, sha256 = open_rows(rows), hashlib.sha256()
+    numbers = range(GAMES)[games]
+    replay = Replay(library, numbers, (*OBSERVATIONS, *EVENTS) if digest else POLICY_OBSERVATIONS, screen)
+    sha256 = hashlib.sha256()
     start = time.process_time()
-    for row in actions.T.tolist():
-        rows["terminated"][:] = rows["truncated"][:] = False
-        vector.step(row, opened)
-        vector.observe(opened)
+    for step in range(replay.steps):
+        replay.step(step)
         if digest:
-            for key in sorted(rows):
-                sha256.update(rows[key].tobytes())
+            for key in sorted(replay.rows):
+                sha256.update(replay.rows[key].tobytes())
     seconds = time.process_time() - start
-    vector.close()
-    return 1e6 * seconds / actions.size, sha256.hexdigest()
+    replay.close()
+    return 1e6 * seconds / (replay.steps * len(numbers)), sha256.hexdigest()
+
+
+def pace(library: str, screen: str, games: int, groups: int, seconds: float) -> float:
+    """Steps per second of a worker's games, whose groups play in turn, once a line has come from standard input."""
+    numbers = [number % GAMES for number in range(games)]
+    replays = [Replay(library, numbers[group::groups], screen=screen) for group in range(groups)]
+    print_line("ready")
+    sys.stdin.readline()
+    start, steps = time.perf_counter(), 0
+    while (passed := time.perf_counter() - start) < seconds:
+        for replay in replays:
+            replay.step(steps % replay.steps)
+        steps += 1
+    return steps * games / passed
 
 
 def install(library: Path, compiler: str) -> None:
@@ -89,7 +120,7 @@ def install(library: Path, compiler: str) -> None:
     write_json(folder / RECORD, requirements() | {"sha256": digest, "compiler": compiler, "us_per_step": own})
     print_line(
         f"engine: {own:.1f} µs of CPU time per step of a player that has learnt, {wheel:.1f} with NLE's wheel "
-        f"({wheel / own:.2f} times as fast; {len(recorded(others)[0])} recorded games, median of {TURNS} turns); the "
+        f"({wheel / own:.2f} times as fast; {GAMES - PROFILED} recorded games, median of {TURNS} turns); the "
         f"games are the same bit for bit. It is in {str(folder)!r}; --config.env.engine=wheel does not use it"
     )
 
@@ -101,6 +132,8 @@ def main(arguments: list[str]) -> None:
             print_line(json.dumps(play(library, slice(0, PROFILED))))
         case ["install", library, compiler]:
             install(Path(library), compiler)
+        case ["pace", library, screen, games, groups, seconds]:
+            print_line(str(pace(library, screen, int(games), int(groups), float(seconds))))
         case ["version"]:
             print_line(metadata.version("nle"))
         case _:

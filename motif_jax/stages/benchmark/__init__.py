@@ -21,7 +21,7 @@ from motif_jax.stages.train_reward import RewardConfig
 from motif_jax.structs import UserError
 
 PARTS = (
-    "env", "annotation", "reward", "policy", "options", "texts", "online", "questions", "language",
+    "env", "annotation", "reward", "limits", "policy", "options", "texts", "online", "questions", "language",
     "offline", "peers", "numerics", "profile", "train",
 )  # fmt: skip
 
