@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -58,8 +58,12 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
                 shares[name].append(100 * (1 - rate * trainings["learnt"].spent[wait]))
         return rate
 
-    runs = {"ceiling": partial(ceiling, config, seconds), "learnt": learnt}
-    rounds = take_turns(runs | {"unlearnt": partial(trainings["unlearnt"].run, seconds)}, config.benchmark.repeats)
+    runs: dict[str, Callable[[], float]] = {
+        "ceiling": partial(ceiling, config, seconds),
+        "learnt": learnt,
+        "unlearnt": partial(trainings["unlearnt"].run, seconds),
+    }
+    rounds = take_turns(runs, config.benchmark.repeats)
     rows = Rows()
     for name, rate in medians(rounds).items():
         rows.add(f"limits.{name}", rate, "steps/s", **trainings["learnt"].sizes())
