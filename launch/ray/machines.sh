@@ -34,4 +34,4 @@ for host in "$@"; do
     ray start --address=$ADDRESS:$PORT --num-cpus=${host#*:}" </dev/null
 done
 echo "RAY_AUTH_MODE=token python -m motif_jax.launch ... --config.cluster.address=$ADDRESS:$PORT" \
-  "--config.cluster.game_hosts=$# --config.cluster.cores=${1#*:}"
+  "--config.cluster.game_hosts=$# --config.cluster.cores=$(printf '%s\n' "${@#*:}" | sort -n | head -1)"

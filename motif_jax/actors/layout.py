@@ -104,7 +104,8 @@ class Layout(NamedTuple):
             # Numbers of episodes plus 1; 0 is empty. If the worker dies, the episodes in these three lists are lost.
             "playing": ArraySpec(games, "int64"),  # the current episode of each game
             "undelivered": ArraySpec(episodes, "int64"),  # episodes that ended in the current slot
-            "redo": ArraySpec(episodes, "int64"),  # episodes lost with an earlier worker, to play before new ones
+            # Episodes lost with an earlier worker, and those that another host has given, to play before new ones.
+            "redo": ArraySpec((*games[:2], (self.rollout_length + 3) * self.group_size), "int64"),
             "stepping": ArraySpec(games[:2], "int64"),  # the game that is inside the engine, plus 1
             "played": ArraySpec(games[:2], "int64"),  # steps in the current slot
             "waited_s": ArraySpec((self.num_workers,), "float64"),  # idle time of the worker

@@ -402,8 +402,9 @@ class ActorPool:
 
     @property
     def short(self) -> int:
-        """Number of episodes that `owe` is to give so that each group has one beside those that it plays."""
-        return int(np.count_nonzero(~self._shared["redo"][: self._local].any(2)))
+        """Number of episodes that `owe` is to give so that all games of a group may end at once."""
+        spare = np.count_nonzero(self._shared["redo"][: self._local], 2)
+        return int(np.maximum(self.layout.group_size - spare, 0).sum())
 
     def is_responsible_for(self, full: FilledSlot, episode: int) -> bool:
         """Whether the group that wrote this rollout must deliver that episode."""

@@ -95,6 +95,7 @@ class HostGames:
         self._pool.owe(episodes)
         self._inbox: collections.deque[Down] = collections.deque()
         self._turn, self._number, self._given_up = threading.Lock(), 0, 0
+        self._expected = 0  # episodes that it has asked for and not got yet
         self._travelling = find_travelling(self._pool)
         self._asking: set[tuple[int, int]] = set()  # groups that wait for actions
 
@@ -130,6 +131,7 @@ class HostGames:
         for full in down.released:
             self._pool.release(full)
         self._pool.owe(down.episodes)
+        self._expected -= len(down.episodes)
 
     def _plays(self) -> bool:
         """Whether a group has a slot and does not wait for actions."""
@@ -148,11 +150,13 @@ class HostGames:
         for full in fulls:
             count = pool._shared["num_episodes"][full.slot]
             ended.append((pool._shared["ended_at"][full.slot, :count], pool._shared["episodes"][full.slot, :count]))
+        short = max(pool.short - self._expected, 0)
+        self._expected += short
         self._number, given_up = self._number + 1, pool.given_up[self._given_up :]
         self._given_up += len(given_up)
         return Up(
             self._number, np.array(requests, np.int64).reshape(-1, 5), np.array(fulls, np.int64).reshape(-1, 3), rows,
-            ended, given_up, pool.short, (pool.restarts, pool.dropped_steps, pool.worker_wait_s),
+            ended, given_up, short, (pool.restarts, pool.dropped_steps, pool.worker_wait_s),
         )  # fmt: skip
 
 
@@ -201,7 +205,7 @@ class RemoteWorker(WorkerHandle):
         return False  # its host replaces it
 
     def is_responsible_for(self, group: int, episode: int) -> bool:
-        return episode in self._host.owed
+        return episode in self._host.owed or episode in self._host._pool.free
 
 
 class GameHost:
@@ -228,7 +232,8 @@ class GameHost:
         self.released, self._counters = [], (0, 0, 0.0)
         games = len(self.workers) * layout.groups * layout.group_size
         self.short = 0
-        episodes = self._lease(games + len(self.workers) * layout.groups)
+        # A successor asks for episodes when it plays: it may wait for cores, and those of the lost one must not.
+        episodes = self._lease(2 * games) if self.life == 1 else []
         away = [slot - self._first_slot for slot in sorted(self.away)]
         actor = self._pool.ray.remote(make_actor()).options(
             num_cpus=self._pool.cores, max_concurrency=CALLS, scheduling_strategy="SPREAD"
@@ -324,7 +329,7 @@ class GameHost:
             marked.append(request._replace(generation=generation))
         self.owed.difference_update(up.given_up)
         pool.given_up += up.given_up
-        self.short = up.short
+        self.short += up.short
         restarts, dropped, waited = (now - then for now, then in zip(up.counters, self._counters, strict=True))
         self._counters = up.counters
         pool.restarts, pool.dropped_steps = pool.restarts + int(restarts), pool.dropped_steps + int(dropped)
@@ -334,7 +339,7 @@ class GameHost:
     def _lost(self, error: BaseException) -> None:
         self._pool.ray.kill(self._actor)  # Ray may only have lost sight of it
         reason = str(error).strip().splitlines()[0]
-        print_line(f"{self.name} is lost with {len(self.owed)} games, which begin anew elsewhere: {reason}")
+        print_line(f"{self.name} is lost with {len(self.owed)} games, which begin anew: {reason}")
         self._failures += 1
         self._pool.restarts += 1
         self._pool.free += sorted(self.owed)
@@ -402,6 +407,8 @@ class RemotePool(ActorPool):
         if self._meeting or (len(self._hosts) == 1 and not self._local):
             raise UserError(f"{problem} ({FLAG})")
         print_line(f"{problem}; the run goes on without it")
+        for worker in host.workers:
+            worker.generation = -1  # of requests that the caller still holds
         self.free += sorted(host.owed)
         host.owed.clear()
         host.close()

@@ -110,7 +110,8 @@ class Group:
             self._ended += 1
         while self._layout.leased and not any(self._redo):
             time.sleep(LEASE_TICK_S)
-        lost = next((index for index, number in enumerate(self._redo) if number), None)
+        waiting = (index for index, number in enumerate(self._redo) if number)
+        lost = min(waiting, key=self._redo.__getitem__, default=None)  # the oldest first, so that none waits for ever
         if lost is None:
 
             def record(number: int) -> None:

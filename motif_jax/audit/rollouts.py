@@ -11,7 +11,6 @@ A row is one episode, whose text is what the model said. Neither library is impo
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ def is_rollout(row: Any) -> bool:
 
 
 def row_of(row: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """The row of an episode; raises ValueError for one that has no reward or no text."""
+    """The row of an episode; raises ValueError for one that has no text. Its reward may be {}: none applies."""
     known = {"episode": number, "text": text_of(row["completion"], "completion"), "prompt": _prompt(row.get("prompt"))}
     known |= {"outcome": row.get("outcome")}
     if "example_id" in row and "reward" in row:
@@ -40,7 +39,7 @@ def row_of(row: Mapping[str, Any], number: int) -> dict[str, Any]:
     rewards = {name: value for name, value in row.items()
                if type(value) in (int, float) and name not in NO_REWARDS | {"outcome"}}  # fmt: skip
     # A reward function that does not apply to a row gives None, which pandas makes NaN.
-    return known | {"reward": {name: value for name, value in rewards.items() if not math.isnan(value)}}
+    return known | {"reward": {name: value for name, value in rewards.items() if value == value}}
 
 
 def text_of(said: Any, what: str) -> str:
@@ -58,7 +57,7 @@ def text_of(said: Any, what: str) -> str:
 
 
 def _prompt(prompt: Any) -> str:
-    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
+    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=repr)
 
 
 # ---- Parquet
@@ -90,5 +89,5 @@ def parquet_rows(files: Sequence[Path]) -> Iterator[tuple[int, Any]]:
                     for row in batch.to_pylist():
                         number += 1
                         yield number, row
-        except pyarrow.ArrowException as error:
-            raise ValueError(f"{file.name}: it is not Parquet: {str(error).splitlines()[0]:.200}") from None
+        except (pyarrow.ArrowException, OverflowError) as error:  # the latter: dates out of range
+            raise ValueError(f"{file.name}: it is not Parquet: {error!s:.200}") from None

@@ -86,8 +86,12 @@ def read_trajectories(file: Path, outcome: str = "") -> Trajectories:
                 if outcome and type(row) is dict:
                     row, named = _with_outcome(row, outcome)
                     found |= named
-                reader.add(row_of(row, line) if is_rollout(row) else row, line)
-            except (ValueError, RecursionError) as error:
+                if is_rollout(row):
+                    row = row_of(row, line)
+                    if row["reward"] == {}:  # no reward function applies
+                        continue
+                reader.add(row, line)
+            except (ValueError, RecursionError, OverflowError) as error:
                 raise ValueError(f"line {line:,}: {_reason(error)}") from None
         if not found:
             raise ValueError(f"no row has a reward, a metric or a column {shown(outcome)} (--outcome)")
@@ -111,8 +115,8 @@ def _rows(file: Path) -> Iterator[tuple[int, Any]]:
 def _with_outcome(row: dict[str, Any], name: str) -> tuple[dict[str, Any], bool]:
     """The row with the value of this name as its outcome, and whether it has one."""
     for place in (row.get("metrics"), row.get("reward"), row):
-        if type(place) is dict and place.get(name) is not None:
-            return row | {"outcome": place[name]}, True
+        if type(place) is dict and (value := place.get(name)) is not None and value == value:
+            return row | {"outcome": value}, True
     return row, False
 
 

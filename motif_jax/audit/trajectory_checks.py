@@ -309,7 +309,10 @@ def _check_flooding(found: Trajectories) -> Check:
     if not flooded.any() or flooded.all():
         return Check(FLOODING, scope)
     prompt = np.unique(found.prompt[known], return_inverse=True)[1]
-    above = reward - (np.bincount(prompt, reward) / np.bincount(prompt))[prompt]
+    count, flooded_of = np.bincount(prompt), np.bincount(prompt, flooded)
+    if not ((flooded_of > 0) & (flooded_of < count)).any():
+        return Check(FLOODING, skipped="no prompt has both texts that repeat themselves and others")
+    above = reward - (np.bincount(prompt, reward) / count)[prompt]
     of_all, of_flooded = (
         np.bincount(found.episode[known], one, len(found.episodes)) for one in (positive, positive * flooded)
     )

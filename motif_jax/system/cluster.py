@@ -28,6 +28,7 @@ JOIN_S = 60.0  # for hosts that were started at the same time to join
 # Answers below a megabyte take half the CPU time if they do not go through Ray's object store (its limit is 100 kB).
 VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_max_direct_call_object_size": str(2**20)}  # launch/ray sets them too
 LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # on Linux as there, Ray then listens at 127.0.0.1 alone
+RETRIES = 20  # of a run whose host is lost
 LOCAL_STORE = 2**28  # bytes of shared memory for messages; Ray would take a third of the machine's
 
 
@@ -52,8 +53,11 @@ def connect(address: str) -> Any:
     ours = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:  # no cluster here, or one of another Ray or Python
-        raise UserError(f"cannot join the cluster {address!r} from {socket.gethostname()}: {error} ({FLAG})") from None
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise UserError(
+            f"cannot join the cluster {address!r} from {socket.gethostname()}: {error}; has it this Ray and Python, "
+            f"and does this host have its key, ~/.ray/auth_token? ({FLAG})"
+        ) from None
     finally:
         for number, handler in ours.items():  # Ray's would end the process without saving
             signal.signal(number, handler)
@@ -119,7 +123,7 @@ def run_all(
     """
     ray = connect(address)
     check_room(ray, 1, cores, address)
-    task = ray.remote(play_run).options(num_cpus=cores, num_gpus=gpus, max_retries=-1)
+    task = ray.remote(play_run).options(num_cpus=cores, num_gpus=gpus, max_retries=RETRIES)
     where, failed = str(workdir.absolute()), []
     waiting = {task.remote(run, list(argv), where, os.getcwd(), cores, gpus, program()): run for run in runs}
     print_line(f"{len(runs)} runs on the cluster, {cores} cores each; their output goes to {LOG} in each workdir")
@@ -129,8 +133,8 @@ def run_all(
                 run = waiting.pop(reference)
                 try:
                     host, status = ray.get(reference)
-                except ray.exceptions.RayTaskError as error:
-                    failed.append(f"{run.folder} ({error.cause})")
+                except ray.exceptions.RayError as error:
+                    failed.append(f"{run.folder} ({getattr(error, 'cause', None) or error})")
                     continue
                 print_line(f"run {len(runs) - len(waiting)} of {len(runs)}: {run.folder} on {host}, status {status}")
                 if status:
@@ -151,9 +155,11 @@ def play_run(
         raise UserError(problem)
     os.chdir(folder)  # the command line may name files in it
     with own_cores(cores) as own:
-        process = start(run, argv, Path(workdir), own, min(gpus, 1.0) or 1.0, log=True)
+        process = start(run, argv, Path(workdir), own, min(gpus, 1.0), log=True)
         try:
-            return socket.gethostname(), process.wait()
+            while process.poll() is None:  # `ray.cancel` does not interrupt `wait`
+                time.sleep(0.2)
+            return socket.gethostname(), process.returncode
         finally:
             end([process])
 

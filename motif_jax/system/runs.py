@@ -189,12 +189,12 @@ def check_all(runs: Sequence[PlannedRun], failed: Sequence[str]) -> None:
 def start(
     run: PlannedRun, argv: Sequence[str], workdir: Path, cores: Sequence[int], gpu: float, log: bool
 ) -> subprocess.Popen[bytes]:
-    """Starts a run on some cores, with a share of a GPU's memory; with `log`, its output goes to LOG."""
+    """Starts a run on some cores, with a share of a GPU's memory, or without; with `log`, its output goes to LOG."""
     folder = workdir / run.folder
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "motif_jax.launch", *arguments_of(run, argv, workdir)]
     share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.75 * gpu:.3f}"}  # of a GPU's memory; alone, JAX takes 75 %
-    environment = share | os.environ
+    environment = share | os.environ | ({} if gpu else {"JAX_PLATFORMS": "cpu"})
 
     def prepare() -> None:
         os.sched_setaffinity(0, cores)

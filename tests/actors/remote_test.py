@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import zlib
 from types import SimpleNamespace
 
@@ -99,6 +100,17 @@ def same(found, expected):
 def played_here(policy, player, count):
     with ActorPool(ENV, SEEN, num_workers=0, player=player, **OPTIONS) as pool:
         return episodes(pool, policy, count)
+
+
+def test_a_host_asks_for_an_episode_for_each_game_as_all_may_end_at_once():
+    with ActorPool(ENV, SEEN, num_workers=1, groups=2, leased=True, **OPTIONS) as pool:
+        pool.owe(range(4))  # which the games of both groups begin
+        deadline = time.monotonic() + LONG_S
+        while pool.short < 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        pool.owe(range(4, 7))
+        assert pool.short == 1
 
 
 @pytest.mark.parametrize(("player", "local"), [("random", 1), ("", 0)])

@@ -164,6 +164,7 @@ def rollout(at: int, **columns) -> dict:
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "folder"])
 def test_completions_of_trl_are_episodes_with_a_reward_for_each_function(tmp_path, kind):
     rows = [completion(at, right=float(at % 2), form=None if at < 2 else 0.5) for at in range(6)]
+    rows.insert(3, completion(9, right=None, form=None))  # to which no reward applies
     file = tmp_path / f"rows.{kind}"
     if kind == "jsonl":
         write(file, rows)
@@ -174,7 +175,7 @@ def test_completions_of_trl_are_episodes_with_a_reward_for_each_function(tmp_pat
         parts = {file: rows}
         if kind == "folder":
             file.mkdir()
-            parts = {file / f"completions_{at:05d}.parquet": rows[3 * at : 3 * at + 3] for at in range(2)}
+            parts = {file / f"completions_{at:05d}.parquet": rows[4 * at : 4 * at + 4] for at in range(2)}
         for name, part in parts.items():
             parquet.write_table(pyarrow.Table.from_pylist(part), name)
     found = trajectories.read_trajectories(file, outcome="right")
@@ -196,7 +197,8 @@ def test_results_of_verifiers_have_their_reward_and_an_outcome_of_their_metrics(
 
 
 @pytest.mark.parametrize(("row", "why"), [
-    (completion(0), "line 1: reward is missing"),
+    (completion(0), "it has no rows"),
+    (completion(0, right=10**400), "line 1: reward 'right' is 1000"),
     (completion(0, right=1.0) | {"completion": 5}, "line 1: completion is 5, not a text or a list of messages"),
     (completion(0, right=1e31), "line 1: reward 'right' is 1e+31, not a number up to 1e+30"),
     (rollout(0, reward=None), "line 1: reward is missing"),

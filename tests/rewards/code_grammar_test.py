@@ -225,8 +225,11 @@ def test_a_tokeniser_that_cannot_write_programs_is_refused():
 @pytest.mark.parametrize("readable", [READABLE, Readable({}, {}, ())], ids=["small", "without names"])
 def test_the_grammar_for_servers_defines_what_it_refers_to(readable):
     rules = dict(line.split(" ::= ") for line in as_ebnf(readable).splitlines())
-    referred = {name for ways in rules.values() for name in re.findall(r"[a-z]\w*", re.sub(r'"(\\.|[^"])*"', "", ways))}
+    referred = {
+        name for ways in rules.values() for name in re.findall(r"[a-z][\w-]*", re.sub(r'"(\\.|[^"])*"', "", ways))
+    }
     assert referred - {*rules} == set()
+    assert all(re.fullmatch("[a-z][a-z0-9-]*", name) for name in rules)  # llama.cpp takes no others
     assert all(f'"{name}"' in "".join(rules.values()) for name in readable.entries)
     assert ('"any"' in "".join(rules.values())) == (readable is READABLE)  # without grids, it could not be completed
 

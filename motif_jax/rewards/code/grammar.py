@@ -141,13 +141,13 @@ def as_ebnf(readable: Readable) -> str:
 
 
 def _refers(way: str) -> set[str]:
-    return {*re.findall("[a-z][a-z0-9_]*", FIXED.sub("", way))}
+    return {*re.findall("[a-z][a-z0-9-]*", FIXED.sub("", way))}
 
 
 def _any_of(rules: dict[str, list[str]], types: tuple[str, ...], strength: int) -> str:
     """The rule for values of these types."""
     ways = [f"{TYPES[type_]}{strength}" for type_ in types]
-    name = ways[0] if len(ways) == 1 else f"{'_'.join(TYPES[type_] for type_ in types)}{strength}"
+    name = ways[0] if len(ways) == 1 else f"{'-'.join(TYPES[type_] for type_ in types)}{strength}"
     if len(ways) > 1:
         rules[name] = ways
     return name
@@ -161,7 +161,7 @@ def _operated(rules: dict[str, list[str]], type_: str, strength: int, stronger: 
             if operator.strength != strength or result != type_:
                 continue
             left, right = (_any_of(rules, types, stronger) for types in (lefts, rights))
-            rest = f"{TYPES[type_]}{strength}_{left}_{right}"
+            rest = f"{TYPES[type_]}{strength}-{left}-{right}"  # llama.cpp takes no "_"
             text = f'" {name} "' if name.isalpha() else f's "{name}" s'
             way = f"{text} {'divisor' if operator.divides else right}"
             rules[rest] = [*dict.fromkeys([*rules.get(rest, ()), way])]
