@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import zlib
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import LONG_S, ROOT, check_stage, get_config, run_stage
+from conftest import LONG_S, ROOT, check_stage, get_config, run_stage, wait_for
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.files import read_json
@@ -105,10 +104,7 @@ def played_here(policy, player, count):
 def test_a_host_asks_for_an_episode_for_each_game_as_all_may_end_at_once():
     with ActorPool(ENV, SEEN, num_workers=1, groups=2, leased=True, **OPTIONS) as pool:
         pool.owe(range(4))  # which the games of both groups begin
-        deadline = time.monotonic() + LONG_S
-        while pool.short < 4:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: pool.short == 4)
         pool.owe(range(4, 7))
         assert pool.short == 1
 
