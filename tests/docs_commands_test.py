@@ -32,7 +32,9 @@ COMMANDS = [(page, command) for page in PAGES for command in commands(page.read_
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{page.name}-{at}" for at, (page, _) in enumerate(COMMANDS)])
+@pytest.mark.parametrize(
+    ("page", "command"), COMMANDS, ids=[f"{page.name}-{at}" for at, (page, _) in enumerate(COMMANDS)]
+)
 def test_commands_of_the_documentation_can_be_given(page, command, monkeypatch):
     monkeypatch.chdir(ROOT)
     values = flags.FlagValues()

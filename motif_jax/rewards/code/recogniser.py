@@ -39,7 +39,7 @@ LITERALS = {NUMBER: (ZERO, LITERAL), TEXTS: (WORD, BLANK)}  # by kind of termina
 
 
 class Sort(NamedTuple):
-    """What an operand is."""
+    """The type of an operand, and whether it belongs to a moment or a step."""
 
     type: str
     of: int  # in ORDER
@@ -95,7 +95,7 @@ class Arguments(NamedTuple):
     levels: int = 0
 
     def plus(self, operand: Operand) -> Arguments:
-        """With one more."""
+        """These arguments and one more."""
         names = not self.number and operand.sort.type in (GRID, TEXTS)
         first = operand.sort.form if names else self.first
         return Arguments(self.number + 1, first, max(self.of, operand.sort.of), max(self.levels, operand.levels))
@@ -167,14 +167,14 @@ class Grammar:
         return nodes
 
     def _completed(self, state: State, most: int) -> int:
-        """The nodes of a completion that has at most so many; NEVER if there is none."""
+        """The nodes of a completion with at most `most` nodes; NEVER if there is none."""
         if state.function:
             opened = self._after(state, Terminal("symbol", "("))
             return self._completed(opened, most) if opened else NEVER
         return state.nodes + self._least(state.place, state.operand or DUE, most - state.nodes)
 
     def limit(self, state: State) -> int:
-        """The size of the axis if a cell's index is due, otherwise 0."""
+        """The size of the axis if the next token is a cell's index, otherwise 0."""
         place = state.place
         while place.kind == "group":
             place = place.below
@@ -350,7 +350,7 @@ class Grammar:
     # ---- completions
 
     def _least(self, place: Place, operand: Operand | str, most: int) -> int:
-        """The nodes of a completion that adds at most so many; NEVER if there is none.
+        """The nodes of a completion that adds at most `most` nodes; NEVER if there is none.
 
         It is the first one that is found, so that most questions are answered by a few steps.
         """
@@ -413,7 +413,7 @@ class Grammar:
     # ---- from nothing
 
     def _atoms(self, opens: int) -> Costs:
-        """Operands that are not made by an operator between two, if so many parentheses may be opened within them."""
+        """Operands without a binary operator at the top, within which `opens` parentheses may be opened."""
         if opens in self._known_atoms:
             return self._known_atoms[opens]
         found = self._known_atoms[opens] = Costs()
@@ -467,7 +467,7 @@ class Grammar:
                     yield value, nodes + 1
 
     def _steps(self, strength: int, opens: int, type_: str, of: int) -> list[tuple[Sort, int, int]]:
-        """What such an operand can become by one operator: the sort, and nodes and levels with the right side."""
+        """The results of one operator with such a left operand: the sort, and nodes and levels of the right operand."""
         key = (strength, opens, type_, of)
         if key not in self._known_steps:
             found, left = Costs(), Operand(Sort(type_, of), 0)  # one that changes neither type nor `of` is of no use
@@ -483,7 +483,7 @@ def _each(costs: Costs) -> list[tuple[Sort, int, int]]:
 
 
 def _keep(costs: Costs, sort: Sort, nodes: int, levels: int) -> None:
-    """Adds what is not worse in both."""
+    """Adds a pair of nodes and levels, unless a known pair is no larger in both; drops pairs that it replaces."""
     known = costs.setdefault(sort, [])
     if not any(fewer <= nodes and flatter <= levels for fewer, flatter in known):
         known[:] = [one for one in known if nodes > one[0] or levels > one[1]] + [(nodes, levels)]

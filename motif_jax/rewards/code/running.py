@@ -231,7 +231,7 @@ class _Steps:
         return _bounded(found) if one.kind == "record" else found > 0
 
     def _before_episodes(self, one: Expression, nothing: float) -> np.ndarray:
-        """What episodes begin with: the first moment; for values of steps, `nothing`. Only right where one begins."""
+        """The value at an episode's first moment, `nothing` for values of steps; valid only where one begins."""
         found = np.full(self.shape, nothing)
         if one.of != STEP and self._begins.any():
             games, steps = self._beginning
