@@ -18,14 +18,10 @@ FOR_THE_READER = re.compile(r"(?<==)(\$\w+|[A-Z])$")  # --config.seed=$seed, --c
 
 def commands(text: str) -> list[list[str]]:
     """The words of each command of the program in the blocks of a page, from its name or a SLURM script on."""
-    found = []
-    for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = [FOR_THE_READER.sub("0", word) for word in shlex.split(line, comments=True) if word != "&"]
-            names = [word for word in words if word in ("motif_jax.launch", "motif-jax") or word.endswith(".sbatch")]
-            if names:
-                found.append(words[words.index(names[0]) :])
-    return found
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
+    lines = re.findall(r"(?:motif_jax\.launch|motif-jax|\S+\.sbatch) --.*", blocks)
+    split = (shlex.split(line, comments=True) for line in lines if "${" not in line)  # the body of a shell function
+    return [[FOR_THE_READER.sub("1", word) for word in words if word != "&"] for words in split]
 
 
 COMMANDS = [(page, command) for page in PAGES for command in commands(page.read_text())]
