@@ -55,7 +55,7 @@ class Judging:
         self._whole = whole
 
     def shared(self) -> np.ndarray:
-        """As the backend does it."""
+        """The verdicts as the backend computes them: the common beginning is read once."""
         return self._shared([[*self._begin, *end] for end in self._ends])
 
     def whole(self) -> np.ndarray:

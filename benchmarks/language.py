@@ -215,7 +215,7 @@ def flop_per_prompt(config: LanguageConfig, length: float, nodes: int) -> float:
 
 
 def flop_of(config: LanguageConfig, tokens: float, keys: float, predictions: int) -> float:
-    """Operations of a decoder's matrix products: for tokens with so many keys each, and for predicted tokens."""
+    """Operations of a decoder's matrix products: for tokens with `keys` keys each, and for predicted tokens."""
     inner = config.heads * config.head_size
     attention = config.width * (2 * inner + 2 * config.kv_heads * config.head_size)
     mlp = (3 if config.gated else 2) * config.width * config.mlp_size

@@ -182,7 +182,7 @@ class Subject:
         return rows.tokens.size * len(self.plan)
 
     def generate(self, at_once: int) -> int:
-        """Continues all conversations, so many at a time; returns how many tokens were chosen."""
+        """Continues all conversations, `at_once` at a time; returns the number of chosen tokens."""
         decoding = Decoding("sample", beta=4.0, max_tokens=SAID, batch_size=at_once)
         self.writer.write(self.contexts, decoding, jax.random.key(0), range(AT_ONCE))
         return SAID * AT_ONCE

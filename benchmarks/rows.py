@@ -24,7 +24,7 @@ class Rows(list[Row]):
     """The rows of one part, printed when they are added."""
 
     def add(self, name: str, value: float, unit: str, digits: int | None = 3, **sizes: Any) -> None:
-        """Adds a figure, rounded to so many digits after the point."""
+        """Adds a figure, rounded to `digits` digits after the point."""
         self.append(Row(name, round(value, digits), unit, sizes))
         size = abs(value)
         shown = f"{value:,.0f}" if size >= 100 else f"{value:,.2f}" if size >= 0.1 else f"{value:.2g}"

@@ -50,11 +50,11 @@ TRANSCRIPT_FORMATS = {"tweets": "motif_jax.contrib.tweets:Tweets"}  # those that
 
 
 def import_named(path: str) -> Any:
-    """Imports what `module:Class` names, which the package has."""
+    """Imports `module:Class` from this package."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def find(table: Mapping[str, str], name: str) -> Any:
-    """What a short name stands for; None if the table does not have it."""
+    """The object behind a short name; None if the table does not have the name."""
     return import_named(table[name]) if name in table else None

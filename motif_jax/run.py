@@ -159,7 +159,7 @@ class Run:
         return StageRun(self.path, name, folder, writes)
 
     def sections(self) -> list[Section]:
-        """What the stages have written for the report."""
+        """The sections that the stages have written for the report."""
         return [
             Section(record["stage"], record["part"], one["title"], one["blocks"])
             for record in self._told()
@@ -167,7 +167,7 @@ class Run:
         ]
 
     def heads(self) -> dict[tuple[str, str], Head]:
-        """What the stages have written for its first screen, by stage and part."""
+        """The stages' data for the first screen of the report, by stage and part."""
         return {(record["stage"], record["part"]): from_plain(Head, record.get("head", {})) for record in self._told()}
 
     def _told(self) -> list[dict[str, Any]]:

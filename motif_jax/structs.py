@@ -14,7 +14,7 @@ class UserError(Exception):
     """Something the user can correct: one sentence naming the value and the flag. Shown without a traceback."""
 
     def __str__(self) -> str:
-        """One line, also where it quotes several of a library's."""
+        """The sentence in one line, also if it quotes a library's message of several lines."""
         return " ".join(line.strip() for line in super().__str__().splitlines())
 
 

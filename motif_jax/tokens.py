@@ -47,7 +47,7 @@ BRACKETS = re.compile(r"[<>\[\]{}|]")  # what a mark has in its name, but not a 
 
 
 class Tokeniser(Protocol):
-    """What models need of a tokeniser."""
+    """The interface of a tokeniser."""
 
     size: int  # token ids are below it
     text: str  # of its tokenizer.json
@@ -236,7 +236,7 @@ def _told(what: str) -> Iterator[None]:
 
 
 def digest(tokeniser: Tokeniser) -> str:
-    """SHA-256 of what it is made from: of equal digests, tokens mean the same."""
+    """SHA-256 of the tokenizer.json: tokenisers with equal digests give equal tokens."""
     content = json.dumps(json.loads(tokeniser.text), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 

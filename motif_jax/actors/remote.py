@@ -403,7 +403,7 @@ class RemotePool(ActorPool):
         return self.free.popleft() if self.free else self._shared.claim("next_episode", lambda number: None)
 
     def refuse(self, host: GameHost, problem: str) -> None:
-        """Does without a host that cannot play; raises UserError if the run has not begun, or nobody is left."""
+        """Does without a host that cannot play; raises UserError if the run has not begun, or no host is left."""
         if self._meeting or (len(self._hosts) == 1 and not self._local):
             raise UserError(f"{problem} ({FLAG})")
         print_line(f"{problem}; the run goes on without it")

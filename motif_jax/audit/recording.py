@@ -35,7 +35,7 @@ class _Rows:
         self._caption, self._outcome = caption, outcome
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         self._lock = open(file, "ab")  # noqa: SIM115  (until close)
-        with self._locked(fcntl.LOCK_EX):  # a torn last line is cut, and nobody else's
+        with self._locked(fcntl.LOCK_EX):  # opening cuts a torn last line, so no other process may be writing
             self._lines = LineFile(Path(file))
         self._run, self._count = secrets.token_hex(4), 0
         self._running = dict[int, tuple[int, int]]()  # of each environment, the episode and its steps

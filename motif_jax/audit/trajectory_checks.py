@@ -70,28 +70,28 @@ class _Data(NamedTuple):
 
 def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
     """The record of the audit of a file; raises UserError for one that cannot be used. See `read_trajectories`."""
-    found = read_trajectories(file, outcome)
-    data = _data_of(found)
+    trajectories = read_trajectories(file, outcome)
+    data = _data_of(trajectories)
     if isinstance(data, str):
         checks, most = [Check(name, skipped=data) for name in (*PAY_CHECKS, INVERSIONS, AGAIN)], []
     else:
         checks, paid = _check_steps(data)
         most = most_paid(paid, data.captions, data.times)
-    checks += [_check_outcome(found), _check_flooding(found)]
+    checks += [_check_outcome(trajectories), _check_flooding(trajectories)]
     findings = conclude(
         check._replace(suspicions=tuple(one._replace(advice=ADVICE[check.name]) for one in check.suspicions))
         for check in checks
     )
-    judge = "" if np.isnan(found.worth).all() else "the column worth"
-    positive = {name: float(np.maximum(values, 0).sum()) for name, values in found.rewards.items()}
+    judge = "" if np.isnan(trajectories.worth).all() else "the column worth"
+    positive = {name: float(np.maximum(values, 0).sum()) for name, values in trajectories.rewards.items()}
     total = sum(positive.values())
     about = {
-        "file": str(file), "steps": len(found.episode), "episodes": len(found.episodes), "unfinished": found.unfinished,
-        "unread": found.unread,
+        "file": str(file), "steps": len(trajectories.episode), "episodes": len(trajectories.episodes),
+        "unfinished": trajectories.unfinished, "unread": trajectories.unread,
         "rewards": {name: value / total for name, value in positive.items()} if total and len(positive) > 1 else {},
     }  # fmt: skip
     record = make_record(findings, "", judge, most) | about
-    if found.captions.why:  # observations with the digits that the file has
+    if trajectories.captions.why:  # observations with the digits that the file has
         record = json.loads(json.dumps(record, ensure_ascii=False).translate(TO_DIGITS))
     return record
 
@@ -123,37 +123,37 @@ DIGITS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")  # of observ
 TO_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 
-def _data_of(found: Trajectories) -> _Data | str:
+def _data_of(trajectories: Trajectories) -> _Data | str:
     """The data of single steps, or why there are none; observations stand for captions where these are missing."""
-    if not found.has_steps:
+    if not trajectories.has_steps:
         return "the file has one row per episode, and no steps"
-    shown, seen = found.captions, found.observations
+    shown, seen = trajectories.captions, trajectories.observations
     if shown.why and seen.why:
         return f"{shown.why}, and {seen.why.removeprefix('the file has ')}"
     if shown.why:
         shown = seen._replace(texts=[text.translate(DIGITS) for text in seen.texts])
-    reward, texts = found.reward, shown.texts
+    reward, texts = trajectories.reward, shown.texts
     # "" stands for the neutral moment: rows of worth 0 if there are some, otherwise rows without a caption.
-    neutral = found.worth == 0
-    if "" in texts and not neutral.any() and (found.worth[shown.number == texts.index("")] != 0).all():
-        neutral = np.isnan(found.worth) & (shown.number == texts.index(""))
+    neutral = trajectories.worth == 0
+    if "" in texts and not neutral.any() and (trajectories.worth[shown.number == texts.index("")] != 0).all():
+        neutral = np.isnan(trajectories.worth) & (shown.number == texts.index(""))
         texts = [text or "(no caption)" for text in texts] if not neutral.any() else texts
     if "" not in texts and neutral.any():
         texts = [*texts, ""]
     values = _mean(shown.number, reward, len(texts))
     group, names = group_captions(texts)
-    of_group = _mean(group[shown.number], found.worth, len(names))
+    of_group = _mean(group[shown.number], trajectories.worth, len(names))
     if neutral.any():
         values[texts.index("")] = reward[neutral].mean()
         of_group[group[texts.index("")]] = 0.0
     captions = Captions(texts, values, group, names, of_group)
     pays = np.bincount(group[shown.number], np.maximum(reward, 0), len(names))
-    captions = _with_fewer_kinds(captions, pays, MOST_CELLS // len(found.episodes))
+    captions = _with_fewer_kinds(captions, pays, MOST_CELLS // len(trajectories.episodes))
     still, state = None, shown.number
     if not seen.missing:
-        still = np.r_[False, (np.diff(seen.number) == 0) & (np.diff(found.episode) == 0)]
+        still = np.r_[False, (np.diff(seen.number) == 0) & (np.diff(trajectories.episode) == 0)]
         state = shown.number * PRIME + seen.number  # wraps around: a hash of both
-    return _Data(captions, Steps(found.episode, shown.number, reward), found.worth, state, still)
+    return _Data(captions, Steps(trajectories.episode, shown.number, reward), trajectories.worth, state, still)
 
 
 def _mean(number: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
@@ -237,13 +237,13 @@ def _check_repeats(data: _Data) -> Check:
     return checks[0] if checks else Check(AGAIN, skipped="no caption was judged twice")
 
 
-def _check_outcome(found: Trajectories) -> Check:
+def _check_outcome(trajectories: Trajectories) -> Check:
     """Whether the return orders the episodes as the task's own outcome does, for each reward and their sum."""
-    known = np.flatnonzero(~np.isnan(found.outcome))
+    known = np.flatnonzero(~np.isnan(trajectories.outcome))
     if not len(known):
         return Check(OUTCOME, skipped="the file has no column outcome")
     episodes = known[np.linspace(0, len(known) - 1, min(len(known), COMPARED)).astype(np.int64)]
-    outcome = found.outcome[episodes]
+    outcome = trajectories.outcome[episodes]
     others = len(outcome) - int(np.unique(outcome, return_counts=True)[1].max())
     if len(outcome) < pay.FEWEST or others < FEWEST_OTHER:
         return Check(OUTCOME, skipped=(
@@ -252,13 +252,13 @@ def _check_outcome(found: Trajectories) -> Check:
         ))  # fmt: skip
 
     def of_episodes(values: np.ndarray) -> np.ndarray:
-        return np.bincount(found.episode, values, len(found.episodes))[episodes]
+        return np.bincount(trajectories.episode, values, len(trajectories.episodes))[episodes]
 
-    names, returns = [found.episodes[at] for at in episodes], of_episodes(found.reward)
+    names, returns = [trajectories.episodes[at] for at in episodes], of_episodes(trajectories.reward)
     few = (others / (others - 1)) ** 0.5  # the pairs tell as much as the rarer outcomes do
     suspicions = [_wrong_side("the return", returns, outcome, names, WRONG, few), *_falling(returns, outcome)]
-    if len(found.rewards) > 1:
-        parts = ((f"the sum of {quoted(name)}", of_episodes(values)) for name, values in found.rewards.items())
+    if len(trajectories.rewards) > 1:
+        parts = ((f"the sum of {quoted(name)}", of_episodes(values)) for name, values in trajectories.rewards.items())
         suspicions += [_wrong_side(name, values, outcome, names, COIN, few) for name, values in parts]
     return Check(OUTCOME, f"{len(outcome):,} episodes", tuple(suspicions))
 
@@ -295,26 +295,27 @@ def _falling(returns: np.ndarray, outcome: np.ndarray) -> list[Suspicion]:
     return [Suspicion(sentence, "", size, max(chance_of(after, before), chance_of(early, late)))]
 
 
-def _check_flooding(found: Trajectories) -> Check:
+def _check_flooding(trajectories: Trajectories) -> Check:
     """Whether texts that repeat themselves are paid better than the others, in one hypothesis about both quantities."""
-    known = np.flatnonzero(~np.isnan(found.repetition))
-    reward = found.reward[known]
+    known = np.flatnonzero(~np.isnan(trajectories.repetition))
+    reward = trajectories.reward[known]
     why = f"{len(known):,} texts have {FEWEST_WORDS} words or more, and {pay.FEWEST} are needed"
     if len(known) >= pay.FEWEST:
         why = "" if (reward > 0).any() else "no text has a positive reward"
     if why:
         return Check(FLOODING, skipped=why)
-    flooded, positive = found.repetition[known] > FLOODED, np.maximum(reward, 0)
+    flooded, positive = trajectories.repetition[known] > FLOODED, np.maximum(reward, 0)
     scope = f"{len(known):,} texts, {int(flooded.sum()):,} of them repeat themselves"
     if not flooded.any() or flooded.all():
         return Check(FLOODING, scope)
-    prompt = np.unique(found.prompt[known], return_inverse=True)[1]
+    prompt = np.unique(trajectories.prompt[known], return_inverse=True)[1]
     count, flooded_of = np.bincount(prompt), np.bincount(prompt, flooded)
     if not ((flooded_of > 0) & (flooded_of < count)).any():
         return Check(FLOODING, skipped="no prompt has both texts that repeat themselves and others")
     above = reward - (np.bincount(prompt, reward) / count)[prompt]
     of_all, of_flooded = (
-        np.bincount(found.episode[known], one, len(found.episodes)) for one in (positive, positive * flooded)
+        np.bincount(trajectories.episode[known], one, len(trajectories.episodes))
+        for one in (positive, positive * flooded)
     )
     share, error = map(float, pay.ratio(of_flooded, of_all))
     worst = known[int(np.where(flooded, reward, -np.inf).argmax())]
@@ -322,7 +323,7 @@ def _check_flooding(found: Trajectories) -> Check:
         f"{int(flooded.sum()):,} of {len(known):,} texts say more than half of their phrases again; they are paid "
         f"{above[flooded].mean() - above[~flooded].mean():+.3g} against the others of their prompts, and get "
         f"{percent(share, *pay.ends(share, error))} of the pay, most in episode "
-        f"{quoted(found.episodes[found.episode[worst]])}"
+        f"{quoted(trajectories.episodes[trajectories.episode[worst]])}"
     )
     margin = PAID_BETTER * float(above.std())
     p = max(chance_of(above[~flooded] + margin, above[flooded]), pay.above(share, error, FLOODED_PAY))

@@ -46,7 +46,7 @@ class Head(NamedTuple):
 
     @property
     def log_mu(self) -> jax.Array:
-        """Those of the acting policy. [T, B]"""
+        """The acting policy's log probabilities of the same choices. [T, B]"""
         return self._of_taken(self.log_old)
 
     def _of_taken(self, log: jax.Array) -> jax.Array:
@@ -80,12 +80,12 @@ class NumbersHead(NamedTuple):
 
     @property
     def log_pi(self) -> jax.Array:
-        """Log density of what was drawn, before it was squashed. [T, B]"""
+        """Log density of the drawn numbers before tanh. [T, B]"""
         return log_density(self.new, self.taken)
 
     @property
     def log_mu(self) -> jax.Array:
-        """That of the acting policy. [T, B]"""
+        """Log density of the same numbers under the acting policy. [T, B]"""
         return log_density(self.old, self.taken)
 
     def entropy(self, weight: jax.Array) -> jax.Array:

@@ -96,7 +96,7 @@ class SmallEncoder(nnx.Module):
     def __init__(self, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises the layers, which compute in `dtype`.
 
-        `behaviours`: size of the observation BEHAVIOUR, which is added to each cell of the crop; 0: there is none.
+        `behaviours`: size of the observation BEHAVIOUR, which is added to each cell of the crop; 0: without it.
         `for_cpu`: encode a few frames at a time.
         """
         size = self.EMBEDDING

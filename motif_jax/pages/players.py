@@ -61,7 +61,7 @@ class Player(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """How it is decoded."""
+        """The kind of decoding, in words; "" without decoding."""
         return self.decoding.words if self.decoding else ""
 
     @property

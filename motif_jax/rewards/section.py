@@ -114,7 +114,7 @@ class RewardsSection(Options, Repeatable):
     )
     extrinsic_coefficient: float = value(0.1, Number(-1e6, 1e6), "coefficient of the game's reward", decides=True)
     intrinsic_coefficient: float = value(
-        0.1, Number(-1e6, 1e6), "coefficient of the learnt reward; 0: none is needed", decides=True
+        0.1, Number(-1e6, 1e6), "coefficient of the learnt reward; 0: no learnt reward is needed", decides=True
     )
     reward_dir: str = value("", PATH, "workdir or checkpoints of the learnt reward; empty: this workdir", decides=True)
     reward_checkpoint: str = value("last", Text(longest=20), "last, best, or the number of an epoch", decides=True)

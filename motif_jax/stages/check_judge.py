@@ -210,8 +210,8 @@ def problem_of(figures: Mapping[str, Any], limits: CheckJudge, margin: float) ->
         return ""
     if not agreement.low > 0.5:
         return (
-            f"it agrees with the rules no more than chance, {percent(agreement)} ({wider}--config.annotate.mode=rate, "
-            ".prompt_file, or a larger .model)"
+            f"its agreement with the rules is no better than chance, {percent(agreement)} "
+            f"({wider}--config.annotate.mode=rate, .prompt_file, or a larger .model)"
         )
     if agreement.value < limits.agreement:
         return (

@@ -338,7 +338,7 @@ class LanguageParts(NamedTuple):
     factor: float = 0.0  # of the additions
 
     def whole(self, tree: Mapping[str, Any], params: Any = None) -> dict[str, Any]:
-        """Learnt parts, or targets, with whole models; `params`: what the additions are added to, if not its own."""
+        """The learnt parts or targets, with additions merged into `params` (by default the model's own)."""
         if self.additions is None:
             return dict(tree)
         params = self.params if params is None else params

@@ -51,7 +51,7 @@ class Sizes(NamedTuple):
     wait_for_learner: bool
 
     def describe(self) -> str:
-        """One line for people."""
+        """The sizes in one line."""
         games = max(self.num_workers, 1) * self.games_per_worker
         return f"network {self.network} in {self.dtype}, {games:,} games, batches of {self.batch_size:,} steps"
 

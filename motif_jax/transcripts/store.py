@@ -146,7 +146,7 @@ class Transcripts:
             shown = "nothing" if array is None else f"{array.shape} {array.dtype}"
             raise UserError(f"{str(file)!r} holds {shown}, expected a row of {kind} ({self._flag})")
         if wanted != _sum(array):
-            raise UserError(f"{str(file)!r} is not what was written there, its checksum differs ({self._flag})")
+            raise UserError(f"{str(file)!r} has changed since it was written: its checksum differs ({self._flag})")
         return array
 
     def _check_place(self, file: Path) -> None:

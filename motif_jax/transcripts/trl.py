@@ -82,7 +82,7 @@ def _messages(value: Any, role: str) -> list[Message]:
         raise ValueError(f"{shown(value)} is neither a text nor a list of at most {MOST_TURNS:,} messages")
     for message in value:
         if not isinstance(message, dict) or message.get("role") not in ROLES:
-            raise ValueError(f"a message is {shown(message)}, whose role is none of {', '.join(ROLES)}")
+            raise ValueError(f"the role of a message must be one of {', '.join(ROLES)}: {shown(message)}")
         if not isinstance(message.get("content"), str):
             raise ValueError(f"the content of a message is {shown(message.get('content'))}, instead of a text")
     return value

@@ -89,7 +89,7 @@ def test_other_settings_and_other_datasets_are_refused(tmp_path):
         shard.commit(False, {})
     for change, sentence in (
         ({"backend": "other", "num_shards": 2}, r"has backend = 'test', not 'other'"),
-        ({"dataset": "d2", "num_shards": 2}, "made of another dataset"),
+        ({"dataset": "d2", "num_shards": 2}, "made from another dataset"),
         ({"num_shards": 3}, "has num_shards = 2, not 3"),
         ({"num_shards": 2, "new": 1}, "has new = None, not 1"),
     ):

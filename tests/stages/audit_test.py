@@ -179,7 +179,7 @@ def write_reward(workdir, seed: int, goal: str = "gold", captions=("", "You find
     ({}, "is the audited one: name one with another seed"),
     ({"seed": 0}, "has the seed of the audited one, 0: name another"),
     ({"seed": 2, "goal": "stairs"}, "was learnt for the goal 'stairs', the audited one for 'gold'"),
-    ({"seed": 2, "captions": ("", "A door.")}, "was learnt from other captions: none of them is the same"),
+    ({"seed": 2, "captions": ("", "A door.")}, "was learnt from other captions than the audited one"),
     ({"seed": 2, "blstats": True}, "reads more than messages, so captions have no value"),
 ])  # fmt: skip
 def test_a_second_reward_that_cannot_be_compared_is_refused(tmp_path, change, said):

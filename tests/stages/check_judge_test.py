@@ -78,7 +78,7 @@ def test_a_judge_that_agrees_with_the_rules_passes_and_has_a_page(tmp_path, caps
 
 
 @pytest.mark.parametrize(("judge", "said"), [
-    ("wrong", "it agrees with the rules no more than chance, 0% "),
+    ("wrong", "its agreement with the rules is no better than chance, 0% "),
     ("second", "the better caption of 100% of the pairs changes with their order: it names a place"),
     ("mute", "100% of its answers have no verdict"),
 ])  # fmt: skip

@@ -112,7 +112,7 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
     [
         ([1], "not a JSON object"),
         ({"messages": "hello"}, "the assistant says nothing"),
-        ({"messages": [{"role": "king", "content": "x"}]}, "whose role is none of system"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "the role of a message must be one of system"),
         ({"messages": [{"role": "assistant", "content": [{"type": "image"}]}]}, "instead of a text"),
         (
             {"messages": [{"role": "assistant", "content": "x"}], "rewards": [1, 2]},

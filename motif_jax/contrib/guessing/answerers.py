@@ -71,7 +71,11 @@ class LocalAnswerer:
 
 
 class RemoteAnswerer:
-    """Asks a server in the wire format of the original (docs/wordle.md): form fields, all JSON except the caption."""
+    """Asks a server in the wire format of the original: POSTs of form fields, all JSON except the caption.
+
+    `/fetch_reward_rank` answers with a number, the percentile after the caption; `/step_rank` with `[answer, change of
+    the percentile]`.
+    """
 
     def __init__(self, client: HttpClient):
         self._client = client

@@ -75,12 +75,12 @@ class _Checker:
 
     def _operand(self, node: Node, types: tuple[str, ...], of_what: str) -> Expression:
         """A number, or a flag that counts as one; or a flag alone."""
-        found = self.expression(node)
-        if found.type not in types:
+        value = self.expression(node)
+        if value.type not in types:
             wanted = "number" if NUMBER in types else "flag, such as x > 0"
-            hint = ADVICE.get(found.type, "")
-            raise ProgramError(node.place, f"{of_what} needs a {wanted}, not a {found.type}{hint}")
-        return found
+            hint = ADVICE.get(value.type, "")
+            raise ProgramError(node.place, f"{of_what} needs a {wanted}, not a {value.type}{hint}")
+        return value
 
     def _prefix(self, node: Node) -> Expression:
         name = str(node.value)
@@ -168,12 +168,12 @@ class _Checker:
     def _grid(self, node: Node) -> tuple[str, Entry]:
         """The name and the entry of the grid that is the first argument."""
         first = node.args[0]
-        found = self._name(first) if first.kind == "name" else None
-        if found is None or found.type != GRID or found.entry is None:
+        grid = self._name(first) if first.kind == "name" else None
+        if grid is None or grid.type != GRID or grid.entry is None:
             grids = [name for name, entry in self._names.items() if entry.type == GRID]
             hint = f": choose from {listed(grids)}" if grids else ", and this world has none"
             raise ProgramError(first.place, f"{node.value} reads a grid by its name{hint}")
-        return str(first.value), found.entry
+        return str(first.value), grid.entry
 
     def at(self, node: Node) -> Expression:
         """A cell of a grid."""

@@ -42,7 +42,7 @@ class Entry(NamedTuple):
         return tuple(filter(None, (self.observation, self.after)))
 
     def record(self) -> list[Any]:
-        """As JSON, for a checkpoint."""
+        """The entry as JSON, for a checkpoint."""
         return [list(part) if isinstance(part, tuple) else part for part in self]
 
 
@@ -54,7 +54,7 @@ class Readable(NamedTuple):
     still: tuple[str, ...]  # the names that `still()` compares
 
     def record(self) -> dict[str, Any]:
-        """As JSON, for a checkpoint."""
+        """The entry as JSON, for a checkpoint."""
         return {
             "entries": {name: entry.record() for name, entry in self.entries.items()},
             "viewpoints": {name: list(viewpoint) for name, viewpoint in self.viewpoints.items()},

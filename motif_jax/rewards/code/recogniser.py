@@ -39,7 +39,7 @@ LITERALS = {NUMBER: (ZERO, LITERAL), TEXTS: (WORD, BLANK)}  # by kind of termina
 
 
 class Sort(NamedTuple):
-    """What an operand is."""
+    """The type of an operand, and whether it belongs to a moment or a step."""
 
     type: str
     of: int  # in ORDER
@@ -95,7 +95,7 @@ class Arguments(NamedTuple):
     levels: int = 0
 
     def plus(self, operand: Operand) -> Arguments:
-        """With one more."""
+        """These arguments and one more."""
         names = not self.number and operand.sort.type in (GRID, TEXTS)
         first = operand.sort.form if names else self.first
         return Arguments(self.number + 1, first, max(self.of, operand.sort.of), max(self.levels, operand.levels))
@@ -167,14 +167,14 @@ class Grammar:
         return nodes
 
     def _completed(self, state: State, most: int) -> int:
-        """The nodes of a completion that has at most so many; NEVER if there is none."""
+        """The nodes of a completion with at most `most` nodes; NEVER if there is none."""
         if state.function:
             opened = self._after(state, Terminal("symbol", "("))
             return self._completed(opened, most) if opened else NEVER
         return state.nodes + self._least(state.place, state.operand or DUE, most - state.nodes)
 
     def limit(self, state: State) -> int:
-        """The size of the axis if a cell's index is due, otherwise 0."""
+        """The size of the axis if the next token is a cell's index, otherwise 0."""
         place = state.place
         while place.kind == "group":
             place = place.below
@@ -184,14 +184,14 @@ class Grammar:
 
     def complete(self, state: State) -> list[Terminal]:
         """Terminals that complete a program, the last of which is END."""
-        found = list[Terminal]()
+        terminals = list[Terminal]()
         most = self.shortest(state)
-        while END not in found:
+        while END not in terminals:
             # What ends something comes first, and a parenthesis opens only at need.
             good = [one for one in self.following(state) if self._completed(one[1], most) <= most]
             terminal, state = min(good, key=lambda one: one[0].text == "(")
-            found.append(terminal)
-        return found
+            terminals.append(terminal)
+        return terminals
 
     def _after(self, state: State, terminal: Terminal) -> State | None:
         place, operand, nodes, function = state
@@ -350,7 +350,7 @@ class Grammar:
     # ---- completions
 
     def _least(self, place: Place, operand: Operand | str, most: int) -> int:
-        """The nodes of a completion that adds at most so many; NEVER if there is none.
+        """The nodes of a completion that adds at most `most` nodes; NEVER if there is none.
 
         It is the first one that is found, so that most questions are answered by a few steps.
         """
@@ -362,9 +362,9 @@ class Grammar:
         flattest = operand._replace(levels=1) if isinstance(operand, Operand) else operand
         is_possible = flattest == operand or self._least(place, flattest, most) <= most  # known for most operands
         for nodes, at, then in self._ways(place, operand) if is_possible else ():
-            if nodes <= most and (found := nodes + self._least(at, then, most - nodes)) <= most:
-                place.known[operand] = (found, impossible)
-                return found
+            if nodes <= most and (total := nodes + self._least(at, then, most - nodes)) <= most:
+                place.known[operand] = (total, impossible)
+                return total
         place.known[operand] = (possible, most)
         return NEVER
 
@@ -413,33 +413,33 @@ class Grammar:
     # ---- from nothing
 
     def _atoms(self, opens: int) -> Costs:
-        """Operands that are not made by an operator between two, if so many parentheses may be opened within them."""
+        """Operands without a binary operator at the top, within which `opens` parentheses may be opened."""
         if opens in self._known_atoms:
             return self._known_atoms[opens]
-        found = self._known_atoms[opens] = Costs()
+        atoms = self._known_atoms[opens] = Costs()
         literals = [Sort(kind, 0, form) for kind in LITERALS for form in LITERALS[kind]]
         for sort in (*literals, *self.names.values()):
-            _keep(found, sort, 1, 1)
+            _keep(atoms, sort, 1, 1)
         if not opens:
-            return found
+            return atoms
         inner = self._expressions(opens - 1, 0)
         for sort, nodes, levels in _each(inner):
-            _keep(found, sort, nodes, levels)
+            _keep(atoms, sort, nodes, levels)
         for sort, nodes, levels in _each(self._expressions(opens - 1, PREFIXES["-"].strength - 1)):
             if value := self._prefixed("-", Operand(sort, levels)):  # `not` makes nothing new
-                _keep(found, value.sort, nodes + 1, value.levels)
+                _keep(atoms, value.sort, nodes + 1, value.levels)
         for name in FUNCTIONS:
-            self._add_calls(found, name, inner)
-        return found
+            self._add_calls(atoms, name, inner)
+        return atoms
 
-    def _add_calls(self, found: Costs, name: str, inner: Costs) -> None:
+    def _add_calls(self, costs: Costs, name: str, inner: Costs) -> None:
         """The calls of a function whose arguments come from `inner`."""
         calls = {(Arguments(), 1)}
         for _ in range(1 + len(FUNCTIONS[name].args)):
             longer = set()
             for more, nodes in calls:
                 if result := self._result(name, more):
-                    _keep(found, result.sort, nodes, result.levels)
+                    _keep(costs, result.sort, nodes, result.levels)
                 if more.number < self._fewest(name, more):
                     longer |= {(more.plus(Operand(sort, levels)), nodes + added) for sort, added, levels in _each(inner)
                                if self._takes(name, more, sort)}  # fmt: skip
@@ -448,13 +448,13 @@ class Grammar:
     def _expressions(self, opens: int, lowest: int) -> Costs:
         """Expressions whose operators are stronger than `lowest`."""
         if (opens, lowest) not in self._known:
-            found = {sort: [*costs] for sort, costs in self._atoms(opens).items()}
+            cheapest = {sort: [*costs] for sort, costs in self._atoms(opens).items()}
             for strength in (one for one in STRENGTHS if one > lowest):
                 rights = [*_each(self._expressions(opens, strength))]
-                for sort, nodes, levels in [*_each(found)]:
+                for sort, nodes, levels in [*_each(cheapest)]:
                     for value, added in self._after_operator(Operand(sort, levels, 0), strength, rights):
-                        _keep(found, value.sort, nodes + added, value.levels)
-            self._known[opens, lowest] = found
+                        _keep(cheapest, value.sort, nodes + added, value.levels)
+            self._known[opens, lowest] = cheapest
         return self._known[opens, lowest]
 
     def _after_operator(
@@ -467,14 +467,14 @@ class Grammar:
                     yield value, nodes + 1
 
     def _steps(self, strength: int, opens: int, type_: str, of: int) -> list[tuple[Sort, int, int]]:
-        """What such an operand can become by one operator: the sort, and nodes and levels with the right side."""
+        """The results of one operator with such a left operand: the sort, and nodes and levels of the right operand."""
         key = (strength, opens, type_, of)
         if key not in self._known_steps:
-            found, left = Costs(), Operand(Sort(type_, of), 0)  # one that changes neither type nor `of` is of no use
+            values, left = Costs(), Operand(Sort(type_, of), 0)  # one that changes neither type nor `of` is of no use
             for value, nodes in self._after_operator(left, strength, _each(self._expressions(opens, strength))):
                 if value.sort != left.sort:
-                    _keep(found, value.sort, nodes, value.levels)
-            self._known_steps[key] = [*_each(found)]
+                    _keep(values, value.sort, nodes, value.levels)
+            self._known_steps[key] = [*_each(values)]
         return self._known_steps[key]
 
 
@@ -483,7 +483,7 @@ def _each(costs: Costs) -> list[tuple[Sort, int, int]]:
 
 
 def _keep(costs: Costs, sort: Sort, nodes: int, levels: int) -> None:
-    """Adds what is not worse in both."""
+    """Adds a pair of nodes and levels, unless a known pair is no larger in both; drops pairs that it replaces."""
     known = costs.setdefault(sort, [])
     if not any(fewer <= nodes and flatter <= levels for fewer, flatter in known):
         known[:] = [one for one in known if nodes > one[0] or levels > one[1]] + [(nodes, levels)]

@@ -45,14 +45,14 @@ class Runner:
     def rewards(self, rollouts: Arrays) -> np.ndarray:
         """The reward of each step; `RewardSource.rewards` describes the arguments. [T, B] float64, finite"""
         games = rollouts["game"][0].tolist()
-        found = np.zeros(rollouts["reward"].shape)
+        values = np.zeros(rollouts["reward"].shape)
         part = {key: rollouts[key] for key in (*self._program.observations, *ALWAYS)}
         if len(set(games)) == len(games):
             return self._columns(part, games)  # without a copy
         for columns in _rounds(games):
             of_columns = {key: array[:, columns] for key, array in part.items()}
-            found[:, columns] = self._columns(of_columns, [games[column] for column in columns])
-        return found
+            values[:, columns] = self._columns(of_columns, [games[column] for column in columns])
+        return values
 
     def _columns(self, rollouts: Arrays, games: list[int]) -> np.ndarray:
         """`rewards` of different games."""
@@ -63,10 +63,10 @@ class Runner:
         begins[:1] |= ~known
         steps = _Steps(self._program.still, rollouts, memory, begins)
         with np.errstate(over="ignore", invalid="ignore"):
-            found = np.broadcast_to(steps.number(self._program.root), steps.shape)
+            reward = np.broadcast_to(steps.number(self._program.root), steps.shape)
         for game, row in zip(games, steps.memory, strict=True):
             self._memory[game] = row
-        return np.where(steps.played, np.clip(found, -MOST_PAID, MOST_PAID), 0.0)
+        return np.where(steps.played, np.clip(reward, -MOST_PAID, MOST_PAID), 0.0)
 
 
 ALWAYS = ("action", "first", "terminated", "truncated")  # arrays that a run needs beside observations
@@ -130,12 +130,12 @@ class _Steps:
             return COMPARE[one.kind](*(self.value(part, before) for part in one.args))
         if one.kind in LOGIC:
             return LOGIC[one.kind](*(self.value(part, before) for part in one.args))
-        found, *others = (self.number(part, before) for part in one.args)
+        result, *others = (self.number(part, before) for part in one.args)
         if not others:
-            return ARITHMETIC[one.kind](found)
+            return ARITHMETIC[one.kind](result)
         for other in others:
-            found = _bounded(ARITHMETIC[one.kind](found, other))
-        return found
+            result = _bounded(ARITHMETIC[one.kind](result, other))
+        return result
 
     def number(self, one: Expression, before: bool = False) -> np.ndarray:
         """As `value`, with flags as 0 and 1. float64"""
@@ -181,13 +181,13 @@ class _Steps:
         return after
 
     def _nothing_changed(self) -> np.ndarray:
-        found = np.ones(self.shape, bool)
+        unchanged = np.ones(self.shape, bool)
         for entry in self._still:
             same = self._read(entry, before=False) == self._read(entry, before=True)
-            found &= same.reshape(*self.shape, -1).all(axis=-1)
+            unchanged &= same.reshape(*self.shape, -1).all(axis=-1)
             if not entry.after:  # what the last step of an episode led to is not known
-                found &= ~self._ended
-        return found
+                unchanged &= ~self._ended
+        return unchanged
 
     # ---- grids
 
@@ -209,9 +209,9 @@ class _Steps:
         wanted = _comparable(self.number(one.args[1], before), grid)[..., None, None]
         steps, games, rows, columns = np.unravel_index(np.flatnonzero(grid == wanted), grid.shape)
         row, column = (np.broadcast_to(self.number(part, before), self.shape)[steps, games] for part in one.args[2:])
-        found = np.full(self.shape, ABSENT)
-        np.minimum.at(found, (steps, games), np.maximum(np.abs(rows - row), np.abs(columns - column)))
-        return found
+        nearest = np.full(self.shape, ABSENT)
+        np.minimum.at(nearest, (steps, games), np.maximum(np.abs(rows - row), np.abs(columns - column)))
+        return nearest
 
     # ---- memory
 
@@ -220,23 +220,23 @@ class _Steps:
         inner = one.args[0]
         now = np.broadcast_to(self.number(inner), self.shape)
         start = self._before_episodes(inner, nothing=-np.inf if one.kind == "record" else 0.0)
-        kept, found = self.memory[:, one.memory].copy(), np.zeros(self.shape)
+        kept, gains = self.memory[:, one.memory].copy(), np.zeros(self.shape)
         for step in range(self.shape[0]):
             np.copyto(kept, start[step], where=self._begins[step])
             best = now[step] if one.kind == "rose" else np.maximum(kept, now[step])
-            np.subtract(best, kept, out=found[step])
+            np.subtract(best, kept, out=gains[step])
             np.copyto(kept, best, where=self.played[step])
         self.memory[:, one.memory] = kept
-        found = np.where(self.played & np.isfinite(found), found, 0.0)
-        return _bounded(found) if one.kind == "record" else found > 0
+        gains = np.where(self.played & np.isfinite(gains), gains, 0.0)
+        return _bounded(gains) if one.kind == "record" else gains > 0
 
     def _before_episodes(self, one: Expression, nothing: float) -> np.ndarray:
-        """What episodes begin with: the first moment; for values of steps, `nothing`. Only right where one begins."""
-        found = np.full(self.shape, nothing)
+        """The value at an episode's first moment, `nothing` for values of steps; valid only where one begins."""
+        start = np.full(self.shape, nothing)
         if one.of != STEP and self._begins.any():
             games, steps = self._beginning
-            found[:, games] = steps.number(one, before=True)
-        return found
+            start[:, games] = steps.number(one, before=True)
+        return start
 
     @functools.cached_property
     def _beginning(self) -> tuple[np.ndarray, _Steps]:

@@ -94,7 +94,7 @@ class Speller:
         return self._known[key]
 
     def _following(self, spelling: Spelling) -> dict[str, tuple[State, ...]]:
-        """The terminals that may follow the whole ones, by what they are or by their forms; "" is the end."""
+        """The terminals that may follow the complete ones, by their text or form; "" is the end of the program."""
         at = self._at(spelling.states)
         if at.words is None:
             at.words = {}

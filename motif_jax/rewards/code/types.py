@@ -48,5 +48,5 @@ class Program(NamedTuple):
 
 
 def last_of(*parts: Expression) -> str:
-    """What a value that is made of these is of."""
+    """What a value computed from these parts belongs to, such as a moment: the last of theirs in ORDER."""
     return max((one.of for one in parts), key=ORDER.index)

@@ -309,7 +309,7 @@ class AnnotationJob:
                 yield question
 
     def _take(self, answered: Answered) -> None:
-        """Notes an answer; commits a full batch, and what there is after COMMIT_EVERY_S."""
+        """Records an answer; commits when a batch is full, or after COMMIT_EVERY_S."""
         yes = answered.answer.yes
         self._pending.append((*self._flight.pop(answered.question), np.nan if yes is None else yes))
         self._uncommitted += not answered.cached

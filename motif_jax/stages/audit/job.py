@@ -82,7 +82,7 @@ def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) 
 
 
 def audit_trajectories(config: AuditConfig, workdir: Path) -> None:
-    """The same for a file of somebody's trajectories, without a judge."""
+    """Audits a user's file of trajectories, without a judge."""
     stage, stamp = Run(workdir).stage("audit", FOLDER), stamp_of(config, workdir)
     stage.bind(config)
     try:
@@ -254,7 +254,7 @@ def load_second(config: AuditConfig, workdir: Path) -> Reward | None:
         )
     shown, others = ({message.tobytes() for message in one.captions if message.any()} for one in (audited, second))
     if shown and others and not shown & others:
-        raise UserError(f"the reward in {named!r} was learnt from other captions: none of them is the same ({SECOND})")
+        raise UserError(f"the reward in {named!r} was learnt from other captions than the audited one ({SECOND})")
     return second
 
 

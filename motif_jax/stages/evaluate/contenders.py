@@ -103,7 +103,7 @@ class EvaluateConfig(ValuesConfig):
     evaluate: Evaluate = field(default_factory=Evaluate)
 
     def by_protocol(self) -> Self:
-        """The same with the games of its protocol."""
+        """This config with the games of its protocol."""
         return replace(self, env=by_protocol(self.env, self.evaluate.protocol))
 
 
@@ -187,7 +187,7 @@ def find_contenders(config: EvaluateConfig, workdir: Path) -> list[tuple[Contend
 
 
 def _untrained(config: EvaluateConfig, workdir: Path, trained: Contender) -> Contender | None:
-    """The same policy before training, if it is there."""
+    """The policy before training, if its checkpoint of step 0 exists."""
     folder = trained.folder(workdir) if trained.path else workdir
     if not trained.step or 0 not in checkpoint_steps(folder):
         return None

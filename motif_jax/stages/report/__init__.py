@@ -40,7 +40,7 @@ PARTS = {  # titles of sections in the order of the page, and the stages that ar
     "Learning from transcripts": "train_values", "The transcripts": "collect", "The dataset": "collect",
     "What it ran on": "",
 }  # fmt: skip
-STAGES = (  # in the order in which they speak on the first screen; of two, the later one is heard
+STAGES = (  # in the order of their figures on the first screen; of two equal titles, the later stage's counts
     "collect", "check_judge", "annotate", "write_reward", "train_reward", "train_language", "train_values", "evaluate",
     "train_policy", "audit",
 )  # fmt: skip
@@ -209,7 +209,7 @@ class RunRecord(NamedTuple):
 
     @property
     def evaluated(self) -> Player | None:
-        """As `own`, or by other rules where it was evaluated by those alone."""
+        """The evaluation of the run's own policy; by a protocol's rules if there is no other."""
         return next((one for players in (self.players, *self.by_protocol.values()) if (one := own_of(players))), None)
 
     @property

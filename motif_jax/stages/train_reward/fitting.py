@@ -453,7 +453,7 @@ def warn_of_verdicts(section: TrainReward, data: LabelledPairs) -> str:
 
 
 def warn_of_anchor(section: TrainReward, neutral: float | None) -> str:
-    """A warning if the zero of the reward cannot be a neutral moment, as there is none; otherwise ""."""
+    """A warning if the reward has no neutral moment as its zero; otherwise ""."""
     if not section.is_anchored or neutral is not None:
         return ""
     return (

@@ -82,16 +82,16 @@ def talk(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
         f"You write rewards for a game, as one expression. The game: {brief.about}", f"Functions:\n{functions}",
         f"Names that can be read: {names}", "Recorded steps:", *brief.moments,
     ])  # fmt: skip
-    found = [{"role": "system", "content": system}]
+    messages = [{"role": "system", "content": system}]
     for goal, program in [*examples(brief), (brief.goal, "")]:
-        found.append({"role": "user", "content": f"Goal: {goal}\nReward:"})
-        found.append({"role": "assistant", "content": program})
-    found.pop()
+        messages.append({"role": "user", "content": f"Goal: {goal}\nReward:"})
+        messages.append({"role": "assistant", "content": program})
+    messages.pop()
     for attempt in earlier:
-        found.append({"role": "assistant", "content": attempt.text})
+        messages.append({"role": "assistant", "content": attempt.text})
         said = f"What came of it:\n{attempt.said[:SAID]}\nA better reward for this goal:"
-        found.append({"role": "user", "content": said})
-    return found
+        messages.append({"role": "user", "content": said})
+    return messages
 
 
 def examples(brief: Brief) -> list[tuple[str, str]]:
@@ -101,6 +101,6 @@ def examples(brief: Brief) -> list[tuple[str, str]]:
     numbers = [name for name in names if (entries[name].type, entries[name].of) == (NUMBER, MOMENT)]
     still = " - 0.01 * still()" if brief.readable.still else ""
     captions = [caption for caption in (*brief.liked, *brief.captions) if is_plain(caption) and caption.strip()]
-    found = [(f"more {name}, and no time wasted", f"gained({name}){still}") for name in numbers[:1]]
-    found += [(f"a new best of {name}", f"record({name})") for name in numbers[-1:]]
-    return found + [(f"see {caption!r} once", f'once(says("{caption[:60]}"))') for caption in captions[:1]]
+    pairs = [(f"more {name}, and no time wasted", f"gained({name}){still}") for name in numbers[:1]]
+    pairs += [(f"a new best of {name}", f"record({name})") for name in numbers[-1:]]
+    return pairs + [(f"see {caption!r} once", f'once(says("{caption[:60]}"))') for caption in captions[:1]]

@@ -369,12 +369,12 @@ class Tried(NamedTuple):
 
     @property
     def is_reward(self) -> bool:
-        """Whether it can be the best: it does not pay the same everywhere, agrees at least as a coin would."""
+        """Whether it can be the best: it is not constant, and agrees with the judge at least as often as a coin."""
         return self.figures["spread"] > 0 and self.agreement >= COIN
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
-        """Higher is better: what can be the best, with pay at all, then agreement minus a penalty for each finding."""
+        """The key of the ranking, higher is better; agreement counts minus WEIGHT for each finding."""
         agreement = 0.0 if np.isnan(self.agreement) else self.agreement
         return self.is_reward, self.figures["spread"] > 0, agreement - WEIGHT * len(self.findings)
 

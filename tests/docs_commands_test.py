@@ -1,0 +1,50 @@
+"""Commands and flags in the documentation exist: configs, stages, values, scripts."""
+
+import re
+import shlex
+
+import pytest
+from absl import flags
+from conftest import ROOT
+from docs_links_test import PAGES
+
+from motif_jax.config.table import check_values, keys
+from motif_jax.experiment import tables
+from motif_jax.launch import define_flags, read_flags, split_config
+from motif_jax.stages import NAMES
+
+FOR_THE_READER = re.compile(r"(?<==)(\$\w+|[A-Z])$")  # --config.seed=$seed, --config.distributed.process_id=I
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words of each command of the program in the blocks of a page, from its name or a SLURM script on."""
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
+    lines = re.findall(r"(?:motif_jax\.launch|motif-jax|\S+\.sbatch) --.*", blocks)
+    split = (shlex.split(line, comments=True) for line in lines if "${" not in line)  # the body of a shell function
+    return [[FOR_THE_READER.sub("1", word) for word in words if word != "&"] for words in split]
+
+
+COMMANDS = [(page, command) for page in PAGES for command in commands(page.read_text())]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("page", "command"), COMMANDS, ids=[f"{page.name}-{at}" for at, (page, _) in enumerate(COMMANDS)]
+)
+def test_commands_of_the_documentation_can_be_given(page, command, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    values = flags.FlagValues()
+    define_flags(values)
+    file_and_argument, rest = split_config(command)
+    read_flags(*file_and_argument, rest, values)
+    check_values(values.config.to_dict(), tables())
+    assert set(values.stage or ()) <= set(NAMES)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_flags_and_scripts_that_a_page_names_exist(page):
+    text, known = page.read_text(), keys(tables()).keys()
+    named = set(re.findall(r"--config\.([a-z_]+(?:\.[a-z_]+)*)", text))
+    assert not [name for name in named if name not in known and not any(key.startswith(f"{name}.") for key in known)]
+    assert not [script for script in re.findall(r"\bbash (launch/\S+\.sh)", text) if not (ROOT / script).is_file()]
