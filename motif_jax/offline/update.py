@@ -20,6 +20,7 @@ from motif_jax.offline.batch import Sums, TranscriptBatch, Weights, in_chunks, m
 from motif_jax.offline.offline_settings import OfflineSettings
 from motif_jax.offline.recipes import Recipe
 from motif_jax.offline.values import ModelFunctions, Params, apply_head, condition, least, new_condition, new_values
+from motif_jax.schedules import schedule
 from motif_jax.transcripts.render import Rows
 
 STEPS: str = "steps"
@@ -37,14 +38,13 @@ class OfflineState(NamedTuple):
 
 
 def make_optimizer(settings: OfflineSettings) -> optax.GradientTransformation:
-    """Makes AdamW with gradient clipping, linear warmup and cosine decay."""
-    rate, end, warmup = settings.learning_rate, settings.learning_rate_end, settings.warmup_steps
-    schedule: Any = optax.constant_schedule(rate)
-    if settings.total_steps and end != 1.0:
-        schedule = optax.cosine_decay_schedule(rate, max(settings.total_steps - warmup, 1), end)
+    """Makes AdamW with gradient clipping, linear warmup and a learning rate that falls."""
+    rate, warmup = settings.learning_rate, settings.warmup_steps
+    steps = max(settings.total_steps - warmup, 1) if settings.total_steps else 0
+    falling = schedule(settings.learning_rate_decay, rate, settings.learning_rate_end, steps)
     if warmup:
-        schedule = optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), schedule], [warmup])
-    adam = optax.adamw(schedule, settings.adam_b1, settings.adam_b2, settings.adam_eps,
+        falling = optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), falling], [warmup])
+    adam = optax.adamw(falling, settings.adam_b1, settings.adam_b2, settings.adam_eps,
                        weight_decay=settings.weight_decay)  # fmt: skip
     if not settings.max_gradient_norm:
         return adam
