@@ -41,6 +41,7 @@ from motif_jax.offline.update import init_state, make_offline_measure, make_offl
 from motif_jax.offline.values import ModelFunctions
 from motif_jax.pages.blocks import tiles
 from motif_jax.pages.charts import curves
+from motif_jax.pages.figures import all_metrics
 from motif_jax.pages.formats import amount, exact
 from motif_jax.run import CONFIG, Head, Run, StageRun, from_plain
 from motif_jax.stages import Experiment
@@ -310,7 +311,7 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *bl
         if len(points) > 1:
             charts.append(curves({heading.lower(): points}, "updates", title=heading, note=note))
     head = [f"<h3>{title}</h3>", tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
-    stage.section(TITLE, *head, *blocks)
+    stage.section(TITLE, *head, *blocks, all_metrics(rows))
     if (stage.path / CONFIG).exists():
         config, machine = without_nethack(read_json(stage.path / CONFIG), summary.get("machine", {}))
         stage.report(Head(config=config, machine=machine or None))

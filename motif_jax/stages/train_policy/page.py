@@ -15,7 +15,7 @@ from motif_jax.files import read_json, read_lines
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.pages.blocks import findings_blocks, folded, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
-from motif_jax.pages.figures import curve, curves_of
+from motif_jax.pages.figures import all_metrics, curve, curves_of
 from motif_jax.pages.formats import Interval, amount, duration, esc, in_words, machine_words
 from motif_jax.pages.players import SUMMARIES, Player, arranged, chance_of, own_of
 from motif_jax.rewards.online.online_section import asks_pairs, is_anchored, parse_goals
@@ -176,7 +176,14 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
         charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
     charts += [chart for name in sources if (chart := _return_curve(rows, name, own, chance))]
     body = [_rewards(settings), *_programs(own), tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
-    return [*body, *_options(rows, settings), *_probes(folder), "<h3>Where time goes</h3>", *_time(rows)]
+    return [
+        *body,
+        *_options(rows, settings),
+        *_probes(folder),
+        "<h3>Where time goes</h3>",
+        *_time(rows),
+        all_metrics(rows),
+    ]
 
 
 def sources_of(rows: Rows, settings: Facts) -> list[str]:
