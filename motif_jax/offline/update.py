@@ -241,8 +241,7 @@ def weights_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, tuple[flo
         weights["q"] = (settings.q_weight, STEPS)
         if recipe.has_trunk:
             weights["v"] = (settings.v_weight, STEPS)
-        others = {"conservative": settings.conservative_weight, "margin": settings.margin_weight}
-        weights |= {name: (others[name], STEPS) for name in other_losses(recipe, settings)}
+        weights |= {name: (one.weight(settings), STEPS) for name, one in token_losses(recipe, settings).items()}
     return weights
 
 
@@ -348,7 +347,7 @@ def value_terms(
         "advantage_mean": masked_sum(q_target - v, steps.mask),
         "positive_advantage": masked_sum(q_target > v, steps.mask),
     }
-    for name in other_losses(recipe, settings):
+    for name in token_losses(recipe, settings):
         sums[name] = masked_sum(_add(read[name]), steps.mask)
     return sums, jax.lax.stop_gradient(q_target - v)
 
@@ -397,16 +396,12 @@ def _read_heads(
     """Returns, for each Q head, its value of the chosen action and its losses over all tokens. [B, T] each"""
     if recipe.per_utterance:
         return {"q": [apply_head(head, hidden)[..., 0] for head in heads]}
-    names = other_losses(recipe, settings)
 
     def read(hidden: jax.Array, action: jax.Array) -> dict[str, list[jax.Array]]:
         alls = [apply_head(head, hidden) for head in heads]
         terms = {"q": [losses.taken(q_all, action) for q_all in alls]}
-        if "conservative" in names:
-            temperature = settings.conservative_temperature
-            terms["conservative"] = [losses.conservative_loss(q_all, action, temperature) for q_all in alls]
-        if "margin" in names:
-            terms["margin"] = [losses.margin_loss(q_all, action, settings.margin) for q_all in alls]
+        for name, one in token_losses(recipe, settings).items():
+            terms[name] = [one.of(q_all, action, settings) for q_all in alls]
         return terms
 
     return in_chunks(read, settings.chunk)(hidden, action)
@@ -438,10 +433,9 @@ def _log_policy(language: ModelFunctions, weights: Weights, rows: Rows, action: 
     return -losses.cross_entropy(logits, action)
 
 
-def other_losses(recipe: Recipe, settings: OfflineSettings) -> list[str]:
-    """Returns the names of additional losses of Q."""
-    names = ["conservative"] if recipe.conservative else []
-    return [*names, "margin"] if recipe.per_token and settings.margin_weight else names
+def token_losses(recipe: Recipe, settings: OfflineSettings) -> dict[str, losses.TokenLoss]:
+    """Returns the additional losses of Q."""
+    return {name: one for name, one in losses.TOKEN_LOSSES.items() if one.is_used(recipe, settings)}
 
 
 def _add(arrays: list[jax.Array]) -> jax.Array:
