@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from motif_jax.config.table import describe_changed
+from motif_jax.config.table import describe_changed, table_of
 from motif_jax.console import print_line
 from motif_jax.devices.mesh import map_update, replicate, shard
 from motif_jax.devices.parameters import sum_of_arrays
@@ -60,7 +60,7 @@ from motif_jax.stages.offline import (
 from motif_jax.stages.offline import train as train_offline
 from motif_jax.stages.train_language.data import check_known, describe_early_ends, make_renderer, open_transcripts
 from motif_jax.stages.train_language.model import make_parts, new_params, write_model
-from motif_jax.stages.train_values import FOLDER, TABLES, ValuesConfig, ValuesSection, unused_values
+from motif_jax.stages.train_values import FOLDER, ValuesConfig, ValuesSection, unused_values
 from motif_jax.system.machine import describe
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, TERMINAL, UNFINISHED, Renderer, Rows
@@ -104,7 +104,7 @@ def train(config: ValuesConfig, workdir: Path) -> None:
 def say_unused(section: ValuesSection, recipe: Recipe) -> None:
     """Prints the values that the recipe does not use, and that were changed."""
     unused = unused_values(recipe, section)
-    if changed := describe_changed(STAGE, TABLES[STAGE], vars(section), unused):
+    if changed := describe_changed(STAGE, table_of(ValuesSection), vars(section), unused):
         print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {changed}")
 
 
