@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -19,8 +18,8 @@ from motif_jax.actors.handoff import Arrays
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config.table import table_of
 from motif_jax.console import print_line
-from motif_jax.devices.checkpoints import Checkpoints, reading
-from motif_jax.devices.host_arrays import from_first_host, host_copy
+from motif_jax.devices.checkpoints import Checkpoints, latest_of_all
+from motif_jax.devices.host_arrays import host_copy
 from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, place, shardings
 from motif_jax.devices.parameters import leaves_by_path, rebuild
@@ -272,20 +271,14 @@ def start_or_resume(
 ) -> tuple[LearnerState, Any, TrainingProgress]:
     """The learner's state on all devices, the network's frozen parameters as they were read, and the progress.
 
-    They come from the first of these that exists: the run's last checkpoint; another policy; random parameters. Only
-    the first host has `checkpoints`, those of the run in `folder`. The other hosts read the same one, and all compare.
+    They come from the first of these that exists: the run's last checkpoint; another policy; random parameters. All
+    hosts compare what they have.
     """
     state = parts.make_state(parts.model.params)
     arrays_by_name = whole_state(state, parts.model.frozen)
-    done = TrainingProgress()
-    saved = checkpoints.latest() if checkpoints else None
-    hosts.agree(Vote.GO_ON)  # the first host worked alone until here, and may have failed
-    step = int(from_first_host(np.int64(saved[0] if saved else -1)))
-    if not checkpoints and step >= 0:
-        with reading(folder) as others:
-            saved = others.readable(str(step))
-    if saved:
-        _, arrays, metadata = saved
+    done, step = TrainingProgress(), -1
+    if saved := latest_of_all(checkpoints, folder, hosts):
+        step, arrays, metadata = saved
         parts.sources.restore(saved_sources(metadata, arrays))
         arrays_by_name = rebuild(arrays_by_name, arrays_of(arrays), folder, "--workdir")
         done = TrainingProgress(**metadata["progress"])
