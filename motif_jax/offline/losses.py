@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from motif_jax.offline.offline_settings import OfflineSettings
-from motif_jax.offline.recipes import Recipe
+from motif_jax.config.table import Use
+from motif_jax.offline.offline_settings import CONSERVATIVE, MARGIN, OfflineSettings
 
 
 def expectile_loss(v: jax.Array, y: jax.Array, expectile: float) -> jax.Array:
@@ -63,19 +63,19 @@ class TokenLoss(NamedTuple):
 
     of: Callable[[jax.Array, jax.Array, OfflineSettings], jax.Array]  # Q of all tokens, the recorded one -> [...]
     weight: Callable[[OfflineSettings], float]
-    is_used: Callable[[Recipe, OfflineSettings], bool]
+    use: Use
 
 
 TOKEN_LOSSES = {
     "conservative": TokenLoss(
         lambda q_all, action, settings: conservative_loss(q_all, action, settings.conservative_temperature),
         lambda settings: settings.conservative_weight,
-        lambda recipe, _: recipe.conservative,
+        CONSERVATIVE,
     ),
     "margin": TokenLoss(
         lambda q_all, action, settings: margin_loss(q_all, action, settings.margin),
         lambda settings: settings.margin_weight,
-        lambda recipe, settings: recipe.per_token and settings.margin_weight > 0,
+        MARGIN,
     ),
 }
 

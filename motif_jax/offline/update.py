@@ -435,7 +435,7 @@ def _log_policy(language: ModelFunctions, weights: Weights, rows: Rows, action: 
 
 def token_losses(recipe: Recipe, settings: OfflineSettings) -> dict[str, losses.TokenLoss]:
     """Returns the additional losses of Q."""
-    return {name: one for name, one in losses.TOKEN_LOSSES.items() if one.is_used(recipe, settings)}
+    return {name: one for name, one in losses.TOKEN_LOSSES.items() if one.use.when(recipe, settings)}
 
 
 def _add(arrays: list[jax.Array]) -> jax.Array:

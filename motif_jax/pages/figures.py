@@ -20,10 +20,8 @@ WORDS = {  # of the evaluation's figures: title and note
     "intrinsic_return": ("learnt return", "what the preferences reward"),
 }  # fmt: skip
 COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # on the first screen
-Curve = tuple[str, str, str, str]
-CURVES: tuple[
-    Curve, ...
-] = (  # metric in metrics.jsonl, title, note, and the figure of the evaluation for the line of random play
+Curve = tuple[str, str, str, str]  # metric of training, title, note, and figure of random play for a line
+CURVES: tuple[Curve, ...] = (
     ("episode/intrinsic_return", "Learnt return", "per episode", "intrinsic_return"),
     ("episode/return", "The game's return", "per episode", "return"),
     ("episode/score", "Score", "at the end", "score"),

@@ -62,21 +62,9 @@ class Stage(Generic[Config]):
 
 SUMMARY = "summary.json"  # the last file of a training
 NAMES = (
-    "collect",
-    "check_judge",
-    "annotate",
-    "train_reward",
-    "train_policy",
-    "train_language",
-    "train_values",
-    "evaluate",
-    "audit",
-    "write_reward",
-    "report",
-    "visualize",
-    "export",
-    "benchmark",
-)
+    "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",
+    "audit", "write_reward", "report", "visualize", "export", "benchmark",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
