@@ -19,10 +19,10 @@ Time of `maze,ilql`: twenty minutes on one core. Expected over five seeds: every
 
 from ml_collections import ConfigDict
 
-from motif_jax.config.table import Text
+from motif_jax.config.table import Text, table_of
 from motif_jax.experiment import defaults
 from motif_jax.offline.recipes import names, recipe_of
-from motif_jax.stages.train_values import TABLES, unused_values
+from motif_jax.stages.train_values import ValuesSection, unused_values
 from motif_jax.structs import UserError
 
 WORLDS = ("wordle", "dialogue", "comments", "maze")
@@ -99,7 +99,7 @@ def by_playing(config: ConfigDict) -> None:
 def set_back_unused(config: ConfigDict) -> None:
     """Sets values without an effect on the recipe to their defaults, so that a run does not list them."""
     for name in unused_values(recipe_of(config.train_values.recipe), config.train_values):
-        config.train_values[name] = TABLES["train_values"][name].default
+        config.train_values[name] = table_of(ValuesSection)[name].default
 
 
 def as_published(config: ConfigDict, world: str, name: str) -> None:

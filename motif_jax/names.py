@@ -27,13 +27,18 @@ POLICY_SECTIONS = {  # sections of `config.policy` that contrib declares
     "drrn": "motif_jax.contrib.drrn.sections:DrrnSection",
     "replay": "motif_jax.contrib.drrn.sections:ReplaySettings",
 }
-ALGORITHMS = {  # learner/settings.py
+ALGORITHMS = {  # classes with the interface `Algorithm` of learner/settings.py
     "appo": "motif_jax.learner.algorithms:Appo",
     "impala": "motif_jax.learner.algorithms:Impala",
     "ppo": "motif_jax.learner.algorithms:Ppo",
     "grpo": "motif_jax.learner.algorithms:Grpo",
     "gigpo": "motif_jax.learner.algorithms:Gigpo",
     "q_learning": "motif_jax.contrib.drrn:QLearning",
+}
+SCHEDULES = {  # of learning rates: schedules.py
+    "linear": "motif_jax.schedules:linear",
+    "cosine": "motif_jax.schedules:cosine",
+    "exponential": "motif_jax.schedules:exponential",
 }
 BACKENDS = {  # annotation/backends.py
     "model": "motif_jax.annotation.backends:Model",

@@ -28,7 +28,9 @@ class Nothing:
 def with_tables(reads, identity):
     """A stage that reads these values."""
     stage = STAGES["train_policy"]
-    return dataclasses.replace(stage, config=Nothing, reads=reads, identity=identity, unused=lambda config: ())
+    changed = dataclasses.replace(stage, config=Nothing, identity=identity, unused=lambda config: ())
+    vars(changed)["reads"] = reads
+    return changed
 
 
 @functools.cache

@@ -6,10 +6,10 @@ import pytest
 from conftest import get_config
 
 from motif_jax import experiment
-from motif_jax.config.table import flatten
+from motif_jax.config.table import flatten, table_of
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.policies.decoding import decodings_of, describe_unused
-from motif_jax.stages.train_values import TABLES, unused_values
+from motif_jax.stages.train_values import ValuesSection, unused_values
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -78,7 +78,7 @@ def test_no_config_sets_a_value_that_its_recipe_does_not_use(file):
         config = get_config(file, f"wordle,{word}")
         recipe = recipe_of(config.train_values.recipe)
         for name in unused_values(recipe, config.train_values):
-            assert config.train_values[name] == TABLES["train_values"][name].default, (word, name)
+            assert config.train_values[name] == table_of(ValuesSection)[name].default, (word, name)
         assert describe_unused(recipe, decodings_of(config.decoding)) == []
 
 

@@ -10,6 +10,7 @@ import struct
 from typing import Any, NamedTuple
 
 from motif_jax.envs.own_code import WORLD_FLAG
+from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import step_specs
 from motif_jax.structs import COMMON, ArraySpec, EpisodeInfo, UserError
 
@@ -65,10 +66,10 @@ class Layout(NamedTuple):
     groups: int  # G per worker: one group's games step while the other's wait for their actions
     group_size: int  # E games that step together
     rollout_length: int  # T
-    slots_per_group: int
-    player: str  # scripted players in the workers; "": the parent sends the actions
-    seed: int
-    stream: int  # of game seeds
+    slots_per_group: int = 2  # rollouts that worker and parent hold at the same time: one is written, one waits
+    player: str = ""  # scripted players in the workers; "": the parent sends the actions
+    seed: int = 0
+    stream: int = SeedStream.TRAIN  # of game seeds
     outputs: tuple[tuple[str, ArraySpec], ...] = ()  # the policy's arrays per action
     starts: tuple[tuple[str, ArraySpec], ...] = ()  # the policy's arrays per rollout, from before the first action
     warmup_steps: int = 0  # a game begins with up to this many random actions, so that games do not start in step

@@ -28,7 +28,6 @@ from motif_jax.actors.rows import RolloutRows, find_places
 from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.actors.transport import InlineWorker, Message, ProcessWorker, remove_stale_folders
 from motif_jax.console import print_line
-from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import select_specs
 from motif_jax.envs.worlds import check_world
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
@@ -39,7 +38,6 @@ LOOK_S = 1.0  # maximum silence counted between two checks of a worker
 GIVE_UP_AFTER = 3  # deaths of workers in the same episode
 FAILURES_IN_A_ROW = 8  # deaths of a handle's workers without a finished slot
 INLINE_TICK_S = 0.0005
-SLOTS_PER_GROUP = 2  # one being written and one waiting, so that groups never wait for the parent
 
 
 class WorkerSilence:
@@ -203,35 +201,28 @@ class ActorPool:
         *,
         num_workers: int,
         games_per_worker: int,
-        rollout_length: int,
         player: str = "",
         groups: int = 2,
         outputs: dict[str, ArraySpec] | None = None,
         starts: dict[str, ArraySpec] | None = None,
-        warmup_steps: int = 0,
-        slots_per_group: int = SLOTS_PER_GROUP,
-        seed: int = 0,
-        stream: int = SeedStream.TRAIN,
         first_episode: int = 0,
-        alike: int = 1,
         hang_timeout_s: float = 10.0,
-        record: str = "",
         flag: str = "--config.collect",
         remote: int = 0,
-        leased: bool = False,
         away: Iterable[int] = (),
+        **layout: Any,
     ):
         """Lays out the memory and starts the workers.
 
-        Args: those of `Layout`, and
+        Args:
           num_workers: processes; 0 plays all games in this process.
           player: if empty, `poll` returns requests for actions, which `act` answers.
-          slots_per_group: rollouts of a group that workers and the caller can hold at the same time.
           first_episode: number of the first episode.
           hang_timeout_s: a worker without a heartbeat for this time is replaced.
           flag: section of the config, for errors.
           remote: workers on other hosts, after those of this one (`remote.RemotePool`).
           away: slots that the workers get only when they are released.
+          layout: other values of `Layout`.
         """
         self.world = check_world(env)
         if player:
@@ -246,17 +237,10 @@ class ActorPool:
             num_workers=max(num_workers, 0 if remote else 1) + remote,
             groups=groups,
             group_size=games_per_worker // groups,
-            rollout_length=rollout_length,
-            slots_per_group=slots_per_group,
             player=player,
-            seed=seed,
-            stream=stream,
             outputs=tuple((outputs or {}).items()),
             starts=tuple((starts or {}).items()),
-            warmup_steps=warmup_steps,
-            alike=alike,
-            record=record,
-            leased=leased,
+            **layout,
         )
         self.layout.check_names()
         self.timers = Timers()

@@ -30,7 +30,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from motif_jax.console import clean
-from motif_jax.devices.host_arrays import host_copy
+from motif_jax.devices.host_arrays import from_first_host, host_copy
+from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.parameters import keys_of, sum_of_arrays
 from motif_jax.devices.releases import find_release, is_release, read_release
 from motif_jax.files import LAYOUT_KEY, check_layout, checkpoint_steps
@@ -221,6 +222,20 @@ class Checkpoints:
 def reading(directory: Path) -> contextlib.closing[Checkpoints]:
     """Opens checkpoints for reading, and closes them at the end of a `with`."""
     return contextlib.closing(Checkpoints(directory))
+
+
+def latest_of_all(checkpoints: Any, folder: Path, hosts: Hosts) -> tuple[int, Any, dict[str, Any]] | None:
+    """Step, arrays and metadata of the last checkpoint.
+
+    The first host, which alone has `checkpoints`, finds it; the others read the same one in `folder`.
+    """
+    latest: tuple[int, Any, dict[str, Any]] | None = checkpoints.latest() if checkpoints else None
+    hosts.agree(Vote.GO_ON)  # the first host worked alone until here, and may have failed
+    step = int(from_first_host(np.int64(latest[0] if latest else -1)))
+    if checkpoints or step < 0:
+        return latest
+    with reading(folder) as others:
+        return others.readable(str(step))
 
 
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:

@@ -46,7 +46,7 @@ def load_class(text: str, what: str, flag: str) -> Any:
     """
     module, _, name = text.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), name)):
-        raise UserError(f"a {what} of your own is named module:Class, not {text!r} ({flag})")
+        raise UserError(f"name your own {what} as module:Class, not {text!r} ({flag})")
 
     def explain(error: BaseException) -> UserError:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):

@@ -1,18 +1,19 @@
-"""The algorithms of update.py: APPO, IMPALA, PPO, and GRPO and GiGPO in groups of episodes; see `Algorithm`.
+"""The algorithms of update.py: APPO, IMPALA, PPO, and GRPO and GiGPO in groups of episodes; see `PolicyGradient`.
 
 They load JAX only in methods.
 """
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
-from motif_jax.learner.settings import RATIO_RANGE, Algorithm, GroupSettings, Learning, Settings
+from motif_jax.learner.settings import RATIO_RANGE, GroupSettings, Learning, PolicyGradient, Settings
 from motif_jax.structs import UserError
 
 
-class PolicyGradient(Algorithm):
-    """The defaults: PPO's clipped surrogate, without targets that are computed once per update."""
+class ClippedSurrogate(PolicyGradient):
+    """PPO's loss of the policy."""
 
     def make_learner(self, config: Any, world: Any, learning: Learning) -> tuple[Any, Any]:
         from motif_jax.learner.update import init_state, make_policy_update
@@ -35,20 +36,47 @@ class PolicyGradient(Algorithm):
         return 1 - clip
 
 
-class Appo(PolicyGradient):
+class OffPolicy(ClippedSurrogate):
+    """Targets of V-trace, which corrects in every optimizer step for changes of the policy."""
+
+    @property
+    def learns_options(self) -> bool:
+        """See `Algorithm`: those of options are V-trace's, so other targets have to say that they know options, too."""
+        return type(self).targets is OffPolicy.targets
+
+    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
+        from motif_jax.learner.samples import vtrace_targets
+
+        if control:
+            return control.targets(values, data.reward, ratio, data.valid, data.rollouts, settings)
+        return vtrace_targets(data, values, ratio, settings)
+
+
+class OnPolicy(ClippedSurrogate):
+    """Targets that `once_per_update` has computed, which subclasses define."""
+
+    on_policy = True
+
+    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
+        return data.targets
+
+    @abc.abstractmethod
+    def once_per_update(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
+        """Adds targets to the samples; see `PolicyGradient`."""
+
+
+class Appo(OffPolicy):
     """Asynchronous PPO with V-trace."""
 
-    learns_options = True
     ratio_range = RATIO_RANGE
 
     def lowest_ratio(self, clip: float) -> float:
         return 1 / (1 + clip)  # as in sample-factory
 
 
-class Impala(PolicyGradient):
+class Impala(OffPolicy):
     """V-trace's policy gradient."""
 
-    learns_options = True
     ratio_range = None
 
     def policy_loss(self, inputs: Any, settings: Settings, group: GroupSettings | None) -> Any:
@@ -57,21 +85,21 @@ class Impala(PolicyGradient):
         return impala(inputs.log_pi, inputs.advantage, inputs.weight)
 
 
-class Ppo(PolicyGradient):
+class Ppo(OnPolicy):
     """PPO with generalised advantage estimation."""
 
-    on_policy = cuts_steps = True
+    cuts_steps = True
 
-    def targets(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
+    def once_per_update(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
         from motif_jax.learner.samples import with_targets
 
         return with_targets(data, state.params, frozen, unroll, settings)
 
 
-class Grpo(PolicyGradient):
+class Grpo(OnPolicy):
     """Advantages relative to a group of episodes that begin alike."""
 
-    on_policy = in_groups = True
+    in_groups = True
 
     def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
         """See `Algorithm`: groups of whole episodes must be playable."""
@@ -106,7 +134,7 @@ class Grpo(PolicyGradient):
         group: GroupSettings = section.grpo
         return group
 
-    def targets(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
+    def once_per_update(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
         from motif_jax.learner.groups import with_group_targets
 
         return with_group_targets(data, frozen, state.reference, unroll, settings, group)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from motif_jax.devices.mesh import DATA, total
-from motif_jax.learner.settings import RATIO_RANGE, GroupSettings, Settings, find_algorithm
+from motif_jax.learner.settings import RATIO_RANGE, GroupSettings, Settings
 from motif_jax.networks.actions import Gaussian
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # of the mean over a standard normal variable
@@ -129,18 +129,22 @@ class LossInputs(NamedTuple):
 
 
 def sum_of_terms(
-    inputs: LossInputs, settings: Settings, exploration_coefficient: jax.Array, group: GroupSettings | None = None
+    policy_loss: jax.Array,
+    inputs: LossInputs,
+    settings: Settings,
+    exploration_coefficient: jax.Array,
+    group: GroupSettings | None = None,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Computes the loss, and its terms for the metrics.
 
     Args:
+      policy_loss: the algorithm's. []
       exploration_coefficient: annealed. []
       group: of grpo and gigpo, which have no critic.
 
     Returns:
       This device's part of the loss, and of the metrics: the loss, its terms by name, the entropy. [] each
     """
-    policy_loss = find_algorithm(settings.algorithm).policy_loss(inputs, settings, group)
     value_error = value_loss(inputs.value, inputs.old_value, inputs.target, inputs.weight, settings.clip_value)
     entropies = [head.entropy(inputs.weight) for head in inputs.heads]
     exploration_loss = _sum(

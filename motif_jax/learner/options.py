@@ -32,6 +32,7 @@ from motif_jax.learner.settings import Settings
 from motif_jax.learner.vtrace import VTrace
 from motif_jax.networks.kinds import BEHAVIOUR
 from motif_jax.networks.options import OptionHeads
+from motif_jax.schedules import schedule
 
 FLOOR = 1e-7  # least divisor of advantages; rewards of a controller are often small
 
@@ -162,8 +163,8 @@ class Control(NamedTuple):
 
     def exploration_after(self, version: jax.Array, total_updates: int) -> jax.Array:
         """The weight of the exploration term of the controller's heads, which falls by the same share per update."""
-        progress = jnp.minimum(version / max(total_updates, 1), 1.0)
-        return self.exploration * jnp.float32(self.exploration_left) ** progress
+        falling = schedule("exponential", self.exploration, self.exploration_left, total_updates)
+        return jnp.float32(falling(version))
 
     def chosen(self, logits: jax.Array, batch: Rollouts, exploration: jax.Array) -> tuple[losses.Head, ...]:
         """The choices of each step; `exploration` is the weight of the controller's exploration term."""

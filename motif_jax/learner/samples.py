@@ -24,7 +24,7 @@ import numpy as np
 
 from motif_jax.learner import losses
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.vtrace import VTrace, next_values, sums_back
+from motif_jax.learner.vtrace import VTrace, next_values, sums_back, vtrace
 
 # (params, frozen, observations [T+1, B, ...], first [T+1, B], core [B, H]) -> (logits [T+1, B, A], values [T+1, B])
 Unroll = Callable[[Any, Any, dict[str, jax.Array], jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
@@ -49,7 +49,7 @@ class Rollouts(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """PPO's targets, computed once per update. [T, B] each"""
+    """What values and policy learn from. [T, B] each"""
 
     vtrace: VTrace
     used: jax.Array  # the advantages, normalised over the batch if configured
@@ -82,6 +82,16 @@ def with_targets(data: Samples, params: Any, frozen: Any, unroll: Unroll, settin
     rollouts = rollouts._replace(observations=observations, first=rollouts.first[:-1])
     data = data._replace(rollouts=rollouts, targets=targets)
     return data if memory else _as_columns(data)
+
+
+def vtrace_targets(data: Samples, values: jax.Array, ratio: jax.Array, settings: Settings) -> Targets:
+    """V-trace's targets of samples; `values`: of the trained policy. [T + 1, B]"""
+    batch = data.rollouts
+    ends = (batch.terminated, batch.truncated)
+    v_t, discount_t, trace_t = next_values(values, data.reward, *ends, settings.discount, settings.bootstrap)
+    clips = (settings.clip_rho, settings.clip_c)
+    estimates = vtrace(values[:-1], v_t, data.reward, discount_t, ratio, trace_t, *clips)
+    return Targets(estimates, normalised(estimates.advantages, data.valid, settings))
 
 
 def gae(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from motif_jax.config.table import Flag, Number, Text, Whole, table_of, value
-from motif_jax.names import ALGORITHMS, find
+from motif_jax.envs.own_code import load_class
+from motif_jax.names import ALGORITHMS, SCHEDULES
+from motif_jax.structs import UserError
 
+FLAG = "--config.policy.algorithm"
 RATIO_RANGE = (0.05, 20.0)  # of APPO, as in sample-factory
 FINITE_RANGE = (1e-9, 1e9)  # of the others, only to avoid overflow
 
@@ -18,8 +22,9 @@ class LearnerSection:
 
     algorithm: str = value(
         "appo",
-        Text(tuple(ALGORITHMS)),
-        "appo: V-trace, clipped surrogate; impala: V-trace policy gradient; grpo, gigpo: advantages within groups",
+        Text(tuple(ALGORITHMS), own=True),
+        "appo: V-trace, clipped surrogate; impala: V-trace policy gradient; grpo, gigpo: advantages within groups; or "
+        "your own as module:Class",
         decides=True,
     )
     num_epochs: int = value(1, Whole(1, 1_000_000), "passes over a batch", decides=True)
@@ -27,8 +32,9 @@ class LearnerSection:
     discount: float = value(0.99, Number(0, 1), "discount factor", decides=True)
     learning_rate: float = value(1e-4, Number(0, above=True), "learning rate of Adam", decides=True)
     anneal_learning_rate_to: float = value(
-        1.0, Number(0, 1e6), "final share of it, at train_for_env_steps; linear decay", decides=True
+        1.0, Number(0, 1e6), "final share of it, at train_for_env_steps", decides=True
     )
+    learning_rate_decay: str = value("linear", Text(tuple(SCHEDULES)), "the way to this share", decides=True)
     learning_rate_warmup: int = value(
         0, Whole(0, 10**9), "optimizer steps in which it rises from 0, for pretrained networks", decides=True
     )
@@ -83,16 +89,6 @@ class Settings(LearnerSection):
     advantage_floor: float = 1e-3
     total_updates: int = 0  # 0: nothing is annealed
 
-    @property
-    def learning_rate_end(self) -> float:
-        """The learning rate after `total_updates`."""
-        return self.learning_rate * self.anneal_learning_rate_to
-
-    @property
-    def exploration_end(self) -> float:
-        """The weight of the exploration term after `total_updates`."""
-        return self.exploration_coefficient * self.anneal_exploration_to
-
 
 @dataclass(frozen=True)
 class GroupSettings:
@@ -135,21 +131,24 @@ class Learning(NamedTuple):
     control: Any  # learner.options.Control of a policy with options, or None
 
 
-class Algorithm:
+class Algorithm(abc.ABC):
     """One algorithm: everything that is particular about it. `find_algorithm` looks it up.
 
     Subclasses load JAX only in methods, because checks of the config ask for the other answers.
     """
 
-    on_policy = False  # games wait while it learns, and targets are made once per update
+    on_policy = False  # games wait while it learns
     in_groups = False  # it compares episodes that begin alike
     compares_visits = False  # in groups: also steps from the same moment
     from_replay = False  # minibatches are drawn from a buffer
-    learns_options = False
     cuts_steps = False  # without memory, minibatches consist of single steps
-    ratio_range: tuple[float, float] | None = FINITE_RANGE  # limits of pi / mu; None: it is not clamped
 
-    def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
+    @property
+    def learns_options(self) -> bool:
+        """Whether it learns a policy with options."""
+        return False
+
+    def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:  # noqa: B027  (most check nothing)
         """Raises UserError for values of `config.policy` that cannot work.
 
         `limit`: steps of an episode. `hosts`: their number. `options`: whether it is a policy with options.
@@ -163,22 +162,41 @@ class Algorithm:
         """The settings of groups of episodes; None for an algorithm without groups."""
         return None
 
+    @abc.abstractmethod
     def make_learner(self, config: Any, world: Any, learning: Learning) -> tuple[Any, Any]:
         """A function that makes the learner's state from parameters, and the update, which is not compiled yet."""
-        raise NotImplementedError
 
-    def targets(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
-        """Adds what is computed once per update to `samples.Samples`."""
+
+class PolicyGradient(Algorithm):
+    """An algorithm whose optimizer steps are those of update.py."""
+
+    ratio_range: tuple[float, float] | None = FINITE_RANGE  # limits of pi / mu; None: it is not clamped
+
+    def once_per_update(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
+        """Adds to `samples.Samples` what all optimizer steps of an update share."""
         return data
 
+    @abc.abstractmethod
+    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
+        """The `samples.Targets` of an optimizer step.
+
+        Args:
+          data: `samples.Samples`, after `once_per_update`.
+          values: of all observations, by the trained policy. [T + 1, B]; with options: [T + 2, B]
+          ratio: pi / mu. [T, B]
+          control: `options.Control` of a policy with options, or None.
+        """
+
+    @abc.abstractmethod
     def policy_loss(self, inputs: Any, settings: Settings, group: GroupSettings | None) -> Any:
         """This device's part of the loss of the policy, from `losses.LossInputs`. []"""
-        raise NotImplementedError
 
 
 def find_algorithm(name: str) -> Algorithm:
-    """The algorithm of a name; raises ValueError if it does not exist."""
-    if name not in ALGORITHMS:
-        raise ValueError(f"algorithm={name!r}: give one of {', '.join(ALGORITHMS)}")
-    algorithm: Algorithm = find(ALGORITHMS, name)()
-    return algorithm
+    """The algorithm of a short name or of a user's `module:Class`; raises UserError if it cannot be used."""
+    made = load_class(ALGORITHMS.get(name, name), "algorithm", FLAG)
+    if not (isinstance(made, type) and issubclass(made, Algorithm)):
+        raise UserError(f"the algorithm {name!r} must be a subclass of {__name__}:Algorithm ({FLAG})")
+    if missing := sorted(made.__abstractmethods__):
+        raise UserError(f"the algorithm {name!r} must define {', '.join(missing)}, as {__name__} describes ({FLAG})")
+    return made()

@@ -23,10 +23,10 @@ from motif_jax.devices.mesh import total
 from motif_jax.learner import losses
 from motif_jax.learner.groups import log_ratio_of_episodes
 from motif_jax.learner.options import Control
-from motif_jax.learner.samples import Rollouts, Samples, Targets, Unroll, minibatch, normalised
-from motif_jax.learner.settings import Algorithm, GroupSettings, Settings, find_algorithm
-from motif_jax.learner.vtrace import next_values, vtrace
+from motif_jax.learner.samples import Rollouts, Samples, Unroll, minibatch
+from motif_jax.learner.settings import GroupSettings, PolicyGradient, Settings, find_algorithm
 from motif_jax.networks.actions import ActionSpace, gaussian, split, unsquash
+from motif_jax.schedules import schedule
 
 Metrics = dict[str, jax.Array]
 
@@ -64,23 +64,15 @@ def init_state(params: Any, settings: Settings, group: GroupSettings | None = No
     return LearnerState(params, optimizer_state, jnp.zeros((), jnp.int32), reference)
 
 
-def annealed(start: float, end: float, version: jax.Array, total_updates: int) -> jax.Array:
-    """Interpolates linearly from start to end over `total_updates`; start if that is 0.
+def learning_rate(settings: Settings, version: jax.Array, optimizer_state: Any) -> jax.Array:
+    """The learning rate of the next optimizer step.
 
-    If start and end are equal, the compiled program does not depend on `total_updates`, so runs of any length share it.
+    It follows a schedule of updates, and rises in a straight line over the first optimizer steps: Adam's first steps
+    are as long as all others, however small the gradient. So without a warm-up, the bonus for entropy moves a large
+    pretrained network far in a first batch without any reward.
     """
-    if start == end:
-        total_updates = min(total_updates, 1)
-    progress = jnp.minimum(version / total_updates, 1.0) if total_updates else 0.0
-    return jnp.float32(start) + (end - start) * progress
-
-
-def warmed(rate: jax.Array, optimizer_state: Any, settings: Settings) -> jax.Array:
-    """The learning rate of the next step, which rises in a straight line over the first ones.
-
-    Adam's first steps are as long as all others, however small the gradient. So without a warm-up, the bonus for
-    entropy moves a large pretrained network far in a first batch without any reward.
-    """
+    share, decay = settings.anneal_learning_rate_to, settings.learning_rate_decay
+    rate = jnp.float32(schedule(decay, settings.learning_rate, share, settings.total_updates)(version))
     if not settings.learning_rate_warmup:
         return rate
     _, adam = optimizer_state
@@ -109,7 +101,7 @@ class PolicyUpdate:
     control: Control | None
     space: ActionSpace | None
     group: GroupSettings | None
-    algorithm: Algorithm
+    algorithm: PolicyGradient
 
     def update(self, state: LearnerState, frozen: Any, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
         """Takes all optimizer steps with some rollouts."""
@@ -122,7 +114,7 @@ class PolicyUpdate:
         valid = lag < settings.max_policy_lag
         data = Samples(rollouts, rewards.total, valid)
         with jax.named_scope("targets"):
-            data = self.algorithm.targets(data, state, frozen, self.unroll, settings, self.group)
+            data = self.algorithm.once_per_update(data, state, frozen, self.unroll, settings, self.group)
         if (num_steps := settings.num_epochs * settings.num_minibatches) == 1:
             new, metrics = self.step(state, frozen, data)
         else:
@@ -144,11 +136,12 @@ class PolicyUpdate:
     def step(self, state: LearnerState, frozen: Any, data: Samples) -> tuple[LearnerState, Metrics]:
         """Takes one optimizer step; the version is not changed."""
         settings = self.settings
-        anneal = functools.partial(annealed, version=state.version, total_updates=settings.total_updates)
-        rate = warmed(anneal(settings.learning_rate, settings.learning_rate_end), state.optimizer, settings)
-        coefficient = of_controller = anneal(settings.exploration_coefficient, settings.exploration_end)
+        rate = learning_rate(settings, state.version, state.optimizer)
+        share, updates = settings.anneal_exploration_to, settings.total_updates
+        exploration = schedule("linear", settings.exploration_coefficient, share, updates)
+        coefficient = of_controller = jnp.float32(exploration(state.version))
         if self.control:
-            of_controller = self.control.exploration_after(state.version, settings.total_updates)
+            of_controller = self.control.exploration_after(state.version, updates)
         gradient = jax.grad(self.loss, has_aux=True)
         gradients, (means, spread) = gradient(state.params, frozen, data, coefficient, of_controller)
         with jax.named_scope("optimizer"):
@@ -182,7 +175,8 @@ class PolicyUpdate:
             log_ratio = log_ratio_of_episodes(log_ratio, data.valid)
         limits = self.algorithm.ratio_range
         ratio = losses.clamped_ratio(log_ratio, limits) if limits else jnp.exp(log_ratio)
-        (targets, advantages), used = self.targets(data, values, ratio)
+        with jax.named_scope("step_targets"):
+            (targets, advantages), used = self.algorithm.targets(data, values, ratio, settings, self.control)
         value, reference = values[:steps], data.reference  # [T, B]
         with jax.named_scope("loss"):
             inputs = losses.LossInputs(
@@ -191,7 +185,8 @@ class PolicyUpdate:
                 weight=losses.weigh(data.valid) if data.weight is None else data.weight,
                 reference=None if reference is None else jax.nn.log_softmax(reference),
             )  # fmt: skip
-            loss, means = losses.sum_of_terms(inputs, settings, coefficient, self.group)
+            policy_loss = self.algorithm.policy_loss(inputs, settings, self.group)
+            loss, means = losses.sum_of_terms(policy_loss, inputs, settings, coefficient, self.group)
         means |= losses.distances(inputs, settings.clip_ratio)
         return loss, (means, losses.spread(ratio, value, targets, advantages, data.valid))
 
@@ -208,20 +203,6 @@ class PolicyUpdate:
             return (losses.NumbersHead(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
         parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
         return tuple(losses.Head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts)
-
-    def targets(self, data: Samples, values: jax.Array, ratio: jax.Array) -> Targets:
-        """Those of the samples if they were computed once per update, otherwise V-trace's. `values`: [T + 1 or 2, B]"""
-        batch, settings = data.rollouts, self.settings
-        if data.targets is not None:
-            return data.targets
-        with jax.named_scope("vtrace"):
-            if self.control:
-                return self.control.targets(values, data.reward, ratio, data.valid, batch, settings)
-            ends = (batch.terminated, batch.truncated)
-            v_t, discount_t, trace_t = next_values(values, data.reward, *ends, settings.discount, settings.bootstrap)
-            clips = (settings.clip_rho, settings.clip_c)
-            estimates = vtrace(values[:-1], v_t, data.reward, discount_t, ratio, trace_t, *clips)
-            return Targets(estimates, normalised(estimates.advantages, data.valid, settings))
 
 
 def make_policy_update(
@@ -244,6 +225,7 @@ def make_policy_update(
       changed. The version counts every call.
     """
     algorithm = find_algorithm(settings.algorithm)
+    assert isinstance(algorithm, PolicyGradient)
     return PolicyUpdate(unroll, shape_rewards, settings, control, space, group, algorithm).update
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, fields
 
 from motif_jax.config.table import MANY_SECONDS, Flag, Number, Text, Use, Whole, value
+from motif_jax.names import SCHEDULES
 from motif_jax.structs import UserError
 
 # `when` takes a recipe and the section train_values.
@@ -35,7 +36,8 @@ class Learning:
     """The optimizer and its loss."""
 
     learning_rate: float = value(1e-3, Number(0, above=True), "learning rate after the warm-up", decides=True)
-    learning_rate_end: float = value(0.1, Number(0, 1), "final share of it; cosine decay", decides=True)
+    learning_rate_end: float = value(0.1, Number(0, 1), "final share of it", decides=True)
+    learning_rate_decay: str = value("cosine", Text(tuple(SCHEDULES)), "the way to this share", decides=True)
     warmup_steps: int = value(50, Whole(0), "updates of linear warm-up", decides=True)
     weight_decay: float = value(0.0, Number(0), "weight decay of AdamW", decides=True)
     adam_b1: float = value(0.9, Number(0, 1, below=True), "Adam's beta 1", decides=True)

@@ -20,6 +20,7 @@ from motif_jax.offline.batch import Sums, TranscriptBatch, Weights, in_chunks, m
 from motif_jax.offline.offline_settings import OfflineSettings
 from motif_jax.offline.recipes import Recipe
 from motif_jax.offline.values import ModelFunctions, Params, apply_head, condition, least, new_condition, new_values
+from motif_jax.schedules import schedule
 from motif_jax.transcripts.render import Rows
 
 STEPS: str = "steps"
@@ -37,14 +38,13 @@ class OfflineState(NamedTuple):
 
 
 def make_optimizer(settings: OfflineSettings) -> optax.GradientTransformation:
-    """Makes AdamW with gradient clipping, linear warmup and cosine decay."""
-    rate, end, warmup = settings.learning_rate, settings.learning_rate_end, settings.warmup_steps
-    schedule: Any = optax.constant_schedule(rate)
-    if settings.total_steps and end != 1.0:
-        schedule = optax.cosine_decay_schedule(rate, max(settings.total_steps - warmup, 1), end)
+    """Makes AdamW with gradient clipping, linear warmup and a learning rate that falls."""
+    rate, warmup = settings.learning_rate, settings.warmup_steps
+    steps = max(settings.total_steps - warmup, 1) if settings.total_steps else 0
+    falling = schedule(settings.learning_rate_decay, rate, settings.learning_rate_end, steps)
     if warmup:
-        schedule = optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), schedule], [warmup])
-    adam = optax.adamw(schedule, settings.adam_b1, settings.adam_b2, settings.adam_eps,
+        falling = optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), falling], [warmup])
+    adam = optax.adamw(falling, settings.adam_b1, settings.adam_b2, settings.adam_eps,
                        weight_decay=settings.weight_decay)  # fmt: skip
     if not settings.max_gradient_norm:
         return adam
@@ -241,8 +241,7 @@ def weights_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, tuple[flo
         weights["q"] = (settings.q_weight, STEPS)
         if recipe.has_trunk:
             weights["v"] = (settings.v_weight, STEPS)
-        others = {"conservative": settings.conservative_weight, "margin": settings.margin_weight}
-        weights |= {name: (others[name], STEPS) for name in other_losses(recipe, settings)}
+        weights |= {name: (one.weight(settings), STEPS) for name, one in token_losses(recipe, settings).items()}
     return weights
 
 
@@ -348,7 +347,7 @@ def value_terms(
         "advantage_mean": masked_sum(q_target - v, steps.mask),
         "positive_advantage": masked_sum(q_target > v, steps.mask),
     }
-    for name in other_losses(recipe, settings):
+    for name in token_losses(recipe, settings):
         sums[name] = masked_sum(_add(read[name]), steps.mask)
     return sums, jax.lax.stop_gradient(q_target - v)
 
@@ -397,16 +396,12 @@ def _read_heads(
     """Returns, for each Q head, its value of the chosen action and its losses over all tokens. [B, T] each"""
     if recipe.per_utterance:
         return {"q": [apply_head(head, hidden)[..., 0] for head in heads]}
-    names = other_losses(recipe, settings)
 
     def read(hidden: jax.Array, action: jax.Array) -> dict[str, list[jax.Array]]:
         alls = [apply_head(head, hidden) for head in heads]
         terms = {"q": [losses.taken(q_all, action) for q_all in alls]}
-        if "conservative" in names:
-            temperature = settings.conservative_temperature
-            terms["conservative"] = [losses.conservative_loss(q_all, action, temperature) for q_all in alls]
-        if "margin" in names:
-            terms["margin"] = [losses.margin_loss(q_all, action, settings.margin) for q_all in alls]
+        for name, one in token_losses(recipe, settings).items():
+            terms[name] = [one.of(q_all, action, settings) for q_all in alls]
         return terms
 
     return in_chunks(read, settings.chunk)(hidden, action)
@@ -438,10 +433,9 @@ def _log_policy(language: ModelFunctions, weights: Weights, rows: Rows, action: 
     return -losses.cross_entropy(logits, action)
 
 
-def other_losses(recipe: Recipe, settings: OfflineSettings) -> list[str]:
-    """Returns the names of additional losses of Q."""
-    names = ["conservative"] if recipe.conservative else []
-    return [*names, "margin"] if recipe.per_token and settings.margin_weight else names
+def token_losses(recipe: Recipe, settings: OfflineSettings) -> dict[str, losses.TokenLoss]:
+    """Returns the additional losses of Q."""
+    return {name: one for name, one in losses.TOKEN_LOSSES.items() if one.use.when(recipe, settings)}
 
 
 def _add(arrays: list[jax.Array]) -> jax.Array:

@@ -196,6 +196,18 @@ def thin(points: Sequence[Point], most: int = POINTS) -> list[Point]:
     return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts]
 
 
+def spark(values: Sequence[float]) -> str:
+    """A small line without axes, for a cell of a table."""
+    low, high = min(values), max(values)
+    points = thin([(float(x), value) for x, value in enumerate(values)], 60)
+    right, size = max(points[-1][0], 1.0), (high - low) or 1.0
+    path = " ".join(f"{100 * x / right:.0f},{18 - 16 * (y - low) / size:.0f}" for x, y in points)
+    return (
+        '<svg viewBox="0 0 100 20" style="width:8em;height:1.6em" aria-hidden="true">'
+        f'<polyline points="{path}" fill="none" stroke="var(--first)" stroke-width="1.5"/></svg>'
+    )
+
+
 def smooth(points: list[Point]) -> list[Point]:
     """Replaces each value by the mean over its neighbours; short lines stay as they are."""
     if len(points) < SMOOTHED:

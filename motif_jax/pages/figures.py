@@ -1,4 +1,4 @@
-"""Titles and order of the figures of episodes, which of their sides is better, and the curves of training.
+"""Titles and order of the figures of episodes, which of their sides is better, curves and metrics of training.
 
 A figure that WORDS does not contain is shown under the name that its world gives it.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from motif_jax.pages.charts import Point
-from motif_jax.pages.formats import number
+from motif_jax.pages.blocks import table
+from motif_jax.pages.charts import Point, spark
+from motif_jax.pages.formats import esc, number
 
 WORDS = {  # of the evaluation's figures: title and note
     "return": ("the game's return", ""), "score": ("score", "at the end"),
@@ -19,10 +20,8 @@ WORDS = {  # of the evaluation's figures: title and note
     "intrinsic_return": ("learnt return", "what the preferences reward"),
 }  # fmt: skip
 COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # on the first screen
-Curve = tuple[str, str, str, str]
-CURVES: tuple[
-    Curve, ...
-] = (  # metric in metrics.jsonl, title, note, and the figure of the evaluation for the line of random play
+Curve = tuple[str, str, str, str]  # metric of training, title, note, and figure of random play for a line
+CURVES: tuple[Curve, ...] = (
     ("episode/intrinsic_return", "Learnt return", "per episode", "intrinsic_return"),
     ("episode/return", "The game's return", "per episode", "return"),
     ("episode/score", "Score", "at the end", "score"),
@@ -85,3 +84,14 @@ def curves_of(metrics: Iterable[str]) -> list[Curve]:
 def curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[Point]:
     """The points (steps, value) of a metric of training, from the rows that have it."""
     return [(row["env_steps"], number(row[name])) for row in rows if row.get(name) is not None]
+
+
+def all_metrics(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A folded table of everything that a stage has written to `metrics.jsonl`, with small curves, as HTML."""
+    body = []
+    for name in sorted({name for row in rows for name in row}):
+        if values := [number(row[name]) for row in rows if isinstance(row.get(name), int | float)]:
+            figures = (f"{value:,.4g}" for value in (values[0], min(values), max(values), values[-1]))
+            body.append([esc(name), *figures, spark(values)])
+    head = ("metric", "first", "lowest", "highest", "last", "")
+    return f"<details><summary>All metrics</summary>{table(head, body, (1, 2, 3, 4), kind='fits')}</details>"

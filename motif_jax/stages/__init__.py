@@ -6,6 +6,7 @@ Importing a declaration is quick and does not load JAX. A stage takes a frozen d
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -28,8 +29,7 @@ class Stage(Generic[Config]):
     """The declaration of a stage, for the command line and the experiment. Messages name the flags."""
 
     config: type[Config]  # of all values that it reads
-    tables: Tables  # the values of its own sections
-    reads: Tables  # the values of all sections that it reads
+    sections: tuple[str, ...]  # those of the config that are its own; it reads others, too
     identity: tuple[str, ...] = ()  # sections whose decisive values may not change once there is a result
     more_identity: Callable[[Config], Iterable[str]] = lambda config: ()  # decisive values of other sections
     unused: Callable[[Config], Iterable[str]] = lambda config: ()  # values that this config does not use
@@ -44,6 +44,16 @@ class Stage(Generic[Config]):
     memory: str  # flags that decide how much memory and how many processes and files it uses
     device_memory: str = ""  # flags that decide how much GPU memory it uses
 
+    @functools.cached_property
+    def reads(self) -> Tables:
+        """The values of all sections that it reads."""
+        return tables_of(self.config)
+
+    @property
+    def tables(self) -> Tables:
+        """The values of its own sections."""
+        return {name: self.reads[name] for name in self.sections}
+
     def view(self, values: Mapping[str, Any]) -> Config:
         """The config of this stage, made of nested values; raises UserError for a value that is not of its kind."""
         check_values(values, self.reads)
@@ -52,21 +62,9 @@ class Stage(Generic[Config]):
 
 SUMMARY = "summary.json"  # the last file of a training
 NAMES = (
-    "collect",
-    "check_judge",
-    "annotate",
-    "train_reward",
-    "train_policy",
-    "train_language",
-    "train_values",
-    "evaluate",
-    "audit",
-    "write_reward",
-    "report",
-    "visualize",
-    "export",
-    "benchmark",
-)
+    "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",
+    "audit", "write_reward", "report", "visualize", "export", "benchmark",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,6 @@ def offline_stage(name: str, folder: str, result: str = SUMMARY, *, config: type
 
     return Stage(
         config=config,
-        reads=tables_of(config),
         identity=("", "transcripts", "language", name),
         is_complete=is_complete,
         writes=f"--config.{name}.keep_checkpoints",

@@ -23,7 +23,7 @@ from motif_jax.annotation.asking import AskingCounts
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, open_judge, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.section import AnnotateSection
-from motif_jax.config.table import Flag, Number, Tables, Whole, tables_of, value
+from motif_jax.config.table import Flag, Number, Whole, value
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.files import write_whole
@@ -61,10 +61,6 @@ class CheckJudgeConfig(AnnotateConfig):
     """The values that the stage reads."""
 
     check_judge: CheckJudge = CheckJudge()
-
-
-READS = tables_of(CheckJudgeConfig)
-TABLES: Tables = {STAGE_NAME: READS[STAGE_NAME]}
 
 
 def check(config: CheckJudgeConfig) -> None:
@@ -374,8 +370,7 @@ def _examples(title: str, answers: list[Answer]) -> list[str]:
 
 STAGE = Stage(
     config=CheckJudgeConfig,
-    tables=TABLES,
-    reads=READS,
+    sections=(STAGE_NAME,),
     check=check,
     is_complete=is_complete,
     run=run,

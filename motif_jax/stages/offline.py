@@ -25,8 +25,7 @@ from jax.sharding import Mesh
 
 import motif_jax
 from motif_jax.console import print_line
-from motif_jax.devices.checkpoints import Checkpoints, reading
-from motif_jax.devices.host_arrays import from_first_host
+from motif_jax.devices.checkpoints import Checkpoints, latest_of_all
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
@@ -41,6 +40,7 @@ from motif_jax.offline.update import init_state, make_offline_measure, make_offl
 from motif_jax.offline.values import ModelFunctions
 from motif_jax.pages.blocks import tiles
 from motif_jax.pages.charts import curves
+from motif_jax.pages.figures import all_metrics
 from motif_jax.pages.formats import amount, exact
 from motif_jax.run import CONFIG, Head, Run, StageRun, from_plain
 from motif_jax.stages import Experiment
@@ -136,23 +136,13 @@ class Done:
         return f"at update {self.steps - before:,} (epoch {self.epoch})"
 
 
-class Outcome(NamedTuple):
-    """The result of a training."""
-
-    state: Any
-    steps: int  # updates
-    epoch: int
-    best: dict[str, float]  # the row of the best evaluation
-
-
-def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, stop: StopAsked) -> Outcome:
+def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, stop: StopAsked) -> Training:
     """Trains from the last checkpoint on, or from the start; raises Stopped after a signal."""
     with contextlib.ExitStack() as stack:
         training = Training(job, stage, section, hosts, stop, stack)
         training.run()
     hosts.agree(Vote.END)
-    done = training.done
-    return Outcome(training.state, done.steps, done.epoch, done.best)
+    return training
 
 
 class Training:
@@ -251,18 +241,9 @@ class Training:
 def _start_or_resume(
     job: TrainingJob, stage: StageRun, checkpoints: Checkpoints | None, hosts: Hosts
 ) -> tuple[Any, Done]:
-    """The state on all devices, and the progress: from the last checkpoint, or new.
-
-    The first host finds the checkpoint, the other hosts read the same one, and all compare.
-    """
-    state, done, latest = job.state, Done(), checkpoints.latest() if checkpoints else None
-    hosts.agree(Vote.GO_ON)  # the first host worked alone until here, and may have failed
-    step = int(from_first_host(np.int64(latest[0] if latest else -1)))
-    folder = stage.path / "checkpoints"
-    if not checkpoints and step >= 0:
-        with reading(folder) as others:
-            latest = others.readable(str(step))
-    if latest:
+    """The state on all devices, and the progress: from the last checkpoint, or new; all hosts compare theirs."""
+    state, done, number, folder = job.state, Done(), -1, stage.path / "checkpoints"
+    if latest := latest_of_all(checkpoints, folder, hosts):
         number, arrays, metadata = latest
         for name, value in job.identity.items():
             if metadata.get(name) != value:
@@ -275,7 +256,7 @@ def _start_or_resume(
         if checkpoints:
             print_line(f"{stage.name}: going on after {number:,} updates")
     hosts.agree(Vote.GO_ON)
-    hosts.check_same("a state", [step, state])
+    hosts.check_same("a state", [number, state])
     return job.place(state), done
 
 
@@ -310,7 +291,7 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *bl
         if len(points) > 1:
             charts.append(curves({heading.lower(): points}, "updates", title=heading, note=note))
     head = [f"<h3>{title}</h3>", tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
-    stage.section(TITLE, *head, *blocks)
+    stage.section(TITLE, *head, *blocks, all_metrics(rows))
     if (stage.path / CONFIG).exists():
         config, machine = without_nethack(read_json(stage.path / CONFIG), summary.get("machine", {}))
         stage.report(Head(config=config, machine=machine or None))

@@ -11,10 +11,11 @@ from small_dataset import random_pairs, write_dataset
 from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.annotation.backends import BACKENDS, CaptionBackend, Oracle, find_backend
 from motif_jax.annotation.cache import AnswerCache
+from motif_jax.config.table import tables_of
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.online.judge_client import Judges
 from motif_jax.stages import annotate
-from motif_jax.stages.annotate.setup import TABLES, make_backend, make_metadata
+from motif_jax.stages.annotate.setup import AnnotateConfig, make_backend, make_metadata
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -120,7 +121,7 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
         "sampling.top_p": 0.5, "sampling.top_k": 7, "sampling.max_tokens": 77, "vllm.dtype": "half",
         "vllm.quantization": "fp8", "vllm.extra": '{"a": 1}', "server.extra": '{"a": 1}', "server.prefill": True,
     }  # fmt: skip
-    deciding = {name for name, value in TABLES["annotate"].items() if value.decides} - LABELLING
+    deciding = {name for name, value in tables_of(AnnotateConfig)["annotate"].items() if value.decides} - LABELLING
     assert changed.keys() == deciding
     given = {"backend": backend, "mode": mode, "model": "m"}
     before = backend_of(**given)

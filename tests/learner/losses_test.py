@@ -7,7 +7,7 @@ import pytest
 
 from motif_jax.devices.mesh import DATA, total
 from motif_jax.learner import losses
-from motif_jax.learner.settings import Settings
+from motif_jax.learner.settings import Settings, find_algorithm
 
 RNG = np.random.default_rng(0)
 VALID = RNG.random((9, 8)) < 0.8
@@ -82,7 +82,8 @@ def test_the_loss_is_the_sum_of_the_terms_that_the_metrics_show(algorithm):
     def run(valid, log_all, log_old, *arrays):
         head = losses.Head(log_all, log_old, ACTION)
         inputs = losses.LossInputs((head,), *arrays, weight=losses.weigh(valid))
-        return losses.sum_of_terms(inputs, Settings(algorithm), 0.1), losses.distances(inputs, 0.1)
+        policy_loss = find_algorithm(algorithm).policy_loss(inputs, Settings(), None)
+        return losses.sum_of_terms(policy_loss, inputs, Settings(), 0.1), losses.distances(inputs, 0.1)
 
     (loss, means), distances = on_devices(run, VALID, *arrays)
     terms = means.keys() - {"loss", "entropy"}

@@ -8,8 +8,11 @@ import pytest
 from linear_policy import B, T, make_params, make_rollouts, shape_rewards, unroll
 
 from motif_jax.devices.mesh import make_mesh, map_update
+from motif_jax.learner.algorithms import Appo, ClippedSurrogate, OnPolicy
+from motif_jax.learner.samples import vtrace_targets
 from motif_jax.learner.settings import CHOICES, GroupSettings, Settings, find_algorithm, table_of
 from motif_jax.learner.update import init_state, make_policy_update
+from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 ALGORITHMS = [name for name in CHOICES["algorithm"] if not find_algorithm(name).from_replay]  # of update.py
@@ -52,3 +55,37 @@ def test_every_value_of_groups_changes_the_update(name):
     gigpo = replace(ANNEALED, algorithm="gigpo")
     tried = {program(gigpo), *(program(gigpo, replace(GROUP, **{name: other})) for other in others)}
     assert len(tried) == len({value, *others})
+
+
+class Untargeted(ClippedSurrogate):
+    pass
+
+
+class Unprepared(OnPolicy):
+    pass
+
+
+class Uncorrected(Appo):
+    def targets(self, data, values, ratio, settings, control):
+        return vtrace_targets(data, values, ratio * 0 + 1, settings)
+
+
+class OtherLoss(Appo):
+    def policy_loss(self, inputs, settings, group):
+        return -(inputs.log_pi * inputs.advantage * inputs.weight).sum()
+
+
+@pytest.mark.parametrize(("name", "missing"), [("Untargeted", "targets"), ("Unprepared", "once_per_update")])
+def test_an_algorithm_of_ones_own_has_to_say_where_its_targets_come_from(name, missing):
+    with pytest.raises(UserError, match=f"must define {missing}, .*--config.policy.algorithm"):
+        find_algorithm(f"{__name__}:{name}")
+
+
+def test_an_algorithm_of_ones_own_learns_from_its_own_targets_and_then_not_options():
+    own = f"{__name__}:Uncorrected"
+    assert program(replace(ANNEALED, algorithm=own)) != program(ANNEALED)
+    assert not find_algorithm(own).learns_options  # only V-trace's targets know options
+    assert find_algorithm(f"{__name__}:OtherLoss").learns_options
+    for wrong in (f"{__name__}:replace", "appoo"):
+        with pytest.raises(UserError, match=r"--config\.policy\.algorithm"):
+            find_algorithm(wrong)

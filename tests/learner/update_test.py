@@ -177,7 +177,7 @@ def test_a_loss_that_is_not_finite_changes_nothing(steps):
     assert_same(state, before._replace(optimizer=optimizer, version=np.int32(VERSION + 1)), atol=0)
 
 
-def test_rates_are_annealed_linearly_and_then_constant():
+def test_rates_are_annealed_and_then_constant():
     line = replace(BASE, learning_rate=1e-2, anneal_learning_rate_to=0.2, total_updates=10, exploration_coefficient=0.4,
                          anneal_exploration_to=0.0)  # fmt: skip
     # after 5 of 10: (0.01 + 0.002) / 2 and 0.4 / 2;  after 20: the end
@@ -186,6 +186,10 @@ def test_rates_are_annealed_linearly_and_then_constant():
         assert metrics["learning_rate"] == pytest.approx(rate, rel=1e-5)
         assert metrics["exploration_loss"] == pytest.approx(-coefficient * metrics["entropy"], abs=1e-7)
     assert train(BASE, state=initial(version=20))[1]["learning_rate"] == pytest.approx(2e-2)
+    # after 8 of 10: 0.2 + 0.8 (1 + cos(0.8 pi)) / 2 = 0.27639 and 0.2^0.8 = 0.27595
+    for decay, share in (("cosine", 0.27639), ("exponential", 0.27595)):
+        metrics = train(replace(line, learning_rate_decay=decay), state=initial(version=8))[1]
+        assert metrics["learning_rate"] == pytest.approx(1e-2 * share, rel=1e-4)
 
 
 def compare_devices() -> None:

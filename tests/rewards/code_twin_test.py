@@ -11,7 +11,7 @@ from code_slow import GAMES, SMALL_WORLD, SlowGame, cut_in_pieces, play, program
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable, readable_from
 from motif_jax.rewards.code.running import MOST_PAID, Runner
-from motif_jax.rewards.code.terms import terms_of
+from motif_jax.rewards.code.source import terms_of
 from motif_jax.rewards.code.tokens import ProgramError
 
 READABLE = find_readable(SMALL_WORLD)

@@ -123,7 +123,8 @@ def test_a_pair_is_asked_once():
 
 @pytest.mark.quick
 def test_a_message_carries_what_fits_and_the_next_ones_the_rest(monkeypatch):
-    monkeypatch.setattr(exchange, "MOST", {"rows": 2, "messages": 1, "answers": 1})
+    for name, most in (("ROWS", 2), ("MESSAGES", 1), ("ANSWERS", 1)):
+        monkeypatch.setattr(exchange, name, most)
     sent = NOTHING._replace(
         seen=seen([1, 2, 3], [1, 1, 1], TEXTS[:3], (1, 1, 1)), steps=9, questions=np.array([5, 6]), yes=np.zeros(2)
     )

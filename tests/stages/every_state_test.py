@@ -15,7 +15,7 @@ from motif_jax.names import PROMPT_NETWORKS
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.placing import make_place
-from motif_jax.stages.train_policy.setup import START, PolicyCheckpoints, arrays_of, assemble, whole_state
+from motif_jax.stages.train_policy.setup import PolicyCheckpoints, TrainingProgress, arrays_of, assemble, whole_state
 
 
 def assert_same(one, other):
@@ -70,16 +70,16 @@ def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, 
     def saved(whole, done):
         keeper = PolicyCheckpoints(viewed(config), tmp_path, parts)
         keeper.frozen = parts.model.frozen
-        keeper.save(start._replace(**{name: whole[name] for name in start._fields}), START | done)
+        keeper.save(start._replace(**{name: whole[name] for name in start._fields}), done)
         keeper.close()
         with reading(tmp_path / "checkpoints") as checkpoints:
             _, arrays, metadata = checkpoints.readable("last")
-        assert metadata["progress"] == START | done
+        assert TrainingProgress(**metadata["progress"]) == done
         return rebuild(whole, arrays_of(arrays), tmp_path)
 
     start = jax.device_get(parts.make_state(parts.model.params))
     new = whole_state(start, parts.model.frozen)
-    assert_same(saved(new, {}), new)
+    assert_same(saved(new, TrainingProgress()), new)
     first = updated(new, 1)
     assert any(not np.array_equal(*pair) for pair in zip(*map(jax.tree.leaves, (new, first)), strict=True))
-    assert_same(updated(saved(first, {"env_steps": 8, "updates": 1}), 2), updated(first, 2))
+    assert_same(updated(saved(first, TrainingProgress(env_steps=8, updates=1)), 2), updated(first, 2))

@@ -78,15 +78,15 @@ def whole(tmp_path_factory):
 
 def test_rows_say_how_training_and_validation_go(whole):
     outcome, lines, folder = whole
-    assert outcome.steps == 12
-    assert outcome.epoch == 3
+    assert outcome.done.steps == 12
+    assert outcome.done.epoch == 3
     assert [row["steps"] for row in lines if "loss" in row] == [2, 4, 6, 8, 10, 12]
     assert [row["steps"] for row in lines if "valid_loss" in row] == [0, 4, 5, 8, 12]
     assert [row["epoch"] for row in lines if "valid_loss" in row] == [0, 0, 1, 2, 3]
-    assert outcome.best == min((row for row in lines if "valid_loss" in row), key=lambda row: row["valid_loss"])
+    assert outcome.done.best == min((row for row in lines if "valid_loss" in row), key=lambda row: row["valid_loss"])
     with reading(folder / "checkpoints") as checkpoints:
-        assert checkpoints.best() == outcome.best["steps"]
-        assert set(checkpoints.steps()) == {outcome.best["steps"], 11, 12}
+        assert checkpoints.best() == outcome.done.best["steps"]
+        assert set(checkpoints.steps()) == {outcome.done.best["steps"], 11, 12}
 
 
 @pytest.mark.parametrize(("how", "at"), [
@@ -101,7 +101,7 @@ def test_it_goes_on_after_any_update_to_the_same_end(tmp_path, whole, how, at):
             run(tmp_path, Stop(at))
     outcome = run(tmp_path)
     np.testing.assert_array_equal(outcome.state["x"], whole[0].state["x"])
-    assert (outcome.steps, outcome.best) == (whole[0].steps, whole[0].best)
+    assert (outcome.done.steps, outcome.done.best) == (whole[0].done.steps, whole[0].done.best)
     assert rows(tmp_path) == whole[1]
 
 

@@ -68,6 +68,14 @@ def make(workdir, runs: str = "", told: bool = False, **values) -> str:
 
 
 @pytest.mark.quick
+def test_a_new_metric_of_training_is_on_the_page(whole):
+    seen = Seen(make(whole))
+    assert "All metrics metric first lowest highest last" in seen.text
+    assert "train/mine 0.5 0.5 15 15" in seen.text
+    assert "episode/gold" not in seen.text  # never measured
+
+
+@pytest.mark.quick
 def test_the_page_has_the_sections_of_all_stages(whole):
     seen = Seen(make(whole))
     assert [attrs["id"] for tag, attrs in seen.tags if tag == "h2"] == [

@@ -91,7 +91,7 @@ def write_policy(path: Path, config) -> None:
         {"env_steps": 1000 * at, "seconds": 2.0 * at, "steps_per_s": 500.0, "episode/return": 0.1 * at,
          "episode/intrinsic_return": np.sqrt(at), "episode/score": float(at), "episode/gold": None,
          "episode/max_depth": 1.5, "episode/success": 0.0, "time/policy": 0.5, "time/wait_for_workers": 0.25,
-         "time/update": 0.1, "reward/learnt_share": 0.2, "memory_mib": 500, "episode/all": at}
+         "time/update": 0.1, "reward/learnt_share": 0.2, "train/mine": 0.5 * at, "memory_mib": 500, "episode/all": at}
         for at in range(1, 31)
     ]  # fmt: skip
     write_lines(path / "policy/metrics.jsonl", rows)

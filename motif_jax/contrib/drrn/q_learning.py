@@ -26,7 +26,7 @@ from motif_jax.contrib.drrn.sections import ReplaySettings
 from motif_jax.envs.world import World
 from motif_jax.learner.samples import Rollouts, Unroll
 from motif_jax.learner.settings import Learning, Settings
-from motif_jax.learner.update import Metrics, ShapeRewards, annealed, descend, make_optimizer, over_all, warmed
+from motif_jax.learner.update import Metrics, ShapeRewards, descend, learning_rate, make_optimizer, over_all
 from motif_jax.structs import UserError
 
 
@@ -197,8 +197,7 @@ def make_q_update(
         )
         usable = jnp.isfinite(rewards.total).all()
         kept = add(state.replay, new, usable)
-        rate = annealed(settings.learning_rate, settings.learning_rate_end, state.version, settings.total_updates)
-        rate = warmed(rate, state.optimizer, settings)
+        rate = learning_rate(settings, state.version, state.optimizer)
 
         def step(learnt: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], Metrics]:
             params, optimizer_state = learnt

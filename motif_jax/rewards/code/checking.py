@@ -6,14 +6,27 @@ the hero's gold) or of a step (such as `event_gold`, what the step changed). A f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Collection, Iterable, Mapping
 
+from motif_jax.config.table import shown
 from motif_jax.rewards.code.grammar import FUNCTIONS, NUMERIC, OPERATORS, PREFIXES
-from motif_jax.rewards.code.hints import ADVICE, listed, unknown_function, unknown_name
 from motif_jax.rewards.code.names import CAPTION_ENTRY, FLAG, GRID, NUMBER, STEP, TEXTS, Entry, Readable
 from motif_jax.rewards.code.parsing import Node, parse
 from motif_jax.rewards.code.tokens import COMPARISONS, ProgramError
 from motif_jax.rewards.code.types import CELLS, CONSTANT, Expression, Program, last_of
+
+MOST_NAMES = 12  # listed in an error
+LANGUAGE = {  # words of other languages
+    "class", "def", "else", "eval", "exec", "False", "for", "from", "if", "import", "in", "inf", "is", "lambda", "nan",
+    "None", "open", "print", "return", "True", "while", "with",
+}  # fmt: skip
+ADVICE = {  # where a value of another type is needed
+    CELLS: ": put it into any(...) or count(...)",
+    GRID: ": read a cell with at, or use count",
+    TEXTS: ": compare it with ==, or use says",
+    NUMBER: ": compare it, as in x > 0",
+}
 
 
 def check(text: str, readable: Readable) -> Program:
@@ -243,3 +256,29 @@ def _constant(node: Node) -> bool:
     if node.kind == "prefix" and node.value == "-":
         return _constant(node.args[0])
     return node.kind == "number" and node.value != 0
+
+
+# ---- what was probably meant
+
+
+def unknown_name(name: str, names: Iterable[str]) -> str:
+    """The sentence about a name that the world does not have."""
+    if name in LANGUAGE:
+        return f"unknown name {name!r}: a program is one expression, with numbers such as 1 and operators"
+    names = sorted(names)
+    if near := difflib.get_close_matches(name, names, n=1):
+        return f"unknown name {shown(name)}: did you mean {near[0]!r}?"
+    return f"unknown name {shown(name)}: this world has {listed(names)}"
+
+
+def unknown_function(name: str, functions: Collection[str]) -> str:
+    """The sentence about a function that does not exist."""
+    near = difflib.get_close_matches(name, functions, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(functions)}"
+    return f"unknown function {shown(name)}: {hint}"
+
+
+def listed(names: Collection[str]) -> str:
+    """Some of the names, with the number of the others."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join([*names][:MOST_NAMES])}{more}" if names else "no names"

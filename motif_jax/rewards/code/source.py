@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -18,11 +19,11 @@ from motif_jax.config.table import shown
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import find_readable, readable_from
+from motif_jax.rewards.code.names import NUMBER, find_readable, readable_from
+from motif_jax.rewards.code.parsing import LOWEST, PREFIXES, STRENGTHS, Node, parse
 from motif_jax.rewards.code.running import Runner
-from motif_jax.rewards.code.terms import terms_of
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
-from motif_jax.rewards.code.types import Program
+from motif_jax.rewards.code.types import Expression, Program
 from motif_jax.rewards.registry import BEST, FLAG, WRITTEN, SourceChoice
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
@@ -128,3 +129,52 @@ def _decode(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return data.decode("latin-1")
+
+
+# ---- the terms of the sum, whose shares of the return are shown
+
+
+def terms_of(program: Program) -> tuple[Program, ...]:
+    """The terms of a program as programs with their signs; a program that is not a sum is its only term.
+
+    `+`, `-` and a minus before a sum are resolved; a sum that is multiplied or divided is one term. In each step the
+    rewards of the terms add up to the program's reward, except for rounding and limits: each term is limited as a
+    reward is, and the program's reward is limited after its terms are added.
+    """
+    return tuple(_terms(program, parse(program.text), program.root, negative=False))
+
+
+def _terms(program: Program, node: Node, root: Expression, negative: bool) -> Iterator[Program]:
+    """The terms of a part of the program, with the opposite sign if `negative`."""
+    if root.kind in ("+", "-", "negative"):
+        signs = {"+": (False, False), "-": (False, True), "negative": (True,)}[root.kind]
+        for inner, part, sign in zip(node.args, root.args, signs, strict=True):
+            yield from _terms(program, inner, part, negative != sign)
+    elif negative:
+        text = _written(node, STRENGTHS["*"])
+        text = text[1:] if text.startswith("-") else f"-{text}"
+        yield program._replace(text=text, root=Expression("negative", NUMBER, root.of, (root,)))
+    else:
+        yield program._replace(text=_written(node), root=root)
+
+
+def _written(node: Node, least: int = LOWEST) -> str:
+    """The text of a tree, in parentheses if its operator is weaker than `least`."""
+    value = str(node.value)
+    match node.kind:
+        case "number":
+            return repr(node.value).removesuffix(".0")
+        case "text":
+            return f'"{value}"'
+        case "name":
+            return value
+        case "call":
+            return f"{value}({', '.join(map(_written, node.args))})"
+        case "prefix":
+            strength = PREFIXES[value]
+            text = f"{'not ' if value == 'not' else value}{_written(node.args[0], strength)}"
+        case _:
+            strength = STRENGTHS[value]
+            left, right = node.args
+            text = f"{_written(left, strength)} {value} {_written(right, strength + 1)}"
+    return text if strength >= least else f"({text})"

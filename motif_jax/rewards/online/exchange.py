@@ -16,7 +16,12 @@ from motif_jax.devices.host_arrays import from_every_host
 from motif_jax.rewards.online.store import Seen
 from motif_jax.rewards.running_stats import RunningStats
 
-MOST = {"rows": 1024, "messages": 64, "answers": 256}  # entries per host and update, with several hosts
+ROWS, MESSAGES, ANSWERS = 1024, 64, 256  # most entries per host and update, with several hosts
+MESSAGE = np.dtype([
+    ("lengths", "i8", 3), ("steps", "i8"), ("labelled", "i8"), ("scores", "f8", 3), ("rows", "i8", ROWS),
+    ("counts", "i8", ROWS), ("messages", "u1", (MESSAGES, WIDTH)), ("times", "i8", MESSAGES),
+    ("questions", "i8", ANSWERS), ("yes", "f8", ANSWERS),
+])  # fmt: skip
 
 
 class HostNews(NamedTuple):
@@ -83,51 +88,35 @@ class Exchange:
 
 def cut(news: HostNews) -> tuple[HostNews, HostNews]:
     """Splits news into the part that fits into a message, and the rest."""
-    rows, messages, answers = MOST["rows"], MOST["messages"], MOST["answers"]
     seen = news.seen
-    first = Seen(seen.rows[:rows], seen.counts[:rows], seen.messages[:messages], seen.times[:messages])
-    rest = Seen(seen.rows[rows:], seen.counts[rows:], seen.messages[messages:], seen.times[messages:])
+    first = Seen(seen.rows[:ROWS], seen.counts[:ROWS], seen.messages[:MESSAGES], seen.times[:MESSAGES])
+    rest = Seen(seen.rows[ROWS:], seen.counts[ROWS:], seen.messages[MESSAGES:], seen.times[MESSAGES:])
     return (
-        news._replace(seen=first, questions=news.questions[:answers], yes=news.yes[:answers]),
-        NOTHING._replace(seen=rest, questions=news.questions[answers:], yes=news.yes[answers:]),
+        news._replace(seen=first, questions=news.questions[:ANSWERS], yes=news.yes[:ANSWERS]),
+        NOTHING._replace(seen=rest, questions=news.questions[ANSWERS:], yes=news.yes[ANSWERS:]),
     )
 
 
 def pack(news: HostNews) -> np.ndarray:
     """News as a message of fixed size. -> [N] int32"""
-    seen = news.seen
-    head = np.array([len(seen.rows), len(seen.messages), len(news.questions), news.steps, news.labelled], np.int64)
-    parts = [head, np.array(news.scores, np.float64)]
-    for name, *columns in (
-        ("rows", seen.rows, seen.counts),
-        ("messages", seen.messages, seen.times),
-        ("answers", news.questions, news.yes),
-    ):
-        for column in columns:
-            padded = np.zeros((MOST[name], *column.shape[1:]), column.dtype)
-            padded[: len(column)] = column
-            parts.append(padded)
-    return np.frombuffer(b"".join(part.tobytes() for part in parts), np.int32)
+    message = np.zeros(1, MESSAGE)
+    columns = news.seen._asdict() | {"questions": news.questions, "yes": news.yes}
+    for name, column in columns.items():
+        message[name][0, : len(column)] = column
+    message["lengths"] = [len(columns[name]) for name in ("rows", "messages", "questions")]
+    message["scores"], message["steps"], message["labelled"] = news.scores, news.steps, news.labelled
+    return message.view(np.int32)
 
 
 def unpack(words: np.ndarray) -> HostNews:
     """The inverse of `pack`."""
-    data, offset = np.ascontiguousarray(words).tobytes(), 0
-
-    def take(kind: type, *shape: int) -> np.ndarray:
-        nonlocal offset
-        number = int(np.prod(shape))
-        array: np.ndarray = np.frombuffer(data, kind, number, offset).reshape(shape)
-        offset += array.nbytes
-        return array
-
-    rows, messages, answers, steps, labelled = take(np.int64, 5).tolist()
-    scores = RunningStats(*take(np.float64, 3).tolist())
-    seen = Seen(
-        take(np.int64, MOST["rows"])[:rows],
-        take(np.int64, MOST["rows"])[:rows],
-        take(np.uint8, MOST["messages"], WIDTH)[:messages],
-        take(np.int64, MOST["messages"])[:messages],
-    )
-    questions, yes = take(np.int64, MOST["answers"])[:answers], take(np.float64, MOST["answers"])[:answers]
-    return HostNews(seen, scores, steps, labelled, questions, yes)
+    message = np.ascontiguousarray(words).view(MESSAGE)[0]
+    rows, messages, answers = message["lengths"].tolist()
+    return HostNews(
+        Seen(
+            message["rows"][:rows], message["counts"][:rows], message["messages"][:messages],
+            message["times"][:messages],
+        ),
+        RunningStats(*message["scores"].tolist()), int(message["steps"]), int(message["labelled"]),
+        message["questions"][:answers], message["yes"][:answers],
+    )  # fmt: skip

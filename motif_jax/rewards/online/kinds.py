@@ -12,9 +12,10 @@ Before the first update of classification and ranking, all captions are worth 0.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,41 +34,48 @@ from motif_jax.rewards.source import Arrays, Facts
 from motif_jax.structs import UserError
 
 
-class OnlineKind(Protocol):
-    """The interface of the kinds."""
+class OnlineKind(abc.ABC):
+    """The interface of the kinds. The defaults are for kinds that learn nothing."""
 
+    @abc.abstractmethod
     def learn(self, store: Store, new_labels: int, scores: RunningStats) -> None:
         """Learns from the store.
 
         `new_labels`: their number since the last call. `scores`: statistics of the scores of all steps since then.
         """
 
+    @abc.abstractmethod
     def view(self, store: Store) -> Any:
         """An immutable snapshot for `score` and `worth`."""
 
+    @abc.abstractmethod
     def score(self, view: Any, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Scores of distinct captions, from messages [D, 256] uint8 and rows [D] (-1: not in the store). -> [D]"""
 
+    @abc.abstractmethod
     def worth(self, view: Any, scores: np.ndarray) -> np.ndarray:
         """The worth of captions with these scores, before the division by counts. [D] float32"""
 
+    @abc.abstractmethod
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
         """The uncertainty of the answer to each question, between 0 and 1/2. [Q]"""
 
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027  (a network keeps its parameters and learns the new labels)
         """Called when the goal changes and the labels are dropped."""
 
     def arrays(self) -> Arrays:
         """The learnt state, for checkpoints."""
+        return {}
 
-    def restore(self, arrays: Any) -> None:
+    def restore(self, arrays: Any) -> None:  # noqa: B027
         """Restores the state that `arrays` returned."""
 
     def figures(self) -> dict[str, float]:
         """Metrics since the last call."""
+        return {}
 
 
-class Retrieval:
+class Retrieval(OnlineKind):
     """A caption is worth 1 if the judge has called it helpful, and 0 otherwise."""
 
     def __init__(self, threshold: float):
@@ -99,14 +107,8 @@ class Retrieval:
     def forget(self) -> None:
         self._view = None
 
-    def arrays(self) -> Arrays:
-        return {}
-
     def restore(self, arrays: Any) -> None:
         self._view = None
-
-    def figures(self) -> dict[str, float]:
-        return {}
 
 
 # ---- kinds with a network
@@ -231,7 +233,7 @@ class TrainingSettings(NamedTuple):
     seed: int
 
 
-class NetworkKind:
+class NetworkKind(OnlineKind):
     """Base class of the kinds with a network: the number of updates, and the labels of each.
 
     Below `switch_at` labels, `lessons_early` updates follow whenever labels arrive; later, `lessons_late` updates
@@ -256,18 +258,15 @@ class NetworkKind:
         """The questions from which the network may learn. [Q]"""
         return store.answered
 
+    @abc.abstractmethod
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
         """The arrays of an update about these questions [Q]; Q is at most the batch size."""
-        raise NotImplementedError
 
     def _fill(self, values: np.ndarray) -> np.ndarray:
         """Pads with rows of zeros to the batch size."""
         padded = np.zeros((self._settings.batch_size, *values.shape[1:]), values.dtype)
         padded[: len(values)] = values
         return padded
-
-    def forget(self) -> None:
-        """See `OnlineKind`: the network keeps its parameters and learns the new labels."""
 
     def arrays(self) -> dict[str, Any]:
         return self._model.arrays()

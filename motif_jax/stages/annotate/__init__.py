@@ -33,8 +33,6 @@ from motif_jax.stages import Stage
 from motif_jax.stages.annotate.page import measure_bias, page_of, write_page
 from motif_jax.stages.annotate.rounds import QuestionRounds
 from motif_jax.stages.annotate.setup import (
-    READS,
-    TABLES,
     AnnotateConfig,
     check_section,
     label_name,
@@ -386,8 +384,7 @@ class AnnotationJob:
 
 STAGE = Stage(
     config=AnnotateConfig,
-    tables=TABLES,
-    reads=READS,
+    sections=("annotate",),
     check=check,
     is_complete=is_complete,
     run=run,

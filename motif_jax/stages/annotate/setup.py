@@ -9,7 +9,7 @@ from typing import Any
 
 from motif_jax.annotation.backends import Backend, Oracle, find_backend
 from motif_jax.annotation.section import AnnotateSection
-from motif_jax.config.table import Tables, section, tables_of
+from motif_jax.config.table import section
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.files import LONGEST, short_name
@@ -27,10 +27,6 @@ class AnnotateConfig(Experiment):
 
     env: Mapping[str, Any] = section(ENV)
     annotate: AnnotateSection = field(default_factory=AnnotateSection)
-
-
-READS = tables_of(AnnotateConfig)
-TABLES: Tables = {"annotate": READS["annotate"]}
 
 
 def check_section(section: AnnotateSection, texts: Texts) -> None:

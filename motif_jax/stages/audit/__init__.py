@@ -14,13 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import motif_jax
-from motif_jax.config.table import PATH, Tables, Text, Whole, flatten, tables_of, value
+from motif_jax.config.table import PATH, Text, Whole, flatten, value
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
 from motif_jax.pages.players import SUMMARIES, Player
 from motif_jax.run import Run
 from motif_jax.stages import Stage, later
-from motif_jax.stages.annotate.setup import TABLES as ANNOTATION
 from motif_jax.stages.annotate.setup import AnnotateConfig, check_section
 from motif_jax.stages.audit.asking import check_second
 from motif_jax.stages.evaluate.contenders import EvaluateConfig
@@ -62,10 +61,6 @@ class AuditConfig(EvaluateConfig, AnnotateConfig):
     audit: AuditSection = AuditSection()
 
 
-READS = tables_of(AuditConfig)
-TABLES: Tables = {"audit": READS["audit"]}
-
-
 def check(config: AuditConfig) -> None:
     """Raises UserError for values that cannot work."""
     if file := config.audit.trajectories:
@@ -99,7 +94,7 @@ def find_players(workdir: Path) -> dict[str, Player]:
 def stamp_of(config: AuditConfig, workdir: Path) -> str:
     """A checksum of everything that the audit is made from."""
     judge = flatten(asdict(config.annotate))
-    decisive = {name: judge[name] for name, known in ANNOTATION["annotate"].items() if known.decides}
+    decisive = {name: judge[name] for name, known in STAGE.reads["annotate"].items() if known.decides}
     reward = [getattr(config.policy, name) for name in ("reward_dir", "reward_checkpoint", "reference_alignment")]
     values = [
         asdict(config.audit),
@@ -123,8 +118,7 @@ def stamp_of(config: AuditConfig, workdir: Path) -> str:
 
 STAGE = Stage(
     config=AuditConfig,
-    tables=TABLES,
-    reads=READS,
+    sections=("audit",),
     check=check,
     is_complete=is_complete,
     run=later("motif_jax.stages.audit.job:run"),

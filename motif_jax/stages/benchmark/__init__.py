@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config.table import PATH, List, Number, Tables, Text, Whole, tables_of, value
+from motif_jax.config.table import PATH, List, Number, Text, Whole, value
 from motif_jax.names import PROMPT_NETWORKS
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.stages import Stage
@@ -55,10 +55,6 @@ class BenchmarkConfig(CollectConfig, RewardConfig, TrainConfig):
     benchmark: Benchmark = Benchmark()
 
 
-READS = tables_of(BenchmarkConfig)
-TABLES: Tables = {"benchmark": READS["benchmark"]}
-
-
 def benchmarks() -> Any:
     """The package `benchmarks` of the checkout that this file belongs to."""
     checkout = Path(__file__).parents[3]
@@ -74,8 +70,7 @@ def benchmarks() -> Any:
 
 STAGE = Stage(
     config=BenchmarkConfig,
-    tables=TABLES,
-    reads=READS,
+    sections=("benchmark",),
     check=lambda config: benchmarks().check(config),
     is_complete=lambda config, workdir: False,  # each run measures again
     run=lambda config, workdir: benchmarks().run(config, workdir),

@@ -27,19 +27,7 @@ from motif_jax.actors.layout import FilledSlot
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_branches, play_episodes
-from motif_jax.config.table import (
-    MANY_SECONDS,
-    PATH,
-    PATHS,
-    Flag,
-    Number,
-    Tables,
-    Text,
-    Whole,
-    section,
-    tables_of,
-    value,
-)
+from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Text, Whole, section, value
 from motif_jax.console import clean, print_line
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.seeding import SeedStream
@@ -142,10 +130,6 @@ class CollectConfig(Experiment):
     env: Mapping[str, Any] = section(ENV)
     policy: Policy = field(default_factory=Policy)
     collect: Collect = field(default_factory=Collect)
-
-
-READS = tables_of(CollectConfig)
-TABLES: Tables = {NAME: READS[NAME]}
 
 
 # ---- the stage
@@ -715,8 +699,7 @@ def _read(file: Path, limit: int) -> bytes:
 
 STAGE = Stage(
     config=CollectConfig,
-    tables=TABLES,
-    reads=READS,
+    sections=(NAME,),
     identity=("", "env", NAME),
     check=check,
     is_complete=is_complete,

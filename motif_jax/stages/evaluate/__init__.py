@@ -16,8 +16,6 @@ from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies.decoding import check_decoding, decodings_of
 from motif_jax.stages import Stage, later, with_result
 from motif_jax.stages.evaluate.contenders import (
-    READS,
-    TABLES,
     EvaluateConfig,
     check_policies,
     check_variations,
@@ -78,8 +76,7 @@ def is_complete(config: EvaluateConfig, workdir: Path) -> bool:
 
 STAGE = Stage(
     config=EvaluateConfig,
-    tables=TABLES,
-    reads=READS,
+    sections=("evaluate", "decoding"),
     identity=("", "env"),  # so that compared results are from the same games
     check=check,
     is_complete=is_complete,

@@ -8,19 +8,7 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from motif_jax.config.table import (
-    MANY_SECONDS,
-    PATH,
-    PATHS,
-    Flag,
-    Number,
-    Tables,
-    Text,
-    Whole,
-    flatten,
-    tables_of,
-    value,
-)
+from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Text, Whole, flatten, value
 from motif_jax.devices.releases import METADATA, is_release
 from motif_jax.envs.protocols import (
     CHANGED,
@@ -105,10 +93,6 @@ class EvaluateConfig(ValuesConfig):
     def by_protocol(self) -> Self:
         """This config with the games of its protocol."""
         return replace(self, env=by_protocol(self.env, self.evaluate.protocol))
-
-
-READS = tables_of(EvaluateConfig)
-TABLES: Tables = {name: READS[name] for name in ("evaluate", "decoding")}
 
 
 class Contender(NamedTuple):

@@ -16,7 +16,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from motif_jax.config.table import PATH, Tables, Text, Whole, tables_of, value
+from motif_jax.config.table import PATH, Text, Whole, value
 from motif_jax.devices.releases import is_release
 from motif_jax.envs.worlds import check_world
 from motif_jax.stages import Stage, later, without_lock
@@ -56,10 +56,6 @@ class ExportConfig(EvaluateConfig):
     export: Export = Export()
 
 
-READS = tables_of(ExportConfig)
-TABLES: Tables = {"export": READS["export"]}
-
-
 def check(config: ExportConfig) -> None:
     """Raises UserError for values that cannot work."""
     check_world(config.env)
@@ -85,8 +81,7 @@ def check_output(section: Export, path: Path) -> None:
 
 STAGE = Stage(
     config=ExportConfig,
-    tables=TABLES,
-    reads=READS,
+    sections=("export",),
     check=check,
     is_complete=lambda config, workdir: False,  # it runs each time it is asked to
     run=later("motif_jax.stages.export.release:run"),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import motif_jax
-from motif_jax.config.table import PATH, PATHS, Tables, flatten, keys
+from motif_jax.config.table import PATH, PATHS, flatten, keys, tables_of
 from motif_jax.console import clean, print_line
 from motif_jax.devices.checkpoints import find_checkpoints
 from motif_jax.devices.parameters import leaves_by_path
@@ -35,18 +35,18 @@ from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.rewards.registry import LEARNT, without_folders
 from motif_jax.rewards.sources import RewardSources, trusted_classes
 from motif_jax.run import Run
-from motif_jax.stages.collect import TABLES as COLLECTION
+from motif_jax.stages.collect import CollectConfig
 from motif_jax.stages.evaluate.replays import file_of
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.stages.export import FLAG, ExportConfig, check_output
-from motif_jax.stages.train_policy import TABLES as TRAINING
-from motif_jax.stages.train_reward import READS as LEARNING
+from motif_jax.stages.train_policy.section import TrainConfig
+from motif_jax.stages.train_reward import RewardConfig
 from motif_jax.structs import UserError
 from motif_jax.tokens import tokeniser_from_text, write_tokeniser
 from motif_jax.transcripts.store import Transcripts
 from motif_jax.transcripts.trl import write_trl
 
-DECLARED: Tables = {**LEARNING, **COLLECTION, **TRAINING}  # by which policies and rewards are made
+DECLARED = tables_of(RewardConfig) | tables_of(CollectConfig) | tables_of(TrainConfig)  # for policies, rewards
 Arrays = dict[tuple[str, ...], Any]
 CHANCE = "random"
 NAMING_SOURCES = ("policy.sources", "policy.options", "policy.controller")

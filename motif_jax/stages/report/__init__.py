@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import motif_jax
-from motif_jax.config.table import PATHS, Tables, Whole, section, tables_of, value
+from motif_jax.config.table import PATHS, Whole, section, value
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
 from motif_jax.pages.blocks import asset, folded, page, table
@@ -61,10 +61,6 @@ class ReportConfig(Experiment):
 
     collect: Mapping[str, Any] = section({})  # that stage checks its values
     report: Report = Report()
-
-
-READS = tables_of(ReportConfig)
-TABLES: Tables = {"report": READS["report"]}
 
 
 def other_runs(config: ReportConfig) -> list[Path]:
@@ -349,8 +345,7 @@ def by_name(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:
 
 STAGE = Stage(
     config=ReportConfig,
-    tables=TABLES,
-    reads=READS,
+    sections=("report",),
     check=check,
     is_complete=is_complete,
     run=run,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motif_jax.config.table import Tables, Text, tables_of, value
+from motif_jax.config.table import Text, value
 from motif_jax.envs.babyai.manual import read_manual
 from motif_jax.language.config import FOLDER, MODEL, check_model
 from motif_jax.names import TRANSCRIPT_FORMATS, find
@@ -39,10 +39,6 @@ class CloningConfig(TranscriptsConfig):
     """The values that the stage reads."""
 
     train_language: CloningSection = CloningSection()
-
-
-READS = tables_of(CloningConfig)
-TABLES: Tables = {name: READS[name] for name in ("transcripts", "language", "train_language")}
 
 
 def check(config: CloningConfig) -> None:
@@ -79,7 +75,7 @@ STAGE = offline_stage(
     FOLDER,
     f"{MODEL}/config.json",
     config=CloningConfig,
-    tables=TABLES,
+    sections=("transcripts", "language", "train_language"),
     check=check,
     run=later("motif_jax.stages.train_language.model:train"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.offline.update import init_state
 from motif_jax.policies.programs import as_functions
 from motif_jax.run import StageRun
-from motif_jax.stages.offline import LanguageParts, Outcome, TrainingJob, make_job, open_session, report_learning
+from motif_jax.stages.offline import Done, LanguageParts, TrainingJob, make_job, open_session, report_learning
 from motif_jax.stages.offline import train as train_offline
 from motif_jax.stages.train_language import CloningConfig
 from motif_jax.stages.train_language.data import BUILT_IN, LanguageSection, make_renderer, open_transcripts
@@ -128,9 +129,7 @@ def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
 def train(config: CloningConfig, workdir: Path) -> None:
     """Trains the model on the workdir's transcripts, or resumes an earlier run."""
     section, recipe = config.train_language, recipe_of(config.train_language.recipe)
-
-    def open_data(may_import: bool) -> Transcripts:
-        return open_transcripts(config, workdir, may_import)
+    open_data = functools.partial(open_transcripts, config, workdir)
 
     def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
         return {name: means[name] for name in ("loss", "accuracy")}
@@ -140,12 +139,12 @@ def train(config: CloningConfig, workdir: Path) -> None:
         renderer = make_renderer(session.transcripts, parts.tokeniser, config.transcripts.template)
         job = make_job(config, session, TITLE, recipe, parts, renderer, figures)
         session.stage.bind(config)
-        outcome = train_offline(job, session.stage, section, session.hosts, session.stop)
+        training = train_offline(job, session.stage, section, session.hosts, session.stop)
         if session.stage.writes:
-            finish(session.stage, parts, job, outcome)
+            finish(session.stage, parts, job, training.done)
 
 
-def finish(stage: StageRun, parts: LanguageParts, job: TrainingJob, outcome: Outcome) -> None:
+def finish(stage: StageRun, parts: LanguageParts, job: TrainingJob, done: Done) -> None:
     """Writes the best model, the report's part and the summary, and prints a line."""
     number, arrays, _ = read_saved(stage.path / "checkpoints", "language model", "best")
     state = rebuild(job.state, leaves_by_path(arrays["train"]), stage.path)
@@ -153,7 +152,7 @@ def finish(stage: StageRun, parts: LanguageParts, job: TrainingJob, outcome: Out
     write_model(stage.path / MODEL, parts, params)
     size = sum(array.size for array in jax.tree.leaves(params))
     summary = {
-        "epoch": outcome.epoch, "steps": outcome.steps, "best": outcome.best, "checkpoint": number,
+        "epoch": done.epoch, "steps": done.steps, "best": done.best, "checkpoint": number,
         "parameters": size, "episodes": job.metadata["episodes"], "tokeniser": job.identity["tokeniser"],
         "transcripts": job.identity["transcripts"],
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
@@ -161,7 +160,7 @@ def finish(stage: StageRun, parts: LanguageParts, job: TrainingJob, outcome: Out
     report_learning(stage, TITLE, summary)
     stage.write("summary", summary)  # last: the stage is complete
     print_line(
-        f"{STAGE}: {outcome.steps:,} updates, {size:,} parameters; best validation loss "
-        f"{outcome.best['valid_loss']:.4f} per token of the agent, {outcome.best['valid_accuracy']:.1%} of them "
+        f"{STAGE}: {done.steps:,} updates, {size:,} parameters; best validation loss "
+        f"{done.best['valid_loss']:.4f} per token of the agent, {done.best['valid_accuracy']:.1%} of them "
         f"predicted; motif_jax.load_language reads {str(stage.path / MODEL)!r}"
     )

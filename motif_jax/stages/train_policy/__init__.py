@@ -20,8 +20,6 @@ from motif_jax.rewards.options import OptionPlan, chosen_from, find_plan
 from motif_jax.stages import Stage, check_cluster, later, lock_of_hosts, with_result
 from motif_jax.stages.train_policy.section import (
     DEVICE_MEMORY,
-    READS,
-    TABLES,
     Policy,
     TrainConfig,
     check_batch,
@@ -161,8 +159,7 @@ def check_updates(section: Policy, hosts: int) -> None:
 
 STAGE = Stage(
     config=TrainConfig,
-    tables=TABLES,
-    reads=READS,
+    sections=("policy", "profile"),
     identity=("", "env", "policy"),
     unused=unused,
     check=check,

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from motif_jax.actors.acting import OverlappedLoop, RolloutLoop
+from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.console import print_line
 from motif_jax.devices.host_arrays import host_part, local_copy
@@ -31,9 +32,11 @@ from motif_jax.stages.train_policy.audit import audited_source
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_policy.placing import make_grouped, make_place
 from motif_jax.stages.train_policy.record import Log, MetricsCollector, Probes, Trace, summarise_recent
-from motif_jax.stages.train_policy.section import DEVICE_MEMORY, TrainConfig, finished, takes_turns
+from motif_jax.stages.train_policy.section import DEVICE_MEMORY, Policy, TrainConfig, finished, takes_turns
 from motif_jax.stages.train_policy.setup import (
     PolicyCheckpoints,
+    TrainerParts,
+    TrainingProgress,
     assemble,
     make_player,
     make_rollout_loop,
@@ -82,23 +85,23 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
         saving.callback(checkpoints.close)
     state, frozen, done = start_or_resume(config, checkpoints, parts, folder / "checkpoints", hosts)
     if checkpoints:
-        stop.watch(checkpoints.directory, lambda: done["env_steps"], "steps")
+        stop.watch(checkpoints.directory, lambda: done.env_steps, "steps")
     placed_frozen = place(frozen, parts.mesh, parts.model.rules)
-    if host == 0 and done["env_steps"]:
-        print_line(f"train_policy: going on after {done['env_steps']:,} steps")
+    if host == 0 and done.env_steps:
+        print_line(f"train_policy: going on after {done.env_steps:,} steps")
     stage.bind(config)
 
     # ---- games
     model = parts.model._replace(frozen=placed_frozen if parts.mesh.size == 1 else jax.device_put(frozen))
-    player = make_player(config, model, seed=config.seed + done["updates"] * num_hosts + host)
+    player = make_player(config, model, seed=config.seed + done.updates * num_hosts + host)
     params = local_copy(state.params)
-    player.swap(player.prepare(params, done["updates"]), wait=True)
+    player.swap(player.prepare(params, done.updates), wait=True)
     with contextlib.ExitStack() as stack:
         every = section.probe_every if host == 0 else 0
-        probes = stack.enter_context(Probes(model, parts.world, folder, every, done["env_steps"]))
-        if not done["updates"]:
+        probes = stack.enter_context(Probes(model, parts.world, folder, every, done.env_steps))
+        if not done.updates:
             probes.ask(params, done)
-        pool = stack.enter_context(open_pool(config, parts, player, host * EPISODES_PER_HOST + done["next_episode"]))
+        pool = stack.enter_context(open_pool(config, parts, player, host * EPISODES_PER_HOST + done.next_episode))
         audited, grouped = audited_source(section.online, parts.sources), make_grouped(section, parts.mesh)
         placed = make_place(parts.model, parts.sources, parts.mesh, audited, parts.plan, grouped, parts.learner)
         rollout_loop = make_rollout_loop(section, parts, pool, player, placed)
@@ -106,26 +109,24 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
         collector, trace = MetricsCollector(pool, rollout_loop, parts.plan), Trace(config.profile, folder / "profile")
         stack.callback(trace.close)
         row_file = stack.enter_context(
-            stage.metrics("env_steps", done["env_steps"], section.tensorboard, section.wandb, config, "policy")
+            stage.metrics("env_steps", done.env_steps, section.tensorboard, section.wandb, config, "policy")
         )
         log = stack.enter_context(Log(section, folder, done, collector, parts.sources, row_file)) if row_file else None
 
         # ---- learn
-        before, timed_from, broken = dict(done), done["env_steps"], ""
+        before, timed_from, broken = replace(done), done.env_steps, ""
         start = saved = reported = time.monotonic()
-        saved_steps, save_every_s = done["env_steps"], hosts.save_every_s(section.save_every_s)
+        saved_steps, save_every_s = done.env_steps, hosts.save_every_s(section.save_every_s)
         pending: Pending | None = None
         while not broken:
             # wait for a batch; all hosts agree whether to go on
             with saved_on_error(checkpoints, state, done):  # a worker's error, for example
                 batch = rollout_loop.get(PATIENCE_S)
             if batch is None and not stop.asked:
-                if log and takes_turns(section) and done["updates"] == before["updates"]:
-                    groups = pool.layout.groups if isinstance(rollout_loop, OverlappedLoop) else 1
-                    games = num_hosts * pool.num_games // groups
-                    log.playing(done, games, player.calls, pool.timers.seconds.get("policy", 0.0))
+                if log and takes_turns(section) and done.updates == before.updates:
+                    log.playing(done, num_hosts, player.calls)
                 continue
-            vote = Vote.END if finished(section, done["env_steps"], done["seconds"]) else Vote.GO_ON
+            vote = Vote.END if finished(section, done.env_steps, done.seconds) else Vote.GO_ON
             own_games = pool.next_episode - host * EPISODES_PER_HOST
             own = own_games, collector.episodes, batch.steps if batch else 0
             vote, others = hosts.agree(Vote.STOP if stop.asked else vote, own)
@@ -133,34 +134,27 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                 break
 
             # update
-            first = done["updates"] == before["updates"]
+            first = done.updates == before.updates
             if first:
-                if host == 0:
-                    print_line("train_policy: compiling the first update")
-                arguments = state, placed_frozen, batch.arrays.rollouts
-                what = f"train_policy cannot go on: an update of {section.batch_size:,} steps"
-                check_fits(parts.update, arguments, jax.local_devices()[0], what, DEVICE_MEMORY)
-                network = find_prompt_network(section.network)
-                if checkpoints and network and network.keeps_untrained and not done["env_steps"]:
-                    checkpoints.save(state, done)
-            with trace.step(done["updates"]):
+                check_update(section, parts, (state, placed_frozen, batch.arrays.rollouts), checkpoints, done)
+            with trace.step(done.updates):
                 state, metrics = parts.update(state, placed_frozen, batch.arrays.rollouts)
-            done["updates"] += 1
+            done.updates += 1
 
             # publish the new policy; games wait for it only if they take turns with the learner
             params = local_copy(state.params)
             with rollout_loop.timers("update"):
-                player.swap(player.prepare(params, done["updates"]), wait=takes_turns(section))
+                player.swap(player.prepare(params, done.updates), wait=takes_turns(section))
 
             # count
-            done["env_steps"] += batch.steps + int(others[:, 2].sum())
+            done.env_steps += batch.steps + int(others[:, 2].sum())
             if first:  # timing starts after the first update, which includes compilation
-                start, timed_from = time.monotonic(), done["env_steps"]
+                start, timed_from = time.monotonic(), done.env_steps
             probes.ask(params, done)
-            done["seconds"] = before["seconds"] + time.monotonic() - start
-            done["next_episode"] = int(max([pool.next_episode - host * EPISODES_PER_HOST, *others[:, 0]]))
+            done.seconds = before.seconds + time.monotonic() - start
+            done.next_episode = int(max([pool.next_episode - host * EPISODES_PER_HOST, *others[:, 0]]))
             collector.batch(batch)
-            done["episodes"] = before["episodes"] + collector.episodes + int(others[:, 1].sum())
+            done.episodes = before.episodes + collector.episodes + int(others[:, 1].sum())
 
             # the reward sources learn
             with saved_on_error(checkpoints, state, done):
@@ -169,15 +163,15 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             # log one update late, so as not to wait for the device; save
             if pending:
                 broken = check_metrics(pending, collector, folder, rollout_loop)
-            pending = Pending(done["updates"], done["env_steps"], batch, metrics)
+            pending = Pending(done.updates, done.env_steps, batch, metrics)
             if log:
                 with saved_on_error(checkpoints, state, done):
                     log.after_update(done, batch)
             now = time.monotonic()
-            due = done["env_steps"] - saved_steps >= section.save_every_steps or now - saved >= save_every_s
+            due = done.env_steps - saved_steps >= section.save_every_steps or now - saved >= save_every_s
             if checkpoints and due and not broken:
                 checkpoints.save(state, done)
-                saved, saved_steps = time.monotonic(), done["env_steps"]
+                saved, saved_steps = time.monotonic(), done.env_steps
                 if saved - reported > REPORT_EVERY_S:
                     report_training(workdir)
                     reported = time.monotonic()
@@ -192,29 +186,44 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
         saving.close()
     if broken:
         raise UserError(broken)
-    if checkpoints:
-        seconds, steps = done["seconds"] - before["seconds"], done["env_steps"] - timed_from
-        rate = round(steps / max(seconds, 1e-9), 1) if steps else None  # a single update is not timed
-        write_summary(stage, done, rate, collector, pool.restarts)
     failures = parts.sources.failures()
     if checkpoints:
-        for failure in failures:
-            print_line(f"train_policy: {failure}")
+        timed = done.env_steps - timed_from, done.seconds - before.seconds
+        write_summary(stage, done, timed, collector, pool.restarts, failures)
     if vote == Vote.STOP:
         raise Stopped(
-            f"stopped by {stop.asked or 'a signal to another host'} after {done['env_steps']:,} steps, which are "
+            f"stopped by {stop.asked or 'a signal to another host'} after {done.env_steps:,} steps, which are "
             "saved; run the same command again to resume"
         )
     if failures:
         raise UserError(f"{failures[0]}; the policy is saved, and the same command goes on with the stages after it")
 
 
-def write_summary(
-    stage: StageRun, done: dict[str, Any], rate: float | None, collector: MetricsCollector, restarts: int
+def check_update(
+    section: Policy, parts: TrainerParts, arguments: Any, checkpoints: PolicyCheckpoints | None, done: TrainingProgress
 ) -> None:
-    """Writes and prints the summary, and the report's part before it; `rate`: steps per second."""
-    summary = done | {
-        "checkpoint": done["env_steps"],
+    """Before the first update: raises UserError if it does not fit the device; saves a policy that begins trained.
+
+    `arguments`: of the update, the state first.
+    """
+    if jax.process_index() == 0:
+        print_line("train_policy: compiling the first update")
+    what = f"train_policy cannot go on: an update of {section.batch_size:,} steps"
+    check_fits(parts.update, arguments, jax.local_devices()[0], what, DEVICE_MEMORY)
+    network = find_prompt_network(section.network)
+    if checkpoints and network and network.keeps_untrained and not done.env_steps:
+        checkpoints.save(arguments[0], done)
+
+
+def write_summary(
+    stage: StageRun, done: TrainingProgress, timed: tuple[int, float], collector: MetricsCollector, restarts: int,
+    failures: Sequence[str],
+) -> None:  # fmt: skip
+    """Writes and prints the summary, and the report's part before it; `timed`: steps and their seconds."""
+    steps, seconds = timed
+    rate = round(steps / max(seconds, 1e-9), 1) if steps else None  # a single update is not timed
+    summary = asdict(done) | {
+        "checkpoint": done.env_steps,
         "steps_per_s": rate,
         "recent_episodes": summarise_recent(list(collector.recent), collector.figures),
         "worker_restarts": restarts,
@@ -223,19 +232,21 @@ def write_summary(
     report_training(stage.workdir, summary)
     stage.write("summary", summary)
     print_line(
-        f"train_policy: {done['env_steps']:,} steps, {done['updates']:,} updates, {done['episodes']:,} episodes; "
+        f"train_policy: {done.env_steps:,} steps, {done.updates:,} updates, {done.episodes:,} episodes; "
         + (f"{rate:,.0f} steps/s; " if rate else "")
         + f"checkpoints in {stage.path / 'checkpoints'}"
     )
+    for failure in failures:
+        print_line(f"train_policy: {failure}")
 
 
 @contextlib.contextmanager
-def saved_on_error(checkpoints: PolicyCheckpoints | None, state: Any, done: dict[str, Any]) -> Iterator[None]:
+def saved_on_error(checkpoints: PolicyCheckpoints | None, state: Any, done: TrainingProgress) -> Iterator[None]:
     """Saves the state, which is still valid, before an error within passes on; but not before the first update."""
     try:
         yield
     except Exception:
-        if checkpoints and done["updates"]:
+        if checkpoints and done.updates:
             checkpoints.save(state, done)
         raise
 

@@ -15,12 +15,12 @@ from motif_jax.files import read_json, read_lines
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.pages.blocks import findings_blocks, folded, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
-from motif_jax.pages.figures import curve, curves_of
+from motif_jax.pages.figures import all_metrics, curve, curves_of
 from motif_jax.pages.formats import Interval, amount, duration, esc, in_words, machine_words
 from motif_jax.pages.players import SUMMARIES, Player, arranged, chance_of, own_of
 from motif_jax.rewards.online.online_section import asks_pairs, is_anchored, parse_goals
 from motif_jax.rewards.options import MIXTURES
-from motif_jax.rewards.registry import LEARNT, ONLINE, SOURCES, parse_sources, program_title, return_name
+from motif_jax.rewards.registry import LEARNT, ONLINE, SOURCES, parse_sources, program_title
 from motif_jax.run import METRICS, Head, Run, date_of
 from motif_jax.system.metrics import PROBES, PROMPTS
 
@@ -64,8 +64,7 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
     if not (rows := stage.rows()):
         return
     if done is None:
-        file = stage.path / "summary.json"
-        done = read_json(file) if file.exists() else {}
+        done = stage.read("summary", dict) or {}
     if players is None:
         players = arranged(Run(workdir).read_each(SUMMARIES, Player))[""]
     config = read_json(stage.path / "config.json")
@@ -163,7 +162,7 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
     memory = max((row["memory_mib"] for row in rows if row.get("memory_mib")), default=0.0)
     if memory:
         figures.append((f"{memory:,.0f} MiB", "of memory at most"))
-    charts, sources, own, chance = [], sources_of(rows, settings), own_of(players), chance_of(players)
+    charts, sources, own, chance = [], sources_of(rows), own_of(players), chance_of(players)
     drawn = {f"episode/{name}_return" for name in sources}  # drawn by `_return_curve`
     for name, title, note, figure in curves_of({metric for row in rows for metric in row} - drawn):
         points = curve(rows, name)
@@ -176,16 +175,20 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
         charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
     charts += [chart for name in sources if (chart := _return_curve(rows, name, own, chance))]
     body = [_rewards(settings), *_programs(own), tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
-    return [*body, *_options(rows, settings), *_probes(folder), "<h3>Where time goes</h3>", *_time(rows)]
+    return [
+        *body,
+        *_options(rows, settings),
+        *_probes(folder),
+        "<h3>Where time goes</h3>",
+        *_time(rows),
+        all_metrics(rows),
+    ]
 
 
-def sources_of(rows: Rows, settings: Facts) -> list[str]:
+def sources_of(rows: Rows) -> list[str]:
     """Names of the reward sources beside the learnt reward."""
-    if settings["options"].strip():
-        named = {name for row in rows for name in row if re.fullmatch(r"episode/.*_return", name)}
-        return sorted(name.removeprefix("episode/").removesuffix("_return") for name in named - {LEARNT_RETURN})
-    choices = parse_sources(settings["sources"], settings["intrinsic_coefficient"])
-    return [choice.name for choice in choices if return_name(choice.name) != "intrinsic_return"]
+    named = dict.fromkeys(name for row in rows for name in row if re.fullmatch(r"episode/.*_return", name))
+    return [name.removeprefix("episode/").removesuffix("_return") for name in named if name != LEARNT_RETURN]
 
 
 def _return_curve(rows: Rows, source: str, own: Player | None, chance: Player | None) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from motif_jax.actors.acting import RolloutLoop
+from motif_jax.actors.acting import OverlappedLoop, RolloutLoop
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
@@ -32,6 +32,7 @@ from motif_jax.run import Metrics
 from motif_jax.stages.train_policy.audit import FlightAudit
 from motif_jax.stages.train_policy.placing import PlacedBatch, TurnFigures, add_up
 from motif_jax.stages.train_policy.section import Policy, Profile
+from motif_jax.stages.train_policy.setup import TrainingProgress
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
 
@@ -81,7 +82,7 @@ class MetricsCollector:
         self.figures = tuple(pool.world.figures)  # names of the world's figures
         self.recent: collections.deque[Ended] = collections.deque(maxlen=RECENT)
         self.episodes = 0
-        self._pool, self._rollout_loop, self._returns = pool, rollout_loop, Returns()
+        self.pool, self.rollout_loop, self._returns = pool, rollout_loop, Returns()
         self._timers_before: dict[str, float] = {}
         self._clear()
 
@@ -97,7 +98,7 @@ class MetricsCollector:
         self._ended += ended
         self.recent.extend(ended)
         self.episodes += len(ended)
-        self._depths.append(self._rollout_loop.depth)
+        self._depths.append(self.rollout_loop.depth)
         if batch.arrays.turns:
             self._turns.append(batch.arrays.turns)
             if self.unpaid is not None:
@@ -126,15 +127,15 @@ class MetricsCollector:
             row[f"reward/{name}_mean"], row[f"reward/{name}_share"] = np.mean(figures, 0).tolist()
         row |= {f"time/{name}": value for name, value in self._time(seconds).items()}
         row["queue/batches_waiting"] = np.mean(self._depths) if self._depths else None
-        row["workers/restarts"], row["workers/dropped_steps"] = self._pool.restarts, self._pool.dropped_steps
+        row["workers/restarts"], row["workers/dropped_steps"] = self.pool.restarts, self.pool.dropped_steps
         row["memory_mib"] = round(resident_mib())
         self._clear()
         return row
 
     def _time(self, seconds: float) -> dict[str, float]:
         """Each activity's share of the last `seconds`; for the workers, the average."""
-        now = self._pool.timers.seconds | self._rollout_loop.timers.seconds
-        now["workers_wait"] = self._pool.worker_wait_s / self._pool.layout.num_workers
+        now = self.pool.timers.seconds | self.rollout_loop.timers.seconds
+        now["workers_wait"] = self.pool.worker_wait_s / self.pool.layout.num_workers
         shares = {name: (spent - self._timers_before.get(name, 0.0)) / seconds for name, spent in now.items()}
         self._timers_before = dict(now)
         return {name: round(share, 4) for name, share in shares.items()}
@@ -147,7 +148,7 @@ class Log:
         self,
         section: Policy,
         folder: Path,
-        done: dict[str, Any],
+        done: TrainingProgress,
         collector: MetricsCollector,
         sources: RewardSources,
         metrics: Metrics,
@@ -156,9 +157,9 @@ class Log:
         self._collector, self._sources, self._every_s = collector, sources, section.log_every_s
         self._limits = section.train_for_env_steps, section.train_for_seconds
         self._metrics = metrics
-        self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done["env_steps"])
-        self._audit = FlightAudit(section.online, folder, done["env_steps"], sources)
-        self._written, self._steps = time.monotonic(), done["env_steps"]
+        self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done.env_steps)
+        self._audit = FlightAudit(section.online, folder, done.env_steps, sources)
+        self._written, self._steps = time.monotonic(), done.env_steps
         self._section, self._seen, self._told = section, (0, 0.0), False
 
     def __enter__(self) -> Log:
@@ -167,15 +168,15 @@ class Log:
     def __exit__(self, *_: object) -> None:
         self._bar.close()
 
-    def playing(self, done: dict[str, Any], games: int, calls: int, seconds: float) -> None:
+    def playing(self, done: TrainingProgress, hosts: int, calls: int) -> None:
         """Shows the steps of the first batch; prints once an estimate of the time that training takes.
 
-        Args:
-          done: the progress of the training.
-          games: that a call of the policy acts in.
-          calls, seconds: calls so far and their time. The first ones seen are not counted, as they compile.
+        `calls`: of the policy so far. The first ones seen are not timed, as they compile.
         """
-        self._bar.update(done["env_steps"] + min(calls * games, self._section.batch_size))
+        pool = self._collector.pool
+        groups = pool.layout.groups if isinstance(self._collector.rollout_loop, OverlappedLoop) else 1
+        games, seconds = hosts * pool.num_games // groups, pool.timers.seconds.get("policy", 0.0)
+        self._bar.update(done.env_steps + min(calls * games, self._section.batch_size))
         if not self._seen[0]:
             self._seen = calls, seconds
         before, spent = self._seen
@@ -184,16 +185,16 @@ class Log:
         self._told = True
         step = (seconds - spent) / (calls - before) / games
         learning = LEARNING * self._section.num_epochs * step
-        batch, left = self._section.batch_size, self._limits[0] - done["env_steps"]
+        batch, left = self._section.batch_size, self._limits[0] - done.env_steps
         print_line(
             f"train_policy: choosing an action takes {step:.2g} s, and learning from it about {learning:.2g} s: about "
             f"{batch * (step + learning):,.0f} s for a batch of {batch:,} steps, and {left * (step + learning):,.0f} s "
             f"for all {left:,} (--config.policy.train_for_env_steps, .batch_size, .num_epochs)"
         )
 
-    def after_update(self, done: dict[str, Any], batch: RolloutBatch) -> None:
+    def after_update(self, done: TrainingProgress, batch: RolloutBatch) -> None:
         """Takes a batch to audit, updates the progress line, and writes a row if `log_every_s` have passed."""
-        self._audit.after_update(done["env_steps"], batch)
+        self._audit.after_update(done.env_steps, batch)
         if self._collector.unpaid is not None and self._collector.unpaid >= UNPAID:
             self._collector.unpaid = None  # said once
             print_line(
@@ -208,23 +209,23 @@ class Log:
             notes |= {"depth": f"{recent['max_depth']:.1f}"} if "max_depth" in recent else {}
             notes |= {one.name: f"{recent[return_name(one.name)]:.2f}" for one in self._sources}
         steps, seconds = self._limits
-        if seconds and done["seconds"]:  # time ends the run: estimate its steps
-            self._bar.expect(min(steps, round(done["env_steps"] * seconds / done["seconds"])))
-        self._bar.update(done["env_steps"], **notes)
+        if seconds and done.seconds:  # time ends the run: estimate its steps
+            self._bar.expect(min(steps, round(done.env_steps * seconds / done.seconds)))
+        self._bar.update(done.env_steps, **notes)
 
-    def last(self, done: dict[str, Any]) -> None:
+    def last(self, done: TrainingProgress) -> None:
         """Writes the last row of training, if there were updates since the row before."""
-        if self._collector.updates and done["env_steps"] > self._steps:
+        if self._collector.updates and done.env_steps > self._steps:
             self._write(done)
 
-    def _write(self, done: dict[str, Any]) -> None:
+    def _write(self, done: TrainingProgress) -> None:
         now = time.monotonic()
         seconds = max(now - self._written, 1e-9)
-        row = {"seconds": round(done["seconds"], 2), "updates": done["updates"]}
-        row |= {"steps_per_s": round((done["env_steps"] - self._steps) / seconds, 1)}
+        row = {"seconds": round(done.seconds, 2), "updates": done.updates}
+        row |= {"steps_per_s": round((done.env_steps - self._steps) / seconds, 1)}
         row |= self._sources.figures() | self._audit.figures()
-        self._metrics.write(done["env_steps"], row | self._collector.row(seconds))
-        self._written, self._steps = now, done["env_steps"]
+        self._metrics.write(done.env_steps, row | self._collector.row(seconds))
+        self._written, self._steps = now, done.env_steps
 
 
 def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, Any]:
@@ -273,14 +274,14 @@ class Probes:
         if self._file is not None:
             self._file.close()
 
-    def ask(self, params: Any, done: dict[str, Any]) -> None:
+    def ask(self, params: Any, done: TrainingProgress) -> None:
         """Writes a row, if one is due after this update."""
-        if self._file is None or done["updates"] % self._every:
+        if self._file is None or done.updates % self._every:
             return
         weights = params, self._frozen
         logits, values, _ = self._step(*weights, self._seen, self._first, self._core, self._prepare(*weights))
         odds = probabilities(np.asarray(logits, np.float64))
-        row = {name: done[name] for name in ("env_steps", "updates")}
+        row: dict[str, Any] = {"env_steps": done.env_steps, "updates": done.updates}
         row |= {"probabilities": dict(zip(self._names, odds.round(5).tolist(), strict=True))}
         row |= {"values": dict(zip(self._names, np.asarray(values, np.float64).round(4).tolist(), strict=True))}
         self._file.write(json_line(row))

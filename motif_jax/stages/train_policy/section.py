@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Tables, Text, Whole, part, tables_of, value
+from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, part, value
 from motif_jax.learner.settings import GroupSettings, LearnerSection, find_algorithm
 from motif_jax.names import ALGORITHMS, POLICY_SECTIONS, PROMPT_NETWORKS, find
 from motif_jax.networks.kinds import BY_SPECS, FIXED
@@ -114,10 +114,6 @@ class TrainConfig(AnnotateConfig):
 
     policy: Policy = field(default_factory=Policy)
     profile: Profile = field(default_factory=Profile)
-
-
-READS = tables_of(TrainConfig)
-TABLES: Tables = {name: READS[name] for name in ("policy", "profile")}
 
 
 def finished(section: Policy, env_steps: int, seconds: float) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -18,8 +18,8 @@ from motif_jax.actors.handoff import Arrays
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config.table import table_of
 from motif_jax.console import print_line
-from motif_jax.devices.checkpoints import Checkpoints, reading
-from motif_jax.devices.host_arrays import from_first_host, host_copy
+from motif_jax.devices.checkpoints import Checkpoints, latest_of_all
+from motif_jax.devices.host_arrays import host_copy
 from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, place, shardings
 from motif_jax.devices.parameters import leaves_by_path, rebuild
@@ -46,7 +46,17 @@ from motif_jax.stages.train_policy.section import Policy, TrainConfig, check_bat
 from motif_jax.structs import UserError
 
 FAR_AHEAD = 32  # batches; the published system's settings make about 8
-START = {"env_steps": 0, "updates": 0, "seconds": 0.0, "next_episode": 0, "episodes": 0}
+
+
+@dataclass
+class TrainingProgress:
+    """What training has done so far, with all runs of it, as checkpoints and the summary hold it."""
+
+    env_steps: int = 0
+    updates: int = 0
+    seconds: float = 0.0
+    next_episode: int = 0
+    episodes: int = 0
 
 
 class TrainerParts(NamedTuple):
@@ -228,18 +238,17 @@ class PolicyCheckpoints:
         """Step, arrays and facts of the last checkpoint that can be read."""
         return self._checkpoints.latest()
 
-    def save(self, state: LearnerState, done: dict[str, Any]) -> None:
+    def save(self, state: LearnerState, done: TrainingProgress) -> None:
         """Starts to write a checkpoint, unless there is one with the same number of steps."""
-        step = int(done["env_steps"])
-        if step in self._checkpoints.steps():
+        if done.env_steps in self._checkpoints.steps():
             return
         arrays: dict[str, Any] = {"learner": state}
         if jax.tree.leaves(self.frozen):
             arrays["frozen"] = self.frozen
         if of_sources := self._sources.arrays():
             arrays["sources"] = of_sources
-        metadata = self._metadata | {"sources": self._sources.facts(), "progress": dict(done)}
-        self._checkpoints.save(step, arrays, metadata, milestone=step == 0)
+        metadata = self._metadata | {"sources": self._sources.facts(), "progress": asdict(done)}
+        self._checkpoints.save(done.env_steps, arrays, metadata, milestone=done.env_steps == 0)
 
     def close(self) -> None:
         """Waits until the last checkpoint is written."""
@@ -259,26 +268,20 @@ def whole_state(state: LearnerState, frozen: Any) -> dict[str, Any]:
 
 def start_or_resume(
     config: TrainConfig, checkpoints: PolicyCheckpoints | None, parts: TrainerParts, folder: Path, hosts: Hosts
-) -> tuple[LearnerState, Any, dict[str, Any]]:
+) -> tuple[LearnerState, Any, TrainingProgress]:
     """The learner's state on all devices, the network's frozen parameters as they were read, and the progress.
 
-    They come from the first of these that exists: the run's last checkpoint; another policy; random parameters. Only
-    the first host has `checkpoints`, those of the run in `folder`. The other hosts read the same one, and all compare.
+    They come from the first of these that exists: the run's last checkpoint; another policy; random parameters. All
+    hosts compare what they have.
     """
     state = parts.make_state(parts.model.params)
     arrays_by_name = whole_state(state, parts.model.frozen)
-    done: dict[str, Any] = dict(START)
-    saved = checkpoints.latest() if checkpoints else None
-    hosts.agree(Vote.GO_ON)  # the first host worked alone until here, and may have failed
-    step = int(from_first_host(np.int64(saved[0] if saved else -1)))
-    if not checkpoints and step >= 0:
-        with reading(folder) as others:
-            saved = others.readable(str(step))
-    if saved:
-        _, arrays, metadata = saved
+    done, step = TrainingProgress(), -1
+    if saved := latest_of_all(checkpoints, folder, hosts):
+        step, arrays, metadata = saved
         parts.sources.restore(saved_sources(metadata, arrays))
         arrays_by_name = rebuild(arrays_by_name, arrays_of(arrays), folder, "--workdir")
-        done = {name: type(START[name])(metadata["progress"][name]) for name in START}
+        done = TrainingProgress(**metadata["progress"])
     elif config.policy.init_from:
         arrays_by_name = read_initial(config, parts, arrays_by_name)
     hosts.agree(Vote.GO_ON)

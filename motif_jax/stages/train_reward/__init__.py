@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config.table import PATH, Flag, Number, Tables, Text, Whole, tables_of, value
+from motif_jax.config.table import PATH, Flag, Number, Text, Whole, value
 from motif_jax.files import read_json
 from motif_jax.preferences.neutral import NEUTRAL
 from motif_jax.preferences.store import PairDataset, annotation_folder, digest_of, fingerprint
@@ -107,10 +107,6 @@ class RewardConfig(AnnotateConfig):
     reward: TrainReward = TrainReward()
 
 
-READS = tables_of(RewardConfig)
-TABLES: Tables = {"reward": READS["reward"]}
-
-
 def learnt_from(config: RewardConfig) -> dict[str, float]:
     """Names of the annotations that the reward is learnt from, with their weights."""
     return labels.parse_annotators(config.reward.annotators) or {label_name(config.annotate): 1.0}
@@ -164,8 +160,7 @@ def is_complete(config: RewardConfig, workdir: Path) -> bool:
 
 STAGE = Stage(
     config=RewardConfig,
-    tables=TABLES,
-    reads=READS,
+    sections=("reward",),
     identity=("", "reward"),
     check=check,
     is_complete=is_complete,

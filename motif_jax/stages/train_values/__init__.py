@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from motif_jax.config.table import PATH, Number, Tables, Text, Use, Whole, tables_of, value
+from motif_jax.config.table import PATH, Number, Text, Use, Whole, table_of, value
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import check_world
 from motif_jax.offline.offline_settings import GroupLearning, OfflineSection, ValueTerms, check_num_parts
@@ -64,8 +64,6 @@ class ValuesConfig(CloningConfig):
     train_values: ValuesSection = ValuesSection()
 
 
-READS = tables_of(ValuesConfig)
-TABLES: Tables = {"train_values": READS["train_values"]}
 FOLDER = "values"
 
 
@@ -79,7 +77,7 @@ def more_identity(config: ValuesConfig) -> tuple[str, ...]:
 
 def unused_values(recipe: Recipe, section: ValuesSection) -> list[str]:
     """The values of the section that a recipe does not use."""
-    uses = {name: declared.only_for for name, declared in TABLES["train_values"].items()}
+    uses = {name: declared.only_for for name, declared in table_of(ValuesSection).items()}
     return [name for name, use in uses.items() if use and not use.when(recipe, section)]
 
 
@@ -178,6 +176,6 @@ def check_texts_fit(config: ValuesConfig) -> None:
 
 
 STAGE = offline_stage(
-    "train_values", FOLDER, config=ValuesConfig, tables=TABLES, check=check, more_identity=more_identity,
+    "train_values", FOLDER, config=ValuesConfig, sections=("train_values",), check=check, more_identity=more_identity,
     unused=unused, run=later("motif_jax.stages.train_values.learning:train"),
 )  # fmt: skip

@@ -10,6 +10,7 @@ text t on, the advantage of all tokens of this text is
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from motif_jax.config.table import describe_changed
+from motif_jax.config.table import describe_changed, table_of
 from motif_jax.console import print_line
 from motif_jax.devices.mesh import map_update, replicate, shard
 from motif_jax.devices.parameters import sum_of_arrays
@@ -48,9 +49,9 @@ from motif_jax.stages.offline import (
     FINITE,
     RANK,
     LanguageParts,
-    Outcome,
     ReplySource,
     Session,
+    Training,
     TrainingJob,
     choose_episodes,
     make_job,
@@ -60,7 +61,7 @@ from motif_jax.stages.offline import (
 from motif_jax.stages.offline import train as train_offline
 from motif_jax.stages.train_language.data import check_known, describe_early_ends, make_renderer, open_transcripts
 from motif_jax.stages.train_language.model import make_parts, new_params, write_model
-from motif_jax.stages.train_values import FOLDER, TABLES, ValuesConfig, ValuesSection, unused_values
+from motif_jax.stages.train_values import FOLDER, ValuesConfig, ValuesSection, unused_values
 from motif_jax.system.machine import describe
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, TERMINAL, UNFINISHED, Renderer, Rows
@@ -83,9 +84,7 @@ def train(config: ValuesConfig, workdir: Path) -> None:
     if not config.distributed.process_id:
         say_unused(section, recipe)
 
-    def open_data(may_import: bool) -> Transcripts:
-        return open_transcripts(config, workdir, may_import)
-
+    open_data = functools.partial(open_transcripts, config, workdir)
     with open_session(config, section, workdir, STAGE, FOLDER, open_data) as session:
         stage, transcripts = session.stage, session.transcripts
         parts = find_policy(config, recipe, workdir, transcripts)
@@ -95,16 +94,16 @@ def train(config: ValuesConfig, workdir: Path) -> None:
         if stage.writes and not (recipe.learns_policy and goes_on):
             write_model(folder / POLICY, parts, parts.params)  # so that the folder can be used alone
         stage.bind(config)
-        outcome = train_offline(job, stage, section, session.hosts, session.stop)
+        training = train_offline(job, stage, section, session.hosts, session.stop)
         if stage.writes:
-            rankings = rank_texts(config, recipe, parts, renderer, transcripts, outcome)
-            finish(stage, parts, job, outcome, rankings)
+            rankings = rank_texts(config, recipe, parts, renderer, transcripts, training.state)
+            finish(stage, parts, job, training, rankings)
 
 
 def say_unused(section: ValuesSection, recipe: Recipe) -> None:
     """Prints the values that the recipe does not use, and that were changed."""
     unused = unused_values(recipe, section)
-    if changed := describe_changed(STAGE, TABLES[STAGE], vars(section), unused):
+    if changed := describe_changed(STAGE, table_of(ValuesSection), vars(section), unused):
         print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {changed}")
 
 
@@ -185,7 +184,7 @@ def mean_to_go(transcripts: Transcripts) -> float:
 
 def rank_texts(
     config: ValuesConfig, recipe: Recipe, parts: LanguageParts, renderer: Renderer, transcripts: Transcripts,
-    outcome: Outcome,
+    state: OfflineState,
 ) -> Rankings | None:  # fmt: skip
     """The texts with the highest advantages, and ranks of an expert's texts; only for values per token."""
     if not recipe.per_token:
@@ -193,7 +192,7 @@ def rank_texts(
     section = config.train_values
     _, held = choose_episodes(section, recipe, transcripts, config.seed)
     bounds = section.value_min, section.value_max
-    state = jax.device_get(outcome.state)
+    state = jax.device_get(state)
     state = state._replace(learnt=parts.whole(state.learnt), target=parts.whole(state.target))
     readers = make_readers(parts.language, state, bounds)
     width = min(section.max_length, int(renderer.lengths.max()))
@@ -202,15 +201,16 @@ def rank_texts(
 
 
 def finish(
-    stage: StageRun, parts: LanguageParts, job: TrainingJob, outcome: Outcome, rankings: Rankings | None
+    stage: StageRun, parts: LanguageParts, job: TrainingJob, training: Training, rankings: Rankings | None
 ) -> None:
     """Writes the policy, if it was learnt, the report's part and the summary; prints a line."""
-    if "policy" in outcome.state.learnt:
-        write_model(stage.path / POLICY, parts, outcome.state.learnt["policy"])
-    size = sum(array.size for array in jax.tree.leaves(outcome.state.learnt))
-    chosen = outcome.best["steps"] if "valid_return" in outcome.best else outcome.steps  # decoding reads it
+    done = training.done
+    if "policy" in training.state.learnt:
+        write_model(stage.path / POLICY, parts, training.state.learnt["policy"])
+    size = sum(array.size for array in jax.tree.leaves(training.state.learnt))
+    chosen = done.best["steps"] if "valid_return" in done.best else done.steps  # decoding reads it
     summary = {
-        "epoch": outcome.epoch, "steps": outcome.steps, "recipe": job.metadata["recipe"], "best": outcome.best,
+        "epoch": done.epoch, "steps": done.steps, "recipe": job.metadata["recipe"], "best": done.best,
         "checkpoint": chosen, "parameters": size, "episodes": job.metadata["episodes"], **job.identity,
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }  # fmt: skip
@@ -218,10 +218,10 @@ def finish(
         stage.write("rankings", rankings)
     report_learning(stage, TITLE, summary, *(blocks_of_rankings(rankings) if rankings else ()))
     stage.write("summary", summary)  # last: the stage is complete
-    result = f"best validation loss {outcome.best['valid_loss']:.4f}, which says little about play"
-    if "valid_return" in outcome.best:
-        result = f"best return {outcome.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
-    print_line(f"{STAGE}: {job.metadata['recipe']}, {outcome.steps:,} updates, {size:,} parameters learnt; {result}")
+    result = f"best validation loss {done.best['valid_loss']:.4f}, which says little about play"
+    if "valid_return" in done.best:
+        result = f"best return {done.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
+    print_line(f"{STAGE}: {job.metadata['recipe']}, {done.steps:,} updates, {size:,} parameters learnt; {result}")
 
 
 def blocks_of_rankings(rankings: Rankings) -> list[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from motif_jax.config.table import PATH, Number, Tables, Text, tables_of, value
+from motif_jax.config.table import PATH, Number, Text, value
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.devices.releases import released_replay
 from motif_jax.envs.protocols import by_protocol, check_protocol
@@ -58,8 +58,6 @@ class VisualizeConfig(EvaluateConfig):
     visualize: Visualize = Visualize()
 
 
-READS = tables_of(VisualizeConfig)
-TABLES: Tables = {"visualize": READS["visualize"]}
 EXPORTS = (".cast", ".gif", ".mp4")
 LONGEST_S = 655  # longest duration of one picture of a GIF, in seconds
 MESSAGES = 20  # in the summary that is printed
@@ -236,8 +234,7 @@ def _export(path: Path, story: Story, speed: float) -> None:
 
 STAGE = Stage(
     config=VisualizeConfig,
-    tables=TABLES,
-    reads=READS,
+    sections=("visualize",),
     check=check,
     is_complete=lambda config, workdir: False,  # it shows an episode each time it is asked to
     run=run,

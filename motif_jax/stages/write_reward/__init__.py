@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config.table import Tables, Text, Whole, tables_of, value
+from motif_jax.config.table import Text, Whole, value
 from motif_jax.envs.protocols import TASK
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
@@ -93,10 +93,6 @@ class WriteConfig(EvaluateConfig, AnnotateConfig):
     write_reward: WriteReward = WriteReward()
 
 
-READS = tables_of(WriteConfig)
-TABLES: Tables = {STAGE_NAME: READS[STAGE_NAME]}
-
-
 def check(config: WriteConfig) -> None:
     """Raises UserError for values that cannot work."""
     from motif_jax.actors.players import parse_scripted
@@ -152,8 +148,7 @@ def loads_jax(config: WriteConfig) -> bool:
 
 STAGE = Stage(
     config=WriteConfig,
-    tables=TABLES,
-    reads=READS,
+    sections=(STAGE_NAME,),
     identity=("", "env", STAGE_NAME),
     check=check,
     is_complete=is_complete,
