@@ -69,7 +69,7 @@ build_with() { # FLAGS LINKER_FLAGS
       -DCMAKE_C_FLAGS_RELEASE="$common $1" -DCMAKE_CXX_FLAGS_RELEASE="$common $1" \
       -DCMAKE_SHARED_LINKER_FLAGS_RELEASE="$common $1 $2" \
       -DCMAKE_C_STANDARD_LIBRARIES=-lbz2 -DCMAKE_CXX_STANDARD_LIBRARIES=-lbz2 \
-      -DFETCHCONTENT_FULLY_DISCONNECTED=ON -DFETCHCONTENT_SOURCE_DIR_PYBIND11="$stubs/pybind11" \
+      -DCMAKE_PROJECT_INCLUDE="$stubs/faster/faster.cmake" -DFETCHCONTENT_FULLY_DISCONNECTED=ON -DFETCHCONTENT_SOURCE_DIR_PYBIND11="$stubs/pybind11" \
       -DFETCHCONTENT_SOURCE_DIR_DEBOOST_CONTEXT="$stubs/context" -DFETCHCONTENT_SOURCE_DIR_BZIP2="$build/bzip2" &&
       ninja -C "$build/objects" nethack
   } >>"$build/log" 2>&1 || { tail -n 20 "$build/log" >&2; fail "the engine could not be built (see above)"; }
