@@ -19,7 +19,7 @@ python=${PYTHON:-python} end=$((SECONDS + ${PART_S:-864000}))
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 [[ " $* " = *" --dry_run "* ]] || export MOTIF_JAX_GPU=$("$python" -m motif_jax.system.sizing)
 if [ "${MOTIF_JAX_GPU:-}" = cpu ]; then
-  echo "motif_jax: this takes a GPU that JAX can use (or --dry_run)" >&2
+  echo "motif_jax: this takes a GPU that JAX can use" >&2
   exit 2
 fi
 trap 'exit 130' INT
