@@ -86,13 +86,14 @@ def test_a_library_that_does_not_belong_here_is_not_loaded(folder, damage, why):
     assert why in description
 
 
-INSTALLED = 'printf "dev $PWD $(cat setup.cfg pyproject.toml launch/constraints.txt | cksum)"'  # as environment.sh has it
+# As environment.sh writes it.
+INSTALLED = 'printf "dev $PWD $(cat setup.cfg pyproject.toml launch/constraints.txt | cksum)"'
 
 
 @pytest.mark.parametrize(("compilers", "sources", "message"), [
     (("no-gcc", "no-g++"), "", "lacks what the engine is built with; run: sudo apt-get install gcc g++"),
     (("true", "false"), "", "run: sudo apt-get install libbz2-dev libboost-context-dev"),  # it finds no header
-    (("true", "true"), "--sources=elsewhere", f"there is no NLE 1.3.0 in '{Path.cwd()}/elsewhere' (--sources)"),
+    (("true", "true"), "--sources=elsewhere", f"in '{Path.cwd()}/elsewhere' (--sources)"),
     (("true", "true"), "--source=elsewhere", "unexpected argument '--source=elsewhere': --sources=FILE"),
 ])  # fmt: skip
 def test_a_build_that_cannot_begin_says_why_in_one_sentence(tmp_path, compilers, sources, message):
@@ -106,7 +107,7 @@ def test_a_build_that_cannot_begin_says_why_in_one_sentence(tmp_path, compilers,
     done = subprocess.run(
         ["bash", str(ROOT / "launch/engine.sh"), *sources.split()], capture_output=True, text=True, check=False,
         env=os.environ | dict(zip(("CC", "CXX"), compilers, strict=True)) | {
-            "VIRTUAL_ENV": str(tmp_path), "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "BUILD": str(tmp_path / "b"),
+            "VIRTUAL_ENV": str(tmp_path), "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "BUILD": str(tmp_path),
         },
     )  # fmt: skip
     assert done.returncode == 2
