@@ -3,8 +3,8 @@
 # steps/s), then 1,000 games by its own rules, and 100 each by BALROG's and the NetHack Challenge's.
 #
 #   bash launch/long.sh                    in runs/long; WORKDIR=elsewhere changes where. Given again, it goes on
-#   PART_S=1500 bash launch/long.sh        in parts, for machines that are lent: each saves and ends after 25 minutes
-#   bash launch/long.sh --dry_run          what it would do, also without a GPU
+#   PART_S=1500 bash launch/long.sh        in parts, for machines that are lent: each ends after 25 minutes
+#   bash launch/long.sh --dry_run          also without a GPU: what it would do
 #   bash launch/long.sh --config.seed=1    other flags go to the program
 #
 # PYTHON=/path/to/python names an environment that is used as it is. A part needs only the workdir of the last one.
@@ -17,8 +17,9 @@ if [ -z "${PYTHON:-}" ]; then
 fi
 python=${PYTHON:-python} end=$((SECONDS + ${PART_S:-864000}))
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
-if [[ " $* " != *" --dry_run "* ]] && [ "$("$python" -m motif_jax.system.sizing)" != gpu ]; then
-  echo "motif_jax: this takes a GPU that JAX can use; --dry_run says what it would do" >&2
+[[ " $* " = *" --dry_run "* ]] || export MOTIF_JAX_GPU=$("$python" -m motif_jax.system.sizing)
+if [ "${MOTIF_JAX_GPU:-}" = cpu ]; then
+  echo "motif_jax: this takes a GPU that JAX can use" >&2
   exit 2
 fi
 trap 'exit 130' INT

@@ -20,7 +20,7 @@ from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.jax_start import divide_cpu
-from motif_jax.system.sizing import sizes_of
+from motif_jax.system.sizing import describe_machine, sizes_of
 
 Values = Mapping[str, Any]  # of the whole config, nested
 
@@ -80,7 +80,7 @@ def dry_run(config: Values, workdir: Path, names: list[str] | None) -> None:
     stages = check(config, names)
     check_start(config, workdir, stages)
     if config["sized"]:
-        print_line(f"for this machine: {sizes_of(config['policy']).describe()}")
+        print_line(f"for this machine ({describe_machine()}): {sizes_of(config['policy']).describe()}")
     for name, stage in zip(names, stages, strict=True):
         check_artefacts(config, workdir, stage)
         view = stage.view(config)

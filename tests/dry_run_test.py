@@ -76,7 +76,9 @@ def test_a_workdir_keeps_the_batch_that_was_chosen_for_another_machine(launch, t
     config.policy.batch_size = 4096
     write_config(tmp_path, config.to_dict())
     command = ("--config=configs/quickstart.py:toy,gpu", "--dry_run", "--stage=evaluate", f"--workdir={tmp_path}")
-    assert "batches of 4,096 steps" in launch(*command).stdout
+    told = launch(*command).stdout
+    assert "batches of 4,096 steps" in told
+    assert " cores, no GPU): network " in told  # why
     assert "batches of 64 steps" in launch(*command, "--config.policy.batch_size=64").stdout
     assert "batches" not in launch(QUICKSTART, *command[1:3], f"--workdir={tmp_path}/new").stdout
     (tmp_path / "seeds/seed-1").mkdir(parents=True)

@@ -14,7 +14,7 @@ if [ "$2" = pip ]; then
   exit
 fi
 if [ "$2" = motif_jax.system.sizing ]; then echo {device}; exit; fi
-echo "$*${{JAX_PLATFORMS:+ on $JAX_PLATFORMS}}" >> {log}
+echo "${{MOTIF_JAX_GPU:+$MOTIF_JAX_GPU: }}$*${{JAX_PLATFORMS:+ on $JAX_PLATFORMS}}" >> {log}
 for argument in "$@"; do
   case $argument in --workdir=*) mkdir -p "${{argument#*=}}/report"; {deed} ;; esac
 done
@@ -72,6 +72,7 @@ def test_where_jax_has_a_gpu_the_published_network_is_trained_on_it(tmp_path, de
     assert done.returncode == 0, done.stderr
     assert f"--config=configs/{config} " in call
     assert call.partition(" on ")[2] == platforms
+    assert call.startswith("gpu: ") == (config.endswith("gpu"))  # what JAX said, so that it is not asked again
 
 
 @pytest.mark.quick

@@ -1,6 +1,6 @@
 """Chooses the sizes of a training run from the machine: cores, GPUs and their memory.
 
-    python -m motif_jax.system.sizing    prints `gpu` or `cpu`, for launch/quickstart.sh, and why
+    python -m motif_jax.system.sizing    prints the GPUs or `cpu`, for scripts of launch/, and why
 
 Figures are in docs/results/speed.md: on an H200, a worker process plays 5,400 to 6,500 steps/s in a whole training, and
 an update of 16,384 steps by the published network in bfloat16 takes 2.1 GiB.
@@ -8,6 +8,7 @@ an update of 16,384 steps by the published network in bfloat16 takes 2.1 GiB.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from motif_jax.system.machine import usable_cores
 
 STEPS_PER_WORKER = 6500  # steps/s of a worker process in a training on a GPU
 UPDATES_PER_S = 10  # more often, updates are in the way of acting
+KNOWN = "MOTIF_JAX_GPU"  # a variable with what this program printed, so that JAX is asked once
 SMALLEST, LARGEST = 2048, 16_384  # batches; the smallest has a rollout of each of 64 games
 MIB_PER_STEP = 0.15  # of an update by the published network in bfloat16
 MIB_BESIDE = 1024  # programs, parameters, the policy's calls, the reward's network
@@ -38,6 +40,10 @@ class Gpu(NamedTuple):
     name: str
     number: int
     mib: int  # of memory that a program may use on each
+
+    def describe(self) -> str:
+        """A few words for people."""
+        return f"{f'{self.number} x ' * (self.number > 1)}{self.name}, {self.mib:,} MiB of memory"
 
 
 class Sizes(NamedTuple):
@@ -77,6 +83,7 @@ def fits(gpu: Gpu) -> bool:
     return gpu.mib >= MIB_BESIDE + SMALLEST * MIB_PER_STEP
 
 
+@functools.cache
 def find_gpu() -> tuple[Gpu | None, str]:
     """The GPUs that training can use, or None; and a sentence on why there are none, "" if the machine has none.
 
@@ -84,6 +91,8 @@ def find_gpu() -> tuple[Gpu | None, str]:
     """
     if not shutil.which("nvidia-smi") or os.environ.get("JAX_PLATFORMS") == "cpu":
         return None, ""
+    if known := os.environ.get(KNOWN):
+        return None if known == "cpu" else Gpu(*json.loads(known)), ""
     command = ["nvidia-smi", "--query-gpu=name,memory.free", "--format=csv,noheader,nounits"]
     if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
         command.append(f"--id={visible}")
@@ -117,18 +126,24 @@ def sizes_of(policy: Mapping[str, Any]) -> Sizes:
     return Sizes(*(policy[name] for name in Sizes._fields))
 
 
+def describe_machine() -> str:
+    """What `size_this_machine` goes by, for people."""
+    gpu, reason = find_gpu()
+    return f"{usable_cores()} cores, {gpu.describe() if gpu else reason or 'no GPU'}"
+
+
 def size_this_machine() -> Sizes:
     """The sizes for a GPU of this machine; on a machine without one those for its cores and a GPU of 16 GiB."""
     return size_run(usable_cores(), find_gpu()[0] or Gpu("unknown", 1, 16_384))
 
 
 def main() -> None:
-    """Prints `gpu` or `cpu`; the reason goes to standard error."""
+    """Prints the GPUs or `cpu`; the reason goes to standard error."""
     gpu, reason = find_gpu()
     if gpu or reason:
-        words = f"{gpu.name}: " if gpu else f"{reason}. The sizes of a CPU: "
+        words = f"{describe_machine()}: " if gpu else f"{reason}. The sizes of a CPU: "
         print_line(words + size_run(usable_cores(), gpu).describe(), sys.stderr)
-    print_line("gpu" if gpu else "cpu")
+    print_line(json.dumps(gpu) if gpu else "cpu")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def test_sizes_follow_cores_and_memory(cores, gpu, sizes):
     (90_000, "raise SystemExit('no CUDA driver')", None, "cannot use the GPU (NVIDIA H): no CUDA driver"),
     (90_000, None, None, "its CUDA libraries are missing"),  # JAX itself, which has none here
 ])  # fmt: skip
-def test_a_gpu_counts_if_jax_starts_on_it(tmp_path, monkeypatch, free, jax, gpu, reason):
+def test_a_gpu_counts_if_jax_starts_on_it(tmp_path, monkeypatch, capsys, free, jax, gpu, reason):
     driver = tmp_path / "nvidia-smi"
     driver.write_text(f"#!/bin/sh\n[ $3 = --id=1 ] && echo 'NVIDIA H, {free}'\n")
     driver.chmod(0o755)
@@ -39,6 +39,15 @@ def test_a_gpu_counts_if_jax_starts_on_it(tmp_path, monkeypatch, free, jax, gpu,
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     if jax:
         monkeypatch.setattr(sizing, "PROBE", jax)
+    find_gpu.cache_clear()
     found, words = find_gpu()
     assert found == gpu
     assert reason in words
+    sizing.main()
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1  # one line says why
+    driver.write_text("#!/bin/sh\necho a GPU of another kind, 1\n")
+    monkeypatch.setenv(sizing.KNOWN, printed.out.strip())  # as scripts do for the programs that they start
+    find_gpu.cache_clear()
+    assert find_gpu() == (gpu, "")
+    find_gpu.cache_clear()
