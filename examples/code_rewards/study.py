@@ -1,21 +1,25 @@
-"""Do agents learn from programs by a small language model? One command per row; a killed row goes on.
+"""Do agents learn from programs by a small language model?
 
-    taskset -c 0 python examples/code_rewards/study.py row doorkey diagnoses 1 --model=FILE.gguf --home=runs/study
+    python examples/code_rewards/study.py all --model=FILE.gguf --home=runs/study    # one core; killed, it goes on
+    python examples/code_rewards/study.py row doorkey diagnoses 1 --model=FILE.gguf --home=runs/study
     python examples/code_rewards/study.py table --home=runs/study    # study.csv, and the table in the terminal
-    python examples/code_rewards/study.py commands --model=FILE.gguf --home=runs/study    # all rows, without taskset
 
 A row writes programs, trains PPO on the best one beside the game's sparse reward, and evaluates it on 100 games, in
 HOME/LEVEL-ARM-SEED. The arms differ in who writes: the model held to the grammar, in one round or after diagnoses, with
 metrics alone, or without the grammar; random programs of the grammar; the templates; a program by hand; nobody. Where
 no reward is found, the agent has the sparse reward alone. All arms but the last two have as many programs per round.
+Games and learner take turns in one process of one thread, so a row can be repeated exactly.
 """
 
 import argparse
 import csv
 import json
+import os
 import resource
 import runpy
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +32,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_json
 from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.code.recogniser import END, Grammar
+from motif_jax.structs import UserError
 from motif_jax.system.startup import set_up_process
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +50,7 @@ ARMS = {  # values of write_reward; None: no program is written
     "hand": None,
     "bare": None,
 }
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 FIGURES = ("programs", "parse", "pay", "agreement", "found", "success", "cpu_s")
 T95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}  # of Student's distribution, by the number of seeds
 
@@ -68,8 +74,8 @@ class Free:
         """Nothing changes."""
 
 
-def free_writer(model):
-    """A function from a request to what the model writes without the grammar."""
+def free_writer(model, count):
+    """A function from a request to what the model writes without the grammar; `count` answers to a round's request."""
     import jax
 
     from motif_jax.language.generation import TokenSampling
@@ -78,12 +84,17 @@ def free_writer(model):
     language = load_language(model)
     guide = Free(language.config.vocabulary)
     guide.ends = language.chat_format.end(language.tokeniser)
+    ready = {}  # answers by messages, as reading these costs more than writing
 
     def write(body, number):
-        row = language.chat_format.encode(language.tokeniser, body["messages"])
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(body["seed"]), number), 1)
-        ((tokens, _),) = language.generate_guided(row, guide, 160, keys, TokenSampling(0.7))
-        return language.tokeniser.decode(tokens)
+        asked = json.dumps(body["messages"])
+        if not ready.get(asked):
+            again = "cannot be read" in body["messages"][-1]["content"]  # asks for one program again
+            keys = jax.random.split(jax.random.fold_in(jax.random.key(body["seed"]), number), 1 if again else count)
+            row = language.chat_format.encode(language.tokeniser, body["messages"])
+            written = language.generate_guided(row, guide, 160, keys, TokenSampling(0.7))
+            ready[asked] = [language.tokeniser.decode(tokens) for tokens, _ in written]
+        return ready[asked].pop()
 
     return write
 
@@ -151,10 +162,10 @@ def config_of(options):
     if config.write_reward.revisions:
         config.write_reward.train_for_env_steps = options.short
     config.policy.update({
-        "num_workers": 1, "games_per_worker": 32, "extrinsic_coefficient": 1.0, "train_for_seconds": 0.0,
-        "train_for_env_steps": options.steps,
+        "num_workers": 0, "games_per_worker": 32, "groups": 1, "synchronous": True, "extrinsic_coefficient": 1.0,
+        "train_for_seconds": 0.0, "train_for_env_steps": options.steps, "tensorboard": False,
     })  # fmt: skip
-    config.evaluate.update({"episodes": options.episodes, "beside": ""})
+    config.evaluate.update({"num_workers": 0, "episodes": options.episodes, "beside": "", "replays": ""})
     return config
 
 
@@ -163,47 +174,74 @@ def run_row(options):
     folder = options.home / f"{options.level}-{options.arm}-{options.seed}"
     if (folder / "row.json").exists():
         return
-    config, row = config_of(options), {"level": options.level, "arm": options.arm, "seed": options.seed}
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    try:
+        config, row = config_of(options), {"level": options.level, "arm": options.arm, "seed": options.seed}
+        row |= write_program(config, options, folder)
+        if options.arm == "hand":
+            config.policy.sources = f"code:{LEVELS[options.level][2]}"
+        else:
+            config.policy.sources = "code:write_reward" if row.get("found") else ""
+        experiment.run(config.to_dict(), folder, ["train_policy", "evaluate"])
+        summary = read_json(next(iter(sorted((folder / "evaluate").glob("*/summary.json")))))
+        row |= {"success": summary["figures"]["success"]["mean"], "steps": options.steps}
+    finally:  # also of a part of the row
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        with open(folder / "cost.csv", "a") as file:
+            file.write(f"{sum(one.ru_utime + one.ru_stime for one in used):.1f},{time.monotonic() - began:.1f}\n")
+    costs = [tuple(map(float, line.split(","))) for line in (folder / "cost.csv").read_text().splitlines()]
+    row |= {"cpu_s": round(sum(cpu for cpu, _ in costs)), "wall_s": round(sum(wall for _, wall in costs))}
+    write_json(folder / "row.json", row)
+    print(json.dumps(row))
+
+
+def write_program(config, options, folder):
+    """Writes the programs of a row; returns figures of them."""
+    if ARMS[options.arm] is None:
+        return {}
     if options.arm in ("first", "diagnoses", "metrics"):
         config.annotate.model = options.model
     if options.arm in ("free", "random"):
-        world = make_world(config.env.to_dict())
-        write = free_writer(options.model) if options.arm == "free" else random_writer(world, options.seed)
+        if options.arm == "free":
+            write = free_writer(options.model, options.proposals)
+        else:
+            write = random_writer(make_world(config.env.to_dict()), options.seed)
         # The address is of this process alone, and is no part of the experiment's identity.
         config.annotate.update({"model": options.arm})
         config.annotate.server.url = serve(write)
-    sources = ""
-    if ARMS[options.arm] is not None:
+    try:
         experiment.run(config.to_dict(), folder, ["write_reward"])
-        found = read_json(folder / "write_reward/record.json")
-        programs = [one for rows in found["rounds"] for one in rows]
-        row |= {
-            "programs": len(programs), "parse": sum(not one["error"] for one in programs) / len(programs),
-            "pay": sum(one.get("spread", 0) > 0 for one in programs) / len(programs),
-            "agreement": found["agreement_on_others"], "found": int(found["found"]), "best": found["best"]["program"],
-        }  # fmt: skip
-        sources = "code:write_reward" if found["found"] else ""
-    if options.arm == "hand":
-        sources = f"code:{LEVELS[options.level][2]}"
-    config.policy.sources = sources
-    began = time.monotonic()
-    experiment.run(config.to_dict(), folder, ["train_policy", "evaluate"])
-    summary = read_json(next(iter(sorted((folder / "evaluate").glob("*/summary.json")))))
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    row |= {
-        "success": summary["figures"]["success"]["mean"], "steps": options.steps,
-        "cpu_s": round(sum(one.ru_utime + one.ru_stime for one in used)),
-        "training_s": round(time.monotonic() - began),  # both of this process, so less after a resumption
+    except UserError as error:
+        if "programs could be read" not in str(error):
+            raise
+        return {"programs": options.proposals, "parse": 0, "pay": 0, "found": 0, "best": str(error)}
+    written = read_json(folder / "write_reward/record.json")
+    programs = [one for rows in written["rounds"] for one in rows]
+    return {
+        "programs": len(programs), "parse": sum(not one["error"] for one in programs) / len(programs),
+        "pay": sum(one.get("spread", 0) > 0 for one in programs) / len(programs),
+        "agreement": written["agreement_on_others"], "found": int(written["found"]), "best": written["best"]["program"],
     }  # fmt: skip
-    write_json(folder / "row.json", row)
-    print(json.dumps(row))
+
+
+def run_all(options):
+    """Runs all rows that are not done, each in a process of its own: each arm once, then again with the next seed."""
+    own = {"what", "level", "arm", "seed", "seeds"}
+    flags = [f"--{name}={value}" for name, value in vars(options).items() if name not in own]
+    for level in [options.level] if options.level else LEVELS:
+        for seed in range(1, options.seeds + 1):
+            for arm in ARMS:
+                row = [sys.executable, __file__, "row", level, arm, str(seed), *flags]
+                if status := subprocess.run(row).returncode:
+                    print(f"study: the row {level} {arm} {seed} ended with status {status}", flush=True)
 
 
 def print_table(options):
     """Writes HOME/study.csv, and prints means with 95 % intervals over the seeds."""
     rows = [read_json(file) for file in sorted(options.home.glob("*/row.json"))]
     with open(options.home / "study.csv", "w", newline="") as file:
-        out = csv.DictWriter(file, ["level", "arm", "seed", "steps", *FIGURES, "training_s", "best"], restval="")
+        out = csv.DictWriter(file, ["level", "arm", "seed", "steps", *FIGURES, "wall_s", "best"], restval="")
         out.writeheader()
         out.writerows(rows)
     print(f"| level | arm | seeds | {' | '.join(FIGURES)} |\n| --- | --- |{' ---: |' * (1 + len(FIGURES))}")
@@ -229,7 +267,7 @@ def main():
     """The command."""
     set_up_process()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("row", "table", "commands"))
+    parser.add_argument("what", choices=("row", "all", "table"))
     parser.add_argument("level", nargs="?", choices=[*LEVELS])
     parser.add_argument("arm", nargs="?", choices=[*ARMS])
     parser.add_argument("seed", nargs="?", type=int)
@@ -243,18 +281,14 @@ def main():
     parser.add_argument("--episodes", type=int, default=100, help="of the evaluation")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
+    os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(options.home.absolute() / "compiled"))
     if options.what == "row":
         if options.seed is None:
             parser.error("a row is LEVEL ARM SEED")
         run_row(options)
-    elif options.what == "table":
-        print_table(options)
     else:
-        for seed in range(1, options.seeds + 1):
-            for level in LEVELS:
-                for arm in ARMS:
-                    rest = f"--model={options.model} --home={options.home} --steps={options.steps}"
-                    print(f"python examples/code_rewards/study.py row {level} {arm} {seed} {rest}")
+        {"all": run_all, "table": print_table}[options.what](options)
 
 
 if __name__ == "__main__":
