@@ -181,6 +181,20 @@ def test_a_key_corridor_tells_how_far_the_robot_has_come(monkeypatch):
     assert world.caption(observation, env) == "You pick up the ball."
 
 
+@pytest.mark.parametrize("level", ["DoorKey8", "KeyCorridor"])
+def test_the_fast_view_of_the_study_is_that_of_minigrid(monkeypatch, level):
+    monkeypatch.syspath_prepend(ROOT)
+    world = getattr(importlib.import_module("examples.code_rewards.worlds"), level)()
+    env, chances = world.make().unwrapped, np.random.default_rng(0)
+    for episode in range(3):
+        env.reset(seed=episode)
+        for _ in range(200):
+            observation = env.step(chances.choice(7, p=(0.15, 0.15, 0.3, 0.15, 0.05, 0.2, 0)))[0]
+            slow = type(env).gen_obs(env)
+            np.testing.assert_array_equal(observation.pop("image"), slow.pop("image"), strict=True)
+            assert observation == slow
+
+
 def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
     config = config_of(steps=2_000)
     readable = find_readable(make_world(config.env.to_dict()))
