@@ -2,12 +2,11 @@
 
     python examples/code_rewards/study.py all --model=FILE.gguf --home=runs/study    # one core; killed, it goes on
     python examples/code_rewards/study.py row doorkey diagnoses 1 --model=FILE.gguf --home=runs/study
-    python examples/code_rewards/study.py table --home=runs/study    # study.csv, and the table in the terminal
+    python examples/code_rewards/study.py table --home=runs/study    # of the rows so far; also study.csv
+    python examples/code_rewards/study.py page --home=runs/study; python tests/result_tables.py    # into docs/results/
 
 A row writes programs, trains PPO on the best one beside the game's sparse reward, and evaluates it on 100 games, in
-HOME/LEVEL-ARM-SEED. The arms differ in who writes: the model held to the grammar, in one round or after diagnoses, with
-metrics alone, or without the grammar; random programs of the grammar; the templates; a program by hand; nobody. Where
-no reward is found, the agent has the sparse reward alone. All arms but the last two have as many programs per round.
+HOME/LEVEL-ARM-SEED. The arms differ in who writes. Where no reward is found, the agent has the sparse reward alone.
 Games and learner take turns in one process of one thread, so a row can be repeated exactly.
 """
 
@@ -40,19 +39,26 @@ LEVELS = {  # world, steps of an episode, program by hand
     "doorkey": ("examples.code_rewards.worlds:DoorKey8", 640, ROOT / "examples/rewards/doorkey.reward"),
     "corridor": ("examples.code_rewards.worlds:KeyCorridor", 270, ROOT / "examples/rewards/keycorridor.reward"),
 }
-ARMS = {  # values of write_reward; None: no program is written
-    "first": {"writer": "model", "revisions": 0},
-    "diagnoses": {"writer": "model"},
-    "metrics": {"writer": "model", "told": "metrics"},
-    "free": {"writer": "server"},  # without the grammar
-    "random": {"writer": "server"},
-    "scripted": {"writer": "scripted"},
-    "hand": None,
-    "bare": None,
+ARMS = {  # the writer in words, and values of write_reward; None: no program is written
+    "bare": ("nobody: the game's own reward alone", None),
+    "hand": ("by hand", None),
+    "scripted": ("the templates", {"writer": "scripted"}),
+    "random": ("random programs of the grammar", {"writer": "server"}),
+    "first": ("the model under the grammar, first round", {"writer": "model", "revisions": 0}),
+    "free_first": ("the model without the grammar, first round", {"writer": "server", "revisions": 0}),
+    "diagnoses": ("the model under the grammar, after diagnoses", {"writer": "model"}),
+    "free": ("the model without the grammar, after diagnoses", {"writer": "server"}),
+    "metrics": ("the model under the grammar, told metrics alone", {"writer": "model", "told": "metrics"}),
 }
+FREE, HELD = ("free_first", "free"), ("first", "diagnoses", "metrics")  # arms with the model
+PAGE = ROOT / "docs/results/code-rewards.md"
+HERE = "[code_study.csv](code_study.csv)"  # before the table in the page
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-FIGURES = ("programs", "parse", "pay", "agreement", "found", "success", "cpu_s")
-T95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}  # of Student's distribution, by the number of seeds
+FIGURES = {  # of a row, as the table calls them
+    "programs": "programs", "parse": "parse", "pay": "pay", "agreement": "agreement", "found": "reward found",
+    "success": "success", "cpu_s": "CPU seconds",
+}  # fmt: skip
+T95 = {3: 4.30, 4: 3.18, 5: 2.78}  # of Student's distribution, by the number of seeds
 
 
 # ---- writers behind a server
@@ -158,7 +164,7 @@ def config_of(options):
     config.seed = options.seed
     config.env.update({"world": world, "max_episode_steps": limit})
     sizes = {"steps": options.record, "proposals": options.proposals, "revisions": options.revisions}
-    config.write_reward.update(sizes | (ARMS[options.arm] or {}))
+    config.write_reward.update(sizes | (ARMS[options.arm][1] or {}))
     if config.write_reward.revisions:
         config.write_reward.train_for_env_steps = options.short
     config.policy.update({
@@ -198,12 +204,12 @@ def run_row(options):
 
 def write_program(config, options, folder):
     """Writes the programs of a row; returns figures of them."""
-    if ARMS[options.arm] is None:
+    if ARMS[options.arm][1] is None:
         return {}
-    if options.arm in ("first", "diagnoses", "metrics"):
+    if options.arm in HELD:
         config.annotate.model = options.model
-    if options.arm in ("free", "random"):
-        if options.arm == "free":
+    if options.arm in (*FREE, "random"):
+        if options.arm in FREE:
             write = free_writer(options.model, options.proposals)
         else:
             write = random_writer(make_world(config.env.to_dict()), options.seed)
@@ -237,42 +243,49 @@ def run_all(options):
                     print(f"study: the row {level} {arm} {seed} ended with status {status}", flush=True)
 
 
-def print_table(options):
-    """Writes HOME/study.csv, and prints means with 95 % intervals over the seeds."""
+def table_of(options):
+    """The table of the rows so far; also writes HOME/study.csv."""
     rows = [read_json(file) for file in sorted(options.home.glob("*/row.json"))]
     with open(options.home / "study.csv", "w", newline="") as file:
         out = csv.DictWriter(file, ["level", "arm", "seed", "steps", *FIGURES, "wall_s", "best"], restval="")
         out.writeheader()
         out.writerows(rows)
-    print(f"| level | arm | seeds | {' | '.join(FIGURES)} |\n| --- | --- |{' ---: |' * (1 + len(FIGURES))}")
+    lines = [f"| level | writer | seeds | {' | '.join(FIGURES.values())} |", f"| --- | --- |{' ---: |' * 8}"]
     for level in LEVELS:
-        for arm in ARMS:
+        for arm, (writer, _) in ARMS.items():
             group = [row for row in rows if (row["level"], row["arm"]) == (level, arm)]
-            cells = [_cell([row[name] for row in group if row.get(name) is not None]) for name in FIGURES]
+            cells = [_cell([row[name] for row in group if row.get(name) == row.get(name) is not None])
+                     for name in FIGURES]  # fmt: skip
             if group:
-                print(f"| {level} | {arm} | {len(group)} | {' | '.join(cells)} |")
+                lines.append(f"| {level} | {writer} | {len(group)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _cell(values):
-    if not values:
-        return "–"
-    mean = statistics.mean(values)
+    """The mean with its 95 % interval over seeds; one or two values as they are."""
     if len(values) not in T95:
-        return f"{mean:.3g}"
-    half = T95[len(values)] * statistics.stdev(values) / len(values) ** 0.5
+        return ", ".join(f"{value:.3g}" for value in values) or "–"
+    mean, half = statistics.mean(values), T95[len(values)] * statistics.stdev(values) / len(values) ** 0.5
     return f"{mean:.3g} [{mean - half:.3g}, {mean + half:.3g}]"
+
+
+def write_page(options):
+    """Replaces the table in the page of results."""
+    before, _, after = PAGE.read_text().partition(HERE)
+    text, _, rest = after.partition("\n|")
+    PAGE.write_text(f"{before}{HERE}{text}\n{table_of(options)}\n\n{rest.partition(chr(10) * 2)[2]}")
 
 
 def main():
     """The command."""
     set_up_process()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("row", "all", "table"))
+    parser.add_argument("what", choices=("row", "all", "table", "page"))
     parser.add_argument("level", nargs="?", choices=[*LEVELS])
     parser.add_argument("arm", nargs="?", choices=[*ARMS])
     parser.add_argument("seed", nargs="?", type=int)
     parser.add_argument("--home", type=Path, default=Path("runs/study"))
-    parser.add_argument("--model", default="smollm2", help="of the arms first, diagnoses, metrics and free")
+    parser.add_argument("--model", default="smollm2", help="the model")
     parser.add_argument("--steps", type=int, default=500_000, help="of the training")
     parser.add_argument("--short", type=int, default=50_000, help="of the training after each round but the last")
     parser.add_argument("--record", type=int, default=40_000, help="steps of random play on which programs are tried")
@@ -287,8 +300,12 @@ def main():
         if options.seed is None:
             parser.error("a row is LEVEL ARM SEED")
         run_row(options)
+    elif options.what == "all":
+        run_all(options)
+    elif options.what == "page":
+        write_page(options)
     else:
-        {"all": run_all, "table": print_table}[options.what](options)
+        print(table_of(options))
 
 
 if __name__ == "__main__":
