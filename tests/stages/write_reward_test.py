@@ -304,6 +304,7 @@ def tried():
     ("gained(gold)", 1.0, None),
     ("0 - gained(gold)", 0.0, "the judge prefers this episode, which it pays -"),
     ("3", None, "paid the same everywhere: it pays the same in every step (3), also at '"),
+    ("0 - 3", None, "paid the same everywhere: it pays the same in every step (-3), also at '"),
     ("gained(gold) > 9", 0.5, "never paid: it pays the same in every step (0)"),
     ("still()", None, "paid for standing still: 100% of its pay is for steps that change nothing"),
     ("200 * gained(gold)", 1.0, "out of scale: its largest reward is 200 (at '"),
