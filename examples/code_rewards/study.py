@@ -31,6 +31,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_json
 from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.code.recogniser import END, Grammar
+from motif_jax.stages.write_reward.writers import read_reply
 from motif_jax.structs import UserError
 from motif_jax.system.startup import set_up_process
 
@@ -45,12 +46,12 @@ ARMS = {  # the writer in words, and values of write_reward; None: no program is
     "scripted": ("the templates", {"writer": "scripted"}),
     "random": ("random programs of the grammar", {"writer": "server"}),
     "first": ("the model under the grammar, first round", {"writer": "model", "revisions": 0}),
-    "free_first": ("the model without the grammar, first round", {"writer": "server", "revisions": 0}),
+    "free_first": ("the model without the grammar, first round", {"writer": "model", "revisions": 0}),
     "diagnoses": ("the model under the grammar, after diagnoses", {"writer": "model"}),
-    "free": ("the model without the grammar, after diagnoses", {"writer": "server"}),
+    "free": ("the model without the grammar, after diagnoses", {"writer": "model"}),
     "metrics": ("the model under the grammar, told metrics alone", {"writer": "model", "told": "metrics"}),
 }
-FREE, HELD = ("free_first", "free"), ("first", "diagnoses", "metrics")  # arms with the model
+FREE = ("free_first", "free")
 PAGE = ROOT / "docs/results/code-rewards.md"
 HERE = "[code_study.csv](code_study.csv)"  # before the table in the page
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -65,44 +66,38 @@ T95 = {3: 4.30, 4: 3.18, 5: 2.78}  # of Student's distribution, by the number of
 
 
 class Free:
-    """Any token may follow: see `Guide` of motif_jax/language/loaded.py."""
+    """The guide of a model that may write any token: see `Guide` of motif_jax/language/loaded.py."""
 
-    start, ends = None, ()
+    start = None
 
-    def __init__(self, size):
-        self._all = np.ones(size, bool)
+    def __init__(self, guide, tokeniser):
+        self.ends, self._tokeniser = guide.ends, tokeniser
+        self._all = np.array([text != "" for text in guide.pieces])
+        self._all = np.pad(self._all, (0, len(guide.allowed(guide.start)) - len(self._all)))
+        self._all[[*self.ends]] = True
 
     def allowed(self, state):
-        """All tokens."""
+        """All tokens but special ones."""
         return self._all
 
     def after(self, state, token):
         """Nothing changes."""
 
+    def text(self, tokens, state):
+        """What was written, or the part of it between fences."""
+        return read_reply({"choices": [{"message": {"content": self._tokeniser.decode(tokens)}}]})
 
-def free_writer(model, count):
-    """A function from a request to what the model writes without the grammar; `count` answers to a round's request."""
-    import jax
 
-    from motif_jax.language.generation import TokenSampling
-    from motif_jax.language.loaded import load_language
+def use_free_writer():
+    """Makes write_reward.writer=model write without the grammar."""
+    from motif_jax.stages.write_reward import guided  # loads JAX
 
-    language = load_language(model)
-    guide = Free(language.config.vocabulary)
-    guide.ends = language.chat_format.end(language.tokeniser)
-    ready = {}  # answers by messages, as reading these costs more than writing
+    class FreeWriter(guided.GuidedWriter):
+        def __init__(self, config, grammar):
+            super().__init__(config, grammar)
+            self._guide = Free(self._guide, self._language.tokeniser)
 
-    def write(body, number):
-        asked = json.dumps(body["messages"])
-        if not ready.get(asked):
-            again = "cannot be read" in body["messages"][-1]["content"]  # asks for one program again
-            keys = jax.random.split(jax.random.fold_in(jax.random.key(body["seed"]), number), 1 if again else count)
-            row = language.chat_format.encode(language.tokeniser, body["messages"])
-            written = language.generate_guided(row, guide, 160, keys, TokenSampling(0.7))
-            ready[asked] = [language.tokeniser.decode(tokens) for tokens, _ in written]
-        return ready[asked].pop()
-
-    return write
+    guided.GuidedWriter = FreeWriter
 
 
 def random_writer(world, seed):
@@ -206,16 +201,14 @@ def write_program(config, options, folder):
     """Writes the programs of a row; returns figures of them."""
     if ARMS[options.arm][1] is None:
         return {}
-    if options.arm in HELD:
+    if config.write_reward.writer == "model":
         config.annotate.model = options.model
-    if options.arm in (*FREE, "random"):
-        if options.arm in FREE:
-            write = free_writer(options.model, options.proposals)
-        else:
-            write = random_writer(make_world(config.env.to_dict()), options.seed)
+    if options.arm in FREE:
+        use_free_writer()
+    if options.arm == "random":
         # The address is of this process alone, and is no part of the experiment's identity.
         config.annotate.update({"model": options.arm})
-        config.annotate.server.url = serve(write)
+        config.annotate.server.url = serve(random_writer(make_world(config.env.to_dict()), options.seed))
     try:
         experiment.run(config.to_dict(), folder, ["write_reward"])
     except UserError as error:
