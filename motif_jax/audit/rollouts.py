@@ -83,13 +83,12 @@ def parquet_rows(files: Sequence[Path]) -> Iterator[tuple[int, Any]]:
         try:
             check_regular(file)
             texts = _texts_of(parquet.read_metadata(file), file.name)
-            with parquet.ParquetFile(file, read_dictionary=texts, buffer_size=2**16) as opened:
-                for batch in opened.iter_batches(AT_ONCE):
-                    if sum(map(_size, batch.columns)) > LARGEST_ROWS:
-                        raise ValueError(
-                            f"{file.name}: {len(batch)} rows after row {number:,} have more than {LARGEST_ROWS:,} bytes"
-                        )
-                    for row in batch.to_pylist():
+            with parquet.ParquetFile(file, read_dictionary=texts) as opened:
+                for rows in _parts(opened):
+                    if sum(map(_size, rows.columns)) > LARGEST_ROWS:
+                        after = f"{len(rows)} rows after row {number:,}"
+                        raise ValueError(f"{file.name}: {after} have more than {LARGEST_ROWS:,} bytes")
+                    for row in rows.to_pylist():
                         number += 1
                         yield number, row
         except (pyarrow.ArrowException, OverflowError) as error:  # the latter: dates out of range
@@ -101,10 +100,18 @@ def _texts_of(metadata: Any, name: str) -> list[str]:
     columns = [metadata.schema.column(at) for at in range(metadata.num_columns)]
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         # Equal values may be stored once, so the number of values counts, too.
-        values = [group.column(at).num_values * (column.length or 8) for at, column in enumerate(columns)]
-        if max(group.total_byte_size, *values) > LARGEST_GROUP:
+        values = sum(group.column(at).num_values * (column.length or 8) for at, column in enumerate(columns))
+        if max(group.total_byte_size, values) > LARGEST_GROUP:
             raise ValueError(f"{name}: a row group has more than {LARGEST_GROUP:,} bytes: write smaller ones")
     return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+
+
+def _parts(opened: Any) -> Iterator[Any]:
+    """Yields a few rows at a time. A dictionary grows while a row group is read, and each batch has all of it."""
+    for group in range(opened.num_row_groups):
+        for batch in opened.iter_batches(2**16, [group]):
+            for start in range(0, len(batch), AT_ONCE):
+                yield batch.slice(start, AT_ONCE)
 
 
 def _size(column: Any) -> int:
@@ -115,7 +122,7 @@ def _size(column: Any) -> int:
         return _size(column.storage)
     if types.is_dictionary(column.type):
         return compute.sum(compute.binary_length(column.dictionary).take(column.indices)).as_py() or 0
-    if types.is_nested(column.type):
-        inner = column.flatten()  # a list of a struct's fields, or the elements of lists
+    if types.is_nested(column.type):  # a map, a struct or lists
+        inner = [column.keys, column.items] if types.is_map(column.type) else column.flatten()
         return sum(map(_size, inner)) if isinstance(inner, list) else _size(inner)
     return column.nbytes
