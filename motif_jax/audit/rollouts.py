@@ -22,7 +22,7 @@ from motif_jax.system.foreign import check_regular
 SUFFIX = ".parquet"
 AT_ONCE = 64  # rows that are decoded together
 LARGEST_ROWS = AT_ONCE * 2**20  # bytes of their values
-LARGEST_GROUP = 2**28  # bytes of a row group's columns
+LARGEST_GROUP = 200_000_000  # bytes of a row group's columns; a reader needs four times as much
 NO_REWARDS = {"step", "advantage", "advantages"}  # numbers of TRL's rows that are no rewards
 
 
