@@ -7,7 +7,7 @@
 
 A row writes programs, trains PPO on the best one beside the game's sparse reward, and evaluates it on 100 games, in
 HOME/LEVEL-ARM-SEED. The arms differ in who writes. Where no reward is found, the agent has the sparse reward alone.
-Games and learner take turns in one process of one thread, so a row can be repeated exactly.
+Games and learner take turns in one process of one thread, so a training can be repeated exactly.
 """
 
 import argparse
@@ -19,17 +19,13 @@ import runpy
 import statistics
 import subprocess
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 
 from motif_jax import experiment
-from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_json
-from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.code.recogniser import END, Grammar
 from motif_jax.stages.write_reward.writers import read_reply
 from motif_jax.structs import UserError
@@ -44,7 +40,7 @@ ARMS = {  # the writer in words, and values of write_reward; None: no program is
     "bare": ("nobody: the game's own reward alone", None),
     "hand": ("by hand", None),
     "scripted": ("the templates", {"writer": "scripted"}),
-    "random": ("random programs of the grammar", {"writer": "server"}),
+    "random": ("random programs of the grammar", {}),
     "first": ("the model under the grammar, first round", {"writer": "model", "revisions": 0}),
     "free_first": ("the model without the grammar, first round", {"writer": "model", "revisions": 0}),
     "diagnoses": ("the model under the grammar, after diagnoses", {"writer": "model"}),
@@ -62,7 +58,7 @@ FIGURES = {  # of a row, as the table calls them
 T95 = {3: 4.30, 4: 3.18, 5: 2.78}  # of Student's distribution, by the number of seeds
 
 
-# ---- writers behind a server
+# ---- writers
 
 
 class Free:
@@ -88,23 +84,15 @@ class Free:
         return read_reply({"choices": [{"message": {"content": self._tokeniser.decode(tokens)}}]})
 
 
-def use_free_writer():
-    """Makes write_reward.writer=model write without the grammar."""
-    from motif_jax.stages.write_reward import guided  # loads JAX
+class RandomWriter:
+    """Writes random programs of the grammar: at each place, each terminal has the same chance."""
 
-    class FreeWriter(guided.GuidedWriter):
-        def __init__(self, config, grammar):
-            super().__init__(config, grammar)
-            self._guide = Free(self._guide, self._language.tokeniser)
+    def __init__(self, readable, seed):
+        self._grammar, self._chances = Grammar(readable, 32, narrow=True), np.random.default_rng(seed)
 
-    guided.GuidedWriter = FreeWriter
-
-
-def random_writer(world, seed):
-    """A function that writes random programs of the grammar: at each place, each terminal has the same chance."""
-    grammar, chances = Grammar(find_readable(world), 32, narrow=True), np.random.default_rng(seed)
-
-    def write(body, number):
+    def propose(self, brief, earlier, number):
+        """A program, whose texts are captions."""
+        grammar, chances = self._grammar, self._chances
         state, terminals = grammar.start, []
         while not terminals or terminals[-1] != END:
             following, limit = list(grammar.following(state)), grammar.limit(state)
@@ -114,39 +102,30 @@ def random_writer(world, seed):
                 whole = limit or chances.random() < 0.5
                 terminal = terminal._replace(text=f"{'' if whole else '0.'}{chances.integers(1, places)}")
             terminals.append(terminal)
-        words = sorted({line[2:].rpartition(" (")[0] for line in body["messages"][1]["content"].split("Captions", 1)[1]
-                        .splitlines() if line.startswith("- ")})  # fmt: skip
-        texts = []
+        captions, texts = sorted(brief.captions), []
         for kind, text in terminals[:-1]:
-            texts.append(f'"{chances.choice(words)}"' if kind == "text" and text == '"x"' else text)
+            texts.append(f'"{chances.choice(captions)}"' if kind == "text" and text == '"x"' else text)
         return " ".join(texts)
 
-    return write
+    def close(self):
+        """Nothing to release."""
 
 
-def serve(write):
-    """Starts a server with OpenAI's chat completions; returns its address."""
-    lock, asked = threading.Lock(), []
+def use_writer(arm, seed):
+    """Makes the stage write_reward write as this arm does, where its config cannot say it."""
+    from motif_jax.stages.write_reward import guided, job  # loads JAX
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            with lock:
-                asked.append(body)
-                text = write(body, len(asked))
-            data = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    class FreeWriter(guided.GuidedWriter):
+        """The model without the grammar."""
 
-        def log_message(self, *words):
-            """Says nothing."""
+        def __init__(self, config, grammar):
+            super().__init__(config, grammar)
+            self._guide = Free(self._guide, self._language.tokeniser)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return f"http://127.0.0.1:{server.server_port}/v1"
+    if arm in FREE:
+        guided.GuidedWriter = FreeWriter
+    if arm == "random":
+        job.open_writer = lambda config, readable: RandomWriter(readable, seed)
 
 
 # ---- a row
@@ -203,12 +182,7 @@ def write_program(config, options, folder):
         return {}
     if config.write_reward.writer == "model":
         config.annotate.model = options.model
-    if options.arm in FREE:
-        use_free_writer()
-    if options.arm == "random":
-        # The address is of this process alone, and is no part of the experiment's identity.
-        config.annotate.update({"model": options.arm})
-        config.annotate.server.url = serve(random_writer(make_world(config.env.to_dict()), options.seed))
+    use_writer(options.arm, options.seed)
     try:
         experiment.run(config.to_dict(), folder, ["write_reward"])
     except UserError as error:
@@ -264,9 +238,10 @@ def _cell(values):
 
 def write_page(options):
     """Replaces the table in the page of results."""
-    before, _, after = PAGE.read_text().partition(HERE)
-    text, _, rest = after.partition("\n|")
-    PAGE.write_text(f"{before}{HERE}{text}\n{table_of(options)}\n\n{rest.partition(chr(10) * 2)[2]}")
+    text = PAGE.read_text()
+    start = text.index("\n|", text.index(HERE)) + 1
+    end = text.index("\n\n", start)
+    PAGE.write_text(text[:start] + table_of(options) + text[end:])
 
 
 def main():

@@ -155,13 +155,13 @@ def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
 
 
 def test_the_random_programs_of_the_study_are_programs():
-    world = make_world(config_of().env.to_dict())
-    write = runpy.run_path(str(ROOT / "examples/code_rewards/study.py"))["random_writer"](world, seed=0)
-    body = {"messages": [{}, {"content": "Captions:\n- You win. (3 times)\n- It's a wall. (1 times)\n"}]}
-    programs = {write(body, number) for number in range(40)}
+    readable = find_readable(make_world(config_of().env.to_dict()))
+    writer = runpy.run_path(str(ROOT / "examples/code_rewards/study.py"))["RandomWriter"](readable, seed=0)
+    brief = Brief("", "", readable, {"You win.": 3, "It's a wall.": 1}, [])
+    programs = {writer.propose(brief, (), number) for number in range(40)}
     assert len(programs) > 20
     for program in programs:
-        check(program, find_readable(world))
+        check(program, readable)
 
 
 def test_a_key_corridor_tells_how_far_the_robot_has_come(monkeypatch):
