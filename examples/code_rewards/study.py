@@ -1,33 +1,34 @@
-"""Do agents learn from programs by a small language model? One command per row; a killed row goes on.
+"""Do agents learn from programs by a small language model?
 
-    taskset -c 0 python examples/code_rewards/study.py row doorkey diagnoses 1 --model=FILE.gguf --home=runs/study
-    python examples/code_rewards/study.py table --home=runs/study    # study.csv, and the table in the terminal
-    python examples/code_rewards/study.py commands --model=FILE.gguf --home=runs/study    # all rows, without taskset
+    python examples/code_rewards/study.py all --model=FILE.gguf --home=runs/study    # one core; killed, it goes on
+    python examples/code_rewards/study.py row doorkey diagnoses 1 --model=FILE.gguf --home=runs/study
+    python examples/code_rewards/study.py table --home=runs/study    # of the rows so far; also study.csv
+    python examples/code_rewards/study.py page --home=runs/study; python tests/result_tables.py    # into docs/results/
 
 A row writes programs, trains PPO on the best one beside the game's sparse reward, and evaluates it on 100 games, in
-HOME/LEVEL-ARM-SEED. The arms differ in who writes: the model held to the grammar, in one round or after diagnoses, with
-metrics alone, or without the grammar; random programs of the grammar; the templates; a program by hand; nobody. Where
-no reward is found, the agent has the sparse reward alone. All arms but the last two have as many programs per round.
+HOME/LEVEL-ARM-SEED. The arms differ in who writes. Where no reward is found, the agent has the sparse reward alone.
+Games and learner take turns in one process of one thread, so a training can be repeated exactly.
 """
 
 import argparse
 import csv
 import json
+import os
 import resource
 import runpy
 import statistics
-import threading
+import subprocess
+import sys
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 
 from motif_jax import experiment
-from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_json
-from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.code.recogniser import END, Grammar
+from motif_jax.stages.write_reward.writers import read_reply
+from motif_jax.structs import UserError
 from motif_jax.system.startup import set_up_process
 
 ROOT = Path(__file__).parents[2]
@@ -35,64 +36,63 @@ LEVELS = {  # world, steps of an episode, program by hand
     "doorkey": ("examples.code_rewards.worlds:DoorKey8", 640, ROOT / "examples/rewards/doorkey.reward"),
     "corridor": ("examples.code_rewards.worlds:KeyCorridor", 270, ROOT / "examples/rewards/keycorridor.reward"),
 }
-ARMS = {  # values of write_reward; None: no program is written
-    "first": {"writer": "model", "revisions": 0},
-    "diagnoses": {"writer": "model"},
-    "metrics": {"writer": "model", "told": "metrics"},
-    "free": {"writer": "server"},  # without the grammar
-    "random": {"writer": "server"},
-    "scripted": {"writer": "scripted"},
-    "hand": None,
-    "bare": None,
+ARMS = {  # the writer in words, and values of write_reward; None: no program is written
+    "bare": ("nobody: the game's own reward alone", None),
+    "hand": ("by hand", None),
+    "scripted": ("the templates", {"writer": "scripted"}),
+    "random": ("random programs of the grammar", {}),
+    "first": ("the model under the grammar, first round", {"writer": "model", "revisions": 0}),
+    "free_first": ("the model without the grammar, first round", {"writer": "model", "revisions": 0}),
+    "diagnoses": ("the model under the grammar, after diagnoses", {"writer": "model"}),
+    "free": ("the model without the grammar, after diagnoses", {"writer": "model"}),
+    "metrics": ("the model under the grammar, told metrics alone", {"writer": "model", "told": "metrics"}),
 }
-FIGURES = ("programs", "parse", "pay", "agreement", "found", "success", "cpu_s")
-T95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}  # of Student's distribution, by the number of seeds
+FREE = ("free_first", "free")
+PAGE = ROOT / "docs/results/code-rewards.md"
+HERE = "[code_study.csv](code_study.csv)"  # before the table in the page
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+FIGURES = {  # of a row, as the table calls them
+    "programs": "programs", "parse": "parse", "pay": "pay", "agreement": "agreement", "found": "reward found",
+    "success": "success", "cpu_s": "CPU seconds",
+}  # fmt: skip
+T95 = {3: 4.30, 4: 3.18, 5: 2.78}  # of Student's distribution, by the number of seeds
 
 
-# ---- writers behind a server
+# ---- writers
 
 
 class Free:
-    """Any token may follow: see `Guide` of motif_jax/language/loaded.py."""
+    """The guide of a model that may write any token: see `Guide` of motif_jax/language/loaded.py."""
 
-    start, ends = None, ()
+    start = None
 
-    def __init__(self, size):
-        self._all = np.ones(size, bool)
+    def __init__(self, guide, tokeniser):
+        self.ends, self._tokeniser = guide.ends, tokeniser
+        self._all = np.array([text != "" for text in guide.pieces])
+        self._all = np.pad(self._all, (0, len(guide.allowed(guide.start)) - len(self._all)))
+        self._all[[*self.ends]] = True
 
     def allowed(self, state):
-        """All tokens."""
+        """All tokens but special ones."""
         return self._all
 
     def after(self, state, token):
         """Nothing changes."""
 
-
-def free_writer(model):
-    """A function from a request to what the model writes without the grammar."""
-    import jax
-
-    from motif_jax.language.generation import TokenSampling
-    from motif_jax.language.loaded import load_language
-
-    language = load_language(model)
-    guide = Free(language.config.vocabulary)
-    guide.ends = language.chat_format.end(language.tokeniser)
-
-    def write(body, number):
-        row = language.chat_format.encode(language.tokeniser, body["messages"])
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(body["seed"]), number), 1)
-        ((tokens, _),) = language.generate_guided(row, guide, 160, keys, TokenSampling(0.7))
-        return language.tokeniser.decode(tokens)
-
-    return write
+    def text(self, tokens, state):
+        """What was written, or the part of it between fences."""
+        return read_reply({"choices": [{"message": {"content": self._tokeniser.decode(tokens)}}]})
 
 
-def random_writer(world, seed):
-    """A function that writes random programs of the grammar: at each place, each terminal has the same chance."""
-    grammar, chances = Grammar(find_readable(world), 32, narrow=True), np.random.default_rng(seed)
+class RandomWriter:
+    """Writes random programs of the grammar: at each place, each terminal has the same chance."""
 
-    def write(body, number):
+    def __init__(self, readable, seed):
+        self._grammar, self._chances = Grammar(readable, 32, narrow=True), np.random.default_rng(seed)
+
+    def propose(self, brief, earlier, number):
+        """A program, whose texts are captions."""
+        grammar, chances = self._grammar, self._chances
         state, terminals = grammar.start, []
         while not terminals or terminals[-1] != END:
             following, limit = list(grammar.following(state)), grammar.limit(state)
@@ -102,39 +102,30 @@ def random_writer(world, seed):
                 whole = limit or chances.random() < 0.5
                 terminal = terminal._replace(text=f"{'' if whole else '0.'}{chances.integers(1, places)}")
             terminals.append(terminal)
-        words = sorted({line[2:].rpartition(" (")[0] for line in body["messages"][1]["content"].split("Captions", 1)[1]
-                        .splitlines() if line.startswith("- ")})  # fmt: skip
-        texts = []
+        captions, texts = sorted(brief.captions), []
         for kind, text in terminals[:-1]:
-            texts.append(f'"{chances.choice(words)}"' if kind == "text" and text == '"x"' else text)
+            texts.append(f'"{chances.choice(captions)}"' if kind == "text" and text == '"x"' else text)
         return " ".join(texts)
 
-    return write
+    def close(self):
+        """Nothing to release."""
 
 
-def serve(write):
-    """Starts a server with OpenAI's chat completions; returns its address."""
-    lock, asked = threading.Lock(), []
+def use_writer(arm, seed):
+    """Makes the stage write_reward write as this arm does, where its config cannot say it."""
+    from motif_jax.stages.write_reward import guided, job  # loads JAX
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            with lock:
-                asked.append(body)
-                text = write(body, len(asked))
-            data = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    class FreeWriter(guided.GuidedWriter):
+        """The model without the grammar."""
 
-        def log_message(self, *words):
-            """Says nothing."""
+        def __init__(self, config, grammar):
+            super().__init__(config, grammar)
+            self._guide = Free(self._guide, self._language.tokeniser)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return f"http://127.0.0.1:{server.server_port}/v1"
+    if arm in FREE:
+        guided.GuidedWriter = FreeWriter
+    if arm == "random":
+        job.open_writer = lambda config, readable: RandomWriter(readable, seed)
 
 
 # ---- a row
@@ -147,14 +138,14 @@ def config_of(options):
     config.seed = options.seed
     config.env.update({"world": world, "max_episode_steps": limit})
     sizes = {"steps": options.record, "proposals": options.proposals, "revisions": options.revisions}
-    config.write_reward.update(sizes | (ARMS[options.arm] or {}))
+    config.write_reward.update(sizes | (ARMS[options.arm][1] or {}))
     if config.write_reward.revisions:
         config.write_reward.train_for_env_steps = options.short
     config.policy.update({
-        "num_workers": 1, "games_per_worker": 32, "extrinsic_coefficient": 1.0, "train_for_seconds": 0.0,
-        "train_for_env_steps": options.steps,
+        "num_workers": 0, "games_per_worker": 32, "groups": 1, "synchronous": True, "extrinsic_coefficient": 1.0,
+        "train_for_seconds": 0.0, "train_for_env_steps": options.steps, "tensorboard": False,
     })  # fmt: skip
-    config.evaluate.update({"episodes": options.episodes, "beside": ""})
+    config.evaluate.update({"num_workers": 0, "episodes": options.episodes, "beside": "", "replays": ""})
     return config
 
 
@@ -163,78 +154,106 @@ def run_row(options):
     folder = options.home / f"{options.level}-{options.arm}-{options.seed}"
     if (folder / "row.json").exists():
         return
-    config, row = config_of(options), {"level": options.level, "arm": options.arm, "seed": options.seed}
-    if options.arm in ("first", "diagnoses", "metrics"):
-        config.annotate.model = options.model
-    if options.arm in ("free", "random"):
-        world = make_world(config.env.to_dict())
-        write = free_writer(options.model) if options.arm == "free" else random_writer(world, options.seed)
-        # The address is of this process alone, and is no part of the experiment's identity.
-        config.annotate.update({"model": options.arm})
-        config.annotate.server.url = serve(write)
-    sources = ""
-    if ARMS[options.arm] is not None:
-        experiment.run(config.to_dict(), folder, ["write_reward"])
-        found = read_json(folder / "write_reward/record.json")
-        programs = [one for rows in found["rounds"] for one in rows]
-        row |= {
-            "programs": len(programs), "parse": sum(not one["error"] for one in programs) / len(programs),
-            "pay": sum(one.get("spread", 0) > 0 for one in programs) / len(programs),
-            "agreement": found["agreement_on_others"], "found": int(found["found"]), "best": found["best"]["program"],
-        }  # fmt: skip
-        sources = "code:write_reward" if found["found"] else ""
-    if options.arm == "hand":
-        sources = f"code:{LEVELS[options.level][2]}"
-    config.policy.sources = sources
+    folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    experiment.run(config.to_dict(), folder, ["train_policy", "evaluate"])
-    summary = read_json(next(iter(sorted((folder / "evaluate").glob("*/summary.json")))))
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    row |= {
-        "success": summary["figures"]["success"]["mean"], "steps": options.steps,
-        "cpu_s": round(sum(one.ru_utime + one.ru_stime for one in used)),
-        "training_s": round(time.monotonic() - began),  # both of this process, so less after a resumption
-    }  # fmt: skip
+    try:
+        config, row = config_of(options), {"level": options.level, "arm": options.arm, "seed": options.seed}
+        row |= write_program(config, options, folder)
+        if options.arm == "hand":
+            config.policy.sources = f"code:{LEVELS[options.level][2]}"
+        else:
+            config.policy.sources = "code:write_reward" if row.get("found") else ""
+        experiment.run(config.to_dict(), folder, ["train_policy", "evaluate"])
+        summary = read_json(next(iter(sorted((folder / "evaluate").glob("*/summary.json")))))
+        row |= {"success": summary["figures"]["success"]["mean"], "steps": options.steps}
+    finally:  # also of a part of the row
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        with open(folder / "cost.csv", "a") as file:
+            file.write(f"{sum(one.ru_utime + one.ru_stime for one in used):.1f},{time.monotonic() - began:.1f}\n")
+    costs = [tuple(map(float, line.split(","))) for line in (folder / "cost.csv").read_text().splitlines()]
+    row |= {"cpu_s": round(sum(cpu for cpu, _ in costs)), "wall_s": round(sum(wall for _, wall in costs))}
     write_json(folder / "row.json", row)
     print(json.dumps(row))
 
 
-def print_table(options):
-    """Writes HOME/study.csv, and prints means with 95 % intervals over the seeds."""
+def write_program(config, options, folder):
+    """Writes the programs of a row; returns figures of them."""
+    if ARMS[options.arm][1] is None:
+        return {}
+    if config.write_reward.writer == "model":
+        config.annotate.model = options.model
+    use_writer(options.arm, options.seed)
+    try:
+        experiment.run(config.to_dict(), folder, ["write_reward"])
+    except UserError as error:
+        if "programs could be read" not in str(error):
+            raise
+        return {"programs": options.proposals, "parse": 0, "pay": 0, "found": 0, "best": str(error)}
+    written = read_json(folder / "write_reward/record.json")
+    programs = [one for rows in written["rounds"] for one in rows]
+    return {
+        "programs": len(programs), "parse": sum(not one["error"] for one in programs) / len(programs),
+        "pay": sum(one.get("spread", 0) > 0 for one in programs) / len(programs),
+        "agreement": written["agreement_on_others"], "found": int(written["found"]), "best": written["best"]["program"],
+    }  # fmt: skip
+
+
+def run_all(options):
+    """Runs all rows that are not done, each in a process of its own: each arm once, then again with the next seed."""
+    own = {"what", "level", "arm", "seed", "seeds"}
+    flags = [f"--{name}={value}" for name, value in vars(options).items() if name not in own]
+    for level in [options.level] if options.level else LEVELS:
+        for seed in range(1, options.seeds + 1):
+            for arm in ARMS:
+                row = [sys.executable, __file__, "row", level, arm, str(seed), *flags]
+                if status := subprocess.run(row).returncode:
+                    print(f"study: the row {level} {arm} {seed} ended with status {status}", flush=True)
+
+
+def table_of(options):
+    """The table of the rows so far; also writes HOME/study.csv."""
     rows = [read_json(file) for file in sorted(options.home.glob("*/row.json"))]
     with open(options.home / "study.csv", "w", newline="") as file:
-        out = csv.DictWriter(file, ["level", "arm", "seed", "steps", *FIGURES, "training_s", "best"], restval="")
+        out = csv.DictWriter(file, ["level", "arm", "seed", "steps", *FIGURES, "wall_s", "best"], restval="")
         out.writeheader()
         out.writerows(rows)
-    print(f"| level | arm | seeds | {' | '.join(FIGURES)} |\n| --- | --- |{' ---: |' * (1 + len(FIGURES))}")
+    lines = [f"| level | writer | seeds | {' | '.join(FIGURES.values())} |", f"| --- | --- |{' ---: |' * 8}"]
     for level in LEVELS:
-        for arm in ARMS:
+        for arm, (writer, _) in ARMS.items():
             group = [row for row in rows if (row["level"], row["arm"]) == (level, arm)]
-            cells = [_cell([row[name] for row in group if row.get(name) is not None]) for name in FIGURES]
+            cells = [_cell([row[name] for row in group if row.get(name) == row.get(name) is not None])
+                     for name in FIGURES]  # fmt: skip
             if group:
-                print(f"| {level} | {arm} | {len(group)} | {' | '.join(cells)} |")
+                lines.append(f"| {level} | {writer} | {len(group)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _cell(values):
-    if not values:
-        return "–"
-    mean = statistics.mean(values)
+    """The mean with its 95 % interval over seeds; one or two values as they are."""
     if len(values) not in T95:
-        return f"{mean:.3g}"
-    half = T95[len(values)] * statistics.stdev(values) / len(values) ** 0.5
+        return ", ".join(f"{value:.3g}" for value in values) or "–"
+    mean, half = statistics.mean(values), T95[len(values)] * statistics.stdev(values) / len(values) ** 0.5
     return f"{mean:.3g} [{mean - half:.3g}, {mean + half:.3g}]"
+
+
+def write_page(options):
+    """Replaces the table in the page of results."""
+    text = PAGE.read_text()
+    start = text.index("\n|", text.index(HERE)) + 1
+    end = text.index("\n\n", start)
+    PAGE.write_text(text[:start] + table_of(options) + text[end:])
 
 
 def main():
     """The command."""
     set_up_process()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("row", "table", "commands"))
+    parser.add_argument("what", choices=("row", "all", "table", "page"))
     parser.add_argument("level", nargs="?", choices=[*LEVELS])
     parser.add_argument("arm", nargs="?", choices=[*ARMS])
     parser.add_argument("seed", nargs="?", type=int)
     parser.add_argument("--home", type=Path, default=Path("runs/study"))
-    parser.add_argument("--model", default="smollm2", help="of the arms first, diagnoses, metrics and free")
+    parser.add_argument("--model", default="smollm2", help="the model")
     parser.add_argument("--steps", type=int, default=500_000, help="of the training")
     parser.add_argument("--short", type=int, default=50_000, help="of the training after each round but the last")
     parser.add_argument("--record", type=int, default=40_000, help="steps of random play on which programs are tried")
@@ -243,18 +262,18 @@ def main():
     parser.add_argument("--episodes", type=int, default=100, help="of the evaluation")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
+    os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(options.home.absolute() / "compiled"))
     if options.what == "row":
         if options.seed is None:
             parser.error("a row is LEVEL ARM SEED")
         run_row(options)
-    elif options.what == "table":
-        print_table(options)
+    elif options.what == "all":
+        run_all(options)
+    elif options.what == "page":
+        write_page(options)
     else:
-        for seed in range(1, options.seeds + 1):
-            for level in LEVELS:
-                for arm in ARMS:
-                    rest = f"--model={options.model} --home={options.home} --steps={options.steps}"
-                    print(f"python examples/code_rewards/study.py row {level} {arm} {seed} {rest}")
+        print(table_of(options))
 
 
 if __name__ == "__main__":

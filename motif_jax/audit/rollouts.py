@@ -21,7 +21,8 @@ from motif_jax.system.foreign import check_regular
 
 SUFFIX = ".parquet"
 AT_ONCE = 64  # rows that are decoded together
-LARGEST_GROUP = 2**30  # bytes of a row group's columns, decoded
+LARGEST_ROWS = AT_ONCE * 2**20  # bytes of their values
+LARGEST_GROUP = 200_000_000  # bytes of a row group's columns; a reader needs four times as much
 NO_REWARDS = {"step", "advantage", "advantages"}  # numbers of TRL's rows that are no rewards
 
 
@@ -81,13 +82,47 @@ def parquet_rows(files: Sequence[Path]) -> Iterator[tuple[int, Any]]:
     for file in files:
         try:
             check_regular(file)
-            with parquet.ParquetFile(file) as opened:
-                groups = range(opened.metadata.num_row_groups)
-                if any(opened.metadata.row_group(group).total_byte_size > LARGEST_GROUP for group in groups):
-                    raise ValueError(f"a row group has more than {LARGEST_GROUP:,} bytes")
-                for batch in opened.iter_batches(AT_ONCE):
-                    for row in batch.to_pylist():
+            texts = _texts_of(parquet.read_metadata(file), file.name)
+            with parquet.ParquetFile(file, read_dictionary=texts) as opened:
+                for rows in _parts(opened):
+                    if sum(map(_size, rows.columns)) > LARGEST_ROWS:
+                        after = f"{len(rows)} rows after row {number:,}"
+                        raise ValueError(f"{file.name}: {after} have more than {LARGEST_ROWS:,} bytes")
+                    for row in rows.to_pylist():
                         number += 1
                         yield number, row
         except (pyarrow.ArrowException, OverflowError) as error:  # the latter: dates out of range
             raise ValueError(f"{file.name}: it is not Parquet: {error!s:.200}") from None
+
+
+def _texts_of(metadata: Any, name: str) -> list[str]:
+    """The columns of texts, which stay dictionaries until their rows' size is known; raises ValueError if too large."""
+    columns = [metadata.schema.column(at) for at in range(metadata.num_columns)]
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        # Equal values may be stored once, so the number of values counts, too.
+        values = sum(group.column(at).num_values * (column.length or 8) for at, column in enumerate(columns))
+        if max(group.total_byte_size, values) > LARGEST_GROUP:
+            raise ValueError(f"{name}: a row group has more than {LARGEST_GROUP:,} bytes: write smaller ones")
+    return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+
+
+def _parts(opened: Any) -> Iterator[Any]:
+    """Yields a few rows at a time. A dictionary grows while a row group is read, and each batch has all of it."""
+    for group in range(opened.num_row_groups):
+        for batch in opened.iter_batches(2**16, [group]):
+            for start in range(0, len(batch), AT_ONCE):
+                yield batch.slice(start, AT_ONCE)
+
+
+def _size(column: Any) -> int:
+    """The bytes of an Arrow array, whose dictionaries count for each row."""
+    from pyarrow import BaseExtensionType, compute, types
+
+    if isinstance(column.type, BaseExtensionType):
+        return _size(column.storage)
+    if types.is_dictionary(column.type):
+        return compute.sum(compute.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+    if types.is_nested(column.type):  # a map, a struct or lists
+        inner = [column.keys, column.items] if types.is_map(column.type) else column.flatten()
+        return sum(map(_size, inner)) if isinstance(inner, list) else _size(inner)
+    return column.nbytes

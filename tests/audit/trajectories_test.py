@@ -216,6 +216,36 @@ def test_what_is_not_parquet_is_refused(tmp_path):
         trajectories.read_trajectories(file)
 
 
+@pytest.mark.parametrize(("kind", "why"), [
+    ("long texts", "64 rows after row 0 have more than"),
+    ("many messages", "1 rows after row 0 have more than"),
+    ("many numbers", "a row group has more than"),
+])  # fmt: skip
+def test_parquet_that_stores_huge_equal_values_once_is_refused_before_it_is_decoded(tmp_path, kind, why):
+    pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install motif_jax[dev]")
+    from pyarrow import parquet
+
+    long, rows = "long " * 2**18, [completion(0, right=1.0)]  # 1.25 MiB
+    if kind == "long texts":
+        rows = [completion(at, right=1.0) | {"completion": long} for at in range(100)]
+    elif kind == "many messages":
+        rows[0]["completion"] = [{"role": "assistant", "content": long}] * 100
+    table = pyarrow.Table.from_pylist(rows)
+    if kind == "many numbers":
+        many = pyarrow.array(np.zeros(2**25 + 1, bool))
+        table = table.append_column("more", pyarrow.ListArray.from_arrays([0, len(many)], many))
+    parquet.write_table(table, tmp_path / "rows.parquet", dictionary_pagesize_limit=2**24)
+    assert (tmp_path / "rows.parquet").stat().st_size < 2**21
+    usual, pool = pyarrow.default_memory_pool(), pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())
+    pyarrow.set_memory_pool(pool)
+    try:
+        with pytest.raises(UserError, match=f"rows.parquet: {why}"):
+            trajectories.read_trajectories(tmp_path / "rows.parquet")
+    finally:
+        pyarrow.set_memory_pool(usual)
+    assert pool.max_memory() < 2**25
+
+
 def test_the_repetition_of_a_text_counts_its_phrases():
     # 24 words have 21 phrases of four; the first half says nothing twice, and "a b" makes only "a b a b" and "b a b a".
     words = " ".join(f"word{letter}" for letter in "abcdefghijkl")

@@ -155,13 +155,13 @@ def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
 
 
 def test_the_random_programs_of_the_study_are_programs():
-    world = make_world(config_of().env.to_dict())
-    write = runpy.run_path(str(ROOT / "examples/code_rewards/study.py"))["random_writer"](world, seed=0)
-    body = {"messages": [{}, {"content": "Captions:\n- You win. (3 times)\n- It's a wall. (1 times)\n"}]}
-    programs = {write(body, number) for number in range(40)}
+    readable = find_readable(make_world(config_of().env.to_dict()))
+    writer = runpy.run_path(str(ROOT / "examples/code_rewards/study.py"))["RandomWriter"](readable, seed=0)
+    brief = Brief("", "", readable, {"You win.": 3, "It's a wall.": 1}, [])
+    programs = {writer.propose(brief, (), number) for number in range(40)}
     assert len(programs) > 20
     for program in programs:
-        check(program, find_readable(world))
+        check(program, readable)
 
 
 def test_a_key_corridor_tells_how_far_the_robot_has_come(monkeypatch):
@@ -179,6 +179,20 @@ def test_a_key_corridor_tells_how_far_the_robot_has_come(monkeypatch):
     assert world.caption(observation, env).startswith("The locked door is open.")
     env.carrying = ball
     assert world.caption(observation, env) == "You pick up the ball."
+
+
+@pytest.mark.parametrize("level", ["DoorKey8", "KeyCorridor"])
+def test_the_fast_view_of_the_study_is_that_of_minigrid(monkeypatch, level):
+    monkeypatch.syspath_prepend(ROOT)
+    world = getattr(importlib.import_module("examples.code_rewards.worlds"), level)()
+    env, chances = world.make().unwrapped, np.random.default_rng(0)
+    for episode in range(3):
+        env.reset(seed=episode)
+        for _ in range(200):
+            observation = env.step(chances.choice(7, p=(0.15, 0.15, 0.3, 0.15, 0.05, 0.2, 0)))[0]
+            slow = type(env).gen_obs(env)
+            np.testing.assert_array_equal(observation.pop("image"), slow.pop("image"), strict=True)
+            assert observation == slow
 
 
 def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
@@ -290,6 +304,7 @@ def tried():
     ("gained(gold)", 1.0, None),
     ("0 - gained(gold)", 0.0, "the judge prefers this episode, which it pays -"),
     ("3", None, "paid the same everywhere: it pays the same in every step (3), also at '"),
+    ("0 - 3", None, "paid the same everywhere: it pays the same in every step (-3), also at '"),
     ("gained(gold) > 9", 0.5, "never paid: it pays the same in every step (0)"),
     ("still()", None, "paid for standing still: 100% of its pay is for steps that change nothing"),
     ("200 * gained(gold)", 1.0, "out of scale: its largest reward is 200 (at '"),

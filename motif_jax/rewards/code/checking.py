@@ -76,7 +76,7 @@ class _Checker:
         if name not in self._names:
             if name in FUNCTIONS:
                 raise ProgramError(node.place, f"{name} is a function: write {FUNCTIONS[name].usage}")
-            raise ProgramError(node.place, unknown_name(name, self._names))
+            raise ProgramError(node.place, _unknown_name(name, self._names))
         return self._read(name)
 
     def _read(self, name: str) -> Expression:
@@ -132,7 +132,7 @@ class _Checker:
         if name not in FUNCTIONS:
             if name in self._names:
                 raise ProgramError(node.place, f"{name} is a value and not a function: write {name}")
-            raise ProgramError(node.place, unknown_function(name, FUNCTIONS))
+            raise ProgramError(node.place, _unknown_function(name, FUNCTIONS))
         function = FUNCTIONS[name]
         if not function.least <= len(node.args) <= len(function.args):
             number = f"{len(node.args)} argument{'' if len(node.args) == 1 else 's'}"
@@ -184,7 +184,7 @@ class _Checker:
         grid = self._name(first) if first.kind == "name" else None
         if grid is None or grid.type != GRID or grid.entry is None:
             grids = [name for name, entry in self._names.items() if entry.type == GRID]
-            hint = f": choose from {listed(grids)}" if grids else ", and this world has none"
+            hint = f": choose from {_listed(grids)}" if grids else ", and this world has none"
             raise ProgramError(first.place, f"{node.value} reads a grid by its name{hint}")
         return str(first.value), grid.entry
 
@@ -217,7 +217,7 @@ class _Checker:
         """Steps to the nearest cell of a value."""
         name, entry = self._grid(node)
         if name not in self._viewpoints:
-            known = f": choose from {listed(self._viewpoints)}" if self._viewpoints else ""
+            known = f": choose from {_listed(self._viewpoints)}" if self._viewpoints else ""
             raise ProgramError(
                 node.args[0].place, f"the world does not say where the agent is in {name} (`viewpoints`){known}"
             )
@@ -261,24 +261,24 @@ def _constant(node: Node) -> bool:
 # ---- what was probably meant
 
 
-def unknown_name(name: str, names: Iterable[str]) -> str:
+def _unknown_name(name: str, names: Iterable[str]) -> str:
     """The sentence about a name that the world does not have."""
     if name in LANGUAGE:
         return f"unknown name {name!r}: a program is one expression, with numbers such as 1 and operators"
     names = sorted(names)
     if near := difflib.get_close_matches(name, names, n=1):
         return f"unknown name {shown(name)}: did you mean {near[0]!r}?"
-    return f"unknown name {shown(name)}: this world has {listed(names)}"
+    return f"unknown name {shown(name)}: this world has {_listed(names)}"
 
 
-def unknown_function(name: str, functions: Collection[str]) -> str:
+def _unknown_function(name: str, functions: Collection[str]) -> str:
     """The sentence about a function that does not exist."""
     near = difflib.get_close_matches(name, functions, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(functions)}"
     return f"unknown function {shown(name)}: {hint}"
 
 
-def listed(names: Collection[str]) -> str:
+def _listed(names: Collection[str]) -> str:
     """Some of the names, with the number of the others."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return f"{', '.join([*names][:MOST_NAMES])}{more}" if names else "no names"

@@ -80,7 +80,7 @@ class WriteReward:
     train_for_env_steps: int = value(
         0,
         Whole(0, 10**9),
-        "steps of training with the best program of each round but the last, whose results the writer sees; 0: none",
+        "steps of training with the best program so far after each round but the last, for the writer to see; 0: none",
         decides=True,
     )
 

@@ -1,4 +1,4 @@
-"""RecordedEpisodes episodes on which programs are tried, and pairs of them for the judge."""
+"""Recorded episodes on which programs are tried, and pairs of them for the judge."""
 
 from __future__ import annotations
 

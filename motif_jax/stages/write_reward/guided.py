@@ -24,6 +24,7 @@ from motif_jax.structs import UserError
 
 LONGEST = 96  # tokens of a program
 SAID = 1_000  # characters of what came of a program
+CAPTIONS = 12  # those of preferred episodes first
 
 
 class GuidedWriter:
@@ -78,9 +79,11 @@ def talk(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
     functions = "\n".join(f"{function.usage}: {MEANINGS[name]}" for name, function in FUNCTIONS.items())
     names = ", ".join(f"{name} ({brief.ranges[name]})" if name in brief.ranges else name
                       for name in brief.readable.entries)  # fmt: skip
+    captions = [caption for caption in dict.fromkeys((*brief.liked, *brief.captions)) if is_plain(caption)]
     system = "\n".join([
         f"You write rewards for a game, as one expression. The game: {brief.about}", f"Functions:\n{functions}",
-        f"Names that can be read: {names}", "Recorded steps:", *brief.moments,
+        f"Names that can be read: {names}", "Captions of steps:", *map('"{}"'.format, captions[:CAPTIONS]),
+        "Recorded steps:", *brief.moments,
     ])  # fmt: skip
     messages = [{"role": "system", "content": system}]
     for goal, program in [*examples(brief), (brief.goal, "")]:
@@ -95,12 +98,18 @@ def talk(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
 
 
 def examples(brief: Brief) -> list[tuple[str, str]]:
-    """Goals with programs, of numbers and a caption of the world."""
+    """Goals with programs, of captions of the world and of numbers that it has named; of others only at need.
+
+    Small models repeat examples, so these must be worth repeating.
+    """
     entries = brief.readable.entries
     names = dict.fromkeys((*brief.readable.still, *entries))  # the telling ones first
     numbers = [name for name in names if (entries[name].type, entries[name].of) == (NUMBER, MOMENT)]
-    still = " - 0.01 * still()" if brief.readable.still else ""
     captions = [caption for caption in (*brief.liked, *brief.captions) if is_plain(caption) and caption.strip()]
+    numbers = [name for name in numbers if entries[name].cell or not captions]
+    still = " - 0.01 * still()" if brief.readable.still else ""
     pairs = [(f"more {name}, and no time wasted", f"gained({name}){still}") for name in numbers[:1]]
     pairs += [(f"a new best of {name}", f"record({name})") for name in numbers[-1:]]
-    return pairs + [(f"see {caption!r} once", f'once(says("{caption[:60]}"))') for caption in captions[:1]]
+    if seen := captions[:2]:  # two show how steps on the way are paid
+        pairs.append((f"see {' and '.join(map(repr, seen))}", " + ".join(f'once(says("{one[:60]}"))' for one in seen)))
+    return pairs

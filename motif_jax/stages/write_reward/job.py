@@ -385,18 +385,16 @@ def examine(
     """Runs a program on all recorded episodes; `learnt` has their returns by a learnt reward. [num_episodes]"""
     pay = recorded.pay(program)
     steps, returns = recorded.of_episodes(pay), recorded.returns(pay)
-    agreement, spread = pairs.agreement(returns), float(np.ptp(steps)) if len(steps) else 0.0
+    agreement, spread = pairs.agreement(returns), float(np.ptp(steps))
     figures = {
         "agreement": agreement, "spread": spread, "mean_return": float(returns.mean()),
-        "deviation_of_returns": float(returns.std()), "paid_steps": float((steps != 0).mean()) if len(steps) else 0.0,
+        "deviation_of_returns": float(returns.std()), "paid_steps": float((steps != 0).mean()),
         "equal_returns": float(np.mean(np.equal(*returns[pairs.episodes].T))),
     }  # fmt: skip
     if not spread:
-        kind, paid = (SAME, f"{steps[0]:.3g}") if len(steps) and steps[0] > 0 else (NEVER, "0")
         moments = "; ".join(told_steps(recorded, readable, MOMENTS))
-        return Tried(
-            program, agreement, [f"{kind}: it pays the same in every step ({paid}), also at {moments}"], figures
-        )
+        finding = f"{SAME if steps[0] else NEVER}: it pays the same in every step ({steps[0]:.3g}), also at {moments}"
+        return Tried(program, agreement, [finding], figures)
     findings = [*_where_paid(recorded, steps, readable), *_before_the_goal(recorded, steps, returns)]
     game = float(np.abs(recorded.of_episodes(recorded.game)).sum())
     if game:
