@@ -15,7 +15,7 @@ from conftest import LONG_S, ROOT, check_stage, get_config, run_stage, wait_for
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.files import read_json
-from motif_jax.stages import collect, train_policy
+from motif_jax.stages import collect, evaluate, train_policy
 from motif_jax.stages.collect import play_in_order
 from motif_jax.structs import UserError
 from motif_jax.system.runs import plan
@@ -168,13 +168,18 @@ def test_an_error_over_there_names_the_host(address):
         episodes(pool, MessagePolicy(), 10)
 
 
-def test_collected_pairs_are_the_same_on_several_hosts(address, tmp_path):
+@pytest.mark.parametrize(("stage", "written"), [
+    (collect, "dataset/**/*.npy"), (evaluate, "evaluate/random/episodes.jsonl"),
+])  # fmt: skip
+def test_what_is_collected_and_evaluated_is_the_same_on_several_hosts(address, tmp_path, stage, written):
     for hosts, folder in ((2, "many"), (0, "one")):
         config = get_config(argument="toy")
         config.collect.update(num_workers=0, num_pairs=50, games_per_worker=4)
+        config.evaluate.update(policy="random", beside="", episodes=30, num_workers=0, games_per_worker=4)
         config.cluster.update(address=address, game_hosts=hosts, cores=1)
-        run_stage(collect, config, tmp_path / folder)
-    for file in (tmp_path / "one/dataset").rglob("*.npy"):
+        run_stage(stage, config, tmp_path / folder)
+    assert (files := list((tmp_path / "one").glob(written)))
+    for file in files:
         assert (tmp_path / "many" / file.relative_to(tmp_path / "one")).read_bytes() == file.read_bytes()
 
 
