@@ -1,7 +1,7 @@
 """Games on other hosts against the same games here, on a cluster of Ray that this machine plays by itself.
 
-    python -m benchmarks.remote here [rows in a block] [seconds] [turns]   a host of two workers against two workers here
-    python -m benchmarks.remote hosts [milliseconds per step] [seconds]    1, 2 and 4 hosts against benchmarks/hosts.py
+    python -m benchmarks.remote here [rows in a block] [seconds] [turns]    a host of two workers against two here
+    python -m benchmarks.remote hosts [milliseconds per step] [seconds]     1, 2 and 4 hosts against benchmarks/hosts.py
 
 `here`: NetHack with random actions, both pools in turn in one process. `hosts`: games and a policy that sleep, slow
 enough for the cores of one machine to be those of several hosts.
@@ -159,7 +159,7 @@ def against_the_model(slept_ms: float, seconds: float) -> None:
             drive.play(seconds)
         model = plan(hosts, 2, GAMES, step, policy=POLICY, device=0.0)
         each = [drive.fulls[first] + drive.fulls[first + 1] for first in range(0, 2 * hosts, 2)]
-        print(f"{hosts} hosts: {drive.rates[0]:,.0f} steps/s, the model {model.steps:,.0f}; rollouts of each host {each}; "
+        print(f"{hosts}: {drive.rates[0]:,.0f} steps/s, model {model.steps:,.0f}; rollouts of each host {each}; "
               f"games busy {model.used['games']:.0%}; load {os.getloadavg()[0]:.1f}")  # fmt: skip
 
 

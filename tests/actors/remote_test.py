@@ -89,7 +89,8 @@ def episodes(pool, policy, over):
     for ready in play_in_order(pool, policy, names, 0):
         found += ready
         if over(found):
-            return found
+            break
+    return found
 
 
 def same(found, expected):
@@ -203,7 +204,8 @@ def test_what_is_collected_and_evaluated_is_the_same_on_several_hosts(address, t
         config.evaluate.update(policy="random", beside="", episodes=30, num_workers=0, games_per_worker=4)
         config.cluster.update(address=address, game_hosts=hosts, cores=1)
         run_stage(stage, config, tmp_path / folder)
-    assert (files := list((tmp_path / "one").glob(written)))
+    files = list((tmp_path / "one").glob(written))
+    assert files
     for file in files:
         assert (tmp_path / "many" / file.relative_to(tmp_path / "one")).read_bytes() == file.read_bytes()
 
