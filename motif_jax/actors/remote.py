@@ -18,7 +18,7 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ import numpy as np
 
 from motif_jax.actors.layout import FilledSlot, Request
 from motif_jax.actors.pool import FAILURES_IN_A_ROW, START_TIMEOUT_S, ActorPool, WorkerHandle
-from motif_jax.actors.rows import find_places
+from motif_jax.actors.rows import Places, find_places
 from motif_jax.console import print_line
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.structs import ArraySpec, UserError
@@ -54,32 +54,32 @@ class Up(NamedTuple):
     number: int  # of this block: calls may be answered in any order
     requests: np.ndarray  # [R, 5]
     fulls: np.ndarray  # [F, 3]
-    rows: dict[str, np.ndarray]  # of `places_of`. [places * E, ...]
+    rows: np.ndarray  # of `places_of`, one array after the other, as bytes: Ray's work grows with the number of arrays
     ended: list[tuple[np.ndarray, np.ndarray]]  # of each full slot: `ended_at` and `episodes` of those that ended
     given_up: list[int]
     short: int  # numbers of episodes that it lacks
     counters: tuple[int, int, float]  # restarts, dropped steps, waited seconds, since it began
 
 
-def places_of(
-    requests: Iterable[Request], fulls: Iterable[FilledSlot], length: int, whole: bool
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Slots and steps of the observations that are new, and of the steps before them.
+def travelling(
+    pool: ActorPool, requests: Iterable[Request], fulls: Iterable[FilledSlot]
+) -> Iterator[tuple[str, Places]]:
+    """The arrays that the workers write, each with the slots and steps of its rows that are new.
 
-    `whole`: all of a full slot is, as scripted players ask for nothing.
+    These are observations that are waited for, and the steps before them. Of full slots with scripted players, who ask
+    for nothing, they are all.
     """
+    layout = pool.layout
     seen = [(request.slot, request.step) for request in requests]
     for full in fulls:
-        seen += [(full.slot, step) for step in range(0 if whole else length, length + 1)]
-    return seen, [(slot, step - 1) for slot, step in seen if step]
-
-
-def find_travelling(pool: ActorPool) -> tuple[list[str], list[str]]:
-    """Names of the arrays of observations, and of those of steps, that the workers write."""
-    given = {key for key, _ in (*pool.layout.outputs, *pool.layout.starts)}
-    own = {key: rows for key, (rows, _) in pool.layout.row_specs().items() if key not in given}
-    length = pool.layout.rollout_length
-    return [key for key in own if own[key] > length], [key for key in own if own[key] == length]
+        first = 0 if layout.player else layout.rollout_length
+        seen += [(full.slot, step) for step in range(first, layout.rollout_length + 1)]
+    observed, played = find_places(seen), find_places([(slot, step - 1) for slot, step in seen if step])
+    given = {key for key, _ in (*layout.outputs, *layout.starts)}
+    for key, (rows, _) in layout.row_specs().items():
+        places = observed if rows > layout.rollout_length else played
+        if key not in given and len(places):
+            yield key, places
 
 
 # ---- on the other host
@@ -96,7 +96,6 @@ class HostGames:
         self._inbox: collections.deque[Down] = collections.deque()
         self._turn, self._number, self._given_up = threading.Lock(), 0, 0
         self._expected = 0  # episodes that it has asked for and not got yet
-        self._travelling = find_travelling(self._pool)
         self._asking: set[tuple[int, int]] = set()  # groups that wait for actions
 
     def exchange(self, down: Down) -> Up:
@@ -142,11 +141,10 @@ class HostGames:
         )  # fmt: skip
 
     def _pack(self, requests: list[Request], fulls: list[FilledSlot]) -> Up:
-        pool, rows = self._pool, dict[str, np.ndarray]()
-        places = places_of(requests, fulls, pool.layout.rollout_length, bool(pool.layout.player))
-        for keys, some in zip(self._travelling, map(find_places, places), strict=True):
-            rows |= {key: pool.rows.read(key, some) for key in keys} if len(some) else {}
-        ended = []
+        pool, ended = self._pool, []
+        rows = [np.zeros(0, np.uint8)]
+        for key, places in travelling(pool, requests, fulls):
+            rows.append(pool.rows.read(key, places).reshape(-1).view(np.uint8))
         for full in fulls:
             count = pool._shared["num_episodes"][full.slot]
             ended.append((pool._shared["ended_at"][full.slot, :count], pool._shared["episodes"][full.slot, :count]))
@@ -155,8 +153,8 @@ class HostGames:
         self._number, given_up = self._number + 1, pool.given_up[self._given_up :]
         self._given_up += len(given_up)
         return Up(
-            self._number, np.array(requests, np.int64).reshape(-1, 5), np.array(fulls, np.int64).reshape(-1, 3), rows,
-            ended, given_up, short, (pool.restarts, pool.dropped_steps, pool.worker_wait_s),
+            self._number, np.array(requests, np.int64).reshape(-1, 5), np.array(fulls, np.int64).reshape(-1, 3),
+            np.concatenate(rows), ended, given_up, short, (pool.restarts, pool.dropped_steps, pool.worker_wait_s),
         )  # fmt: skip
 
 
@@ -223,7 +221,7 @@ class GameHost:
 
     def start(self) -> None:
         """Asks Ray for an actor, which starts as soon as there are cores for it."""
-        self.life += 1  # of an earlier one, nothing is accepted
+        self.life += 1
         layout, self.plays, self.under_way, self._next = self._pool.layout, False, 0, 1
         self.acted: list[tuple[int, int]] = []
         self._asked: dict[tuple[int, int], Request] = {}
@@ -236,7 +234,7 @@ class GameHost:
         episodes = self._lease(2 * games) if self.life == 1 else []
         away = [slot - self._first_slot for slot in sorted(self.away)]
         actor = self._pool.ray.remote(make_actor()).options(
-            num_cpus=self._pool.cores, max_concurrency=CALLS, scheduling_strategy="SPREAD"
+            num_cpus=self._pool.cores, max_concurrency=CALLS, scheduling_strategy="SPREAD", enable_task_events=False
         )
         self._actor = actor.remote()
         arguments = self._pool.host_options, episodes, away
@@ -309,10 +307,9 @@ class GameHost:
         pool, shared = self._pool, self._pool._shared
         requests = [self._here(Request(*row)) for row in up.requests.tolist()]
         fulls = [self._here(FilledSlot(*row)) for row in up.fulls.tolist()]
-        places = places_of(requests, fulls, pool.layout.rollout_length, bool(pool.layout.player))
-        for keys, some in zip(pool.travelling, map(find_places, places), strict=True):
-            for key in keys if len(some) else ():
-                pool.rows.write(key, some, up.rows[key])
+        at = 0
+        for key, places in travelling(pool, requests, fulls):
+            at += pool.rows.write_bytes(key, places, up.rows[at:])
         for full, (ended_at, episodes) in zip(fulls, up.ended, strict=True):
             shared["num_episodes"][full.slot] = len(ended_at)
             shared["ended_at"][full.slot, : len(ended_at)] = ended_at
@@ -337,24 +334,25 @@ class GameHost:
         return marked, fulls
 
     def _lost(self, error: BaseException) -> None:
-        self._pool.ray.kill(self._actor)  # Ray may only have lost sight of it
         reason = str(error).strip().splitlines()[0]
         print_line(f"{self.name} is lost with {len(self.owed)} games, which begin anew: {reason}")
         self._failures += 1
         self._pool.restarts += 1
-        self._pool.free += sorted(self.owed)
         self._pool.dropped_steps += sum(self._played.values()) * self._pool.layout.group_size
-        self.owed.clear()
         if self._failures >= FAILURES_IN_A_ROW:
             self._pool.refuse(self, f"{self.name} was lost {self._failures} times without finishing a rollout")
             return
-        for worker in self.workers:
-            worker.generation = -1  # of requests that the caller still holds
+        self.close()  # Ray may only have lost sight of it
         self.start()
 
     def close(self) -> None:
-        self.life += 1
+        """Ends the actor; its games are played elsewhere."""
+        self.life += 1  # of this one, nothing more is accepted
         self._pool.ray.kill(self._actor)
+        self._pool.free += sorted(self.owed)
+        self.owed.clear()
+        for worker in self.workers:
+            worker.generation = -1  # of requests that the caller still holds
 
 
 class RemotePool(ActorPool):
@@ -374,7 +372,6 @@ class RemotePool(ActorPool):
         self.host_options = {"env": dict(env), "observations": observations, **options, **there}
         self.host_options["num_workers"] = cluster.cores
         super().__init__(env, observations, remote=cluster.game_hosts * cluster.cores, **options)
-        self.travelling = find_travelling(self)
         try:
             for number in range(cluster.game_hosts):
                 self._hosts.append(GameHost(self, number, self._local + number * self.cores))
@@ -407,10 +404,6 @@ class RemotePool(ActorPool):
         if self._meeting or (len(self._hosts) == 1 and not self._local):
             raise UserError(f"{problem} ({FLAG})")
         print_line(f"{problem}; the run goes on without it")
-        for worker in host.workers:
-            worker.generation = -1  # of requests that the caller still holds
-        self.free += sorted(host.owed)
-        host.owed.clear()
         host.close()
         self._hosts.remove(host)
 

@@ -5,6 +5,7 @@ A loop is fastest for few groups; from MANY on, one NumPy call per array takes h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -70,3 +71,11 @@ class RolloutRows:
         else:
             slots, steps = places
             self._flat[key][slots * array.shape[1] + steps] = values.reshape(len(slots), *array.shape[2:])
+
+    def write_bytes(self, key: str, places: Places, start: np.ndarray) -> int:
+        """Writes rows of one array from the start of some bytes; returns how many these were."""
+        array = self._arrays[key]
+        count = (len(places) if isinstance(places, list) else len(places[0])) * array.shape[2]
+        size = count * array.itemsize * math.prod(array.shape[3:])
+        self.write(key, places, start[:size].view(array.dtype).reshape(count, *array.shape[3:]))
+        return size

@@ -87,7 +87,9 @@ class Cluster:
         Text(longest=300),
         "auto: the cluster that this host has joined; host:port of its head; local: one of this machine; empty: none",
     )
-    game_hosts: int = value(0, Whole(0, 1000), "hosts that play games in train_policy and collect, beside this one")
+    game_hosts: int = value(
+        0, Whole(0, 1000), "hosts that play games in collect, train_policy and evaluate, beside this one"
+    )
     cores: int = value(1, Whole(1, 10_000), "cores of each host of games, with a worker each; cores of each run")
     gpus: float = value(0.0, Number(0, 1000), "GPUs of each run of several; 0: the CPU; 0.5: two runs share one")
 

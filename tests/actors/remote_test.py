@@ -1,7 +1,5 @@
 """Games on other hosts: a real cluster of Ray with two nodes on this machine, against the same games played here."""
 
-import contextlib
-import itertools
 import os
 import signal
 import subprocess
@@ -15,7 +13,7 @@ from conftest import LONG_S, ROOT, check_stage, get_config, run_stage, wait_for
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.files import read_json
-from motif_jax.stages import collect, train_policy
+from motif_jax.stages import collect, evaluate, train_policy
 from motif_jax.stages.collect import play_in_order
 from motif_jax.structs import UserError
 from motif_jax.system.runs import plan
@@ -44,25 +42,32 @@ class MessagePolicy:
         return np.array([zlib.crc32(b"".join(row.tobytes() for row in seen)) % 9 for seen in rows]), {}
 
 
+NODE = {"object_store_memory": 2**27, "include_dashboard": False}
+
+
 @pytest.fixture(scope="module")
-def address():
+def cluster():
     """A cluster whose head has no cores, with two nodes of two; this process has joined it."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in clusters.VARIABLES.items():
             patch.setenv(name, value)
-        node = {"object_store_memory": 2**27, "include_dashboard": False}
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **node})
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **NODE})
         for _ in range(2):
-            cluster.add_node(num_cpus=2, wait=False, **node)
+            cluster.add_node(num_cpus=2, wait=False, **NODE)
         cluster.wait_for_nodes()
         handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
         clusters.connect(cluster.address)
         assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
-        yield cluster.address
+        yield cluster
         ray.shutdown()
         cluster.shutdown()
+
+
+@pytest.fixture
+def address(cluster):
+    return cluster.address
 
 
 def hosts(address, game_hosts=2, cores=1):
@@ -77,16 +82,15 @@ def actors():
     return [int(pid) for pid, parent, words in rows if parent in nodes and words.startswith("ray::GamesOfHost")]
 
 
-def episodes(pool, policy, count, each=lambda: None):
-    """The first episodes in the order of their numbers, with all their steps."""
+def episodes(pool, policy, over):
+    """The first episodes in the order of their numbers, with all their steps, until `over(episodes)`."""
     found: list = []
     names = {name: name for name in ("action", "reward", "terminated", *SEEN)}
     for ready in play_in_order(pool, policy, names, 0):
-        each()
         found += ready
-        if len(found) >= count:
+        if over(found):
             break
-    return found[:count]
+    return found
 
 
 def same(found, expected):
@@ -98,7 +102,7 @@ def same(found, expected):
 
 def played_here(policy, player, count):
     with ActorPool(ENV, SEEN, num_workers=0, player=player, **OPTIONS) as pool:
-        return episodes(pool, policy, count)
+        return episodes(pool, policy, lambda found: len(found) >= count)[:count]
 
 
 def test_a_host_asks_for_an_episode_for_each_game_as_all_may_end_at_once():
@@ -114,28 +118,50 @@ def test_games_are_the_same_on_several_hosts_as_on_one(address, player, local):
     policy = None if player else MessagePolicy()
     with RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=local, player=player, **OPTIONS) as pool:
         assert pool.num_games == (local + 2) * OPTIONS["games_per_worker"]
-        found = episodes(pool, policy, 60)
+        found = episodes(pool, policy, lambda found: len(found) >= 60)
         assert len(actors()) == 2
-    same(found, played_here(policy, player, 60))
+    same(found, played_here(policy, player, len(found)))
 
 
-@pytest.mark.parametrize(("player", "local"), [("random", 1), ("", 0)])
-def test_hosts_that_are_killed_lose_no_game_and_spoil_none(address, player, local, capsys):
-    policy, rng, moments = None if player else MessagePolicy(), np.random.default_rng(1), itertools.count()
-    due = {int(moment) for moment in rng.integers(20, 120, 3)}
-    killed = []
+@pytest.mark.parametrize(("player", "local", "kills"), [
+    ("random", 1, 2), ("", 0, 2), pytest.param("", 1, 10, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_hosts_that_are_killed_lose_no_game_and_spoil_none(address, player, local, kills, capsys):
+    policy, rng = None if player else MessagePolicy(), np.random.default_rng(1)
+    killed, due = set(), 20
 
-    def each():
-        if next(moments) in due and (alive := actors()):
-            with contextlib.suppress(ProcessLookupError):  # killed before, and only now gone
-                os.kill(victim := int(rng.choice(alive)), signal.SIGKILL)
-                killed.append(victim)
+    def over(found):
+        nonlocal due
+        if len(found) >= due and len(killed) < kills and (alive := sorted({*actors()} - killed)):
+            os.kill(victim := int(rng.choice(alive)), signal.SIGKILL)
+            killed.add(victim)
+            due = len(found) + int(rng.integers(1, 60))
+        return len(found) >= 120 and pool.restarts == kills
 
     with RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=local, player=player, **OPTIONS) as pool:
-        found = episodes(pool, policy, 120, each)
-        assert pool.restarts >= len(set(killed)) >= 1
-    same(found, played_here(policy, player, 120))
-    assert "is lost with" in capsys.readouterr().out
+        found = episodes(pool, policy, over)
+        assert not pool.given_up
+    same(found, played_here(policy, player, len(found)))
+    assert capsys.readouterr().out.count("is lost with") == kills
+
+
+def test_a_host_that_joins_later_takes_the_place_of_a_lost_one(cluster):
+    policy, stages = MessagePolicy(), []
+
+    def over(found):
+        if len(found) >= 20 and not stages:
+            cluster.remove_node(cluster.list_all_nodes()[-1], allow_graceful=False)
+            stages.append(len(found))
+        elif pool.restarts and len(found) >= stages[0] + 20 and len(stages) == 1:  # the other host plays on
+            assert [host.plays for host in pool._hosts].count(True) == 1
+            cluster.add_node(num_cpus=2, wait=False, **NODE)
+            stages.append(len(found))
+        return len(stages) == 2 and all(host.plays for host in pool._hosts)
+
+    with RemotePool(ENV, SEEN, cluster=hosts(cluster.address, 2, 2), num_workers=0, **OPTIONS) as pool:
+        found = episodes(pool, policy, over)
+        assert len(actors()) == 2
+    same(found, played_here(policy, "", len(found)))
 
 
 def test_a_host_of_another_program_or_with_too_few_cores_is_refused(address, monkeypatch):
@@ -165,16 +191,22 @@ def test_an_error_over_there_names_the_host(address):
         RemotePool(ENV | {"task": "faulty_games:Raising"}, SEEN, cluster=hosts(address), num_workers=0, **OPTIONS)
         as pool,
     ):  # fmt: skip
-        episodes(pool, MessagePolicy(), 10)
+        episodes(pool, MessagePolicy(), lambda found: False)
 
 
-def test_collected_pairs_are_the_same_on_several_hosts(address, tmp_path):
+@pytest.mark.parametrize(("stage", "written"), [
+    (collect, "dataset/**/*.npy"), (evaluate, "evaluate/random/episodes.jsonl"),
+])  # fmt: skip
+def test_what_is_collected_and_evaluated_is_the_same_on_several_hosts(address, tmp_path, stage, written):
     for hosts, folder in ((2, "many"), (0, "one")):
         config = get_config(argument="toy")
         config.collect.update(num_workers=0, num_pairs=50, games_per_worker=4)
+        config.evaluate.update(policy="random", beside="", episodes=30, num_workers=0, games_per_worker=4)
         config.cluster.update(address=address, game_hosts=hosts, cores=1)
-        run_stage(collect, config, tmp_path / folder)
-    for file in (tmp_path / "one/dataset").rglob("*.npy"):
+        run_stage(stage, config, tmp_path / folder)
+    files = list((tmp_path / "one").glob(written))
+    assert files
+    for file in files:
         assert (tmp_path / "many" / file.relative_to(tmp_path / "one")).read_bytes() == file.read_bytes()
 
 

@@ -14,7 +14,7 @@ from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies.decoding import check_decoding, decodings_of
-from motif_jax.stages import Stage, later, with_result
+from motif_jax.stages import Stage, check_cluster, later, with_result
 from motif_jax.stages.evaluate.contenders import (
     EvaluateConfig,
     check_policies,
@@ -47,6 +47,7 @@ def check(config: EvaluateConfig) -> None:
     check_variations(config, world)
     check_choice(section.replays, section.episodes)
     check_capacity(section.num_workers, section.games_per_worker, flag="--config.evaluate")
+    check_cluster(config.cluster)
 
 
 def check_writing(config: EvaluateConfig, world: World) -> None:

@@ -27,7 +27,6 @@ import numpy as np
 
 from motif_jax.actors.acting import answer
 from motif_jax.actors.handoff import Arrays, make_batch
-from motif_jax.actors.pool import ActorPool
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import find_checkpoints
 from motif_jax.devices.parameters import leaves_by_path
@@ -73,7 +72,7 @@ from motif_jax.rewards.mixtures import Weights, behaviours_of, named
 from motif_jax.rewards.registry import LEARNT, SOURCES, shown_source
 from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
-from motif_jax.stages import with_result
+from motif_jax.stages import make_pool, with_result, workers_of
 from motif_jax.stages.evaluate.contenders import (
     FLAG,
     Contender,
@@ -538,8 +537,11 @@ def episodes(
       Summary and steps of episodes, also of some that are not missing.
     """
     section, seed = config.evaluate, config.seed + min(missing)
+    # Recordings are files of this host.
+    cluster = replace(config.cluster, game_hosts=0) if record else config.cluster
     # More games than episodes would only cost time.
-    workers = min(max(section.num_workers, 1), len(missing))
+    here = min(section.num_workers, len(missing))
+    workers = workers_of(cluster, here)
     games = min(section.games_per_worker, -(-len(missing) // workers))
     groups = min(GROUPS, games)
     games -= games % groups
@@ -550,8 +552,8 @@ def episodes(
         width = math.prod(make_world(config.env).action.shape)
         policy = WritingPlayer(playing.writer, playing.decoding, width, workers * games, seed)
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
-    with ActorPool(
-        config.env, tuple(sorted(observations)), num_workers=min(section.num_workers, workers), games_per_worker=games,
+    with make_pool(
+        cluster, config.env, tuple(sorted(observations)), num_workers=here, games_per_worker=games,
         rollout_length=ROLLOUT_WRITTEN if playing.writer else ROLLOUT, player=playing.scripted, groups=groups,
         outputs=policy.outputs if policy else None, starts=policy.starts if policy else None, seed=config.seed,
         stream=SeedStream.EVALUATE, first_episode=min(missing), hang_timeout_s=section.hang_timeout_s, record=record,
