@@ -143,19 +143,3 @@ def test_with_a_temperature_small_differences_are_small_preferences():
     assert lexicon.answer(Question(wall, door)).yes == pytest.approx(0.5621765)  # 1 / (1 + exp(-0.25))
     assert lexicon.answer(Question(wall, "")).yes == 0.5
     assert lexicon.answer(Question(door)).yes == 1.0  # a single caption is helpful or not
-
-
-def test_every_rule_of_nethack_matters_to_some_goal_and_every_goal_to_some_rule():
-    rules = NETHACK.rules().rules
-    for rule in rules:
-        assert any(rule.worth.values()), f"lexicon.toml: the rule {rule.name!r} has no worth to any goal"
-    for goal in GOALS:
-        assert any(rule.worth_to(goal) for rule in rules), f"lexicon.toml: no rule has a worth to the goal {goal!r}"
-
-
-def test_goals_of_ones_own_need_a_language_model():
-    for goal in GOALS:
-        dies = Lexicon(NETHACK, goal).answer(Question("", "You die..."))
-        assert dies.yes == 0.0, f"lexicon.toml: the rule 'dies' has no worth to the goal {goal!r}"
-    with pytest.raises(UserError, match=r"knows the goals defaultgoal, .*not 'drink from fountains'.*backend=vllm"):
-        Lexicon(NETHACK, "drink from fountains")

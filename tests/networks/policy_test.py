@@ -13,7 +13,6 @@ from motif_jax.networks import tiles
 from motif_jax.networks.images import convolve, convolve_looked_up
 from motif_jax.networks.layers import Core
 from motif_jax.networks.policy import PRESETS, PolicyNetwork
-from motif_jax.networks.presets import scale
 from motif_jax.policies.model import make_policy_model
 
 ACTIONS = 23
@@ -47,12 +46,6 @@ def test_the_published_network_has_the_published_number_of_parameters():
     assert count(network) == 2_795_640
     assert network.core_size == 512
     assert network.reads == ("crop", "blstats", "message")
-
-
-@pytest.mark.quick
-def test_the_bottom_line_is_scaled_as_the_environment_does_it():
-    blstats = observations(50)["blstats"] * 7
-    np.testing.assert_array_equal(scale(blstats), scale_blstats(blstats))
 
 
 @pytest.mark.parametrize("frames", [5, 70])  # one piece; three, of which the last is filled up

@@ -17,7 +17,7 @@ from motif_jax.config.table import table_of
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
 from motif_jax.offline.offline_settings import OfflineSettings, ValueTerms
-from motif_jax.offline.recipes import RECIPES, names, recipe_of
+from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.update import (
     count,
     follow,
@@ -30,7 +30,7 @@ from motif_jax.offline.update import (
     zero_sums,
 )
 from motif_jax.offline.values import ModelFunctions
-from motif_jax.stages.train_values import ValuesSection, unused_values
+from motif_jax.stages.train_values import unused_values
 
 RECORDED = [name for name in names() if not recipe_of(name).plays]  # group_loss_test.py has the others
 SETTINGS = OfflineSettings(
@@ -100,6 +100,11 @@ def means_on(recipe, settings, weights, batch):
 
 
 @pytest.mark.differs("ilql", there="targets are computed with dropout", here="losses are deterministic")
+@pytest.mark.differs(
+    "ilql",
+    there="CHAI's log-sum-exp divides its arguments by their number, and the density of random features is 1 / 2d",
+    here="it subtracts the logarithm of the number, and the density is 2 to the power of -d",
+)
 @pytest.mark.parametrize("name", RECORDED)
 def test_the_loss_is_that_of_loops_over_numbers(name):
     recipe = recipe_of(name)
@@ -220,18 +225,6 @@ def test_eight_devices_learn_what_one_does():
     on_devices(8, compare_devices)
 
 
-# ---- the table
-
-
-@pytest.mark.quick
-def test_every_name_of_the_table_is_a_recipe():
-    assert {name for name in names() if "+" not in name} == set(RECIPES)
-    for name in ("", "ilq", "bc+joint", "ilql+", "ilql+other", "chai+joint"):
-        with pytest.raises(KeyError):
-            recipe_of(name)
-    assert recipe_of("ilql+joint").clones
-
-
 OTHER = {  # for each value of the losses another one than in SETTINGS
     "discount": 0.5, "expectile": 0.6, "double_q": False, "polyak": 0.3, "hard_update_every": 4, "v_weight": 0.5,
     "q_weight": 0.5, "conservative_weight": 0.7, "conservative_temperature": 0.4, "margin_weight": 0.5, "margin": 0.6,
@@ -265,18 +258,3 @@ def test_every_value_changes_the_update_or_is_listed_as_unused(name):
     assert written_out(recipe, replace(SETTINGS, **{one: OTHER[one] for one in unused})) == before
     for one in OTHER.keys() - unused:
         assert written_out(recipe, replace(SETTINGS, **{one: OTHER[one]})) != before, one
-
-
-@pytest.mark.quick
-def test_values_that_others_make_useless_are_unused():
-    section = ValuesSection(games=8)
-    assert "margin" in unused_values(recipe_of("ilql"), section)
-    assert "margin" not in unused_values(recipe_of("ilql"), replace(section, margin_weight=1.0))
-    assert "polyak" in unused_values(recipe_of("ilql"), replace(section, hard_update_every=5))
-    assert "advantage_weight" in unused_values(recipe_of("awac"), replace(section, advantage_sign=True))
-    assert "games_beta" not in unused_values(recipe_of("ilql"), section)
-    assert "games_beta" in unused_values(recipe_of("ilql"), replace(section, games=0))
-    for name in names():
-        unused = unused_values(recipe_of(name), section)
-        assert ("best_share" in unused) == (name != "filtered_bc")
-        assert ("replies" in unused) == (name != "chai")

@@ -2,14 +2,12 @@
 
 import random
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from code_slow import SMALL_WORLD
 from conftest import ROOT
 
-from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.code.checking import CHECKS, check
 from motif_jax.rewards.code.decoding import ProgramGuide
 from motif_jax.rewards.code.grammar import FUNCTIONS, OPERATORS, PREFIXES, as_ebnf
@@ -17,7 +15,7 @@ from motif_jax.rewards.code.names import Readable, find_readable
 from motif_jax.rewards.code.recogniser import Grammar
 from motif_jax.rewards.code.spelling import Speller
 from motif_jax.rewards.code.tokens import MOST_LEVELS, MOST_NODES, ProgramError
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, WordTokeniser
 
 READABLE = find_readable(SMALL_WORLD)
@@ -108,22 +106,6 @@ def test_texts_that_are_refused_are_not_written(text):
     assert not spelling or not SPELLER.ends(spelling)
 
 
-@pytest.mark.parametrize("name", ["gold", "down", "stairs", "pickup", "doorkey"])
-def test_the_examples_can_be_written(name):
-    lines = (ROOT / f"examples/rewards/{name}.reward").read_text().splitlines()
-    text = " ".join(line for line in lines if not line.startswith("#"))
-    worlds = {"gold": "nethack", "down": "nethack", "stairs": "treasure", "pickup": "babyai"}
-    if name == "doorkey":
-        image = {"image": ArraySpec((7, 7, 3), "uint8", "grid"), "direction": ArraySpec((), "int32")}
-        world = SimpleNamespace(name=name, specs=image, reads=("image", "direction"))
-    else:
-        world = make_world({"world": worlds[name]})
-    speller = Speller(Grammar(find_readable(world)))
-    spelling = spelt(text, speller)
-    assert spelling
-    assert speller.ends(spelling)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_what_can_be_begun_can_be_completed(seed):
     chances = random.Random(seed)
@@ -157,15 +139,6 @@ def test_the_limits_are_exact(longest, longer, begun):
         assert spelt(longer) is None
         assert spelt(begun) is None
         assert spelt(begun[:-1])
-
-
-@pytest.mark.quick
-def test_a_grammar_with_fewer_nodes_ends_earlier():
-    speller = Speller(Grammar(READABLE, most_nodes=3))
-    assert speller.ends(spelt("gold + 1", speller))
-    assert spelt("gold + 1 +", speller) is None
-    assert spelt("record(", speller)
-    assert spelt("record(gold +", speller) is None
 
 
 @pytest.mark.quick

@@ -10,8 +10,7 @@ from conftest import ROOT, get_config
 from motif_jax.envs.world import Viewpoint
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.grammar import FUNCTIONS
-from motif_jax.rewards.code.names import find_readable, readable_from
+from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.code.parsing import parse
 from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.code.source import read_program
@@ -172,17 +171,6 @@ def test_what_a_world_declares_is_checked(attributes, said):
     assert "--config.env.world" in str(caught.value)
 
 
-@pytest.mark.parametrize("record", [
-    None, {}, {"entries": {"a": ["number", "moment", "stats", [4], [4], ""]}, "viewpoints": {}, "still": []},
-    {"entries": {"a": ["number"]}, "viewpoints": {}, "still": []},
-    {"entries": {}, "viewpoints": {"view": [1.5, "x", None, False]}, "still": []},
-    {"entries": {}, "viewpoints": {}, "still": ["gold"]},
-])  # fmt: skip
-def test_names_of_a_damaged_checkpoint_are_refused(record):
-    with pytest.raises(ValueError, match="the names of a program"):
-        readable_from(record)
-
-
 @pytest.mark.parametrize(("name", "game"), [
     ("gold", "nethack"), ("stairs", "treasure"), ("pickup", "babyai"),
     ("doorkey", "examples.minigrid.door_key:DoorKey"), ("doorkey", "examples.code_rewards.worlds:DoorKey8"),
@@ -193,8 +181,3 @@ def test_the_examples_fit_their_worlds(name, game, monkeypatch):
     config = get_config(argument="toy")
     config.env.world = game
     read_program(str(ROOT / f"examples/rewards/{name}.reward"), make_world(config.env.to_dict()))
-
-
-def test_the_page_names_every_function():
-    page = (ROOT / "docs/code-rewards.md").read_text()
-    assert not [name for name in FUNCTIONS if f"`{name}(" not in page]

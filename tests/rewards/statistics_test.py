@@ -135,13 +135,6 @@ WORTH = np.array([3.0, 0.0, 0.25, 1.5, 3.0, -6.0])
 COUNTS = np.array([30, 50, 0, 0, 0, 0])
 
 
-def test_a_reward_in_proportion_to_the_worth_is_not_inflated():
-    comparison = compare_with_worth(2 * WORTH + 7, WORTH, COUNTS, HELD_OUT, neutral=7.0)
-    assert [comparison[name] for name in ("captions", "linear", "rank", "inflation")] == [4, *[pytest.approx(1.0)] * 3]
-    assert [row["worth"] for row in comparison["levels"]] == [-6, 0.25, 1.5, 3]
-    assert all(row["share"] == pytest.approx(row["due"]) for row in comparison["levels"])
-
-
 def test_a_door_that_is_paid_half_of_gold_is_inflated_six_times():
     values = np.array([5.6, 0.0, 2.8, 2.8, 5.0, -1.0])
     comparison = compare_with_worth(values, WORTH, COUNTS, HELD_OUT, neutral=0.0)
