@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import shutil
 import subprocess
 import sys
 
@@ -157,16 +155,3 @@ def test_the_config_takes_the_names_of_all_measurements():
     measured = benchmarks.MEASUREMENTS.keys()
     assert set(PARTS) == measured, "PARTS of stages/benchmark and MEASUREMENTS of benchmarks/__init__.py"
     assert list(benchmarks.chosen(get_config())) == ["env", "annotation", "reward", "policy"]
-
-
-@pytest.mark.quick
-def test_without_a_checkout_one_sentence_says_where_the_benchmark_is(tmp_path):
-    shutil.copytree(ROOT / "motif_jax", tmp_path / "motif_jax", ignore=shutil.ignore_patterns("__pycache__", "zoo"))
-    command = [sys.executable, "-m", "motif_jax.launch", "--config=motif", "--workdir=w", "--stage=benchmark"]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr == (
-        "motif_jax: the benchmark is not part of the installed package: run it in a checkout of the repository, with "
-        "python -m benchmarks (--stage)\n"
-    )

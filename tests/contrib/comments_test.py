@@ -115,13 +115,3 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, message):
     (tmp_path / "scores.jsonl").write_text(lines)
     with pytest.raises(UserError, match=message):
         check_world({"world": "comments", "options": json.dumps({"scores": f"table:{tmp_path}/scores.jsonl"})})
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"scores": "judge:http://127.0.0.1:9/v1"}, "lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not 'judge:http"),
-    ({"scores": "server:127.0.0.1:80"}, "'127.0.0.1:80' is not an address such as"),
-    ({"scale": "much"}, "scale must be a number"),
-])  # fmt: skip
-def test_invalid_options_are_refused(options, message):
-    with pytest.raises(UserError, match=rf"{message}.*{FLAG}"):
-        check_world({"world": "comments", "options": json.dumps(options)})

@@ -15,7 +15,7 @@ from motif_jax.contrib.guessing.answerers import LocalAnswerer, Utterance
 from motif_jax.contrib.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_hot
 from motif_jax.contrib.guessing.world import RULES
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.worlds import check_world, make_world
+from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus, UserError
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("few_tries")]
@@ -186,23 +186,3 @@ def broken(tmp_path, text: str) -> str:
 def test_scenes_that_cannot_be_read_are_refused(tmp_path, text):
     with pytest.raises(UserError, match=rf"cannot read the scenes '.*broken.json': .*{FLAG}$"):
         remote("http://127.0.0.1:9", {"scenes": broken(tmp_path, text)}).check()
-
-
-@pytest.mark.parametrize("array", [np.zeros((2, 5), np.float32), np.array([{}] * 3), None])
-def test_features_that_do_not_fit_are_refused(tmp_path, files, array):
-    if array is None:
-        Path(files["features"]).write_bytes(b"\x93NUMPY no")
-    else:
-        np.save(files["features"], array, allow_pickle=True)
-    with pytest.raises(UserError, match=rf"cannot read the features '.*features.npy': .*{FLAG}$"):
-        remote("http://127.0.0.1:9", files).check()
-
-
-@pytest.mark.parametrize(("options", "said"), [
-    ({"server": "http://127.0.0.1:9"}, "a server needs scenes"),
-    ({"enough": 2}, "enough must be between 0 and 1, not 2"),
-    ({"sever": "x"}, "the world 'guessing' cannot be made with .*'sever'"),
-])  # fmt: skip
-def test_invalid_options_are_refused(options, said):
-    with pytest.raises(UserError, match=rf"{said}.*{FLAG}"):
-        check_world({"world": "guessing", "options": json.dumps(options)})

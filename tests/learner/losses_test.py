@@ -43,10 +43,6 @@ def appo(ratio, advantages, weight):
     return losses.surrogate(ratio, advantages, weight, 1 / 1.1, 1.1)
 
 
-def value(values, old, targets, weight):
-    return losses.value_loss(values, old, targets, weight, clip_value=1.0)
-
-
 @pytest.mark.quick
 def test_the_ratio_is_clamped_and_its_gradient_is_finite():
     logs = jnp.array([0.0, np.log(2), -9.0, 9.0, 500.0, -500.0])

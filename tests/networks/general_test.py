@@ -78,22 +78,6 @@ def test_every_observation_matters_to_the_action():
 
 @pytest.mark.quick
 @pytest.mark.parametrize(
-    ("spec", "kind"),
-    [
-        (ArraySpec((256,), "uint8"), "text"),
-        (ArraySpec((9,), "uint8", "vector"), "vector"),
-        (ArraySpec((27,), "int32"), "vector"),
-        (ArraySpec((64, 64, 3), "uint8"), "image"),
-        (ArraySpec((7, 7, 3), "uint8", "grid"), "grid"),
-        (ArraySpec((), "int64", "category", 3), "category"),
-    ],
-)
-def test_the_kind_is_said_or_follows_from_shape_and_type(spec, kind):
-    assert kind_of("x", spec) == kind
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
     "spec",
     [
         ArraySpec((2, 12, 12), "uint8"),  # which axis is what?
