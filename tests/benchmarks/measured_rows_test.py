@@ -5,11 +5,9 @@ import math
 import subprocess
 import sys
 
-import jax
 import numpy as np
 import pytest
 from conftest import ROOT, get_config, viewed
-from flax import nnx
 
 import benchmarks
 from benchmarks import device, judging, language, offline, options
@@ -82,19 +80,9 @@ def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
     config.benchmark.update({"seconds": 0.01, "repeats": 1, "parts": ("language",)})
     benchmarks.check(viewed(config, "benchmark"))
     rows = {row.name: row for row in language.measure(config, tmp_path)}
-    wanted = {
-        "language.matrix_product", "language.score", "language.score.rows", "language.score_over_rows", "babyai.step",
-        "policy.end_to_end.language", "policy.share_of_limit.language", "language.cache", "judge.ratings",
-        "judge.ratings_over_whole", "policy.compile.language", "policy.act.language", "policy.learn.language.padded",
-        "policy.act_over_padded.language", "policy.learn_over_padded.language", "policy.time.encode.language",
-        "policy.time.update.language",
-    }  # fmt: skip
-    assert rows.keys() >= wanted
     assert all(math.isfinite(row.value) for row in rows.values())
     assert rows["policy.act.language"].sizes["MFLOP"] < rows["policy.act.language"].sizes["padded"]
     scoring = language.Scoring(tmp_path / "model")
-    caches = nnx.merge(scoring._graph, scoring._params).stack.empty_cache(1, 7, np.dtype(np.float32))
-    assert 7 * rows["language.cache"].value == sum(array.nbytes for array in jax.tree.leaves(caches))
     for other in (scoring.one_per_name, *([scoring.in_torch()] if "language.score.torch" in rows else [])):
         np.testing.assert_allclose(scoring.packed(), other(), atol=1e-4)
     judge = judging.Judging(tmp_path / "judge")
@@ -131,23 +119,16 @@ def test_every_row_is_measured(tmp_path):
 
 
 @pytest.mark.quick
-def test_parts_and_single_measurements():
+def test_parts_are_named_by_what_they_measure():
     def parts_of(*given):
         return next(word for word in arguments(list(given)) if word.startswith("--config.benchmark.parts="))
 
-    everything = (
-        "env", "texts", "annotation", "reward", "online", "limits", "policy", "options", "language",
-        "offline",
-    )  # fmt: skip
-    assert parts_of() == f"--config.benchmark.parts={everything!r}"
     assert parts_of("--parts=games,offline").endswith("=('env', 'texts', 'offline')")
     assert arguments(["--parts=games", "--workdir=w"])[-2:] == ["--workdir=w", "--stage=benchmark"]
     with pytest.raises(
         UserError, match=r"unknown part 'gams' \(--parts\): choose from games, reward, policy, language"
     ):
         parts_of("--parts=gams")
-    with pytest.raises(UserError, match="say which parts"):
-        parts_of("--parts=")
 
 
 @pytest.mark.quick
