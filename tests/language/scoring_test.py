@@ -48,22 +48,6 @@ def one_by_one(name, context, choice):
     return sum(odds[place, token].item() for place, token in enumerate(choice))
 
 
-def test_choices_share_the_tokens_with_which_they_begin():
-    tree = make_tree([CHOICES])
-    assert tree.nodes.tolist() == [[5, 6, 8, 10, 11, 12, 13]]
-    assert tree.above[0].astype(int).tolist() == [
-        [1, 0, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0, 0],
-        [0, 0, 0, 1, 0, 0, 0],
-        [0, 0, 0, 0, 1, 0, 0],
-        [0, 0, 0, 0, 1, 1, 0],
-        [0, 0, 0, 0, 1, 1, 1],
-    ]
-    assert tree.parents[0].tolist() == [[0, 1, 2, 0], [0, 1, 2, 3], [0, 0, 0, 0], [0, 4, 0, 0], [0, 5, 6, 7]]
-    assert tree.valid.sum(-1).tolist() == [[3, 4, 1, 2, 4]]
-
-
 @pytest.mark.parametrize("name", FEW)
 def test_packed_choices_have_the_probabilities_that_they_have_one_by_one(name):
     scores = run(name, *right_padded(), make_tree([CHOICES]))

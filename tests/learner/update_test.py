@@ -186,6 +186,8 @@ def test_rates_are_annealed_linearly_and_then_constant():
         assert metrics["learning_rate"] == pytest.approx(rate, rel=1e-5)
         assert metrics["exploration_loss"] == pytest.approx(-coefficient * metrics["entropy"], abs=1e-7)
     assert train(BASE, state=initial(version=20))[1]["learning_rate"] == pytest.approx(2e-2)
+    # the first of four steps in which it rises
+    assert train(replace(BASE, learning_rate_warmup=4))[1]["learning_rate"] == pytest.approx(2e-2 / 4)
 
 
 def compare_devices() -> None:

@@ -107,16 +107,6 @@ def test_values_decode_without_the_policy_s_logits():
     assert texts == [text for text, _ in write(replace(decoding, beta=9.0))]
 
 
-def test_a_sweep_of_beta_and_all_other_numbers_compiles_one_program():
-    writer = ValueWriter(make_value_model())
-    for beta in (0.0, 1.0, 4.0, 16.0):
-        writer.write(CONTEXTS, replace(DECODING, beta=beta, include_logits=beta != 16.0), KEY, range(4))
-        sample = Decoding("sample", beta, temperature=0.7, top_k=3, max_tokens=5, batch_size=4)
-        writer.write(CONTEXTS[:3], sample, KEY, range(3))
-    (program,) = writer.programs.values()
-    assert program._cache_size() == 1
-
-
 @pytest.mark.differs(
     "ilql",
     there="an agent may write `</s>` in its text",
