@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from nethack_texts import FOLDER, GOALS, NETHACK
+from nethack_texts import GOALS, NETHACK
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
@@ -36,28 +36,6 @@ def test_the_version_depends_on_the_rules_and_not_on_comments(tmp_path):
     assert version(RULE) == version(f"# a comment\n\n{RULE}")
     others = [RULE.replace(*pair) for pair in (("= 1", "= 2"), ("'x'", "'y'"), ("'a'", "'b'"), ("progress", "gold"))]
     assert len({version(text) for text in (RULE, RULE + others[2], *others)}) == 6
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (
-            RULE.replace("pattern", "patern"),
-            "rule 1, 'a', .* has the field 'patern', and a rule has name, pattern, worth",
-        ),
-        (RULE.replace("= 1", "= nan"), "not a finite number: nan"),
-        (RULE + RULE, "rule 2, 'a', of .* has the name of an earlier rule"),
-    ],
-)
-def test_files_of_rules_that_cannot_work_are_refused(tmp_path, text, sentence):
-    file = tmp_path / "rules.toml"
-    file.write_text(text)
-    texts = read_texts("a game", FOLDER, str(file))
-    with pytest.raises(UserError, match=sentence) as refused:
-        Lexicon(texts, "gold")
-    assert str(refused.value).endswith("(--config.annotate.lexicon)")
-    assert repr(str(file)) in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
 def test_a_game_with_a_directory_of_texts_has_goals_prompts_and_rules_of_its_own(tmp_path):
