@@ -5,12 +5,10 @@ import math
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from conftest import ROOT, get_config, viewed
+from conftest import ROOT, get_config
 
 import benchmarks
-from benchmarks import device, judging, language, offline, options
 from benchmarks.__main__ import arguments
 from motif_jax.stages.benchmark import PARTS
 from motif_jax.structs import UserError
@@ -34,60 +32,6 @@ reward.PAIRS, device.MATRIX, games.RESETS, games.PAIRS, games.GAMES = 2_000, 256
 launch.define_flags()
 sys.exit(launch.main(sys.argv))
 """
-
-
-def test_offline_learning_is_measured_beside_its_limits_and_twins(tmp_path, monkeypatch):
-    for name, value in {"WIDTH": 16, "LAYERS": 1, "HEADS": 2, "EPISODES": 120, "ROWS": 4, "AT_ONCE": 8}.items():
-        monkeypatch.setattr(offline, name, value)
-    monkeypatch.setattr(device, "MATRIX", 256)
-    config = get_config()
-    config.benchmark.seconds, config.benchmark.repeats = 0.01, 1
-    rows = {row.name: row for row in offline.measure(config, tmp_path)}
-    measured = {"transcripts.render", "transcripts.copy", "offline.update", "generation.tokens"}
-    measured |= {"generation.tokens.one_at_a_time", "generation.tokens.without_cache", "offline.share_of_limit"}
-    assert rows.keys() >= measured | offline.RATIOS.keys() - {"offline.update_over_torch"}
-    assert all(math.isfinite(row.value) for row in rows.values())
-    assert not list(tmp_path.iterdir())
-
-
-def test_options_are_measured_beside_the_same_training_without_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(options, "STRETCH", 1)
-    config = get_config("options.py", "treasure")
-    config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 8, "batch_size": 32})
-    config.policy.control.length = "4"  # every rollout has decisions
-    config.benchmark.update({"seconds": 0.01, "repeats": 1, "networks": ("general",)})
-    rows = {row.name: row for row in options.measure(config, tmp_path)}
-    assert rows.keys() == {
-        "options.end_to_end.general", "options.decisions.general", "options.end_to_end_rows_over_without.general",
-        "options.learner_rows_over_without.general",
-    }  # fmt: skip
-    assert all(row.value > 0 for row in rows.values())
-
-
-@pytest.mark.slow
-def test_a_language_model_that_plays_is_measured(tmp_path, monkeypatch):
-    pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
-    sizes = {"STRETCH": 1, "WIDTH": 32, "LAYERS": 1, "HEADS": 2, "PROMPT": 40, "STATES": 4, "GAMES": 4}
-    for name, value in sizes.items():
-        monkeypatch.setattr(language, name, value)
-    for name, value in {"WIDTH": 32, "LAYERS": 1, "HEADS": 2, "BEGIN": 20}.items():
-        monkeypatch.setattr(judging, name, value)
-    monkeypatch.setattr(device, "MATRIX", 256)
-    config = get_config("glam_quickstart.py", "goto_local,unread")
-    config.policy.update({"num_workers": 0, "games_per_worker": 8, "rollout_length": 8, "batch_size": 64})
-    config.policy.update({"num_minibatches": 4, "num_epochs": 1})
-    config.policy.language.update({"width": 8, "layers": 1, "heads": 2, "hidden": 8})
-    config.benchmark.update({"seconds": 0.01, "repeats": 1, "parts": ("language",)})
-    benchmarks.check(viewed(config, "benchmark"))
-    rows = {row.name: row for row in language.measure(config, tmp_path)}
-    assert all(math.isfinite(row.value) for row in rows.values())
-    assert rows["policy.act.language"].sizes["MFLOP"] < rows["policy.act.language"].sizes["padded"]
-    scoring = language.Scoring(tmp_path / "model")
-    for other in (scoring.one_per_name, *([scoring.in_torch()] if "language.score.torch" in rows else [])):
-        np.testing.assert_allclose(scoring.packed(), other(), atol=1e-4)
-    judge = judging.Judging(tmp_path / "judge")
-    for other in (judge.whole, *([judge.in_torch()] if "judge.ratings.torch" in rows else [])):
-        np.testing.assert_allclose(judge.shared(), other(), atol=1e-4)
 
 
 @pytest.mark.slow
