@@ -114,6 +114,13 @@ def test_the_limits_are_exact(longest, longer, begun):
 
 
 @pytest.mark.quick
+def test_a_grammar_with_fewer_nodes_ends_earlier():
+    speller = Speller(Grammar(READABLE, most_nodes=3))
+    assert speller.ends(spelt("gold + 1", speller))
+    assert spelt("gold + 1 +", speller) is None
+
+
+@pytest.mark.quick
 def test_a_world_without_names_has_programs_of_numbers_and_captions():
     nothing = Readable({}, {}, ())
     speller = Speller(Grammar(nothing))
