@@ -4,15 +4,19 @@ import functools
 
 import numpy as np
 import pytest
+from conftest import get_config
+from own_models import write_own
 
 from motif_jax.annotation.annotator import PAUSE, Question, Sampling
 from motif_jax.annotation.own_model import OwnModel, OwnReasons
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.envs.texts import texts_of
-from motif_jax.language.chat import ChatFormat
+from motif_jax.language.chat import CHATML, ChatFormat
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
+from motif_jax.stages import annotate
+from motif_jax.stages.annotate.setup import make_backend
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 
@@ -144,3 +148,13 @@ def test_a_context_that_is_too_short_for_an_analysis_is_refused_when_the_model_i
     assert not any(AGAIN in answer.said for answer in found)
     with pytest.raises(UserError, match=r"--config.annotate.sampling.max_tokens, --config.annotate.model"):
         list(judge.answers([Question("a a a", "b")]))
+
+
+def test_the_format_of_conversations_can_be_named(tmp_path):
+    write_own("qwen3", tmp_path)
+    config = get_config("quickstart.py")
+    config.annotate.update({"backend": "model", "mode": "reason", "model": str(tmp_path), "chat_format": "chatml"})
+    assert make_backend(annotate.STAGE.view(config.to_dict())).open()._chat is CHATML
+    config.annotate.chat_format = "jinja"
+    with pytest.raises(UserError, match="chat_format.*chatml, llama3, llama2"):
+        annotate.STAGE.view(config.to_dict())

