@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import slow_terms
 from conftest import on_devices
-from quick_programs import QuickProgram
 from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 
 from motif_jax.config.table import table_of
@@ -74,7 +73,7 @@ def learner(recipe, settings, devices):
     """The compiled update, which most tests call with a batch of one shape, and its mesh."""
     mesh = make_mesh(devices)
     update = map_update(make_offline_update(LANGUAGE, recipe, settings), mesh, batch_axis=0, num_constants=1)
-    return QuickProgram(update), mesh
+    return update, mesh
 
 
 def updated(recipe, batch, settings=SETTINGS, devices=1, steps=1):
@@ -89,9 +88,7 @@ def updated(recipe, batch, settings=SETTINGS, devices=1, steps=1):
 @functools.cache
 def reader(recipe, settings):
     """`sum_terms` for a whole batch, without learning, which is slower to compile."""
-    return QuickProgram(jax.jit(lambda weights, batch: (
-        sum_terms(LANGUAGE, recipe, settings, weights, batch) | count(recipe, batch)
-    )))  # fmt: skip
+    return jax.jit(lambda weights, batch: sum_terms(LANGUAGE, recipe, settings, weights, batch) | count(recipe, batch))
 
 
 def means_on(recipe, settings, weights, batch):
@@ -201,7 +198,6 @@ def test_measuring_many_batches_equals_measuring_one(name):
     state, given = start(recipe)
     mesh = make_mesh(1)
     measure = map_update(make_offline_measure(LANGUAGE, recipe, SETTINGS), mesh, batch_axis=0, num_constants=2)
-    measure = QuickProgram(measure)
     sums = replicate(zero_sums(recipe, SETTINGS), mesh)
     for start_row in range(0, 8, 2):
         part = jax.tree.map(lambda array, at=start_row: array[at : at + 2], whole)
