@@ -24,13 +24,6 @@ PAIRS = [Question(first, second) for first in EVENTS[:8] for second in EVENTS[:8
 PROMPTS = {one: make_prompt(NETHACK, "reason", "defaultgoal", "default", one=one) for one in (False, True)}
 
 
-@pytest.fixture(scope="module")
-def judge():
-    """For many tests; it answers at once."""
-    with Judge("defaultgoal", PROMPTS[True], NETHACK, delay_s=0.0) as judge:
-        yield judge
-
-
 def ask(judge, prompt, questions, **options) -> dict:
     mode = SAMPLING if prompt.retry else None
     server = ChatClient(judge.url, judge.model, prompt, mode, **({"in_flight": 16, "timeout_s": LONG_S} | options))

@@ -85,15 +85,11 @@ def test_updates_lower_the_loss_and_a_batch_may_be_learnt_in_parts():
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6), *results)
 
 
-@pytest.fixture
-def world(tmp_path):
-    (tmp_path / "words.txt").write_text("\n".join(WORDS))
-    return make_world({"world": "wordle", "options": json.dumps({"words": str(tmp_path / "words.txt")})})
-
-
-def test_tokens_are_as_probable_in_learning_as_when_they_were_written(world):
+def test_tokens_are_as_probable_in_learning_as_when_they_were_written(tmp_path):
     """So ratios begin at 1. The temperature is not 1, some tokens are not allowed, and contexts have several turns."""
     model = make_value_model("grpo")
+    (tmp_path / "words.txt").write_text("\n".join(WORDS))
+    world = make_world({"world": "wordle", "options": json.dumps({"words": str(tmp_path / "words.txt")})})
     decoding = Decoding("sample", temperature=0.8, max_tokens=3, batch_size=4)
     games = play_tokens(world, ValueWriter(model, as_drawn=True), decoding, [0, 0, 1, 1], jax.random.key(3), 0, 1)
     assert all(len(game.tokens) == len(game.text) == len(game.log_probs) for game in games)

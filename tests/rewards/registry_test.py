@@ -23,14 +23,6 @@ class Steps(RewardSource):
 """
 
 
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    """A module of the user's own, and one that fails."""
-    (tmp_path / "own_rewards.py").write_text(OWN)
-    (tmp_path / "broken_rewards.py").write_text("value = 1 / 0\n")
-    monkeypatch.syspath_prepend(tmp_path)
-
-
 def test_names_with_coefficients_and_classes_by_their_paths():
     assert parse_sources("learnt, count:0.05,rnd:-1e-3,package.module:Class:2", 0.1) == [
         SourceChoice("learnt", "motif_jax.rewards.learnt_source:LearntSource", 0.1),
@@ -65,7 +57,10 @@ def test_bad_entries_are_refused_by_one_sentence_with_the_flag(text, said):
     assert "--config.policy.sources" in str(caught.value)
 
 
-def test_own_sources_are_imported_before_anything_starts(own):
+def test_own_sources_are_imported_before_anything_starts(tmp_path, monkeypatch):
+    (tmp_path / "own_rewards.py").write_text(OWN)
+    (tmp_path / "broken_rewards.py").write_text("value = 1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
     config = get_config(argument="toy")
     config.policy.sources = "own_rewards:Steps:0.5"
     train_policy.check(viewed(config))
