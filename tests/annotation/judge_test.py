@@ -21,7 +21,6 @@ from motif_jax.contrib.judge.process import Judge
 SAMPLING = Sampling(0.1, 0.95, 50, 200)
 SINGLE = [Question(event) for event in EVENTS]
 PAIRS = [Question(first, second) for first in EVENTS[:8] for second in EVENTS[:8]]
-PROMPTS = {one: make_prompt(NETHACK, "reason", "defaultgoal", "default", one=one) for one in (False, True)}
 
 
 def ask(judge, prompt, questions, **options) -> dict:
