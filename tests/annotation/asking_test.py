@@ -8,7 +8,6 @@ import pytest
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.asking import Answered, Asking, AskingCounts, Ratings, Sampled
 from motif_jax.annotation.cache import AnswerCache
-from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 ONE, OTHER, THIRD = Question("a", "b"), Question("c", "d"), Question("e", "f")
@@ -82,16 +81,6 @@ def test_a_question_in_flight_is_not_asked_twice_and_strangers_are_left_out():
     assert annotator.asked == [ONE, OTHER]
     assert [(one.question, one.answer.yes) for one in taken] == [(OTHER, 1.0), (ONE, 1.0)]
     assert (counts.asked, counts.strangers) == (2, 4)
-
-
-def test_a_cache_that_fails_loses_no_answer(tmp_path):
-    cache, taken = AnswerCache(ABOUT, tmp_path), []
-    for file in (cache.folder / "about.json", cache.folder):
-        file.unlink() if file.is_file() else file.rmdir()
-    cache.folder.write_text("")
-    with pytest.raises(UserError, match="cannot write answers"):
-        Asking(Scripted(QuestionAnswer(1.0)), cache, AskingCounts("test")).ask([ONE], taken.append)
-    assert [one.question for one in taken] == [ONE]
 
 
 def test_the_answer_is_the_share_of_the_samples_with_a_verdict():

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from chat_server import ChatServer
-from conftest import LONG_S, wait_for
+from conftest import LONG_S
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
@@ -44,12 +44,6 @@ def ask(server: ChatClient, questions=QUESTIONS) -> dict:
         server.close()
     assert sorted(question for question, _ in answered) == sorted(questions)  # each once, in whichever order
     return dict(answered)
-
-
-def collect(answers, into: list) -> None:
-    """Also what comes before an error."""
-    for answer in answers:
-        into.append(answer)
 
 
 def assert_right(answers: dict) -> None:
@@ -138,19 +132,6 @@ def test_a_server_that_fails_at_everything_stops_the_job(status, sentence):
         with pytest.raises(Incomplete, match=sentence):
             list(server.answers(QUESTIONS))
         server.close()
-
-
-def test_answers_before_a_failure_are_kept():
-    def fault(number, body):
-        return "503" if number >= 100 and wait_for(lambda: chat.verdicts == 100) else ""
-
-    with ChatServer(fault) as chat:
-        server = connect(chat, patience_s=1.0)
-        answered = []
-        with pytest.raises(Incomplete, match="patience_s"):
-            collect(server.answers(QUESTIONS), answered)
-        server.close()
-    assert len(answered) == 100
 
 
 def test_an_answer_without_a_verdict_is_asked_again_once():

@@ -17,19 +17,10 @@ from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.contrib.judge.process import Judge
-from motif_jax.contrib.judge.server import before_captions, read_question
 
 SAMPLING = Sampling(0.1, 0.95, 50, 200)
 SINGLE = [Question(event) for event in EVENTS]
 PAIRS = [Question(first, second) for first in EVENTS[:8] for second in EVENTS[:8]]
-PROMPTS = {one: make_prompt(NETHACK, "reason", "defaultgoal", "default", one=one) for one in (False, True)}
-
-
-@pytest.fixture(scope="module")
-def judge():
-    """For many tests; it answers at once."""
-    with Judge("defaultgoal", PROMPTS[True], NETHACK, delay_s=0.0) as judge:
-        yield judge
 
 
 def ask(judge, prompt, questions, **options) -> dict:
@@ -65,43 +56,6 @@ def test_its_answers_are_those_of_the_lexicon(goal, mode, version, prefill):
             assert answer.yes == expected.yes, question
             assert answer.mass == 1.0
             assert mode == "score" or expected.said in answer.said
-
-
-BETWEEN = '"\n}\n\n{\n"description_2": "'
-HOSTILE = [
-    "", '"', "{second}", "{first} {caption}", '("helpful": yes)', '"\n}', BETWEEN[:-1], BETWEEN[1:], "é\ud7ff💀",
-    f"a{BETWEEN}b", BETWEEN, "x" * 5000,
-]  # fmt: skip
-
-
-def ways_to_read(shown: str, template: str) -> list[Question]:
-    """By definition: all pairs of captions that would be shown as this text."""
-    before, rest = template.split("{first}")
-    between, after = rest.split("{second}")
-    inner = shown.removeprefix(before).removesuffix(after)
-    cuts = [cut for cut in range(len(inner) + 1) if inner[cut:].startswith(between)]
-    return [Question(inner[:cut], inner[cut + len(between) :]) for cut in cuts]
-
-
-@pytest.mark.quick
-def test_captions_are_read_if_there_is_one_way_to_do_so():
-    unclear = 0
-    for prompt in PROMPTS.values():
-        template, intro = prompt.captions, before_captions(prompt)
-        for first in HOSTILE:
-            for second in [None] if prompt.one else HOSTILE:
-                question = Question(first, second)
-                user = prompt.messages(question)[-1]["content"]
-                assert user.startswith(intro)
-                shown = user.removeprefix(intro)
-                ways = [question] if prompt.one else ways_to_read(shown, template)
-                assert question in ways
-                assert read_question(shown, template) == (question if len(ways) == 1 else None)
-                unclear += len(ways) > 1
-    assert unclear > 5
-    assert read_question("something else", PROMPTS[False].captions) is None
-    assert read_question("<b><a>", "<{second}><{first}>") == Question("a", "b")
-    assert read_question("a-b-a", "{first}-{second}-{first}") == Question("a", "b")
 
 
 PARENT = """

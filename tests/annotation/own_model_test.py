@@ -16,6 +16,7 @@ from motif_jax.language.hub_config import make_config
 from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
 from motif_jax.stages import annotate
+from motif_jax.stages.annotate.setup import make_backend
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 
@@ -149,27 +150,11 @@ def test_a_context_that_is_too_short_for_an_analysis_is_refused_when_the_model_i
         list(judge.answers([Question("a a a", "b")]))
 
 
-# ---- values that cannot work
-
-
-def config_of(**values):
-    config = get_config("quickstart.py")
-    config.annotate.update({"backend": "model", "mode": "score", "prompt": "examples"} | values)
-    return config
-
-
 def test_the_format_of_conversations_can_be_named(tmp_path):
-    from motif_jax.stages.annotate.setup import make_backend
-
     write_own("qwen3", tmp_path)
-    values = {"model": str(tmp_path), "mode": "reason", "prompt": "default"}
-    backend = make_backend(annotate.STAGE.view(config_of(chat_format="chatml", **values).to_dict()))
-    judge = backend.open()
-    assert isinstance(judge, OwnReasons)
-    assert judge._chat is CHATML
-    assert backend.metadata() == make_backend(annotate.STAGE.view(config_of(**values).to_dict())).metadata() | {
-        "chat": "chatml"
-    }
-    for strange in ("jinja", ""):
-        with pytest.raises(UserError, match="chat_format.*chatml, llama3, llama2"):
-            annotate.STAGE.view(config_of(chat_format=strange, **values).to_dict())
+    config = get_config("quickstart.py")
+    config.annotate.update({"backend": "model", "mode": "reason", "model": str(tmp_path), "chat_format": "chatml"})
+    assert make_backend(annotate.STAGE.view(config.to_dict())).open()._chat is CHATML
+    config.annotate.chat_format = "jinja"
+    with pytest.raises(UserError, match="chat_format.*chatml, llama3, llama2"):
+        annotate.STAGE.view(config.to_dict())

@@ -10,24 +10,18 @@ from conftest import get_config, viewed, wait_for
 from gated_judge import answer_to
 
 from motif_jax.annotation.annotator import PAUSE, Question
-from motif_jax.annotation.asking import AskingCounts
-from motif_jax.annotation.backends import open_judge
 from motif_jax.annotation.own_process import IN_FLIGHT, OwnProcess
 from motif_jax.annotation.stream import Item
-from motif_jax.language.hub import write_language_model
-from motif_jax.language.hub_config import make_config
-from motif_jax.language.model import make_language_model
 from motif_jax.rewards.online.judge_client import Judges
-from motif_jax.tokens import WordTokeniser, write_tokeniser
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 NO_LIMIT = 2**62
 PAIR = Question("You kill the jackal!", "It's \ud800 a wall.")
 
 
-def judges_of(model, kind="retrieval", **values):
-    config = get_config("oni_quickstart.py", f"reward_free,{kind}")
-    config.annotate.update({"backend": "gated_judge:Gated", "model": str(model), "cache_dir": ""} | values)
+def judges_of(model):
+    config = get_config("oni_quickstart.py", "reward_free,retrieval")
+    config.annotate.update({"backend": "gated_judge:Gated", "model": str(model), "cache_dir": ""})
     return Judges(viewed(config))
 
 
@@ -107,9 +101,7 @@ def until(path):
 # ---- in an online reward
 
 
-def questions_of(kind):
-    return [Item(number, 0, Question("", f"A {number}.") if kind == "ranking" else Question(f"A {number}."))
-            for number in range(3)]  # fmt: skip
+QUESTIONS = [Item(number, 0, Question(f"A {number}.")) for number in range(3)]
 
 
 def collect(judge, number):
@@ -122,40 +114,14 @@ def collect(judge, number):
 def test_an_online_reward_opens_it_again_when_it_dies(tmp_path):
     judge = judges_of(tmp_path).open("defaultgoal", 0, at_once=True)
     try:
-        judge.plan(questions_of("retrieval"), NO_LIMIT)
+        judge.plan(QUESTIONS, NO_LIMIT)
         wait_for((tmp_path / "busy").exists)
         kill(judge._asking.annotator)
         wait_for(lambda: judge.failures)
         open_gate(tmp_path)
         found = collect(judge, 3)
         assert {one.item.number: one.answer for one in found} == {
-            item.number: answer_to(item.question) for item in questions_of("retrieval")
+            item.number: answer_to(item.question) for item in QUESTIONS
         }
     finally:
         judge.close()
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A random language model that reads a few words."""
-    folder = tmp_path_factory.mktemp("model")
-    tokeniser = WordTokeniser.from_texts(["1 2 0 ( good bad A 1."])
-    config = make_config("qwen2", tokeniser.size, 16, 2, 2, max_position_embeddings=4096)
-    write_tokeniser(folder, tokeniser)
-    write_language_model(folder, make_language_model(config, seed=1))
-    return folder
-
-
-@pytest.mark.parametrize("kind", ["retrieval", "ranking"])
-def test_a_language_model_rates_messages_for_an_online_reward_as_in_this_process(model, kind):
-    judges = judges_of(model, kind, backend="model", mode="rate")
-    alone = open_judge(judges._backend("gold"), "", AskingCounts("test"))
-    expected = []
-    alone.ask([item.question for item in questions_of(kind)], expected.append)
-    judge = judges.open("gold", 0, at_once=True)
-    try:
-        judge.plan([*questions_of(kind), questions_of(kind)[0]._replace(number=9)], NO_LIMIT)
-        found = {one.item.number: one.answer for one in collect(judge, 4)}
-    finally:
-        judge.close()
-    assert [found[number].yes for number in (0, 1, 2, 9)] == [expected[number].answer.yes for number in (0, 1, 2, 0)]

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from nethack_texts import FOLDER, GOALS, NETHACK
+from nethack_texts import GOALS, NETHACK
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
@@ -36,28 +36,6 @@ def test_the_version_depends_on_the_rules_and_not_on_comments(tmp_path):
     assert version(RULE) == version(f"# a comment\n\n{RULE}")
     others = [RULE.replace(*pair) for pair in (("= 1", "= 2"), ("'x'", "'y'"), ("'a'", "'b'"), ("progress", "gold"))]
     assert len({version(text) for text in (RULE, RULE + others[2], *others)}) == 6
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (
-            RULE.replace("pattern", "patern"),
-            "rule 1, 'a', .* has the field 'patern', and a rule has name, pattern, worth",
-        ),
-        (RULE.replace("= 1", "= nan"), "not a finite number: nan"),
-        (RULE + RULE, "rule 2, 'a', of .* has the name of an earlier rule"),
-    ],
-)
-def test_files_of_rules_that_cannot_work_are_refused(tmp_path, text, sentence):
-    file = tmp_path / "rules.toml"
-    file.write_text(text)
-    texts = read_texts("a game", FOLDER, str(file))
-    with pytest.raises(UserError, match=sentence) as refused:
-        Lexicon(texts, "gold")
-    assert str(refused.value).endswith("(--config.annotate.lexicon)")
-    assert repr(str(file)) in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
 def test_a_game_with_a_directory_of_texts_has_goals_prompts_and_rules_of_its_own(tmp_path):
@@ -143,19 +121,3 @@ def test_with_a_temperature_small_differences_are_small_preferences():
     assert lexicon.answer(Question(wall, door)).yes == pytest.approx(0.5621765)  # 1 / (1 + exp(-0.25))
     assert lexicon.answer(Question(wall, "")).yes == 0.5
     assert lexicon.answer(Question(door)).yes == 1.0  # a single caption is helpful or not
-
-
-def test_every_rule_of_nethack_matters_to_some_goal_and_every_goal_to_some_rule():
-    rules = NETHACK.rules().rules
-    for rule in rules:
-        assert any(rule.worth.values()), f"lexicon.toml: the rule {rule.name!r} has no worth to any goal"
-    for goal in GOALS:
-        assert any(rule.worth_to(goal) for rule in rules), f"lexicon.toml: no rule has a worth to the goal {goal!r}"
-
-
-def test_goals_of_ones_own_need_a_language_model():
-    for goal in GOALS:
-        dies = Lexicon(NETHACK, goal).answer(Question("", "You die..."))
-        assert dies.yes == 0.0, f"lexicon.toml: the rule 'dies' has no worth to the goal {goal!r}"
-    with pytest.raises(UserError, match=r"knows the goals defaultgoal, .*not 'drink from fountains'.*backend=vllm"):
-        Lexicon(NETHACK, "drink from fountains")

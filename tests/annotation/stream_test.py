@@ -132,26 +132,6 @@ def connect(chat, **options):
     )
 
 
-def test_a_server_that_goes_away_and_comes_back():
-    with ChatServer() as chat:
-        judge = begin(connect(chat))
-        try:
-            judge.plan(ITEMS[:3], NO_LIMIT)
-            collect(judge, 3)
-            chat.stop()
-            judge.plan(ITEMS[3:], NO_LIMIT)
-            wait_for(lambda: judge.failures > 1)
-            assert judge.silent_s > 0
-            assert judge.problem
-            assert not judge.answers()
-            chat.start()
-            found = collect(judge, len(ITEMS) - 3)
-        finally:
-            judge.close()
-    assert all(one.answer.yes == LEXICON.answer(one.item.question).yes for one in found)
-    assert judge.silent_s == 0
-
-
 def test_closing_does_not_wait_for_a_server_that_never_answers(monkeypatch):
     monkeypatch.setattr(stream, "CLOSING_S", LONG_S)  # so that closing would hang if it waited
     with ChatServer(lambda number, body: f"slow {LONG_S}") as chat:

@@ -49,18 +49,10 @@ def test_a_device_that_computes_something_else_is_found(wrong):
         check_agreement(rows)
 
 
-@pytest.fixture(scope="module")
-def small():
-    """Config and rollouts of the small network."""
+@pytest.mark.slow
+def test_a_cpu_agrees_with_itself_and_bfloat16_nearly(monkeypatch, tmp_path):
     config = get_config("gpu.py", "score,rehearsal")
     config.benchmark.networks = ("small",)
-    return config, numerics.play(numerics.numerics_config(config, "float32"))
-
-
-@pytest.mark.slow
-def test_a_cpu_agrees_with_itself_and_bfloat16_nearly(small, monkeypatch, tmp_path):
-    config, rollouts = small
-    monkeypatch.setattr(numerics, "play", lambda config: rollouts)
     wanted = {"exact": TOLERANCES["exact"], "bfloat16": {"policy_step": TOLERANCES["bfloat16"]["policy_step"]}}
     monkeypatch.setattr(numerics, "TOLERANCES", wanted)
     rows = {row.name: row for row in numerics.measure(config, tmp_path)}

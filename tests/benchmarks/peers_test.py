@@ -1,75 +1,9 @@
-"""Other people's libraries in the benchmark: what goes wrong with one becomes a row."""
-
-import sys
-from functools import partial
+"""Other people's libraries in the benchmark, of which each is compared with something of ours."""
 
 import pytest
-from conftest import get_config
 
 from benchmarks import peers
 from benchmarks.peers import processes
-from benchmarks.peers.processes import PeerError, measure_rate
-
-HONEST = "import json, sys\nprint('noise')\nprint(json.dumps({'rate': 2.0 * json.loads(sys.argv[1])['half']}))"
-BAD = {  # what a peer's script does: what is said of it
-    "raise ValueError('no \\x1b[2J games')": r"ValueError: no .* games \(status 1\)",
-    "import os; os.kill(os.getpid(), 9)": r"no output \(status -9\)",
-    "print('ready')": "it printed no rate; its last line: ready",
-    "print('{\"rate\": NaN}')": "its rate is nan",
-}
-
-
-@pytest.fixture
-def script(tmp_path, monkeypatch):
-    """Writes a peer's script, and a folder that looks like an environment."""
-    monkeypatch.setattr(processes, "SCRIPTS", tmp_path)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python").symlink_to(sys.executable)
-
-    def write(text):
-        (tmp_path / "run_fake.py").write_text(text)
-        return partial(measure_rate, "fake", tmp_path, {"half": 21})
-
-    return write
-
-
-@pytest.mark.quick
-def test_a_peer_states_its_rate(script):
-    assert script(HONEST)() == 42.0
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("text", BAD)
-def test_a_peer_that_fails_is_described(script, text):
-    with pytest.raises(PeerError, match=BAD[text]):
-        script(text)()
-
-
-@pytest.mark.quick
-def test_a_peer_that_does_not_end_is_ended(script, monkeypatch):
-    monkeypatch.setattr(processes, "RUN_S", 2.0)
-    with pytest.raises(PeerError, match="it did not end within 2 seconds; its last line: "):
-        script("while True: print('y' * 60)")()
-
-
-def test_the_part_names_what_is_missing_and_what_fails_and_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "PINNED", tmp_path)
-    monkeypatch.setattr(processes, "SCRIPTS", tmp_path)
-    for name, text in {"missing": "--no-index\nno-such-package==1.0\n", "broken": "", "honest": ""}.items():
-        (tmp_path / f"{name}.txt").write_text(text)
-    (tmp_path / "run_broken.py").write_text("raise RuntimeError('another version')")
-    (tmp_path / "run_honest.py").write_text(HONEST)
-    subject = peers.Subject(lambda: 84.0, {"half": 21}, {"games": 3})
-    fake = peers.Peer("motif-fake", "steps/s", lambda seconds, folder: subject)
-    monkeypatch.setattr(peers, "PEERS", dict.fromkeys(("missing", "broken", "honest"), fake))
-    config = get_config()
-    config.benchmark.repeats = 2
-    rows = {row.name: row for row in peers.measure(config, tmp_path / "work")}
-    assert "no-such-package" in rows["peers.missing"].sizes["not installed"]
-    assert rows["peers.broken"].sizes["failed"].startswith("RuntimeError: another version")
-    assert (rows["peers.honest"].value, rows["peers.honest.ours"].value) == (42.0, 84.0)
-    assert rows["peers.over_honest"].value == 2.0
-    assert len(rows) == 5
 
 
 @pytest.mark.slow

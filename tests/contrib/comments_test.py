@@ -80,24 +80,6 @@ def test_a_server_is_asked_once_about_each_text():
     assert asked == [["a!"], ["b"], ["c!!"], many[:64], many[64:128], many[128:]]
 
 
-def test_scores_of_a_server_are_kept_on_disk_by_address_and_text(tmp_path):
-    texts = ["a!", "b", "naïve\n!!", "\x00"]
-
-    def score(server):
-        made = world(scores=f"server:{server.url}", scale=1.0, cache_dir=str(tmp_path / "answers"))
-        return write(made, *texts)
-
-    thirds = lambda number, path: reply(json.dumps({"scores": [1e9 / 3]}))  # noqa: E731
-    with WorldServer(thirds) as server, WorldServer() as other:
-        assert [score(server) for _ in range(3)] == [[1e9 / 3] * len(texts)] * 3  # every digit
-        assert len(server.asked) == len(texts)
-        assert score(other) == [1.0, 0.0, 2.0, 0.0]
-        for file in (tmp_path / "answers").rglob("*.jsonl"):
-            file.write_text(file.read_text()[:-5])  # as a power failure leaves it
-        score(other)
-    assert len(other.asked) == len(texts) + 1  # the line that was torn
-
-
 @pytest.mark.parametrize("value", ['{"scores": [1, 2]}', "5", '{"scores": [NaN]}'])
 def test_invalid_scores_of_a_server_are_refused(value):
     with (
@@ -115,13 +97,3 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, message):
     (tmp_path / "scores.jsonl").write_text(lines)
     with pytest.raises(UserError, match=message):
         check_world({"world": "comments", "options": json.dumps({"scores": f"table:{tmp_path}/scores.jsonl"})})
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"scores": "judge:http://127.0.0.1:9/v1"}, "lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not 'judge:http"),
-    ({"scores": "server:127.0.0.1:80"}, "'127.0.0.1:80' is not an address such as"),
-    ({"scale": "much"}, "scale must be a number"),
-])  # fmt: skip
-def test_invalid_options_are_refused(options, message):
-    with pytest.raises(UserError, match=rf"{message}.*{FLAG}"):
-        check_world({"world": "comments", "options": json.dumps(options)})

@@ -1,7 +1,5 @@
 """The baseline DRRN on BabyAI-Text through the stages: trained, stopped and resumed, evaluated, reported."""
 
-import types
-
 import numpy as np
 import pytest
 from conftest import get_config, run_stage
@@ -11,11 +9,9 @@ pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/te
 from glam_test import learner_of
 
 from motif_jax import load_policy
-from motif_jax.contrib.drrn import Drrn
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.files import read_json, read_lines
 from motif_jax.stages import evaluate, report, train_policy
-from motif_jax.structs import UserError
 from motif_jax.tokens import tokeniser_from_text
 
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -126,21 +122,3 @@ def test_evaluation_with_variations_and_loading_from_a_checkpoint(trained):
     act = load_policy(trained)({"prompt": prompt})
     np.testing.assert_allclose(act.probabilities, row["probabilities"][name], atol=1e-4)
     assert act.value == pytest.approx(row["values"][name], abs=1e-3)
-
-
-@pytest.mark.quick
-def test_what_cannot_work_is_refused_in_one_sentence():
-    def refused(message, call=train_policy.check, **policy):
-        config = config_of()
-        config.policy.update(policy)
-        with pytest.raises(UserError, match=message) as refusal:
-            call(config)
-        assert len(str(refusal.value).splitlines()) == 1
-
-    refused("the network 'drrn' and the algorithm 'q_learning' are only used together, not 'drrn' with 'ppo'",
-            algorithm="ppo")  # fmt: skip
-    refused("does not infer values: choose explicit or never .--config.policy.bootstrap", bootstrap="inferred")
-    refused("a replay buffer of 15 steps has no room for a batch of 16", replay={"capacity": 15})
-    wordless = types.SimpleNamespace(name="mine", action_names=("left", "right"))
-    refused("the world 'mine' does not list the words of its prompts", lambda config: Drrn().start(
-        config, wordless, None))  # fmt: skip

@@ -1,23 +1,12 @@
-"""The network DRRN against a slow twin, and as a policy."""
+"""The network DRRN against a slow twin."""
 
-import json
-
-import jax
 import numpy as np
 import pytest
 from flax import nnx
-from small_language import ACTIONS, WORDS, as_prompts
 
 from motif_jax.contrib.drrn.network import RelevanceNetwork
-from motif_jax.policies.model import make_policy_model, with_actions
-from motif_jax.policies.player import PolicyPlayer
 
 WIDTH = 6
-
-
-def options(actions=ACTIONS, **own):
-    values = {"tokeniser": WORDS.text, "actions": list(actions), "width": WIDTH, "max_tokens": 40} | own
-    return {"network": "drrn", "num_actions": len(actions), "dtype": "float32", "drrn": values}
 
 
 def sigmoid(x):
@@ -66,28 +55,3 @@ def test_values_are_those_of_a_slow_network_for_any_padding():
     wanted = [slow_values(network, prompt, names) for prompt in prompts]
     np.testing.assert_allclose(values(5, 3), wanted, atol=1e-5)
     np.testing.assert_allclose(values(9, 4), wanted, atol=1e-5)
-
-
-def test_as_a_policy_its_logits_are_values_and_the_value_is_the_largest():
-    model = make_policy_model(json.loads(json.dumps(options())), 3)
-    seen = model.encode(as_prompts())
-    assert (seen["tokens"].dtype, seen["tokens"].shape) == (np.int16, (3, 32))
-    nothing = np.zeros((3, 0), np.float32)
-    prepared = jax.jit(model.prepare)(model.params, ())
-    logits, values, core = jax.jit(model.step)(model.params, (), seen, np.ones(3, bool), nothing, prepared)
-    assert (logits.shape, core.shape) == ((3, 4), (3, 0))
-    np.testing.assert_array_equal(values, logits.max(-1))
-    # a batch for the learner has room for the longest prompt: 40 tokens, in multiples of 32
-    batch = model.encode({"prompt": np.stack([as_prompts()["prompt"]] * 2)})
-    assert batch["tokens"].shape == (2, 3, 64)
-    unrolled, largest = jax.jit(model.unroll)(model.params, (), batch, np.ones((2, 3), bool), nothing)
-    np.testing.assert_allclose(unrolled, np.stack([logits, logits]), atol=1e-5)
-    np.testing.assert_array_equal(largest, unrolled.max(-1))
-    player = PolicyPlayer(model, num_games=3, group_size=3, seed=0)
-    _, outputs = player(as_prompts(), np.ones(3, bool), np.arange(3))
-    np.testing.assert_allclose(outputs["logits"], logits, atol=1e-5)
-    # the same parameters, and other names
-    renamed = make_policy_model(with_actions(options(), ("rotate", *ACTIONS[1:3])), 3)
-    other, _ = jax.jit(renamed.unroll)(model.params, (), batch, np.ones((2, 3), bool), nothing)
-    np.testing.assert_allclose(other[..., 1:], unrolled[..., 1:3], atol=1e-5)
-    assert abs(other[..., 0] - unrolled[..., 0]).max() > 1e-4

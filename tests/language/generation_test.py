@@ -96,22 +96,6 @@ def test_padding_and_other_rows_change_nothing(name):
     np.testing.assert_allclose(generated.log_probs[:3], wanted.log_probs, atol=2e-5)
 
 
-def test_one_program_serves_all_ways_to_draw():
-    """And all limits."""
-    run("gpt2")
-    before = make_program("gpt2")._cache_size()
-    rows = [
-        run("gpt2", TokenSampling(*values)).tokens
-        for values in ((1.0, 0, 1.0), (0.5, 3, 1.0), (2.0, 0, 0.4), (0.0, 0, 1.0))
-    ]
-    assert len({row.tobytes() for row in rows}) == 4
-    limits = no_limits(VOCABULARY, 3)
-    only = jnp.arange(VOCABULARY) % 2 == 0
-    generated = run("gpt2", PLAIN, limits._replace(allowed=only))
-    assert (generated.tokens % 2 == 0).all()
-    assert make_program("gpt2")._cache_size() == before
-
-
 def test_rows_end_early_and_the_loop_with_them():
     limits = no_limits(VOCABULARY, 3)._replace(stops=jnp.arange(VOCABULARY) < 30, pad=60)
     generated = run("gpt2", PLAIN, limits)

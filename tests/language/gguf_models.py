@@ -9,13 +9,12 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from flax import nnx
+from own_models import make_random
 
 from motif_jax.language.hub_config import make_config
-from motif_jax.language.model import make_language_model
 from motif_jax.language.names import blocks_of, hub_tensors
 
 TEXTS = [
@@ -60,11 +59,7 @@ def make_model(family: str, width: int = WIDTH) -> Any:
     more |= {"tie_word_embeddings": family == "llama", "max_position_embeddings": 256, "rms_norm_eps": 1e-5}
     more |= {"head_dim": 128} if family == "qwen3" else {}  # transformers does not read attention.key_length
     config = make_config(family, vocabulary=ROWS, width=width, layers=2, heads=4, **more)
-    graph, params = nnx.split(make_language_model(config))
-    leaves, form = jax.tree.flatten(params)
-    rng = np.random.default_rng(0)
-    leaves = [np.asarray(leaf) + rng.normal(size=leaf.shape).astype(np.float32) * 0.2 for leaf in leaves]
-    return nnx.merge(graph, jax.tree.map(jax.numpy.asarray, jax.tree.unflatten(form, leaves)))
+    return make_random(config)
 
 
 def tensors_of(family: str, width: int = WIDTH) -> dict[str, np.ndarray]:

@@ -1,22 +1,18 @@
-"""Models beside a slow twin in NumPy; several texts in a row; parameters of fewer bits; memory against time."""
+"""Several texts in a row, and memory against time; transformers_test.py compares the logits."""
 
 import functools
-import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy_twin
 import pytest
 from flax import nnx
-from own_models import make_own, write_own
-from safetensors.numpy import load_file
+from own_models import make_own
 
 from motif_jax.language.model import make_language_model
 
 TOKENS = np.random.default_rng(0).integers(3, 40, 9)
 ANSWER = np.array([0, 5, 6, 7])
-TWINS = {"gpt2": "gpt2", "qwen3": "qwen3", "t5": "t5", "t5 v1.0": "t5"}
 
 
 def compute_logits(model, tokens, segments):
@@ -34,31 +30,6 @@ def our_logits(model, tokens, segments):
 @functools.cache
 def logits_program(graph):
     return jax.jit(lambda params, *rows: compute_logits(nnx.merge(graph, params), *rows))
-
-
-@pytest.mark.parametrize("name", TWINS)
-def test_logits_are_those_of_a_slow_twin(name, tmp_path):
-    write_own(name, tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    config = json.loads((tmp_path / "config.json").read_text())
-    more = (ANSWER,) if "t5" in name else ()
-    wanted = getattr(numpy_twin, TWINS[name])(tensors, config, TOKENS, *more)
-    ours = our_logits(make_own(name), TOKENS, np.ones(9, int))
-    np.testing.assert_allclose(ours, wanted, atol=2e-5 * np.abs(wanted).max())
-
-
-@pytest.mark.parametrize("name", ["gpt2", "qwen3", "t5", "t5 v1.0"])
-def test_padding_anywhere_changes_nothing(name):
-    """Before the tokens, after them and between them."""
-    model, length = make_own(name), len(TOKENS) + 5
-    alone = our_logits(model, TOKENS, np.ones(9, int))
-    rng = np.random.default_rng(0)
-    for places in ([*range(9)], [*range(5, 14)], *(sorted(rng.permutation(length)[:9]) for _ in range(3))):
-        tokens, segments = rng.integers(3, 40, length), np.zeros(length, int)
-        tokens[places], segments[places] = TOKENS, 1
-        logits = our_logits(model, tokens, segments)
-        logits = logits if model.config.is_encoder_decoder else logits[places]
-        np.testing.assert_allclose(logits, alone, atol=2e-5 * np.abs(alone).max())
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])

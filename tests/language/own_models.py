@@ -26,8 +26,12 @@ MORE = {
 
 @functools.cache
 def make_own(name):
+    """A model of a family."""
+    return make_random(make_config(name.split()[0], **SMALL, **MORE.get(name, {})))
+
+
+def make_random(config):
     """A model whose every parameter is random: norms and biases, too."""
-    config = make_config(name.split()[0], **SMALL, **MORE.get(name, {}))
     graph, params = nnx.split(make_language_model(config))
     leaves, form = jax.tree.flatten(params)
     rng = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from small_models import FEW, VOCABULARY, make_small, some_tokens
+from small_models import FEW, make_small, some_tokens
 
 from motif_jax.language.scoring import make_tree, score
 
@@ -46,22 +46,6 @@ def one_by_one(name, context, choice):
             logits = small.theirs(input_ids=whole[:, :-1]).logits[:, len(context) - 1 :]
     odds = torch.log_softmax(logits[0].double(), -1)
     return sum(odds[place, token].item() for place, token in enumerate(choice))
-
-
-def test_choices_share_the_tokens_with_which_they_begin():
-    tree = make_tree([CHOICES])
-    assert tree.nodes.tolist() == [[5, 6, 8, 10, 11, 12, 13]]
-    assert tree.above[0].astype(int).tolist() == [
-        [1, 0, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0, 0],
-        [0, 0, 0, 1, 0, 0, 0],
-        [0, 0, 0, 0, 1, 0, 0],
-        [0, 0, 0, 0, 1, 1, 0],
-        [0, 0, 0, 0, 1, 1, 1],
-    ]
-    assert tree.parents[0].tolist() == [[0, 1, 2, 0], [0, 1, 2, 3], [0, 0, 0, 0], [0, 4, 0, 0], [0, 5, 6, 7]]
-    assert tree.valid.sum(-1).tolist() == [[3, 4, 1, 2, 4]]
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -111,10 +95,3 @@ def test_padding_buckets_batches_and_other_choices_change_nothing(name):
     scores = run(name, tokens, segments, make_tree(rows))
     check(scores, slice(2))
     assert np.isneginf(scores.log_probs).tolist() == [[False, False, True], [False, False, False], [False, False, True]]
-
-
-@pytest.mark.parametrize("name", FEW)
-def test_probabilities_of_all_continuations_sum_to_one(name):
-    tokens, segments = right_padded()
-    scores = run(name, tokens, segments, make_tree([[[token] for token in range(VOCABULARY)]]))
-    np.testing.assert_allclose(np.exp(scores.log_probs).sum(-1), 1, rtol=1e-5)

@@ -1,7 +1,5 @@
 """Returns in columns against the slow twin, over random streams with ends, cuts and switches at every place."""
 
-import itertools
-
 import columns_twin as twin
 import jax.numpy as jnp
 import numpy as np
@@ -42,23 +40,6 @@ def test_targets_and_advantages_are_those_of_the_slow_twin(options):
         ours, expected = both(streams(seed), **options)
         np.testing.assert_allclose(ours.targets, expected[0], rtol=2e-4, atol=2e-4)
         np.testing.assert_allclose(ours.advantages, expected[1], rtol=2e-4, atol=2e-4)
-
-
-def test_every_place_of_an_end_a_cut_and_a_switch():
-    """Six steps of two options and the controller, in all orders, with each event at each step."""
-    orders = [*itertools.product(range(K), repeat=3)]
-    events = [None, *itertools.product(("terminated", "truncated", "switches"), range(6))]
-    data = streams(0, 8, len(orders) * len(events))
-    data = {name: array[:6] if len(array) == 8 else array for name, array in data.items()}
-    for name in ("terminated", "truncated", "switches"):
-        data[name][:] = False
-    for game, (order, event) in enumerate(itertools.product(orders, events)):
-        data["charge"][:, game] = [K, order[0], order[0], order[1], K, order[2]]
-        if event:
-            data[event[0]][event[1], game] = True
-    ours, expected = both(data)
-    np.testing.assert_allclose(ours.targets, expected[0], rtol=2e-4, atol=2e-4)
-    np.testing.assert_allclose(ours.advantages, expected[1], rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.9])

@@ -101,32 +101,6 @@ def test_choices_without_effect_do_not_count_unless_all_are_to(algorithm, contro
 
 
 @pytest.mark.quick
-def test_the_last_moment_is_read_again_with_the_controller_in_charge():
-    batch = make_batch()
-    seen, first = jax.device_get(CONTROL.with_behaviour(jax.tree.map(jnp.asarray, batch)))
-    assert seen["behaviour"].shape == (T + 2, B, K + 1)
-    np.testing.assert_array_equal(seen["behaviour"][:T].argmax(-1), batch.control["charge"])
-    charge = np.where(batch.first[T], K, batch.control["next"][-1])
-    np.testing.assert_array_equal(seen["behaviour"][T].argmax(-1), charge)
-    assert (seen["behaviour"][T + 1].argmax(-1) == K).all()
-    np.testing.assert_array_equal(seen["x"][T + 1], seen["x"][T])
-    assert not first[T + 1].any()
-
-
-@pytest.mark.quick
-def test_a_mixture_has_a_head_for_each_coefficient():
-    numbers = jnp.arange(MIXED.heads.options)
-    first, second = MIXED.heads.digits(numbers)
-    assert [first.tolist(), second.tolist()] == [[0, 0, 1, 1], [0, 1, 0, 1]]
-    assert MIXED.heads.same(numbers, numbers[::-1]).tolist() == [True, False, False, True]
-    option, length = MIXED.heads.joint([first, second, numbers])
-    assert option.tolist() == length.tolist() == numbers.tolist()
-    behaviour = MIXED.heads.behaviour(jnp.arange(5))
-    np.testing.assert_allclose(behaviour, [[0.5, 0.5, 0], [0, 1, 0], [1, 0, 0], [0.5, 0.5, 0], [0, 0, 1]])
-    np.testing.assert_allclose(MIXED.heads.behaviour(numbers, (0.3, 0.7)), [[0.3, 0.7, 0]] * 4)
-
-
-@pytest.mark.quick
 def test_all_mixtures_share_one_column():
     batch, rng = jax.tree.map(jnp.asarray, make_batch(MIXED.heads)), np.random.default_rng(0)
     values, rewards, ratio = rng.normal(size=(T + 2, B)), rng.normal(size=(T, B)), np.exp(rng.normal(size=(T, B)))

@@ -190,6 +190,8 @@ def test_rates_are_annealed_and_then_constant():
     for decay, share in (("cosine", 0.27639), ("exponential", 0.27595)):
         metrics = train(replace(line, learning_rate_decay=decay), state=initial(version=8))[1]
         assert metrics["learning_rate"] == pytest.approx(1e-2 * share, rel=1e-4)
+    # the first of four steps in which it rises
+    assert train(replace(BASE, learning_rate_warmup=4))[1]["learning_rate"] == pytest.approx(2e-2 / 4)
 
 
 def compare_devices() -> None:

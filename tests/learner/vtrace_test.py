@@ -1,4 +1,4 @@
-"""V-trace: worked numbers, the recursion written slowly, rlax, and rollouts that hold more than one episode."""
+"""V-trace, in rollouts that hold more than one episode: beside the recursion written slowly, and rlax."""
 
 import functools
 
@@ -9,6 +9,7 @@ import pytest
 
 from motif_jax.learner.vtrace import VTrace, next_values, vtrace
 
+pytestmark = pytest.mark.quick
 GAMMA = 0.97
 
 
@@ -52,7 +53,6 @@ def slow(values, rewards, terminated, truncated, ratio, bootstrap="explicit", di
     return targets, advantages
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("clips", [{}, {"clip_rho": 2.0, "clip_c": 0.7}])
 @pytest.mark.parametrize("bootstrap", ["explicit", "inferred"])
 def test_it_is_the_slow_recursion(bootstrap, clips):
@@ -65,7 +65,6 @@ def test_it_is_the_slow_recursion(bootstrap, clips):
             np.testing.assert_allclose(array[:, column], wanted, atol=1e-5)
 
 
-@pytest.mark.quick
 def test_it_is_that_of_rlax():
     rlax = pytest.importorskip("rlax", reason="needs rlax: bash launch/test.sh installs it")
     inputs = {name: jnp.asarray(array[:, 0]) for name, array in data().items()}
@@ -82,23 +81,3 @@ def test_it_is_that_of_rlax():
     v_t = jnp.where(trace > 0, v_t, v_tm1)
     streams = (v_tm1, v_t, *streams[2:])
     np.testing.assert_allclose(jax.jit(vtrace)(*streams).targets - v_tm1, rlax.vtrace(*streams), atol=1e-5)
-
-
-def stream(**changes):
-    """gamma 1/2, V = 1, 2, 3 and 4 after the last step, r = 1, 1, 2, ratios 4, 1/2, 1, no end."""
-    no = np.zeros((3, 1), bool)
-    columns = {"values": [1, 2, 3, 4], "rewards": [1, 1, 2], "ratio": [4, 0.5, 1]}
-    inputs = {name: np.array(column, np.float32)[:, None] for name, column in columns.items()}
-    return inputs | {"terminated": no, "truncated": no, "discount": 0.5} | changes
-
-
-@pytest.mark.quick
-def test_worked_numbers():
-    result = ours(**stream())
-    # t = 2, rho 1:   delta = 2 + 4/2 - 3 = 1               v = 3 + 1 = 4               A = 2 + 4/2 - 3 = 1
-    # t = 1, rho 1/2: delta = (1 + 3/2 - 2)/2 = 1/4         v = 2 + 1/4 + 1/2 1/2 1 = 2.5
-    #                                                        A = (1 + 4/2 - 2)/2 = 1/2
-    # t = 0, rho 4 -> 1: delta = 1 + 2/2 - 1 = 1            v = 1 + 1 + 1/2 (2.5 - 2) = 2.25
-    #                                                        A = 1 + 2.5/2 - 1 = 1.25
-    np.testing.assert_allclose(result.targets[:, 0], [2.25, 2.5, 4])
-    np.testing.assert_allclose(result.advantages[:, 0], [1.25, 0.5, 1])

@@ -8,8 +8,7 @@ from flax import nnx
 
 from motif_jax.networks.general import FilmEncoder
 from motif_jax.networks.images import Convolution
-from motif_jax.networks.kinds import check_reads
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import ArraySpec
 
 SPECS = {"image": ArraySpec((3, 4, 2), "uint8", "grid", 5), "mission": ArraySpec((16,), "uint8", "text")}
 
@@ -41,12 +40,3 @@ def test_the_product_on_cpus_is_the_convolution(rows, columns, side, stride):
         results.append(jax.tree.leaves((layer(x), gradients)))
     for plain, product in zip(*results, strict=True):
         np.testing.assert_allclose(product, plain, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.quick
-def test_a_world_without_grid_or_text_is_refused():
-    check_reads("film", SPECS, ("image", "mission"), "mine")
-    with pytest.raises(
-        UserError, match="'film' reads a grid and a text, but the world 'mine' lets a policy read image"
-    ):
-        check_reads("film", SPECS, ("image",), "mine")

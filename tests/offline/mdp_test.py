@@ -3,18 +3,13 @@
 import numpy as np
 import pytest
 import slow_mdp
-from talks import Letters, random_store, wordle_game
+from talks import Letters, random_store
 from tiny_decoder import random_rows
 
 from motif_jax.offline import mdp
 from motif_jax.transcripts.render import TEMPLATES, Renderer
-from motif_jax.transcripts.store import turns_of
 
 pytestmark = pytest.mark.quick
-
-
-def rows_of(episode, width=40):
-    return Renderer(turns_of([episode]), Letters(), TEMPLATES["marks"]).rows(np.array([0]), width)
 
 
 def decisions_of(steps, row=0):
@@ -31,19 +26,6 @@ def decisions_of(steps, row=0):
     there="CQL and psi-learning expect 0 after the last decision before a cut",
     here="they expect the largest Q, plain or soft, at the last state before it",
 )
-@pytest.mark.parametrize(("width", "decisions", "last"), [
-    (3, 2, (2, 0.0, False)),  # cut in the guess: its next choice is made at the last token
-    (7, 5, (5, 0.0, False)),  # cut after </a>: what the last choice leads to was cut off
-    (10, 5, (5, 0.0, False)),  # cut in the colours
-    (13, 6, (12, -1.0, False)),  # cut before the next guess
-    (14, 7, (13, 0.0, False)),
-])  # fmt: skip
-def test_truncated_episodes_bootstrap_from_the_last_remaining_state(width, decisions, last):
-    by_position = decisions_of(mdp.token_steps(rows_of(wordle_game(), width)))
-    assert len(by_position) == decisions
-    assert list(by_position.values())[-1] == last
-
-
 @pytest.mark.differs("ilql", there="rewards become integers", here="they stay floats")
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("seed", range(10))

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import slow_terms
 from conftest import on_devices
-from quick_programs import QuickProgram
 from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 
 from motif_jax.config.table import table_of
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
 from motif_jax.offline.offline_settings import OfflineSettings, ValueTerms
-from motif_jax.offline.recipes import RECIPES, names, recipe_of
+from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.offline.update import (
     count,
     follow,
@@ -30,7 +29,7 @@ from motif_jax.offline.update import (
     zero_sums,
 )
 from motif_jax.offline.values import ModelFunctions
-from motif_jax.stages.train_values import ValuesSection, unused_values
+from motif_jax.stages.train_values import unused_values
 
 RECORDED = [name for name in names() if not recipe_of(name).plays]  # group_loss_test.py has the others
 SETTINGS = OfflineSettings(
@@ -74,7 +73,7 @@ def learner(recipe, settings, devices):
     """The compiled update, which most tests call with a batch of one shape, and its mesh."""
     mesh = make_mesh(devices)
     update = map_update(make_offline_update(LANGUAGE, recipe, settings), mesh, batch_axis=0, num_constants=1)
-    return QuickProgram(update), mesh
+    return update, mesh
 
 
 def updated(recipe, batch, settings=SETTINGS, devices=1, steps=1):
@@ -89,9 +88,7 @@ def updated(recipe, batch, settings=SETTINGS, devices=1, steps=1):
 @functools.cache
 def reader(recipe, settings):
     """`sum_terms` for a whole batch, without learning, which is slower to compile."""
-    return QuickProgram(jax.jit(lambda weights, batch: (
-        sum_terms(LANGUAGE, recipe, settings, weights, batch) | count(recipe, batch)
-    )))  # fmt: skip
+    return jax.jit(lambda weights, batch: sum_terms(LANGUAGE, recipe, settings, weights, batch) | count(recipe, batch))
 
 
 def means_on(recipe, settings, weights, batch):
@@ -100,6 +97,11 @@ def means_on(recipe, settings, weights, batch):
 
 
 @pytest.mark.differs("ilql", there="targets are computed with dropout", here="losses are deterministic")
+@pytest.mark.differs(
+    "ilql",
+    there="CHAI's log-sum-exp divides its arguments by their number, and the density of random features is 1 / 2d",
+    here="it subtracts the logarithm of the number, and the density is 2 to the power of -d",
+)
 @pytest.mark.parametrize("name", RECORDED)
 def test_the_loss_is_that_of_loops_over_numbers(name):
     recipe = recipe_of(name)
@@ -196,7 +198,6 @@ def test_measuring_many_batches_equals_measuring_one(name):
     state, given = start(recipe)
     mesh = make_mesh(1)
     measure = map_update(make_offline_measure(LANGUAGE, recipe, SETTINGS), mesh, batch_axis=0, num_constants=2)
-    measure = QuickProgram(measure)
     sums = replicate(zero_sums(recipe, SETTINGS), mesh)
     for start_row in range(0, 8, 2):
         part = jax.tree.map(lambda array, at=start_row: array[at : at + 2], whole)
@@ -218,18 +219,6 @@ def compare_devices():
 def test_eight_devices_learn_what_one_does():
     """Rows have unequal numbers of decisions: a mean of means would differ."""
     on_devices(8, compare_devices)
-
-
-# ---- the table
-
-
-@pytest.mark.quick
-def test_every_name_of_the_table_is_a_recipe():
-    assert {name for name in names() if "+" not in name} == set(RECIPES)
-    for name in ("", "ilq", "bc+joint", "ilql+", "ilql+other", "chai+joint"):
-        with pytest.raises(KeyError):
-            recipe_of(name)
-    assert recipe_of("ilql+joint").clones
 
 
 OTHER = {  # for each value of the losses another one than in SETTINGS
@@ -265,18 +254,3 @@ def test_every_value_changes_the_update_or_is_listed_as_unused(name):
     assert written_out(recipe, replace(SETTINGS, **{one: OTHER[one] for one in unused})) == before
     for one in OTHER.keys() - unused:
         assert written_out(recipe, replace(SETTINGS, **{one: OTHER[one]})) != before, one
-
-
-@pytest.mark.quick
-def test_values_that_others_make_useless_are_unused():
-    section = ValuesSection(games=8)
-    assert "margin" in unused_values(recipe_of("ilql"), section)
-    assert "margin" not in unused_values(recipe_of("ilql"), replace(section, margin_weight=1.0))
-    assert "polyak" in unused_values(recipe_of("ilql"), replace(section, hard_update_every=5))
-    assert "advantage_weight" in unused_values(recipe_of("awac"), replace(section, advantage_sign=True))
-    assert "games_beta" not in unused_values(recipe_of("ilql"), section)
-    assert "games_beta" in unused_values(recipe_of("ilql"), replace(section, games=0))
-    for name in names():
-        unused = unused_values(recipe_of(name), section)
-        assert ("best_share" in unused) == (name != "filtered_bc")
-        assert ("replies" in unused) == (name != "chai")

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick_programs import QuickProgram
 from slow_terms import head, hidden_of
 from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params
 
@@ -65,7 +64,7 @@ def test_values_of_texts_are_those_of_loops(name):
     def worth(target, online, *rows):
         return value_of_texts(LANGUAGE, recipe, ShiftArguments(0.0, 0.0, target, online, (LOW, HIGH)), *rows)
 
-    program = QuickProgram(jax.jit(worth))
+    program = jax.jit(worth)
     lengths = jnp.array([len(candidate) for candidate in SAID])
     worths = program(target, online, *padded(CONTEXTS), padded(SAID)[0], lengths)
     wanted = [slow_worth(recipe, target, online, *texts) for texts in zip(CONTEXTS, SAID, strict=True)]

@@ -107,33 +107,6 @@ def test_values_decode_without_the_policy_s_logits():
     assert texts == [text for text, _ in write(replace(decoding, beta=9.0))]
 
 
-def test_a_sweep_of_beta_and_all_other_numbers_compiles_one_program():
-    writer = ValueWriter(make_value_model())
-    for beta in (0.0, 1.0, 4.0, 16.0):
-        writer.write(CONTEXTS, replace(DECODING, beta=beta, include_logits=beta != 16.0), KEY, range(4))
-        sample = Decoding("sample", beta, temperature=0.7, top_k=3, max_tokens=5, batch_size=4)
-        writer.write(CONTEXTS[:3], sample, KEY, range(3))
-    (program,) = writer.programs.values()
-    assert program._cache_size() == 1
-
-
-def test_v_is_computed_only_for_a_clip():
-    """The parameters of V and its network are NaN here."""
-    model = make_value_model()
-    broken = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), model.online)
-    writer, decoding = ValueWriter(model._replace(online=broken)), replace(DECODING, beta=1.0)
-    writer.programs = writer_of().programs
-    assert texts_of(writer.write(CONTEXTS, decoding, KEY, range(4))) == write(decoding)
-    clipped = replace(decoding, clip=0.0)
-    assert texts_of(writer.write(CONTEXTS, clipped, KEY, range(4))) != write(clipped)
-
-
-def test_beta_0_decodes_the_policy_alone():
-    decoding = Decoding("sample", 0.0, max_tokens=5, batch_size=4)
-    assert write(decoding) == write(decoding, "bc")
-    assert write(decoding) != write(replace(decoding, beta=8.0))
-
-
 @pytest.mark.differs(
     "ilql",
     there="an agent may write `</s>` in its text",

@@ -12,7 +12,6 @@ from motif_jax.preferences import shards as shards_module
 from motif_jax.preferences.merging import is_merged, merge
 from motif_jax.preferences.shards import Part, Shard, count, question_range, rows_of, to_codes
 from motif_jax.preferences.store import PairDataset, annotation_folder
-from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 METADATA = {"backend": "test", "dataset": "d1", "num_shards": 1}
@@ -82,22 +81,6 @@ def test_killed_between_any_two_files_it_goes_on(tmp_path, monkeypatch, survivor
         wanted = [3 if fresh else 1, *([0, 0] if survivors == 3 else [3, 3])]
         assert shard.codes.tolist() == wanted
         assert (np.isnan(shard.prob) == (shard.codes == 3)).all()
-
-
-def test_other_settings_and_other_datasets_are_refused(tmp_path):
-    with Shard(tmp_path, Part(0, 2), 4, METADATA | {"num_shards": 2}) as shard:
-        shard.commit(False, {})
-    for change, sentence in (
-        ({"backend": "other", "num_shards": 2}, r"has backend = 'test', not 'other'"),
-        ({"dataset": "d2", "num_shards": 2}, "made from another dataset"),
-        ({"num_shards": 3}, "has num_shards = 2, not 3"),
-        ({"num_shards": 2, "new": 1}, "has new = None, not 1"),
-    ):
-        with pytest.raises(UserError, match=sentence + r".*custom_name"):
-            Shard(tmp_path, Part(1, 2), 4, METADATA | change)  # the other job, too
-    with Shard(tmp_path, Part(0, 3), 4, METADATA | {"num_shards": 3}, ignore_existing=True) as shard:
-        shard.commit(False, {})
-    assert not list(tmp_path.glob("shard-*-of-00002*"))
 
 
 # ---- merging

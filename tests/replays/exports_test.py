@@ -83,19 +83,6 @@ def test_an_mp4_decodes_to_the_sheets(tmp_path, ffmpeg):
         assert np.abs(pictures[int(12 * sheet.start) + 1] - wanted).mean() < 4  # of 255
 
 
-def test_an_interrupted_export_leaves_the_earlier_file(tmp_path):
-    (tmp_path / "a").write_text("before")
-
-    def stop(number: int) -> None:
-        if number == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_gif(tmp_path / "a", describe(play()), 10.0, stop)
-    assert [file.name for file in tmp_path.iterdir()] == ["a"]
-    assert (tmp_path / "a").read_text() == "before"
-
-
 def test_films_show_the_games_pictures_and_crop_unused_rows(tmp_path):
     replay = made([str(number) for number in range(4)], reward=[0] * 3)
     replay.chars[...] = ord(" ")

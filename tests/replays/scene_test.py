@@ -1,4 +1,4 @@
-"""One moment on a sheet: everything is said, at any size, about any replay; and what keys do."""
+"""One moment on a sheet: everything is said, at any size, about any replay."""
 
 import pytest
 from real_replay import NEEDED, made, play
@@ -7,7 +7,6 @@ from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.replay import ROWS
 from motif_jax.replays.scene import HELP, MESSAGES, View, compose
 from motif_jax.replays.story import Story, describe, summary
-from motif_jax.replays.terminal import press
 
 WORDS = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piece.", "You die..."]
 
@@ -95,41 +94,3 @@ def test_the_summary_has_no_control_sequences():
     text = summary(describe(replay), 10)
     assert "red" in text
     assert all(character.isprintable() or character == "\n" for character in text)
-
-
-# ---- keys: each does what the help says
-
-
-LIST_ROWS = 7  # of the list: three messages
-STORY = describe(made([f"message {number}" for number in range(11)], [0] * 10, [0, 0, 5, 0, 0, 3, 0, 0, 0, 0]))
-
-
-def after(view: View, *keys: str) -> View:
-    for key in keys:
-        pressed = press(view, key, STORY, LIST_ROWS)
-        assert pressed is not None
-        view = pressed
-    return view
-
-
-@pytest.mark.quick
-def test_steps_forward_and_back_stop_at_the_ends():
-    assert after(View(4), "right").frame == after(View(4), "l").frame == 5
-    assert after(View(4), "left").frame == after(View(4), "h").frame == 3
-    assert after(View(0), "left", "left").frame == 0
-    assert after(View(9), "right", "right").frame == 10
-    assert after(View(4), "end").frame == after(View(4), "G").frame == 10
-    assert after(View(4), "home").frame == after(View(4), "g").frame == 0
-    assert not after(View(4, playing=True), "right").playing
-
-
-@pytest.mark.quick
-def test_lists_open_scroll_and_close():
-    view = after(View(4, playing=True), "t")
-    assert (view.over, view.playing) == (MESSAGES, False)
-    for keys, first in {"down": 1, "down up up": 0, "page_down": 3, "end": 7, "end home": 0}.items():
-        assert after(view, *(key.replace("_", " ") for key in keys.split())).scroll == first
-    assert after(view, "down").frame == 4
-    assert after(view, "t").over == after(view, "escape").over == ""
-    assert after(view, "?").over == HELP
-    assert after(view, "?", "?").over == ""

@@ -30,12 +30,8 @@ def test_options_are_mixtures_of_sources_readings_and_the_game():
     ("gold", "game", "auto", "a controller chooses among at least two options, not 1: 'gold'"),
     ("gold,stares", "game", "auto", "unknown reward 'stares' (--config.policy.options): did you mean 'stairs'?"),
     ("gold,stairs", "game:0", "auto", "rewards that all have the factor 0 teach nothing: 'game:0' (--config.policy.c"),
-    ("gold:abc,stairs", "game", "auto", "the factor of a reward must be a number from -1e+06 to 1e+06, not 'abc'"),
     ("controller=gold,stairs", "game", "auto", "an option needs another name than 'controller'"),
-    ("gold:1e-60+stairs,stairs", "game", "auto", "the factor '1e-60' of a reward is 0 in float32"),
     ("gold+a.b:C,d.e:C", "game", "auto", "two rewards have the same name, 'C': 'gold+a.b:C,d.e:C'"),
-    ("a=gold,a=stairs,a2=gold", "game", "auto", "two options have the same name"),
-    ("2 x=gold,stairs", "game", "auto", "the name of an option has letters, digits and underscores, not '2 x'"),
     ("gold,stairs", "game", "0", "the length of options must be auto or a number of game steps from 1 to 100,000"),
     (",".join(["gold"] * 65), "game", "auto", "at most 64 options are possible, not 65"),
 ])  # fmt: skip

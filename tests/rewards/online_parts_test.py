@@ -105,19 +105,6 @@ def test_unreadable_answers_are_asked_again_up_to_a_limit():
     assert store.of_captions["count"].tolist() == [1, 1, 1]
 
 
-@pytest.mark.differs("oni", there="pairs of two equal messages are asked", here="they are not asked")
-@pytest.mark.quick
-def test_a_pair_is_asked_once():
-    store = Store(pairs=True, capacity=100)
-    store.see(seen(new=TEXTS[:3], times=(1, 1, 1)), 1)
-    assert store.add_pairs(np.array([0, 1, 2, 0]), np.array([1, 0, 2, 1]), 1) == 0  # one with itself, one twice
-    assert list(zip(store.questions["first"], store.questions["second"], strict=True)) == [(0, 1), (1, 0)]
-    store.take(0, 0.5, 3)
-    assert store.add_pairs(np.array([0, 1]), np.array([1, 0]), 2) == 1  # its answer is known
-    assert store.questions["label"][2] == 0.5
-    assert store.labelled().tolist() == [True, True, False, False]
-
-
 # ---- hosts
 
 

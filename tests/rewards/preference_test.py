@@ -17,11 +17,6 @@ RATE = 0.3
 OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
 
 
-def test_equal_rewards_cost_ln_2_whatever_the_label():
-    rewards = jnp.full((4, 2, 3), 1.7)
-    np.testing.assert_allclose(pair_loss(rewards, jnp.array([0.0, 1.0, 0.5, 0.3])), np.log(2), rtol=1e-6)
-
-
 def test_worked_numbers():
     # Means over the steps: first 1, second 2. P(second) = e^2 / (e + e^2) = 1 / (1 + e^-1) = 0.7310586
     rewards = jnp.array([[[0.0, 2.0], [1.0, 3.0]]] * 4)
@@ -72,13 +67,6 @@ def test_once_per_distinct_caption_equals_once_per_moment():
         np.testing.assert_array_equal(shown, ids[rows])
         assert batches.weight.sum() == len(rows)
     assert_same(train(fast, table), train(plain, table))
-
-
-def test_the_last_batch_may_be_short_and_its_padding_counts_nothing():
-    table, ids, target = data(pairs=70)
-    short = train(make_batches(np.arange(70), ids, target, 64, 1), table)
-    assert short.sums.pairs == 70
-    assert short.sums.sided == (target != 0.5).sum()
 
 
 def test_training_is_that_of_plain_pytorch():

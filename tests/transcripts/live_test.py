@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from talks import Letters, random_episode
 
-from motif_jax.structs import Episode, Turn, UserError
+from motif_jax.structs import Episode, Turn
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, Renderer
@@ -36,11 +36,6 @@ def test_tokens_are_those_of_the_recorded_conversation(name):
         recorded = renderer.tokens(number)
         assert live_tokens(live, turns) == recorded[: len(recorded) - (terminal and name == "marks")]
         assert recorded  # so that there is a token to decode from
-
-
-def test_texts_without_one_token_at_their_end_are_refused():
-    with pytest.raises(UserError, match=r"ends with 0: choose another template"):
-        LiveRenderer(Letters(), TEMPLATES["none"])
 
 
 @pytest.mark.parametrize("name", ["marks", "lines"])

@@ -186,10 +186,3 @@ def test_packed_rows_hold_the_same_tokens_as_single_ones(renderer):
                 assert (batch.segments[row, place] == number).all()
                 start += size
             assert not batch.segments[row, start:].any()
-
-
-def test_hosts_share_the_rows_of_a_batch(renderer):
-    plan = plan_packed(np.arange(100), renderer.lengths, 40, 4, seed=0, epoch=0)
-    whole, parts = make_batch(renderer, plan, 1), [make_batch(renderer, plan, 1, slice(at, at + 2)) for at in (0, 2)]
-    for one, *others in zip(whole, *parts, strict=True):
-        np.testing.assert_array_equal(one, np.concatenate(others))
