@@ -2,12 +2,9 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from conftest import check_stage, get_config
 from own_worlds import LENGTH
 
 from motif_jax.actors.acting import RandomPolicy, answer
@@ -19,10 +16,8 @@ from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
 from motif_jax.envs.worlds import TAKEN, check_world, make_world
 from motif_jax.episodes.playback import EpisodeEvents, figures_of
 from motif_jax.names import WORLDS
-from motif_jax.preferences.store import DATA
 from motif_jax.replays.story import END_WORDS
 from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages import collect
 from motif_jax.stages.evaluate.play import REWARD, TERM, returns_of
 from motif_jax.stages.evaluate.summary import COMMON, END_NAMES, keys_of, summarise_episodes
 from motif_jax.stages.train_policy.record import summarise_recent
@@ -104,14 +99,6 @@ def test_a_game_of_every_world_is_played_again_and_shown(env):
         seen.append((shown, game.info()))
     assert seen[0] == seen[1]
     game.close()
-
-
-def test_nothing_of_nethack_is_loaded_for_another_world():
-    code = (
-        "import sys; from motif_jax.actors import worker; from motif_jax.envs.worlds import make_world;"
-        "game = make_world({'world': 'toy'}).game(); print([m for m in ('nle', 'jax', 'minigrid') if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_policies_play_only_in_their_training_world():
@@ -200,15 +187,3 @@ def test_a_users_world_makes_its_scripted_players():
     players = make_scripted("guide", make_world({"world": "own_worlds:WithGuide"}), 1)
     players.begin(0, game_seed(0, SeedStream.TRAIN, 0))
     assert players.choose(0, None) == 1
-
-
-def test_observations_that_datasets_cannot_keep_are_refused_before_anything_starts():
-    config = get_config("quickstart.py", "toy")
-    config.env.world, config.collect.collector = "own_worlds:Pictures", "random"
-    with pytest.raises(UserError, match="a dataset cannot keep 'place', which the world 'pictures' lists in `pairs`"):
-        check_stage(collect, config)
-
-
-@pytest.mark.parametrize("key", ["blstats", "message", "tty_chars", "tty_colors", "glyphs"])
-def test_datasets_have_the_shapes_that_the_game_writes(key):
-    assert DATA[key][0] == make_world({}).specs[f"event_{key}"].shape

@@ -2,11 +2,9 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -103,23 +101,6 @@ def test_rules_give_probabilities_with_the_same_verdicts(workdir):
     np.testing.assert_allclose(probabilities(workdir, name), 1 / (1 + np.exp((first - second) / 2)), atol=1e-6)
     with pytest.raises(UserError, match=r"has rules_temperature = 2.0, not 1.0: choose another"):
         run(workdir, num_shards=2)
-
-
-@pytest.mark.quick
-def test_names_tell_what_was_asked():
-    def name(**values):
-        config = get_config()
-        config.update_from_flattened_dict({f"annotate.{key}": value for key, value in values.items()})
-        return annotate.label_name(config.annotate)
-
-    assert name(
-        backend="vllm", model="/models/x", mode="score", prompt="reworded", goal="gold", captions="msg_minbl"
-    ) == ("x_msg_minbl_gold_reworded_score")
-    mine = name(backend="server", model="m", goal="drink from fountains", prompt_file="my prompts/Fountains.toml")
-    assert mine.startswith("m_msg_drink-from-fountains-")
-    assert mine.endswith("_fountains")
-    assert name() == "lexicon_msg_defaultgoal"
-    assert name(custom_name="mine") == "mine"
 
 
 @pytest.mark.journey
@@ -362,38 +343,6 @@ def start(workdir, *more: str) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
-    batch, in_flight = 20, 4
-    with ChatServer() as chat:
-        chat.delay_s = 0.004
-        options = ["--config.annotate.backend=server", f"--config.annotate.server.url={chat.url}"]
-        options += [f"--config.annotate.batch_size={batch}", f"--config.annotate.server.in_flight={in_flight}"]
-        options += [f"--config.annotate.cache_dir={workdir}/answers", "--config.annotate.both_orders=0.0"]
-        kills, served = 0, []
-        while True:
-            process = start(workdir, *options)
-            served.append(len(chat.asked))
-            while process.poll() is None and len(chat.asked) < served[-1] + 75:
-                time.sleep(0.001)
-            if process.poll() is not None:
-                break
-            process.send_signal(number)
-            _, err = process.communicate()
-            if number != signal.SIGKILL:
-                assert process.returncode == 128 + number, err
-                assert "Traceback" not in err
-                assert "run the same command again to resume" in err
-            kills += 1
-        _, err = process.communicate()
-        assert process.returncode == 0, err
-        assert kills >= 3
-        name = "server_msg_defaultgoal_default"
-        assert labels(workdir, name) == expected(workdir)
-        lost = len(chat.asked) - len(QUESTIONS)
-        assert lost <= kills * ((batch if number == signal.SIGKILL else 0) + in_flight)
-
-
 def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
     gate = threading.Event()  # no job is done before it opens
     with ChatServer(lambda number, body: "" if gate.wait() else "500") as chat:
@@ -419,29 +368,6 @@ def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
             assert process.returncode == 0, err
     assert labels(workdir, "server_msg_defaultgoal_default") == expected(workdir)
     assert len(chat.asked) == len(QUESTIONS)
-
-
-# ---- bad input
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"backend": "llama"}, r"unknown backend 'llama' .*choose from model, vllm, server, judge, lexicon"),
-        ({"shard": 3, "num_shards": 3}, r"shard must be between 0 and 2, not 3 \(--config.annotate.shard"),
-        ({"backend": "server", "server__start_s": 0.1, "server__url": "http://127.0.0.1:9/v1"}, "does not answer"),
-        ({"samples": 3, "backend": "server", "mode": "score"}, "only a model in mode reason answers in samples"),
-        ({"order": "disagreement", "num_shards": 2}, "needs all answers in one job.* use num_shards=1"),
-        ({"order": "random", "backend": "score"}, "'score' asks no questions, so they have no order"),
-        ({"compare_with": "other"}, "has no annotation 'other'"),
-    ],
-)
-def test_values_that_cannot_work_are_refused(workdir, values, sentence):
-    with pytest.raises(UserError, match=sentence) as caught:
-        run(workdir, **values)
-    assert "\n" not in str(caught.value)
-    assert not list((workdir / "dataset").glob("preference/*.npy"))
 
 
 @pytest.mark.quick

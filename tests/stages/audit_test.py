@@ -11,7 +11,6 @@ from motif_jax import experiment
 from motif_jax.annotation.annotator import Incomplete, QuestionAnswer
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import encode
-from motif_jax.config.table import keys
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
@@ -205,20 +204,6 @@ def test_inversions_are_looked_up_in_both_rewards(workdir, tmp_path):
     assert [abouts[""][0].split(", ")[-1], abouts[named][0].split(", ")[-1]] == ["one reward", "two rewards"]
     write_json(tmp_path / "other/reward/statistics.json", {"epoch": 2})
     assert not is_complete(audit, config, workdir)
-
-
-@pytest.mark.quick
-def test_advice_names_values_that_exist():
-    known = keys(experiment.tables())
-    folder = experiment.Path(audit.__file__).parents[2] / "audit"
-    named = {
-        word.strip("\"'.,)(=").removeprefix("--config.").partition("=")[0]
-        for file in folder.glob("*.py")
-        for word in file.read_text().split()
-        if "--config." in word
-    }
-    assert len(named) > 8
-    assert {name for name in named if name not in known} == set()
 
 
 def test_a_file_of_other_trajectories_is_audited_in_place_of_the_agent(tmp_path, capsys):

@@ -4,12 +4,11 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import check_stage, get_config
+from conftest import get_config
 
 from motif_jax import experiment
 from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.worlds import make_world
-from motif_jax.stages import collect
 from motif_jax.structs import UserError
 from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 
@@ -69,15 +68,3 @@ def test_transcripts_that_others_made_are_left_alone(tmp_path):
         run(tmp_path)
     shutil.rmtree(tmp_path / "transcripts")
     assert len(run(tmp_path)) == 60
-
-
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"env__world": "nethack", "collect__collector": "random"}, "played by writing or that have prompts"),
-    ({"env__world": "babyai", "collect__collector": "random", "collect__branch_player": "random"}, "can branch"),
-    ({"collect__policies": "runs/x"}, "with scripted players, not with policies"),
-])  # fmt: skip
-def test_values_that_cannot_work_are_refused(changes, said):
-    with pytest.raises(UserError) as caught:
-        check_stage(collect, config_for(**changes))
-    assert said in str(caught.value)
-    assert "--config." in str(caught.value)

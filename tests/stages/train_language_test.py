@@ -5,13 +5,12 @@ import json
 import jax
 import numpy as np
 import pytest
-from conftest import check_stage, get_config
+from conftest import get_config
 from gguf_models import write_gguf
 
 from motif_jax import experiment
 from motif_jax.files import read_json
 from motif_jax.language.hub import read_language_model
-from motif_jax.stages import train_language
 from motif_jax.structs import UserError
 
 TINY = {
@@ -104,19 +103,6 @@ def refusal(tmp_path, **changes):
         experiment.run(config_for(tmp_path, **changes).to_dict(), tmp_path / "run", ["train_language"])
     assert len(str(caught.value).splitlines()) == 1
     return str(caught.value)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("changes", "flags"), [
-    ({"train_language__num_parts": 3}, ("--config.train_language.batch_size", ".num_parts")),
-    ({"language__heads": 3}, ("--config.language.width", ".heads")),
-    ({"transcripts__path": "/none"}, ("--config.transcripts.path", ".import_from")),
-])  # fmt: skip
-def test_values_that_cannot_work_are_refused(tmp_path, changes, flags):
-    with pytest.raises(UserError) as caught:
-        check_stage(train_language, config_for(tmp_path, **changes))
-    for flag in flags:
-        assert flag in str(caught.value)
 
 
 @pytest.mark.quick

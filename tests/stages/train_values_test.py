@@ -218,16 +218,6 @@ def refusal(check, config, *arguments):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"train_values__start": "new"}, "choose ilql+joint"),
-    ({"train_values__num_parts": 3}, "cannot be split into 3 parts"),
-    ({"train_values__value_min": 1.0, "train_values__value_max": 0.0}, "must be below"),
-])  # fmt: skip
-def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
-    assert said in refusal(experiment.check, config_for(tmp_path, **changes), ["train_values"])
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize(("tokeniser", "template", "said"), [
     ("letters", "words", "has marks for the template 'marks' only"),
     ("bytes", "marks", "ends with 4"),

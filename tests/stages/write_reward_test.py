@@ -1,15 +1,12 @@
 """The loop that writes a reward: what it keeps, what it finds, and models that write something else."""
 
 import contextlib
-import importlib
 import json
-import runpy
 
-import gymnasium
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import ROOT, check_stage, get_config, viewed
+from conftest import check_stage, get_config, viewed
 
 from motif_jax import experiment
 from motif_jax.captions import encode
@@ -22,7 +19,7 @@ from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import CAPTION, find_readable
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages import train_policy, write_reward
+from motif_jax.stages import train_policy
 from motif_jax.stages.evaluate import play
 from motif_jax.stages.write_reward import job
 from motif_jax.stages.write_reward.evidence import (
@@ -128,13 +125,6 @@ def test_a_server_gets_the_grammar_in_its_own_way(tmp_path, model, takes):
     assert ("```" in json.dumps(body["messages"])) == (takes == "plain")
 
 
-def test_a_grammar_is_refused_where_no_server_writes():
-    with pytest.raises(
-        UserError, match=r"a grammar is for writer=server, not for writer=scripted .*write_reward.grammar"
-    ):
-        check_stage(write_reward, config_of(grammar="vllm"))
-
-
 @pytest.mark.journey
 def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
     letters = LetterTokeniser.from_texts([chr(code) for code in range(32, 127)])
@@ -152,33 +142,6 @@ def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
     assert all(check(row["program"], readable).root.of != "constant" for row in rows)
     again = run(config, tmp_path / "again")[1]
     assert again["rounds"] == found["rounds"]
-
-
-def test_the_random_programs_of_the_study_are_programs():
-    world = make_world(config_of().env.to_dict())
-    write = runpy.run_path(str(ROOT / "examples/code_rewards/study.py"))["random_writer"](world, seed=0)
-    body = {"messages": [{}, {"content": "Captions:\n- You win. (3 times)\n- It's a wall. (1 times)\n"}]}
-    programs = {write(body, number) for number in range(40)}
-    assert len(programs) > 20
-    for program in programs:
-        check(program, find_readable(world))
-
-
-def test_a_key_corridor_tells_how_far_the_robot_has_come(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    world = importlib.import_module("examples.code_rewards.worlds").KeyCorridor()
-    env = gymnasium.make("MiniGrid-KeyCorridorS3R3-v0").unwrapped
-    observation, _ = env.reset(seed=1)
-    assert world.caption(observation, env).startswith("You have no key.")
-    things = [one for one in env.grid.grid if one]
-    key, ball = (next(one for one in things if one.type == kind) for kind in ("key", "ball"))
-    door = next(one for one in things if one.type == "door" and one.is_locked)
-    env.carrying = key
-    assert world.caption(observation, env).startswith("You carry the key.")
-    door.is_locked = False
-    assert world.caption(observation, env).startswith("The locked door is open.")
-    env.carrying = ball
-    assert world.caption(observation, env) == "You pick up the ball."
 
 
 def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
@@ -335,17 +298,6 @@ def test_pay_before_the_goal_is_found_with_its_moment():
     )
     assert "(at 'a door')" in finding
     assert found(door=0.0, goal=0.0) == []
-
-
-def test_attempts_are_refused_for_a_writer_that_cannot_err():
-    config = config_of(writer="model", attempts=5)
-    config.annotate.model = "smollm2"
-    with pytest.raises(UserError, match=r"each text is a program, so there are no attempts .*write_reward.attempts"):
-        check_stage(write_reward, config)
-
-
-def test_programs_without_pay_rank_last(tried):
-    assert tried("3")[0].rank < tried("0 - gained(gold)")[0].rank < tried("gained(gold)")[0].rank
 
 
 # ---- beside a learnt reward
