@@ -199,14 +199,3 @@ def test_it_refuses_what_it_cannot_do_before_anything_runs(tmp_path, arguments, 
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not calls
-
-
-@pytest.mark.quick
-def test_an_installation_that_fails_shows_its_end_and_where_the_rest_is(tmp_path):
-    done, calls = quickstart(tmp_path, pip="echo 'ERROR: No space left' >&2; exit 1")
-    assert (done.returncode, calls) == (2, [])
-    *words, sentence = done.stderr.splitlines()
-    assert words[-2:] == ["Collecting thing-70", "ERROR: No space left"]
-    assert len(words) == 20
-    assert sentence.startswith("motif_jax: pip could not install motif_jax[dev]; all that it said is in ")
-    assert len((tmp_path / "venv/pip.log").read_text().splitlines()) == 71

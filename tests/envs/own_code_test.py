@@ -7,11 +7,9 @@ import jax
 import pytest
 from gym_world_test import Walk
 
-from motif_jax.envs.own_code import PACKAGE, as_failure, load_class, reported
+from motif_jax.envs.own_code import PACKAGE, as_failure, reported
 from motif_jax.envs.worlds import check_world
 from motif_jax.launch import stopped_by_signals
-from motif_jax.rewards.source import RewardSource
-from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.structs import Interrupted, UserCodeError
 
 pytestmark = pytest.mark.quick
@@ -82,13 +80,6 @@ def test_exceptions_outside_exception_name_the_game(leaving):
         assert named(caught), place
 
 
-def test_modules_that_exit_on_import_are_named(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "leaves_at_once.py").write_text("import sys\nsys.exit(0)\n")
-    with pytest.raises(UserCodeError, match=r"the game 'leaves_at_once:Game' failed with SystemExit: 0 \(--flag\)"):
-        load_class("leaves_at_once:Game", "game", "--flag")
-
-
 def test_errors_of_libraries_are_not_attributed_to_the_game():
     def called_by(file):
         code = compile("jax.numpy.zeros(2) + jax.numpy.zeros(3)", file, "exec")
@@ -99,22 +90,6 @@ def test_errors_of_libraries_are_not_attributed_to_the_game():
 
     assert called_by(f"{PACKAGE}/policies/some.py") is None
     assert "failed with TypeError" in str(called_by("/home/jax/numpy/my_game.py"))
-
-
-def test_errors_of_reward_sources_name_the_source():
-    class Source(RewardSource):
-        pass
-
-    calls = {
-        "moments": ({},), "shape": ({"own": {}},), "advance": (None, None), "arrays": (), "facts": (), "figures": (),
-        "about": (), "close": (),
-    }  # fmt: skip
-    for method, arguments in calls.items():
-        source = Source()
-        setattr(source, method, lambda *args: sys.exit(0))
-        sources = RewardSources([Weighted("own", "mine:Source", 1.0, source)])
-        with pytest.raises(UserCodeError, match="the reward source 'mine:Source' failed with SystemExit: 0"):
-            getattr(sources, method)(*arguments)
 
 
 def interrupted_in_a_game(answer):

@@ -206,6 +206,3 @@ def evaluated(name: str) -> Callable[[Path], object]:
 def test_evaluate(victims, tmp_path):
     trial = Trial(victims, tmp_path, "evaluate", *EVALUATION, "--config.evaluate.policy=random", **OFTEN)
     trial.kill(lambda workdir: None, Same(evaluated("random")))
-
-
-# ---- report

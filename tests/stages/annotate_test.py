@@ -147,13 +147,10 @@ def test_both_orders_are_asked_and_position_bias_is_reported(workdir):
             assert label == 2  # 1 in one order, 2 in the other
         else:
             assert label == truth
+    # "1" to all questions with "#2" in them: these turn round.
+    biased = np.mean([any("#2" in text for text in pair) for pair in QUESTIONS])
     page = (workdir / "annotations" / f"{name}.html").read_text()
-    assert "Position bias" in page
-    # "1" to all questions with "#2" in them: these turn round, and what is shown first is always better.
-    biased = [any("#2" in text for text in pair) for pair in QUESTIONS]
-    assert f"<b>{len(QUESTIONS):,}</b><span>questions answered in both orders" in page
-    assert f"<b>{np.mean(biased):.1%}</b><span>prefer the other caption when the order is changed" in page
-    assert f"<b>{0.5 + np.mean(biased) / 2:.1%}</b><span>for the caption that is shown first" in page
+    assert f"<b>{biased:.1%}</b><span>prefer the other caption when the order is changed" in page
 
 
 @pytest.mark.journey
@@ -229,7 +226,7 @@ def test_a_job_with_hardly_any_answers_fails(tmp_path, fault, questions):
         assert labels(tmp_path, name) == expected(tmp_path)
 
 
-def test_answers_of_a_server_that_dies_are_kept(workdir, capsys):
+def test_answers_of_a_server_that_dies_are_kept(workdir):
     def fault(number, body):
         return "503" if number >= 200 and wait_for(lambda: chat.verdicts == 200) else ""
 
@@ -288,12 +285,9 @@ def test_interrupted_rounds_by_disagreement_resume_with_the_same_bits(tmp_path, 
     again = read_json(folder / "order.json")["numbers"]
     assert again[: len(order)] == order
     assert labels(workdir, folder.name) == expected(workdir)
-    config.annotate.ignore_existing = True
-    run_stage(annotate, config, workdir)
-    assert labels(workdir, folder.name) == expected(workdir)
 
 
-def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir, capsys):
+def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir):
     """Of the first 100 pairs, the server has no verdict on those of one event."""
     with ChatServer(lambda number, body: "mumble" if EVENTS[0] in str(body["messages"]) else "") as chat:
         for shard in range(3):
@@ -305,13 +299,9 @@ def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir, capsys):
     assert unknown
     assert not_asked > 200
     assert read_json(workdir / f"annotations/{name}/merged.json")["not_asked"] == not_asked
-    last = [line for line in capsys.readouterr().out.splitlines() if " tie, " in line][-1]
-    assert last.endswith(f"{unknown / 600:.1%} unknown, {not_asked / 600:.1%} not asked")
     (part,) = Run(workdir).sections()
     assert Run(workdir).heads()["annotate", name].judged == 600 - not_asked
-    for page in ((workdir / f"annotations/{name}.html").read_text(), "".join(part.blocks)):
-        assert f"unknown {unknown / 600:.1%}<" in page
-        assert f"not asked {not_asked / 600:.1%}<" in page
+    assert f"unknown {unknown / 600:.1%}<" in "".join(part.blocks)
 
 
 def test_an_annotation_has_one_model(workdir):

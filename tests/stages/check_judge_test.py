@@ -11,7 +11,7 @@ from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.annotation.backends import CaptionBackend
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.experiment import defaults
-from motif_jax.stages import check_judge, find_stage, report
+from motif_jax.stages import find_stage, report
 from motif_jax.stages.check_judge import Answer, CheckJudge, measure, problem_of
 from motif_jax.structs import UserError
 
@@ -88,20 +88,6 @@ def test_a_judge_that_fails_is_refused_unless_anyway(tmp_path, judge, said):
     trial, complete = run(tmp_path, judge, check_judge__anyway=True)
     assert complete
     assert trial["problem"]
-
-
-@pytest.mark.parametrize(("values", "complete"), [
-    ({}, True),
-    ({"annotate__model": "wrong"}, False),
-    ({"check_judge__agreement": 1.0, "check_judge__decided": 1.0}, True),  # all are decided, and as by the rules
-    ({"check_judge__questions": 20}, False),
-])  # fmt: skip
-def test_a_trial_is_repeated_if_its_settings_changed(tmp_path, values, complete):
-    run(tmp_path, "right")
-    config = get_config("quickstart.py")
-    config.annotate.update(backend=f"{HERE}:Told", model="right", both_orders=1.0, cache_dir="")
-    config.update_from_flattened_dict({name.replace("__", "."): value for name, value in values.items()})
-    assert check_judge.is_complete(find_stage("check_judge").view(config.to_dict()), tmp_path) == complete
 
 
 def test_a_judge_that_names_a_place_is_known_by_its_reversals_and_a_wider_margin_is_advised():

@@ -9,30 +9,23 @@ from chat_server import ChatServer
 from conftest import check_stage, get_config, viewed
 
 from motif_jax import experiment
-from motif_jax.captions import encode
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import CAPTION, find_readable
+from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy
 from motif_jax.stages.evaluate import play
-from motif_jax.stages.write_reward import job
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
-    RecordedEpisodes,
     choose_pairs,
-    ranges_of,
     record_episodes,
-    told_steps,
 )
-from motif_jax.stages.write_reward.guided import examples, talk
 from motif_jax.stages.write_reward.job import blocks_of, compare_with_learnt, describe_results, examine
-from motif_jax.stages.write_reward.writers import Attempt, Brief, read_reply
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
 
@@ -142,21 +135,6 @@ def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
     assert all(check(row["program"], readable).root.of != "constant" for row in rows)
     again = run(config, tmp_path / "again")[1]
     assert again["rounds"] == found["rounds"]
-
-
-def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
-    config = config_of(steps=2_000)
-    readable = find_readable(make_world(config.env.to_dict()))
-    recorded = record_episodes(config, readable)
-    brief = Brief("find gold", "a game", readable, {"You see gold": 3}, ["You see gold"], (),
-                  ranges_of(recorded, readable), told_steps(recorded, readable))  # fmt: skip
-    assert len(brief.moments) == 3
-    assert any("gold +" in moment for moment in brief.moments)
-    said = talk(brief, [Attempt("gained(gold)", "- it pays little")])
-    assert [one["role"] for one in said] == ["system", *["user", "assistant"] * 4, "user"]
-    assert "gold (0 to " in said[0]["content"]
-    for _, program in examples(brief):
-        check(program, readable)
 
 
 def test_a_killed_run_resumes_with_its_programs(tmp_path, monkeypatch, model):
@@ -280,26 +258,6 @@ def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, told)
     assert ("- deviation of returns: " in said) == (told == "metrics")
 
 
-def test_pay_before_the_goal_is_found_with_its_moment():
-    # Of 8 episodes with two steps, the game pays the last step of two. Seeing the door is paid as much as the goal.
-    captions = [["a door", "the goal" if at < 2 else "a wall"] for at in range(8)]
-    text = np.array([[encode(one) for one in column] for column in zip(*captions, strict=True)])
-    rollout = {CAPTION: text, "reward": np.array([[0.0] * 8, [1.0] * 2 + [0.0] * 6])}
-    recorded = RecordedEpisodes([rollout], [np.tile(np.arange(8), (2, 1))], captions, 8)
-
-    def found(door, goal):
-        steps = np.array([[door] * 8, [goal] * 2 + [0.0] * 6])
-        return [*job._before_the_goal(recorded, steps.reshape(-1), recorded.returns([steps]))]
-
-    assert found(door=0.1, goal=1.0) == []
-    (finding,) = found(door=1.0, goal=0.0)
-    assert finding.startswith(
-        "paid before the goal: 100% of the episodes without the game's reward get as much as those"
-    )
-    assert "(at 'a door')" in finding
-    assert found(door=0.0, goal=0.0) == []
-
-
 # ---- beside a learnt reward
 
 
@@ -319,11 +277,3 @@ def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(lea
 
 
 # ---- parts
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("reply", "text"), [
-    ("gained(gold)", "gained(gold)"), ("Here:\n```\ngained(gold)\n```\nand ```\nstill()\n```", "gained(gold)"),
-])  # fmt: skip
-def test_the_program_is_found_in_a_reply(reply, text):
-    assert read_reply({"choices": [{"message": {"content": reply}}]}) == text
