@@ -1,6 +1,5 @@
 """Tokenisers: words, as the library `tokenizers` has them; files that lie; what is missing."""
 
-import json
 
 import numpy as np
 import pytest
@@ -129,16 +128,6 @@ def test_other_texts_have_the_same_tokens_as_ever(marked):
         assert tokeniser.encode(text) == tokeniser.encode(text, marks=True)
         if isinstance(tokeniser, HubTokeniser):
             assert tokeniser._without_marks.encode(text, add_special_tokens=False).ids == tokeniser.encode(text)
-
-
-def test_without_the_library_it_is_told_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    changed = json.loads(TOKENISER.text) | {"pre_tokenizer": {"type": "Whitespace"}}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(changed))
-    with pytest.raises(UserError, match=r"needs the library tokenizers: pip install 'motif_jax\[language\]'"):
-        read_tokeniser(tmp_path / "tokenizer.json")
-    write_tokeniser(tmp_path, TOKENISER)
-    assert read_tokeniser(tmp_path / "tokenizer.json").size == TOKENISER.size
 
 
 @pytest.mark.parametrize("text", [
