@@ -1,6 +1,5 @@
 """Tokenisers: words, as the library `tokenizers` has them; files that lie; what is missing."""
 
-
 import numpy as np
 import pytest
 

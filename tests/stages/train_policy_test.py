@@ -175,6 +175,7 @@ def test_the_learnt_reward_is_given_and_kept_in_the_checkpoint(tmp_path):
     with pytest.raises(UserError, match="the learnt reward has changed since this policy's training began"):
         run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0, train_for_env_steps=768)
 
+
 # ---- stopped and killed
 
 
