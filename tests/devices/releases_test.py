@@ -235,18 +235,6 @@ def test_the_programs_own_release_is_loaded_by_its_name(tmp_path, monkeypatch, c
         motif_jax.load_reward("motif_jax/quickstar")
 
 
-def test_a_training_begins_with_the_programs_own_release_and_is_rewarded_by_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config, name = get_config("quickstart.py"), "motif_jax/quickstart"
-    config.policy.update(TRAINING | {"network": "small", "init_from": name, "reward_dir": name, "learning_rate": 1e-30})
-    config.policy.update({"sources": "learnt,online:0.1", "train_for_env_steps": config.policy.batch_size})
-    config.policy.online.update({"kind": "ranking", "init_from": name})
-    run_stage(train_policy, config, tmp_path)
-    model, _, sources = read_policy(tmp_path)
-    assert_same(model.params, read_policy(name)[0].params)
-    assert sources.learnt.reward.statistics == motif_jax.load_reward(name).statistics
-
-
 @pytest.mark.quick
 def test_the_programs_own_releases_are_small_and_whole():
     for directory in releases.ZOO.iterdir():

@@ -5,8 +5,6 @@ import sys
 
 import numpy as np
 import pytest
-
-pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 from babyai_games import MIXED, begin, make
 from minigrid.core.grid import Grid
 from minigrid.minigrid_env import MiniGridEnv

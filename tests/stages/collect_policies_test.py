@@ -57,12 +57,6 @@ def test_moments_come_from_the_policies_that_were_named(toys, tmp_path):
     assert shares[2] > 0.1
 
 
-def test_undisturbed_in_one_process_it_is_the_same_twice(toys, tmp_path):
-    values = {"policies": f"{toys.good}@3840,{toys.weak}", "num_pairs": 300}
-    one, other = (run(tmp_path / name, **values)[1] for name in ("one", "other"))
-    assert one == other
-
-
 def test_a_killed_run_resumes_with_the_same_checkpoints(toys, tmp_path, monkeypatch):
     """Killed, while training goes on: the dataset is of one mixture all the same."""
     shutil.copytree(toys.weak / "policy", tmp_path / "policy")

@@ -2,12 +2,11 @@
 
 import shutil
 
-import numpy as np
 import pytest
 from conftest import get_config
 
 from motif_jax import experiment
-from motif_jax.actors.recorded import play_branches, play_episodes
+from motif_jax.actors.recorded import play_episodes
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import UserError
 from motif_jax.transcripts.store import Transcripts, TranscriptWriter
@@ -34,19 +33,6 @@ def test_the_games_of_the_scripted_player_are_recorded(tmp_path, capsys):
     assert [transcripts.episode(number) for number in range(60)] == list(games)
     assert f"60 transcripts of {PLAYER}" in capsys.readouterr().out
     assert not (tmp_path / "dataset").exists()
-
-
-def test_branches_follow_their_game_and_share_its_beginning(tmp_path):
-    transcripts = run(tmp_path, collect__collector="optimal", collect__branch_player="repeat", collect__branches=2)
-    world = make_world({"world": "wordle"})
-    games = list(play_branches(world, "optimal", "repeat", range(60), per_moment=2, seed=777))
-    assert [transcripts.episode(number) for number in range(len(transcripts))] == list(games)
-    assert (transcripts.info["branch"] == 0).sum() == 60
-    first = transcripts.episode(0)
-    own = [transcripts.episode(number) for number in np.flatnonzero(transcripts.info["episode"] == 0)[1:]]
-    for branch in own:
-        shared = int(branch.info["shared"])
-        assert branch.turns[:shared] == first.turns[:shared]
 
 
 def test_recorded_games_are_not_played_again_and_a_killed_run_goes_on(tmp_path, capsys):

@@ -87,15 +87,6 @@ def test_all_have_the_same_games_and_short_ones_are_not_favoured(tmp_path):
 
 
 @pytest.mark.journey
-def test_a_greedy_policy_does_the_same_again(workdir, tmp_path):
-    once, _ = run(workdir, greedy=True)
-    shutil.copytree(workdir / "policy", tmp_path / "policy")
-    again, summary = run(tmp_path, greedy=True)
-    assert once == again
-    assert summary["name"] == "policy-7680-greedy"
-
-
-@pytest.mark.journey
 def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
     whole, summary = run(tmp_path / "whole", "random")
     played = []

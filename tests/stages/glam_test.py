@@ -7,8 +7,6 @@ from conftest import check_stage, get_config, is_complete, run_stage, viewed
 from flax import nnx
 from gguf_models import write_gguf
 
-pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
-
 from motif_jax import load_policy
 from motif_jax.devices.checkpoints import find_checkpoints, reading
 from motif_jax.devices.parameters import sum_of_arrays

@@ -137,7 +137,6 @@ def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path
 
 
 def test_the_bot_succeeds_in_balrogs_babyai_and_random_play_seldom(tmp_path):
-    pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
     config = get_config()
     config.env.world = "babyai"
     config.evaluate.update({"policy": "bot", "beside": "random", "protocol": "balrog_babyai", "episodes": 50})

@@ -89,8 +89,6 @@ ROWS = [
 @pytest.mark.parametrize(("what", "values", "said"), ROWS)
 def test_values_that_cannot_work_are_refused_in_one_sentence(what, values, said):
     stage, file, argument, given = STAGES[what]
-    if what.startswith("glam") or values.get("env.world") == "babyai":
-        pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
     config = get_config(f"{file}.py", argument)
     config.update_from_flattened_dict(given | values)
     with pytest.raises(UserError) as refused:

@@ -62,16 +62,6 @@ def test_it_learns_to_say_what_the_agent_said(trained):
     assert {"policy", "accuracy", "gradient_norm", "loss"} <= rows[1].keys()
 
 
-@pytest.mark.journey
-def test_the_model_is_read_by_load_language_and_says_what_it_was_told(trained):
-    from motif_jax.language.loaded import load_language
-
-    model = load_language(trained / "run/language/model", num_devices=1)
-    assert model.config.ends == (1,)
-    scores = model.score(["you see a red ball."], ["take red", "you you"])
-    assert scores[0, 0] > scores[0, 1]
-
-
 def test_a_trained_model_is_trained_further(trained, tmp_path):
     talks(tmp_path / "talks.jsonl")
     config = config_for(tmp_path, language__model=str(trained / "run/language/model"), train_language__num_epochs=1,

@@ -137,23 +137,6 @@ def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
     assert again["rounds"] == found["rounds"]
 
 
-def test_a_killed_run_resumes_with_its_programs(tmp_path, monkeypatch, model):
-    server = model("gained(gold)", "record(gold)", "2 * gained(gold)")
-    config = with_model(server, proposals=2)
-    monkeypatch.setattr(
-        "motif_jax.stages.write_reward.job.describe_results", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
-    )
-    with pytest.raises(KeyboardInterrupt):
-        run(config, tmp_path)
-    assert len(server.asked) == 2
-    monkeypatch.undo()
-    _, record = run(config, tmp_path)
-    assert len(server.asked) == 4
-    assert [[row["program"] for row in rows] for rows in record["rounds"]] == [
-        ["gained(gold)", "record(gold)"], ["2 * gained(gold)", "2 * gained(gold)"]
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("bad", BAD, ids=lambda text: repr(text[:20]))
 def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_path, model, bad):
     server = model(bad, f"Sorry.\n```\ngained(gold)\n```\n{PROSE}")
