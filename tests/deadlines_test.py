@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.quick
 TESTS = Path(__file__).parent
 CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}
-WAITS = {"alarm", "at_once", "communicate", "join", "result", "setitimer", "wait"}
+WAITS = {"alarm", "communicate", "join", "result", "setitimer", "wait"}
 ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 MEASURED = re.compile(r"(.*[/_.])?(seconds|elapsed|\w+_per_s)")
 DEADLINE = re.compile(r"^\w*(DEADLINE|PATIENCE|TIMEOUT)\w*(: \w+)? = [0-9.]+$")

@@ -1,9 +1,8 @@
-"""Meshes: parameters that are cut among devices are learnt as whole ones are; updates that do not fit are refused."""
+"""Meshes: parameters that are cut among devices are learnt as whole ones are."""
 
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import on_devices
@@ -17,7 +16,6 @@ from motif_jax.devices.mesh import (
     AXES,
     make_mesh,
     map_update,
-    needed_bytes,
     place,
     shard,
     shardings,
@@ -151,24 +149,3 @@ def test_the_first_rule_whose_pattern_is_found_decides():
     assert cut == {"mu.kernel": P(None, "fsdp"), "nu.kernel": P(), "bias": P("tensor"), "other": P("fsdp", "tensor")}
     with pytest.raises(UserError, match=r"the parameter bias, of shape \(3,\), cannot be cut .* tensor 2 \(--config"):
         specs({"bias": (3,)}, (1, 4, 2), rules)
-
-
-# ---- an update that does not fit into a device's memory
-
-
-def product(a):
-    """Needs a result of 4 MiB, and about as much on the way."""
-    return jnp.sin(a @ a) @ a
-
-
-MATRIX = jnp.zeros((1024, 1024))
-
-
-@pytest.mark.quick
-def test_needed_bytes_are_results_and_temporaries():
-    needed = needed_bytes(jax.jit(product).lower(MATRIX).compile())
-    assert 4 * 2**20 <= needed <= 24 * 2**20
-    assert needed_bytes(jax.jit(jnp.sin).lower(MATRIX).compile()) == 4 * 2**20
-    assert (
-        needed_bytes(jax.jit(jnp.sin, donate_argnums=0).lower(MATRIX).compile()) == 0
-    )  # it takes the argument's place
