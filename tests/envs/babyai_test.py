@@ -1,4 +1,4 @@
-"""BabyAI-Text's games: what is seen, sentences of real rooms, playing again, what is refused."""
+"""BabyAI-Text's games: what is seen, sentences of real rooms, what is refused."""
 
 import subprocess
 import sys
@@ -84,9 +84,6 @@ def test_images_are_those_of_minigrid(level):
             game.step(int(rng.choice(6, p=[0.15, 0.15, 0.4, 0.1, 0.1, 0.1])) if action is None else action)
     assert held or level in ("GoToSeqS5R2", "GoToObjMazeS4")
     assert within or level == MIXED
-
-
-# ---- playing
 
 
 # ---- bad input

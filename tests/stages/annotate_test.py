@@ -1,4 +1,4 @@
-"""The annotate stage as users run it: with shards, killed, with servers that die, on somebody else's dataset."""
+"""The annotate stage as users run it: with shards, with servers that die, on somebody else's dataset."""
 
 import json
 import os

@@ -179,7 +179,7 @@ def test_inversions_are_looked_up_in_both_rewards(workdir, tmp_path):
     write_dataset(workdir / "dataset", random_pairs(50, events=EVENTS))
     (workdir / "dataset/preference").mkdir()
     np.save(workdir / "dataset/preference/lexicon_msg_defaultgoal.npy", np.arange(50, dtype=np.int8) % 2)
-    same = write_reward(tmp_path / "same", 1, "defaultgoal")
+    same = write_reward(tmp_path / "same", 0, "defaultgoal")
     with pytest.raises(UserError, match=r"has the seed of the audited one, 0: .*\(--config.audit.second_reward_dir\)"):
         job.run(audit.STAGE.view(settings(second_reward_dir=same).to_dict()), workdir)
     abouts = {}

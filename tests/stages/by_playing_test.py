@@ -1,4 +1,4 @@
-"""train_values with grpo, which learns from games that the policy plays, and refuses what cannot work."""
+"""train_values with grpo, which learns from games that the policy plays."""
 
 import json
 

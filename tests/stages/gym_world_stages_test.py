@@ -1,4 +1,4 @@
-"""Worlds made of environments of gymnasium through the stages: collecting, training, playing; what is refused."""
+"""Worlds made of environments of gymnasium through the stages: training, playing, releasing."""
 
 import numpy as np
 import pytest

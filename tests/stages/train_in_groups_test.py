@@ -1,4 +1,4 @@
-"""Training in groups: what games play, how batches are arranged, whole runs, and what is refused."""
+"""Training in groups: what games play, how batches are arranged, whole runs."""
 
 import jax
 import numpy as np
@@ -104,6 +104,3 @@ def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
     assert rows[0]["train/ratio_deviation"] < 1e-5
     assert rows[-1]["train/reference_loss"] > 0
     assert load_policy(tmp_path / "one")
-
-
-# ---- refused

@@ -1,4 +1,4 @@
-"""The stage: bad values are refused in one sentence, files are shown without a policy, and without jax."""
+"""The stage visualize: files are shown without a policy, and without jax."""
 
 import fcntl
 import subprocess

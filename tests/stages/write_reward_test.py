@@ -257,6 +257,3 @@ def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(lea
     if said:
         assert figures["learnt_correlation"] == pytest.approx(-1)
     assert np.isnan(figures["learnt_disagrees"]) == (learnt == [0, 0, 0, 0])
-
-
-# ---- parts
