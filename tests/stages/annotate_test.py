@@ -325,7 +325,7 @@ def test_ignore_existing_labels_again(workdir):
     assert labels(workdir, name) == expected(workdir, "gold")
 
 
-# ---- killed
+# ---- several jobs
 
 
 def start(workdir, *more: str) -> subprocess.Popen:
