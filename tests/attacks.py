@@ -1,11 +1,10 @@
-"""What a stranger may put in the place of a file, and guards against who waits for it for ever or reads it whole."""
+"""What a stranger may put in the place of a file, and a guard against who reads it whole."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import resource
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +13,6 @@ import numpy as np
 
 SECRET = b"what nobody may copy"
 Attack = Callable[[Path, Path], None]  # gets the place, and a directory that is not the stranger's
-
-
-class Hangs(BaseException):
-    """Not an error that anybody could take for a file's."""
 
 
 def _link(name: str) -> Attack:
@@ -78,26 +73,6 @@ def make_outside(directory: Path, shape: tuple[int, ...]) -> Path:
     np.save(directory / "secret.npy", array)
     os.mkfifo(directory / "pipe")
     return directory
-
-
-@contextlib.contextmanager
-def at_once() -> Iterator[None]:
-    """Ends what hangs, when half of the time is over that pytest has left for the test.
-
-    Nothing here takes a second on a quiet machine.
-    """
-
-    def give_up(*_: object) -> None:
-        raise Hangs
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    half = signal.getitimer(signal.ITIMER_REAL)[0] / 2  # of pytest's own deadline
-    signal.setitimer(signal.ITIMER_REAL, half)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, half + signal.getitimer(signal.ITIMER_REAL)[0])
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager

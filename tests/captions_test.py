@@ -70,13 +70,6 @@ def test_distinct_messages_are_those_of_numpy(number):
         assert np.array_equal(one, other.reshape(one.shape))
 
 
-def test_what_is_no_message_is_refused():
-    with pytest.raises(ValueError, match=r"must be \[..., 256\] uint8"):
-        CaptionTable().intern(np.zeros((2, 255), np.uint8))
-    with pytest.raises(ValueError, match=r"must be \[N, 256\] uint8"):
-        distinct_messages(np.zeros((2, 512), np.uint8))
-
-
 def test_an_index_finds_what_a_dictionary_finds():
     rng, index, known = np.random.default_rng(1), CaptionIndex(), {}
     pool = np.concatenate([rng.integers(256, size=(200, WIDTH), dtype=np.uint8), np.zeros((1, WIDTH), np.uint8)])

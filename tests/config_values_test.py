@@ -3,9 +3,6 @@
 Which values there are, the tables say; what is tried with each, its kind.
 """
 
-import ast
-import functools
-import math
 import runpy
 from importlib.util import find_spec
 
@@ -14,7 +11,7 @@ from config_attacks import attacks, config_with, refusal
 from conftest import ROOT, get_config
 
 from motif_jax.config.file import shipped_names
-from motif_jax.config.table import Flag, List, Number, Text, Whole, check_values, flatten, keys
+from motif_jax.config.table import check_values, flatten, keys
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.experiment import tables
 from motif_jax.stages import NAMES, find_stage
@@ -105,23 +102,6 @@ def test_arguments_of_ilql_that_mean_nothing_are_refused(argument):
     assert "--config" in said
 
 
-@pytest.mark.parametrize(("kind", "value", "said"), [
-    (Whole(1, 9), 0, "it must be at least 1, not 0 (--it)"),
-    (Whole(1, 9), 10**5000, "it must be at most 9, not a number of thousands of digits (--it)"),
-    (Whole(1, 9), 1.0, "it must be a whole number from 1 to 9, not 1.0 (--it)"),
-    (Number(0, 1), 2.0, "it must be between 0 and 1, not 2.0 (--it)"),
-    (Number(0), math.inf, "it must be finite, not inf (--it)"),
-    (Number(high=1, infinite=True), -math.inf, ""),
-    (Number(), math.nan, "it must be a number, not nan (--it)"),
-    (Flag(), 1, "it must be True or False, not 1 (--it)"),
-    (Text(("one", "two")), "on", "unknown it 'on' (--it): did you mean 'one'?"),
-    (Text(), "\udce9", "it has characters that UTF-8 cannot write: '\\udce9' (--it)"),
-    (List(Whole(1, 9), "item"), (3, 0), "item must be at least 1, not 0 (--it)"),
-], ids=lambda value: type(value).__name__)  # fmt: skip
-def test_sentences(kind, value, said):
-    assert refusal(lambda: kind.check("it", "--it", value)) == said
-
-
 def test_the_choices_of_the_tables_are_those_of_the_code():
     """The tables are read without JAX, so they cannot take them from where they mean something."""
     from motif_jax.names import PROMPT_NETWORKS
@@ -132,32 +112,3 @@ def test_the_choices_of_the_tables_are_those_of_the_code():
     networks, messages = table["policy"]["network"].kind.choices, table["reward"]["message"].kind.choices
     assert set(networks) == {*PRESETS, *ENCODERS, *PROMPT_NETWORKS}, "kinds.py, presets.py, policy.py of networks/"
     assert set(messages) == {*MESSAGE_ENCODERS, "none"}, "reward.message and MESSAGE_ENCODERS of networks/reward.py"
-
-
-# Names of sections in the code.
-READ_AS = {"section", "_section", "settings", "teaching", "facts", "self", "options", "group"}
-
-
-@functools.cache
-def names_in_code() -> tuple[set[tuple[str, str]], set[str]]:
-    """Attributes and keys that the code reads, with the names of their owners; and all strings, as in lists."""
-    files = [file for folder in ("motif_jax", "benchmarks") for file in (ROOT / folder).rglob("*.py")]
-    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
-    read = {(ast.unparse(node.value), node.attr) for node in nodes if isinstance(node, ast.Attribute)} | {
-        (ast.unparse(node.value), node.slice.value)
-        for node in nodes
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
-    }
-    strings = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return {(owner.rpartition(".")[2], name) for owner, name in read}, strings
-
-
-@pytest.mark.parametrize("section", sorted(tables()))
-def test_every_value_is_read(section):
-    """A value that is only declared would have no effect. Many values are called `width`, so the owner counts too."""
-    read, listed = names_in_code()
-    for key in keys({section: tables()[section]}):
-        *_, inner, name = ("config." + key).split(".")
-        owners = {owner for owner, attribute in read if attribute == name}
-        known = owners & {inner, *READ_AS} or name in listed or inner == "sampling"  # whose tuple takes no other names
-        assert known, f"no code reads --config.{key}"

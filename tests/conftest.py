@@ -144,11 +144,6 @@ def at_batch(monkeypatch) -> Callable[[int, Callable[[], None]], None]:
     return lambda number, call: coming.extend([lambda: None] * (number - 1) + [call])
 
 
-def with_cpu_devices(number: int) -> dict[str, str]:
-    """The environment of a process whose CPU JAX divides into this number of devices."""
-    return os.environ | {"JAX_NUM_CPU_DEVICES": str(number), "JAX_PLATFORMS": "cpu"}
-
-
 def on_devices(number: int, function: Callable[..., None], *arguments: object) -> None:
     """Calls a function of a file of tests in a process with this number of devices."""
     file = Path(function.__code__.co_filename)
@@ -159,7 +154,8 @@ assert jax.device_count() == {number}
 {file.stem}.{function.__name__}(*{arguments!r})
 """
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, env=with_cpu_devices(number), capture_output=True, text=True, check=False)
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": str(number), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
 
 

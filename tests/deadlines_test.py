@@ -9,11 +9,10 @@ import pytest
 pytestmark = pytest.mark.quick
 TESTS = Path(__file__).parent
 CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}
-WAITS = {"alarm", "at_once", "communicate", "join", "result", "setitimer", "wait"}
+WAITS = {"alarm", "communicate", "join", "result", "setitimer", "wait"}
 ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 MEASURED = re.compile(r"(.*[/_.])?(seconds|elapsed|\w+_per_s)")
 DEADLINE = re.compile(r"^\w*(DEADLINE|PATIENCE|TIMEOUT)\w*(: \w+)? = [0-9.]+$")
-BY_THE_CLOCK = {"victims.py"}  # kills processes at moments that are spread over a run
 
 
 def names_a_time(node: ast.AST) -> bool:
@@ -54,5 +53,4 @@ def problems(text: str) -> list[str]:
 
 @pytest.mark.parametrize("file", sorted(set(TESTS.rglob("*.py"))), ids=lambda file: str(file.relative_to(TESTS)))
 def test_nothing_depends_on_the_speed_of_the_machine(file):
-    if file.name not in BY_THE_CLOCK:
-        assert problems(file.read_text()) == []
+    assert problems(file.read_text()) == []

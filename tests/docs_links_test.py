@@ -44,7 +44,6 @@ def test_the_site_lists_every_page():
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
-    pytest.importorskip("mkdocs", reason="needs the extra [docs]")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(SITE), "-d", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

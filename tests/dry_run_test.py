@@ -79,12 +79,6 @@ def test_a_workdir_keeps_the_batch_that_was_chosen_for_another_machine(launch, t
     told = launch(*command).stdout
     assert "batches of 4,096 steps" in told
     assert " cores, no GPU): network " in told  # why
-    assert "batches of 64 steps" in launch(*command, "--config.policy.batch_size=64").stdout
-    assert "batches" not in launch(QUICKSTART, *command[1:3], f"--workdir={tmp_path}/new").stdout
-    (tmp_path / "seeds/seed-1").mkdir(parents=True)
-    write_config(tmp_path / "seeds/seed-1", config.to_dict())
-    told = launch(*command[:3], f"--workdir={tmp_path}/seeds", "--config.seeds=0,1").stdout
-    assert told.count("batches of 4,096 steps") == 2  # once for all seeds
     config.sized = False
     write_config(tmp_path, config.to_dict())
     assert "batches of 4,096 steps" not in launch(*command).stdout

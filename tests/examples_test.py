@@ -12,7 +12,6 @@ from motif_jax.captions import decode
 from motif_jax.files import read_json, read_lines
 from motif_jax.replays.replay import load_replay
 
-pytest.importorskip("minigrid", reason="needs the extra [minigrid]: bash launch/test.sh installs it")
 SMALL = {
     "collect.num_pairs": 1500, "collect.num_workers": 1, "reward.num_epochs": 2, "policy.num_workers": 1,
     "policy.games_per_worker": 16, "policy.train_for_env_steps": 6144, "evaluate.episodes": 10,

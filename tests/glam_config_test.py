@@ -9,7 +9,6 @@ from motif_jax.config.table import flatten
 from motif_jax.envs.worlds import make_world
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate.contenders import check_variations
-from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 PUBLISHED = {
@@ -38,12 +37,6 @@ def test_reference_has_the_published_values_of_glam():
     assert not ours["policy.language.reference_heads"]
     assert ours["policy.normalise_advantages"]
     assert (ours["policy.extrinsic_coefficient"], ours["policy.clip_value"]) == (1.0, 0.0)
-
-
-@pytest.mark.parametrize("words", ["unread,exercises", "exercises,demonstrations", "drrn,exercises", "unread,symbolic"])
-def test_a_network_learns_from_one_thing_before_it_plays(words):
-    with pytest.raises(UserError, match=r"names two of demonstrations, drrn, exercises, .*: choose one \(--config\)"):
-        get_config("glam_quickstart.py", f"goto_small,{words}")
 
 
 @pytest.mark.parametrize("level", [*runpy.run_path(str(ROOT / "configs/glam.py"))["LEVELS"]])

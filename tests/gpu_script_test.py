@@ -48,16 +48,6 @@ def test_it_uses_the_active_environment_as_it_is(tmp_path):
     assert f"configs/gpu.py in {tmp_path}/run on NVIDIA H200" in done.stdout
 
 
-@pytest.mark.parametrize("built", [False, True])
-def test_one_line_says_when_an_engine_would_pay_unless_there_is_one(tmp_path, built):
-    if built:
-        (tmp_path / "motif_jax/engine-abc").mkdir(parents=True)
-        (tmp_path / "motif_jax/engine-abc/build.json").touch()
-    done, _ = gpu(tmp_path, XDG_CACHE_HOME=str(tmp_path))
-    assert done.stdout.count("bash launch/engine.sh") == (not built)
-    assert done.stdout.count("a GPU or for more than ten million steps") == (not built)
-
-
 @pytest.mark.parametrize(("arguments", "options"), [
     (("--rehearsal",), {}),
     ((), {"smi": "exit 9"}),
@@ -69,12 +59,6 @@ def test_without_a_gpu_it_is_a_rehearsal(tmp_path, arguments, options):
     assert "--config=configs/gpu.py:score,rehearsal" in calls[0]
     assert calls[1] == "platforms cpu"
     assert ("rehearsal on the CPU" in done.stdout) == (not arguments)
-
-
-def test_steps_can_be_skipped(tmp_path):
-    done, calls = gpu(tmp_path, "--skip=limits,numerics,train", "--skip=reward")
-    assert done.returncode == 0, done.stderr
-    assert "--config.benchmark.parts=('policy','profile',)" in calls[0]
 
 
 def test_a_pretrained_player_is_trained_instead_in_the_same_place_each_time(tmp_path):

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 from conftest import get_config
 
-from motif_jax import experiment
 from motif_jax.config.table import flatten, table_of
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.policies.decoding import decodings_of, describe_unused
@@ -80,13 +79,6 @@ def test_no_config_sets_a_value_that_its_recipe_does_not_use(file):
         for name in unused_values(recipe, config.train_values):
             assert config.train_values[name] == table_of(ValuesSection)[name].default, (word, name)
         assert describe_unused(recipe, decodings_of(config.decoding)) == []
-
-
-@pytest.mark.parametrize("file", ["ilql.py", "ilql_quickstart.py"])
-@pytest.mark.parametrize("world", [*WORLDS, "maze"])
-def test_every_recipe_can_begin_in_every_world(file, world):
-    for name in names():
-        experiment.check(get_config(file, f"{world},{name}").to_dict(), ["train_values"])
 
 
 def test_a_world_without_published_configs_has_no_reference():

@@ -299,15 +299,6 @@ def test_nobody_imports_the_facade():
 
 
 @pytest.mark.quick
-def test_launch_imports_no_stage_before_it_is_asked_for():
-    for module in ("motif_jax.launch", "motif_jax.experiment"):
-        imported = {
-            name for name in imported_by(module) if place_of(name)[0] not in ("", "system", "config", "devices")
-        }
-        assert imported <= {"motif_jax.stages"}
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize("module", ["motif_jax", "motif_jax.actors.worker", "motif_jax.launch"])
 def test_workers_never_load_jax(module):
     code = f"import sys, {module}; print([m for m in ('jax', 'flax', 'torch', 'orbax') if m in sys.modules])"

@@ -82,11 +82,6 @@ def test_a_run_that_began_on_a_gpu_goes_on_with_its_config(tmp_path):
     done, (call,) = quickstart(tmp_path)
     assert done.returncode == 0, done.stderr
     assert "--config=configs/quickstart.py:score,gpu " in call
-    (tmp_path / "again/a b").mkdir(parents=True)
-    (tmp_path / "again/a b/config.json").write_text('{\n  "sized": true\n}\n')
-    done, calls = quickstart(tmp_path / "again", "--cpu")
-    assert (done.returncode, calls) == (2, [])
-    assert "began on a GPU: leave out --cpu" in done.stderr
 
 
 @pytest.mark.quick
@@ -97,10 +92,6 @@ def test_its_other_example_says_the_goal_to_the_judge(tmp_path):
     assert "--config=configs/oni_quickstart.py" in call
     assert f"--workdir={tmp_path / 'a b'}-gold --config.policy.online.goals=gold@0 --config.seed=3" in call
     assert "bash launch/quickstart.sh oni --goal=" in done.stdout
-    (tmp_path / "again").mkdir()
-    done, calls = quickstart(tmp_path / "again", "--config.policy.online.goals=gold@0")
-    assert done.returncode
-    assert not calls
 
 
 JUDGE = "--config.annotate.backend=model --config.annotate.model={} --config.annotate.mode=rate"
@@ -144,30 +135,21 @@ def test_glam_runs_the_network_that_reads_nothing_first_and_compares_the_two(tmp
     assert f"--config=configs/glam_quickstart.py:goto_small --workdir={home} " in read
     assert f"--config.report.runs={home}-unread --config.seed=3" in read
     assert "a%20b/report/index.html" in done.stdout
-    (tmp_path / "again").mkdir()
-    done, calls = quickstart(tmp_path / "again", "glam", "--goal=gold")
-    assert (done.returncode, calls) == (2, [])
-    assert "--goal=gold is of NetHack, and glam plays BabyAI-Text" in done.stderr
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(("example", "config", "hint", "plays"), [
-    ("ilql", "ilql_quickstart", "bash launch/quickstart.sh ilql --config.train_values.num_epochs=4", "games of words"),
-    ("options", "options", "--config.evaluate.beside=random,#gold,#stairs", "treasure"),
-    ("code", "code_quickstart.py:doorkey", "--config.policy.sources=code:MY.reward", "MiniGrid's DoorKey"),
-    ("code:gold", "code_quickstart.py:gold", "--config.write_reward.writer=server", "for gold in NetHack"),
+@pytest.mark.parametrize(("example", "config", "hint"), [
+    ("ilql", "ilql_quickstart.py", "bash launch/quickstart.sh ilql --config.train_values.num_epochs=4"),
+    ("options", "options.py", "--config.evaluate.beside=random,#gold,#stairs"),
+    ("code", "code_quickstart.py:doorkey", "--config.policy.sources=code:MY.reward"),
+    ("code:gold", "code_quickstart.py:gold", "--config.write_reward.writer=server"),
 ])  # fmt: skip
-def test_some_examples_have_no_goals(tmp_path, example, config, hint, plays):
+def test_some_examples_have_no_goals(tmp_path, example, config, hint):
     done, calls = quickstart(tmp_path, example, "--config.seed=3")
     assert done.returncode == 0, done.stderr
     (call,) = calls
-    config = config if ".py" in config else f"{config}.py"
     assert call.endswith(f"--config=configs/{config} --workdir={tmp_path / 'a b'} --config.seed=3")
     assert hint in done.stdout
-    (tmp_path / "again").mkdir()
-    done, calls = quickstart(tmp_path / "again", example, "--goal=gold")
-    assert f"--goal=gold is of NetHack, and {example.partition(':')[0]} plays {plays}" in done.stderr
-    assert not calls
 
 
 @pytest.mark.quick
@@ -190,6 +172,8 @@ def test_when_it_is_stopped_no_other_goal_begins(tmp_path, deed, status):
         (["--judge=nowhere.gguf"], "w", "there is no directory and no file 'nowhere.gguf' (--judge)"),
         (["ilql", "--judge=smollm2"], "w", "--judge=smollm2 judges messages of NetHack, and ilql plays games of words"),
         (["--workdir=x"], "w", "WORKDIR=elsewhere"),
+        (["glam", "--goal=gold"], "w", "--goal=gold is of NetHack, and glam plays BabyAI-Text"),
+        (["code", "--goal=gold"], "w", "--goal=gold is of NetHack, and code plays MiniGrid's DoorKey"),
         ([], "a,b", "has a comma"),
         (["code:golf"], "w", "unknown game 'golf'"),
     ],
@@ -200,14 +184,3 @@ def test_it_refuses_what_it_cannot_do_before_anything_runs(tmp_path, arguments, 
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not calls
-
-
-@pytest.mark.quick
-def test_an_installation_that_fails_shows_its_end_and_where_the_rest_is(tmp_path):
-    done, calls = quickstart(tmp_path, pip="echo 'ERROR: No space left' >&2; exit 1")
-    assert (done.returncode, calls) == (2, [])
-    *words, sentence = done.stderr.splitlines()
-    assert words[-2:] == ["Collecting thing-70", "ERROR: No space left"]
-    assert len(words) == 20
-    assert sentence.startswith("motif_jax: pip could not install motif_jax[dev]; all that it said is in ")
-    assert len((tmp_path / "venv/pip.log").read_text().splitlines()) == 71

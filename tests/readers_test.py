@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attacks import at_once, little_memory
+from attacks import little_memory
 
 from motif_jax.config import file as config_file
 from motif_jax.contrib import words
@@ -81,6 +81,6 @@ def test_a_reader_refuses_what_never_ends_at_once(tmp_path, reader, attack):
     make(file)
     fine = attack in FINE.get(reader, ())
     expected = contextlib.nullcontext() if fine else pytest.raises((ValueError, OSError, UserError))
-    with little_memory(2), at_once(), expected as refused:
+    with little_memory(2), expected as refused:
         READERS[reader](file)
     assert fine or len(str(refused.value).splitlines()) == 1

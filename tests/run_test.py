@@ -1,6 +1,5 @@
 """A workdir and its stages: what is written is read back, and kills, other experiments and second runs do no harm."""
 
-import json
 import math
 import subprocess
 import sys
@@ -9,9 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 from conftest import ROOT
 
-from motif_jax.files import LAYOUT, Held, to_plain
-from motif_jax.run import Identity, Lock, Run, check_identity, from_plain
-from motif_jax.structs import UserError
+from motif_jax.files import Held, to_plain
+from motif_jax.run import Lock, Run, from_plain
 
 pytestmark = pytest.mark.quick
 
@@ -117,33 +115,3 @@ def test_sections_replace_the_earlier_ones_of_their_stage_and_part(tmp_path):
     assert sorted((one.stage, one.title, *one.blocks) for one in others) == [
         ("train_language", "Values", "<i>"), ("train_values", "More", "<b>"), ("train_values", "Values", "<p>2</p>"),
     ]  # fmt: skip
-
-
-def test_a_workdir_of_another_experiment_is_refused_with_the_value_that_differs(tmp_path):
-    file = tmp_path / "values/config.json"
-    identity = Identity({"seed": 1, "policy.rate": 0.5}, {"seed": 777, "policy.rate": 0.1}, ("policy",),
-                        frozenset({"policy.rate"}), {"policy.heads": 1})  # fmt: skip
-    check_identity(file, identity, tmp_path)  # there is none
-    file.parent.mkdir()
-    for record, problem in (
-        ({"seed": 1, "policy": {"rate": 0.5, "heads": 1}}, None),
-        (
-            {"seed": 1, "policy": {}},
-            r"policy\.rate = 0\.1, not 0\.5: .* --config\.policy\.rate=0\.1",
-        ),
-        ({"seed": 2, "policy": {"rate": 0.5}}, "seed = 2, not 1"),
-        (
-            {"seed": 1, "policy": {"rate": 0.5, "heads": 2}},
-            r"policy\.heads = 2, a value that this version",
-        ),
-        ({"seed": 1, "policy": {"rate": 0.5}, "other": {"x": 1}}, None),
-    ):
-        file.write_text(json.dumps(record | {"layout": LAYOUT}))
-        if problem:
-            with pytest.raises(UserError, match=problem):
-                check_identity(file, identity, tmp_path)
-        else:
-            check_identity(file, identity, tmp_path)
-    file.write_text(json.dumps({"seed": 1, "layout": 0}))
-    with pytest.raises(UserError, match="the layout of .* is 0"):
-        check_identity(file, identity, tmp_path)

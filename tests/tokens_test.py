@@ -1,9 +1,8 @@
 """Tokenisers: words, as the library `tokenizers` has them; files that lie; what is missing."""
 
-import json
-
 import numpy as np
 import pytest
+import tokenizers
 
 from motif_jax.structs import UserError
 from motif_jax.tokens import HubTokeniser, LetterTokeniser, WordTokeniser, digest, read_tokeniser, write_tokeniser
@@ -43,7 +42,6 @@ def test_it_is_written_and_read_whole(tmp_path, tokeniser):
 
 @BOTH
 def test_the_library_finds_the_same_tokens(tokeniser):
-    pytest.importorskip("tokenizers", reason="needs tokenizers: pip install motif_jax[language]")
     theirs = HubTokeniser(tokeniser.text)
     assert theirs.size == tokeniser.size
     rng = np.random.default_rng(0)
@@ -99,11 +97,10 @@ def marked(request):
         kind = {"words": WordTokeniser, "letters": LetterTokeniser}[request.param]
         tokeniser = kind.from_texts([*TEXTS, *NAMES])
         return tokeniser, {name: number for number, name in enumerate(kind.first)}, 2
-    library = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install motif_jax[language]")
-    made, trainer = request.param(library)
+    made, trainer = request.param(tokenizers)
     made.train_from_iterator([*TEXTS, *NAMES, *" ".join(NAMES).replace(" ", "")], trainer)
     made.add_special_tokens(["<a>", "<|im_end|>"])
-    made.add_tokens(["</eod>", "[INST]", library.AddedToken("<think>", normalized=True), "  ", "redball"])
+    made.add_tokens(["</eod>", "[INST]", tokenizers.AddedToken("<think>", normalized=True), "  ", "redball"])
     added = {token.content: number for number, token in made.get_added_tokens_decoder().items()}
     known = {name: number for name in NAMES if (number := made.token_to_id(name)) is not None}
     marks = {name: number for name, number in (added | known).items() if name not in ("  ", "redball")}
@@ -131,22 +128,11 @@ def test_other_texts_have_the_same_tokens_as_ever(marked):
             assert tokeniser._without_marks.encode(text, add_special_tokens=False).ids == tokeniser.encode(text)
 
 
-def test_without_the_library_it_is_told_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    changed = json.loads(TOKENISER.text) | {"pre_tokenizer": {"type": "Whitespace"}}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(changed))
-    with pytest.raises(UserError, match=r"needs the library tokenizers: pip install 'motif_jax\[language\]'"):
-        read_tokeniser(tmp_path / "tokenizer.json")
-    write_tokeniser(tmp_path, TOKENISER)
-    assert read_tokeniser(tmp_path / "tokenizer.json").size == TOKENISER.size
-
-
 @pytest.mark.parametrize("text", [
     "{}", "[" * 100_000, '{"model": {"type": "BPE"}}', TOKENISER.text[:-9],
     TOKENISER.text.replace("WordLevel", "Unigram"),
 ])  # fmt: skip
 def test_a_file_that_lies_is_refused_in_one_sentence(text, tmp_path):
-    pytest.importorskip("tokenizers", reason="needs tokenizers: pip install motif_jax[language]")
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(UserError, match=r"tokenizer\.json' as a tokeniser: ") as error:
         read_tokeniser(tmp_path / "tokenizer.json")

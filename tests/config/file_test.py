@@ -78,22 +78,13 @@ def test_misspelt_names_suggest_the_nearest_value(given, near):
 
 
 def test_command_lines(launch, tmp_path):
-    """The same, and what absl and ml_collections make of overrides, by real command lines."""
-    broken = tmp_path / "broken.py"
-    broken.write_text("def get_config():\n    raise SystemExit\n")
+    """What absl and ml_collections make of overrides, by real command lines."""
     motif = "--config=configs/motif.py"
     for arguments, said in {
-        (f"--config={broken}",): "broken.py' does not work at line 2: SystemExit (--config)",
-        (
-            motif,
-            "--config.policy.reward_clip=nan",
-            "--stage=train_policy",
-        ): "must be a number above 0 (or infinite), not nan",
         (motif, f"--config.stages={'[' * 500}"): "(--config.stages)",
         (motif, "--config.collect={}"): "'collect' is a section of the config",
         (motif, b"--config.collect.dataset=\xe9"): "has characters that UTF-8 cannot write",
         (motif, "--help=polcy"): "did you mean 'policy'?",
-        (motif, "--config.polcy.lr=1"): "did you mean --config.policy.learning_rate?",
     }.items():
         done = launch(f"--workdir={tmp_path / 'run'}", *map(os.fsdecode, arguments))
         assert done.returncode == 2, done.stderr

@@ -9,7 +9,6 @@ from motif_jax.config.help import ALWAYS, describe, differences
 from motif_jax.config.table import flatten, keys
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.experiment import tables
-from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 
@@ -36,14 +35,6 @@ def test_help_of_a_section_tells_each_of_its_values(section):
         assert f"--config.{section}.{name}=" in text
         assert value.about in text
         assert " ".join(str(value.kind).split()[:4]) in text
-
-
-@pytest.mark.parametrize("section", ["polcy"])
-def test_an_unknown_section_is_refused(section):
-    with pytest.raises(
-        UserError, match="the config has no section .*--help.*(did you mean 'policy'|choose from .*, env, )"
-    ):
-        describe(section, tables(), {})
 
 
 def test_help_lists_its_topics_and_shows_a_configs_values():

@@ -1,5 +1,10 @@
 """Checkpoints: what is read is what was saved, by whomever and whenever."""
 
+import contextlib
+import os
+import pickle
+import shutil
+
 import jax
 import numpy as np
 import pytest
@@ -36,6 +41,52 @@ def test_a_checkpoint_of_another_layout_is_refused_and_stays_where_it_is(tmp_pat
         with reading(tmp_path) as opened, pytest.raises(UserError, match=f"is {LAYOUT + 1}, .* reads layout {LAYOUT}:"):
             read(opened)
     assert [path.name for path in tmp_path.iterdir()] == ["5"]
+
+
+class Evil:
+    """Leaves a trace when it is loaded."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.trace),))
+
+
+def flip_one(data):
+    return data[: len(data) * 3 // 4] + bytes([data[len(data) * 3 // 4] ^ 1]) + data[len(data) * 3 // 4 + 1 :]
+
+
+DAMAGE = {  # what becomes of the bytes of a file
+    "truncated": lambda data, trace: data[: len(data) // 2],
+    "pickle": lambda data, trace: pickle.dumps(Evil(trace)),
+    "not text": lambda data, trace: b"\xff\xfe" * 40,
+    "one bit": lambda data, trace: flip_one(data),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of orbax's own event loop
+@pytest.mark.filterwarnings("ignore:checkpoint .* cannot be read")
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_checkpoint_reads_as_it_was_written_or_not_at_all(tmp_path, damage):
+    """Each of its files is damaged, alone; then one sentence refuses it, or the one before it is read."""
+    checkpoints = Checkpoints(tmp_path / "good")
+    for step in (1, 2):
+        checkpoints.save(step, {"kernel": np.arange(6.0) * step}, {"step": step})
+    checkpoints.close()
+    files = [file for file in (tmp_path / "good/2").rglob("*") if file.is_file()]
+    read = 0
+    for number, file in enumerate(files):
+        folder = shutil.copytree(tmp_path / "good", tmp_path / str(number))
+        damaged = DAMAGE[damage](file.read_bytes(), tmp_path / "trace")
+        (folder / file.relative_to(tmp_path / "good")).write_bytes(damaged)
+        with contextlib.suppress(UserError), reading(folder) as opened:
+            step, state, metadata = opened.readable("last")
+            assert metadata["step"] == step
+            np.testing.assert_array_equal(state["kernel"], np.arange(6.0) * step)
+            read += 1
+    assert read
+    assert not (tmp_path / "trace").exists(), "a stranger's code was executed"
 
 
 def test_surplus_checkpoints_of_a_killed_run_are_deleted_by_the_next(tmp_path):

@@ -1,10 +1,8 @@
-"""Meshes: parameters that are cut among devices are learnt as whole ones are; updates that do not fit are refused."""
+"""Meshes: parameters that are cut among devices are learnt as whole ones are."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import on_devices
@@ -16,10 +14,8 @@ from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.host_arrays import host_copy, host_part, local_copy
 from motif_jax.devices.mesh import (
     AXES,
-    check_fits,
     make_mesh,
     map_update,
-    needed_bytes,
     place,
     shard,
     shardings,
@@ -27,7 +23,6 @@ from motif_jax.devices.mesh import (
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.learner.update import LearnerState, make_policy_update
 from motif_jax.structs import UserError
-from motif_jax.system.errors import in_words
 
 SETTINGS = replace(BASE, num_epochs=2, num_minibatches=2)
 RULES = ((r"\bcore$", P("tensor", "fsdp")), ("policy", P("fsdp")))
@@ -154,41 +149,3 @@ def test_the_first_rule_whose_pattern_is_found_decides():
     assert cut == {"mu.kernel": P(None, "fsdp"), "nu.kernel": P(), "bias": P("tensor"), "other": P("fsdp", "tensor")}
     with pytest.raises(UserError, match=r"the parameter bias, of shape \(3,\), cannot be cut .* tensor 2 \(--config"):
         specs({"bias": (3,)}, (1, 4, 2), rules)
-
-
-# ---- an update that does not fit into a device's memory
-
-
-def product(a):
-    """Needs a result of 4 MiB, and about as much on the way."""
-    return jnp.sin(a @ a) @ a
-
-
-def device(limit: int, used: int = 0):
-    return SimpleNamespace(memory_stats=lambda: {"bytes_limit": limit, "bytes_in_use": used}, device_kind="NVIDIA X")
-
-
-MATRIX = jnp.zeros((1024, 1024))
-
-
-@pytest.mark.quick
-def test_needed_bytes_are_results_and_temporaries():
-    needed = needed_bytes(jax.jit(product).lower(MATRIX).compile())
-    assert 4 * 2**20 <= needed <= 24 * 2**20
-    assert needed_bytes(jax.jit(jnp.sin).lower(MATRIX).compile()) == 4 * 2**20
-    assert (
-        needed_bytes(jax.jit(jnp.sin, donate_argnums=0).lower(MATRIX).compile()) == 0
-    )  # it takes the argument's place
-
-
-@pytest.mark.quick
-def test_a_program_that_does_not_fit_is_refused_with_its_need():
-    needed = needed_bytes(jax.jit(product).lower(MATRIX).compile())
-    check_fits(jax.jit(product), (MATRIX,), device(2**30), "it", "--config.x.y")
-    check_fits(jax.jit(product), (MATRIX,), device(2**30, 2**30 - needed), "it", "--config.x.y")
-    with pytest.raises(UserError) as caught:
-        check_fits(jax.jit(product), (MATRIX,), device(2**30, 2**30 - 2**21), "an update", "--config.policy.batch_size")
-    assert str(caught.value) == (
-        f"an update needs {in_words(needed)} of the memory of NVIDIA X, but only 2 MiB of 1 GiB are free "
-        "(--config.policy.batch_size)"
-    )

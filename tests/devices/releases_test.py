@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import get_config, is_complete, run_stage, viewed
+from conftest import get_config, is_complete, run_stage
 from safetensors.numpy import load_file, save
 from toy_policies import TASK, TRAINING, policies
 
@@ -105,6 +105,13 @@ def test_a_reward_can_be_released_alone(workdir, tmp_path, capsys):
         motif_jax.load_policy(directory)
     with pytest.raises(UserError, match=r"has no policy \(--flag\)"):
         list_steps(str(directory), "--flag")
+
+
+def test_one_kind_of_checkpoint_is_not_taken_for_another():
+    with pytest.raises(UserError, match="are not of a reward"):
+        motif_jax.load_reward(policies().good / "policy")
+    with pytest.raises(UserError, match="are not of a policy"):
+        read_policy(policies().good / "reward")
 
 
 def test_every_changed_byte_is_refused_in_one_sentence(original, tmp_path):
@@ -226,24 +233,6 @@ def test_the_programs_own_release_is_loaded_by_its_name(tmp_path, monkeypatch, c
     assert "policy-" in capsys.readouterr().out
     with pytest.raises(UserError, match="there is no release 'motif_jax/quickstar'; this version has motif_jax/quick"):
         motif_jax.load_reward("motif_jax/quickstar")
-
-
-def test_a_training_begins_with_the_programs_own_release_and_is_rewarded_by_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config, name = get_config("quickstart.py"), "motif_jax/quickstart"
-    config.policy.update(TRAINING | {"network": "small", "init_from": name, "reward_dir": name, "learning_rate": 1e-30})
-    config.policy.update({"sources": "learnt,online:0.1", "train_for_env_steps": config.policy.batch_size})
-    config.policy.online.update({"kind": "ranking", "init_from": name})
-    run_stage(train_policy, config, tmp_path)
-    model, _, sources = read_policy(tmp_path)
-    assert_same(model.params, read_policy(name)[0].params)
-    assert sources.learnt.reward.statistics == motif_jax.load_reward(name).statistics
-    for flag in ("init_from", "reward_dir", "online.init_from"):
-        config = get_config("quickstart.py")
-        config.policy.sources = "learnt,online:0.1"
-        config.update_from_flattened_dict({f"policy.{flag}": "motif_jax/quickstar"})
-        with pytest.raises(UserError, match=rf"'motif_jax/quickstar'; this version has .* \(--config.policy.{flag}\)"):
-            train_policy.check(viewed(config))
 
 
 @pytest.mark.quick

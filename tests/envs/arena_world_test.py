@@ -74,15 +74,6 @@ def test_the_same_reward_and_texts_as_textarena_alone():
     assert 0 < wins < 20
 
 
-def test_training_and_evaluation_have_other_games():
-    game, seeds = world_of("Guess").game(), {}
-    for stream in (SeedStream.TRAIN, SeedStream.EVALUATE):
-        for episode in range(50):
-            game.begin(game_seed(0, stream, episode), episode)
-            seeds.setdefault(stream, set()).add(game.hidden % 2)
-    assert seeds == {SeedStream.TRAIN: {0}, SeedStream.EVALUATE: {1}}
-
-
 def wordle_of(words: tuple[str, ...]):
     """TextArena's Wordle with these words; its own list would be downloaded."""
     from textarena.envs.Wordle.env import WordleEnv

@@ -3,9 +3,6 @@
 import re
 
 import pytest
-
-pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
-
 from babyai_games import MIXED, make, play_by_bot
 
 from motif_jax.envs.babyai.game import DOOR_COLOURS, LEVELS, LocalLevel, all_reached, makers_of

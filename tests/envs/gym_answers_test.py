@@ -1,4 +1,4 @@
-"""What an environment of gymnasium and its world may return that is wrong: each is refused with one sentence."""
+"""What an environment of gymnasium and its world may return or raise: each is refused with one sentence."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,8 @@ from gym_world_test import EVERYTHING, Corridor, Walk
 from gymnasium import spaces
 
 from motif_jax.envs.worlds import check_world
-from motif_jax.structs import UserError
+from motif_jax.launch import stopped_by_signals
+from motif_jax.structs import UserCodeError, UserError
 
 pytestmark = pytest.mark.quick
 NAN, HUGE = float("nan"), 10**400
@@ -19,6 +20,8 @@ class Wrong(Walk):
     method, value = "", None
 
     def answer(self, method, right):
+        if self.method == method and isinstance(self.value, BaseException):
+            raise self.value
         return self.value if self.method == method else right
 
     def caption(self, observation, env):
@@ -45,7 +48,7 @@ class Wrong(Walk):
         env.look = changed
         env.step = lambda action: self.answer("step()", (env.look(), *self.answer("parts", (0.0, True, False)), {}))
         if self.method == "reset()":
-            env.reset = lambda **options: self.value
+            env.reset = lambda **options: self.answer("reset()", None)
         for name in ("observation_space", "action_space"):
             if self.method == name:
                 setattr(env, name, self.value)
@@ -94,7 +97,7 @@ WRONG = {  # by method: what it returns
 RIGHT = Wrong
 
 
-def refused(method="", value=None, **env) -> str:
+def refused(method="", value=None, kind=UserError) -> str:
     """The sentence with which a world is refused whose method or attribute is wrong."""
     global Wrong
     Wrong = type(
@@ -102,10 +105,10 @@ def refused(method="", value=None, **env) -> str:
     )
     try:
         with pytest.raises(UserError) as caught:
-            check_world({"world": "gym_answers_test:Wrong", **env})
+            check_world({"world": "gym_answers_test:Wrong"})
     finally:
         Wrong = RIGHT
-    assert caught.type is UserError, (method, value)  # and no traceback
+    assert caught.type is kind, (method, value)
     return str(caught.value)
 
 
@@ -119,6 +122,19 @@ def test_wrong_return_values_are_refused_with_one_sentence():
             assert "(--config.env.world)" in sentence
             if method in ("reset()", "step()", "caption()", "screen()", "measure()", "succeeded()", "make()"):
                 assert sentence.startswith(f"{method} of the world 'gym_answers_test:Wrong' must return "), sentence
+
+
+class Odd(BaseException):
+    """An exception of the user's own."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), Odd(), StopIteration()], ids=repr)
+def test_whatever_a_method_raises_names_the_world(error):
+    for method in ("reset()", "step()", "caption()", "screen()", "measure()", "succeeded()", "make()"):
+        with stopped_by_signals():
+            sentence = refused(method, error, UserCodeError)
+        assert sentence.startswith("the world 'gym_answers_test:Wrong' failed with "), method
+        assert "(--config.env.world)" in sentence
 
 
 def test_errors_about_non_finite_numbers_name_method_and_index():

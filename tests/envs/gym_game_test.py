@@ -19,23 +19,6 @@ def test_gymnasiums_own_checker_passes(name):
 
 
 @pytest.mark.quick
-def test_seeded_episodes_repeat():
-    runs = []
-    for _ in range(2):
-        env = gymnasium.make("motif_jax/NetHackScore-v1")
-        observation, info = env.reset(seed=7)
-        moments = [observation["message"].tobytes(), info["episode_number"]]
-        for action in [1, 2, 3, 4] * 20:
-            observation, reward, _, _, info = env.step(action)
-            moments.append((observation["crop"].tobytes(), observation["event_message"].tobytes(), reward))
-        _, info = env.reset()  # the next episode of the same seed
-        runs.append((moments, info["episode_number"]))
-        env.close()
-    assert runs[0] == runs[1]
-    assert runs[0][1] == 1
-
-
-@pytest.mark.quick
 def test_observations_are_not_overwritten_by_later_steps():
     env = gymnasium.make("motif_jax/NetHackScore-v1", observations=("message", "blstats"), max_episode_steps=None)
     first, _ = env.reset(seed=1)

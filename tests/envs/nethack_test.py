@@ -94,20 +94,6 @@ def test_play_is_that_of_nle_with_the_eat_fix(core):
     game.close()
 
 
-@pytest.mark.quick
-def test_the_same_seed_is_the_same_game():
-    first, second, other = make_game(), make_game(), make_game()
-    first.reset(SEED)
-    second.reset(GameSeed(1, 1, 0))
-    list(play(second, 50))
-    second.reset(SEED)  # also in an engine that was used before
-    other.reset(SEED._replace(core=14))
-    assert bytes(first.buffers["tty_chars"]) == bytes(second.buffers["tty_chars"])
-    moments = list(play(first, 800))
-    assert moments == list(play(second, 800))
-    assert moments != list(play(other, 800))
-
-
 def test_sharing_code_pages_does_not_change_the_game(monkeypatch):
     shared = make_game()
     shared.reset(SEED)

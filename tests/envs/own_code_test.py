@@ -1,92 +1,19 @@
-"""Code of the user's that raises what is no `Exception`: the program names it, and a real Ctrl-C remains one."""
+"""Whose error it is, and a real Ctrl-C in a user's code remains one."""
 
 import signal
 import sys
 
 import jax
 import pytest
-from gym_world_test import Walk
 
-from motif_jax.envs.own_code import PACKAGE, as_failure, load_class, reported
-from motif_jax.envs.worlds import check_world
+from motif_jax.envs.own_code import PACKAGE, as_failure, reported
 from motif_jax.launch import stopped_by_signals
-from motif_jax.rewards.source import RewardSource
-from motif_jax.rewards.sources import RewardSources, Weighted
-from motif_jax.structs import Interrupted, UserCodeError
+from motif_jax.structs import Interrupted
 
 pytestmark = pytest.mark.quick
 
 
-class Odd(BaseException):
-    """An exception of the user's own."""
-
-
-RAISED = [SystemExit(0), KeyboardInterrupt(), Odd(), StopIteration()]
-ENV = {"world": "own_code_test:Leaving", "max_episode_steps": 20}
-PLACES = ("__init__", "make", "reset", "step", "caption", "measure", "succeeded", "screen", "check", "game")
-
-
-class Leaving(Walk):
-    """Raises `error` in the method `place`."""
-
-    place, error = "", None
-
-    def fail(self, place):
-        if place == type(self).place:
-            raise self.error
-
-    def __init__(self, **options):
-        self.fail("__init__")
-        super().__init__(goal=1, **options)
-
-    def make(self):
-        self.fail("make")
-        env = super().make()
-        reset, step = env.reset, env.step
-        env.reset = lambda **options: [self.fail("reset"), reset(**options)][1]
-        env.step = lambda action: [self.fail("step"), step(1)][1]
-        return env
-
-
-for name in set(PLACES) - {"__init__", "make", "reset", "step"}:
-
-    def failing(self, *args, name=name, **options):
-        self.fail(name)
-        return getattr(Walk, name)(self, *args, **options)
-
-    setattr(Leaving, name, failing)
-
-
-@pytest.fixture(params=RAISED, ids=repr)
-def leaving(request, monkeypatch):
-    """Sets where and when the world raises the exception of this test; signals are handled as the program does."""
-
-    def leave(place):
-        monkeypatch.setattr(Leaving, "place", place)
-        monkeypatch.setattr(Leaving, "error", request.param)
-
-    with stopped_by_signals():
-        yield leave
-
-
-def named(caught):
-    message = str(caught.value)
-    return message.startswith("the world 'own_code_test:Leaving' failed with ") and "(--config.env.world)" in message
-
-
-def test_exceptions_outside_exception_name_the_game(leaving):
-    for place in PLACES:
-        leaving(place)
-        with pytest.raises(UserCodeError) as caught:
-            check_world(ENV)
-        assert named(caught), place
-
-
-def test_modules_that_exit_on_import_are_named(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "leaves_at_once.py").write_text("import sys\nsys.exit(0)\n")
-    with pytest.raises(UserCodeError, match=r"the game 'leaves_at_once:Game' failed with SystemExit: 0 \(--flag\)"):
-        load_class("leaves_at_once:Game", "game", "--flag")
+ENV = {"world": "own_worlds:Corridor", "max_episode_steps": 20}
 
 
 def test_errors_of_libraries_are_not_attributed_to_the_game():
@@ -99,22 +26,6 @@ def test_errors_of_libraries_are_not_attributed_to_the_game():
 
     assert called_by(f"{PACKAGE}/policies/some.py") is None
     assert "failed with TypeError" in str(called_by("/home/jax/numpy/my_game.py"))
-
-
-def test_errors_of_reward_sources_name_the_source():
-    class Source(RewardSource):
-        pass
-
-    calls = {
-        "moments": ({},), "shape": ({"own": {}},), "advance": (None, None), "arrays": (), "facts": (), "figures": (),
-        "about": (), "close": (),
-    }  # fmt: skip
-    for method, arguments in calls.items():
-        source = Source()
-        setattr(source, method, lambda *args: sys.exit(0))
-        sources = RewardSources([Weighted("own", "mine:Source", 1.0, source)])
-        with pytest.raises(UserCodeError, match="the reward source 'mine:Source' failed with SystemExit: 0"):
-            getattr(sources, method)(*arguments)
 
 
 def interrupted_in_a_game(answer):

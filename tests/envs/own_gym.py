@@ -1,6 +1,4 @@
-"""Worlds made of an environment of gymnasium, which fail when they are under way."""
-
-import sys
+"""Worlds made of an environment of gymnasium, some of which cannot be repeated."""
 
 import gymnasium
 import numpy as np
@@ -16,27 +14,6 @@ class Cart(GymWorld):
 
     def caption(self, observation, env):
         return "The pole leans left." if observation[2] < 0 else "The pole leans right."
-
-
-class Late(gymnasium.Wrapper):
-    """Ends the program in the 20th step of an episode, as some games do when a window is closed."""
-
-    def reset(self, **options):
-        self.left = 20
-        return super().reset(**options)
-
-    def step(self, action):
-        self.left -= 1
-        if not self.left:
-            sys.exit(0)
-        return super().step(action)
-
-
-class Breaking(Cart):
-    """Its environment fails."""
-
-    def make(self):
-        return Late(super().make())
 
 
 class Alone(gymnasium.Wrapper):
@@ -59,13 +36,6 @@ class Only(Cart):
 
     def make(self):
         return Alone(super().make())
-
-
-class Silent(Cart):
-    """Its captions are no text, once the pole leans far."""
-
-    def caption(self, observation, env):
-        return None if abs(observation[2]) > 0.1 else super().caption(observation, env)
 
 
 class Dice(gymnasium.Env):

@@ -28,15 +28,3 @@ class EchoWorld(TextWorld):
 
     def game(self, shown=True):
         return Echo(self.written, self.heard, self.time_limit)
-
-
-class Bottomless(Echo):
-    """Its rewards are not numbers."""
-
-    def answer(self, text):
-        return super().answer(text)._replace(reward=float("nan"))
-
-
-class BottomlessWorld(EchoWorld):
-    def game(self, shown=True):
-        return Bottomless(self.written, self.heard, self.time_limit)

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config, run_stage
+from conftest import ROOT
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorded import play_episodes
@@ -17,10 +17,6 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.pieces import Pieces
 from motif_jax.episodes.playback import Track, figures_of, make_replay
 from motif_jax.names import WORLDS
-from motif_jax.replays.replay import load_replay
-from motif_jax.stages import evaluate
-from motif_jax.stages.evaluate import replays as evaluate_replays
-from motif_jax.stages.evaluate import summary
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserError
 
 pytestmark = pytest.mark.quick
@@ -149,28 +145,3 @@ def test_the_example_in_the_docs_is_the_tested_world():
     first, own = (list(play_episodes(world, "random", range(5), seed=0))
                   for world in (names["EchoWorld"](), make_world({"world": OWN})))  # fmt: skip
     assert first == own
-
-
-def settings(world: str):
-    config = get_config(argument="toy")
-    config.env.world = world
-    few = {"policy": "random", "beside": "", "episodes": 6, "num_workers": 0, "games_per_worker": 3}
-    config.evaluate.update(few | {"replays": "best,worst"})
-    return config
-
-
-@pytest.mark.parametrize("world", WRITTEN)
-def test_evaluation_plays_scripted_players_and_keeps_replays(world, tmp_path):
-    config = settings(world)
-    config.evaluate.policy = {"wordle": "optimal", "guessing": "asker", "comments": "kind", "maze": "optimal"}[world]
-    run_stage(evaluate, config, tmp_path)
-    folder = tmp_path / "evaluate" / config.evaluate.policy
-    rows = summary.read_rows(folder / "episodes.jsonl")
-    assert len(rows) == 6
-    assert make_world({"world": world}).figures.keys() <= rows[0].keys()
-    files = list((folder / "replays").iterdir())
-    assert files
-    for file in files:
-        replay = load_replay(file, "flag")
-        assert replay.steps == rows[replay.metadata["episode"]]["steps"]
-        assert evaluate_replays.file_of(folder, replay.metadata["episode"]) == file

@@ -11,8 +11,7 @@ import pytest
 from motif_jax.actors.recorded import play_branches, play_episodes
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.game import TRIES, Position, WordleGame, guess, reward
-from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LISTS, PATTERNS, Vocabulary, is_guess, load_vocabulary
-from motif_jax.envs.wordle.world import OPENERS
+from motif_jax.envs.wordle.vocabulary import ALL_GREEN, PATTERNS, Vocabulary, load_vocabulary
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import UserError
 
@@ -129,14 +128,6 @@ def test_malformed_guesses_cost_a_try_and_get_no_answer():
 # ---- lists of words
 
 
-def test_our_lists_are_words_of_five_letters():
-    small, larger = map(load_vocabulary, LISTS)
-    assert (len(small.words), len(larger.words)) == (40, 503)
-    assert {*small.words} <= {*larger.words}
-    assert len({*OPENERS}) == 28
-    assert all(map(is_guess, (*larger.words, *OPENERS)))
-
-
 def test_a_users_word_list_skips_other_lengths_and_duplicates(tmp_path):
     file = tmp_path / "words.txt"
     file.write_text("Crane\n\nsix\nlonger\ncrane\r\n  slate \n")
@@ -212,10 +203,6 @@ def test_players_play_as_well_as_was_measured():
     assert mean("random+candidate") == pytest.approx(-2.46, abs=0.25)
     assert mean("wrong") == pytest.approx(-5.86, abs=0.1)
     assert mean("repeat*0.6+candidate*0.4") == pytest.approx(-3.37, abs=0.25)
-
-
-def test_monte_carlo_plays_better_than_its_sampler():
-    assert mean("montecarlo(40 random)", 20) > mean("random", 200) + 1
 
 
 def test_a_mixture_for_the_whole_episode_is_drawn_once():

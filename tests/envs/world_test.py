@@ -2,31 +2,21 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from conftest import check_stage, get_config
 from own_worlds import LENGTH
 
 from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.players import make_scripted, parse_scripted
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.rules import NO_RULES
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
 from motif_jax.envs.worlds import TAKEN, check_world, make_world
-from motif_jax.episodes.playback import EpisodeEvents, figures_of
 from motif_jax.names import WORLDS
-from motif_jax.preferences.store import DATA
 from motif_jax.replays.story import END_WORDS
-from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages import collect
-from motif_jax.stages.evaluate.play import REWARD, TERM, returns_of
-from motif_jax.stages.evaluate.summary import COMMON, END_NAMES, keys_of, summarise_episodes
-from motif_jax.stages.train_policy.record import summarise_recent
-from motif_jax.structs import EndStatus, EpisodeInfo, UserCodeError, UserError
+from motif_jax.stages.evaluate.summary import END_NAMES
+from motif_jax.structs import EndStatus, UserCodeError, UserError
 
 pytestmark = pytest.mark.quick
 OWN = "own_worlds:Corridor"
@@ -106,26 +96,6 @@ def test_a_game_of_every_world_is_played_again_and_shown(env):
     game.close()
 
 
-def test_nothing_of_nethack_is_loaded_for_another_world():
-    code = (
-        "import sys; from motif_jax.actors import worker; from motif_jax.envs.worlds import make_world;"
-        "game = make_world({'world': 'toy'}).game(); print([m for m in ('nle', 'jax', 'minigrid') if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-def test_policies_play_only_in_their_training_world():
-    """Checkpoints of versions before there were worlds name none: they are of NetHack, or of its task toy."""
-    old = {"config": {"env": {"task": "toy", "screen": "terminal"}}, "model": {"num_actions": 23}}
-    assert not make_world({"task": "score"}).plays(old)
-    assert not make_world({"world": "toy"}).plays(old)
-    assert make_world({"screen": "map"}).plays(old) == "has learnt to read the screen 'terminal', not 'map'"
-    few = old | {"model": {"num_actions": 2}}
-    assert make_world({}).plays(few) == "has 2 actions, but the game 'score' has 23"
-    other = {"config": {"env": {"world": OWN, "screen": "terminal"}}, "model": {"num_actions": 23}}
-    assert make_world({}).plays(other) == f"was trained in the world {OWN!r}, not 'nethack'"
-
-
 # ---- a user's own
 
 
@@ -173,24 +143,9 @@ def test_a_crash_of_the_users_code_has_its_traceback(name, message, where):
     assert message in error.traceback
 
 
-def test_no_figure_of_a_world_can_have_the_name_of_another_value():
-    """Whoever adds a value to episodes' lines, summaries or metrics adds its name to TAKEN."""
-    info = EpisodeInfo(0, 1, 0.0, 1, False)
-    rewards = {name: np.zeros(1) for name in ("intrinsic", f"{REWARD}rnd", f"{TERM}code_gold: gold")}
-    row = figures_of(info, ()) | returns_of(rewards, RewardSources())
-    names = {*row, *EpisodeEvents._fields, *keys_of(()), *summarise_recent([], ())}
-    assert names <= {*TAKEN}
-
-
 def test_every_end_of_an_episode_has_words():
     ends = {status.name.lower() for status in EndStatus if status != EndStatus.RUNNING}
     assert {*END_NAMES} == {*END_WORDS} == ends
-    row = dict.fromkeys(COMMON.values(), 1.0) | {"cause": "", "did": None}
-    rows = [row | {"end_status": end} for end in sorted(ends)]
-    assert summarise_episodes(rows, 0, (), NO_RULES)["ends"] == {END_NAMES[end]: 1 for end in sorted(ends)}
-    assert END_NAMES["ended"] == END_WORDS["ended"] == "ended"
-    shares = summarise_recent([(EpisodeInfo(0, 1, 0.0, EndStatus.ENDED, False), {})], ())
-    assert (shares["share_death"], shares["share_ended"], shares["share_aborted"]) == (0.0, 1.0, 0.0)
 
 
 def test_a_users_world_makes_its_scripted_players():
@@ -200,15 +155,3 @@ def test_a_users_world_makes_its_scripted_players():
     players = make_scripted("guide", make_world({"world": "own_worlds:WithGuide"}), 1)
     players.begin(0, game_seed(0, SeedStream.TRAIN, 0))
     assert players.choose(0, None) == 1
-
-
-def test_observations_that_datasets_cannot_keep_are_refused_before_anything_starts():
-    config = get_config("quickstart.py", "toy")
-    config.env.world, config.collect.collector = "own_worlds:Pictures", "random"
-    with pytest.raises(UserError, match="a dataset cannot keep 'place', which the world 'pictures' lists in `pairs`"):
-        check_stage(collect, config)
-
-
-@pytest.mark.parametrize("key", ["blstats", "message", "tty_chars", "tty_colors", "glyphs"])
-def test_datasets_have_the_shapes_that_the_game_writes(key):
-    assert DATA[key][0] == make_world({}).specs[f"event_{key}"].shape

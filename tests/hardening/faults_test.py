@@ -1,6 +1,5 @@
 """Stages are killed many times, at moments all over their lives, and end as if nothing had happened."""
 
-import contextlib
 import hashlib
 import shutil
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import pytest
 from chat_server import ChatServer
 from conftest import ROOT, get_config, viewed
 from small_dataset import MANY, random_pairs, write_dataset
-from trials import LANES, Same, Trial
+from trials import Same, Trial
 from victims import Victims
 
 from motif_jax.devices.checkpoints import reading
@@ -25,8 +24,8 @@ from motif_jax.stages import annotate, train_policy
 @pytest.fixture(scope="module")
 def victims():
     """Where victims come from."""
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(Victims(ROOT)) for _ in range(LANES)]
+    with Victims(ROOT) as started:
+        yield started
 
 
 def digest(file: Path) -> str:
@@ -95,10 +94,6 @@ def test_annotate_by_a_server(victims, tmp_path):
 
 # ---- train_reward
 
-# Most of a training's seconds are its start, in which one moment is like another: what it writes later is told apart by
-# the changes of files.
-TRAININGS = {"count": 4, "by_clock": 0.25}
-
 
 def copy_of(made: Path) -> Callable[[Path], object]:
     return lambda workdir: shutil.copytree(made, workdir, dirs_exist_ok=True)
@@ -134,7 +129,7 @@ def test_train_reward(victims, tmp_path):
         victims, tmp_path, "train_reward", "--config=configs/quickstart.py", "--config.reward.batch_size=32",
         "--config.reward.num_epochs=3", "--config.reward.message=lt_cnn_small",
     )  # fmt: skip
-    trial.kill(copy_of(tmp_path / "made"), Same(reward), **TRAININGS)
+    trial.kill(copy_of(tmp_path / "made"), Same(reward), count=4)
 
 
 # ---- train_policy
@@ -172,7 +167,7 @@ def test_train_policy(victims, tmp_path):
     shared = set(Path("/dev/shm").iterdir())
     options = [f"--config.policy.{name}={value}" for name, value in TRAINING.items()]
     trial = Trial(victims, tmp_path, "train_policy", "--config=configs/motif.py:toy", *options)
-    trial.kill(lambda workdir: None, trained, **TRAININGS)
+    trial.kill(lambda workdir: None, trained, count=4)
     assert {path for path in Path("/dev/shm").iterdir() if "motif" in path.name} <= shared
 
 
@@ -206,6 +201,3 @@ def evaluated(name: str) -> Callable[[Path], object]:
 def test_evaluate(victims, tmp_path):
     trial = Trial(victims, tmp_path, "evaluate", *EVALUATION, "--config.evaluate.policy=random", **OFTEN)
     trial.kill(lambda workdir: None, Same(evaluated("random")))
-
-
-# ---- report

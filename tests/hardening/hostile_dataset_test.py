@@ -8,8 +8,8 @@ import shutil
 
 import numpy as np
 import pytest
-from attacks import ATTACKS, SECRET, at_once, little_memory, make_outside
-from conftest import get_config
+from attacks import ATTACKS, SECRET, little_memory, make_outside
+from conftest import get_config, run_stage
 from small_dataset import PUBLISHED_PAIRS, write_published
 
 from motif_jax.files import write_json
@@ -41,10 +41,7 @@ def adopt(source, workdir, follow_links=False):
     config = get_config()
     config.collect.update({"dataset": str(source), "follow_links": follow_links})
     workdir.mkdir()
-    with at_once():
-        view = collect.STAGE.view(config.to_dict())
-        collect.check(view)
-        collect.run(view, workdir)
+    run_stage(collect, config, workdir)
 
 
 def put(attack, place, outside):

@@ -111,12 +111,3 @@ def test_the_key_goes_to_the_server_and_nowhere_else(tmp_path):
             assert status == expected, output
             assert not [address for address in found if not is_loopback(address)]
             assert_told_nobody(workdir, output)
-
-
-def test_a_stage_that_fails_tells_no_secret_either(tmp_path):
-    """With the traceback of a world's own error, too."""
-    status, output, _ = watch(tmp_path / "run", "--stage=collect", "--config=configs/motif.py:faulty_games:Raising",
-                              "--config.collect.collector=random", "--config.collect.num_workers=1")  # fmt: skip
-    assert status == 2
-    assert "Traceback" in output
-    assert_told_nobody(tmp_path / "run", output)

@@ -1,21 +1,18 @@
 """Runs of `motif_jax.launch` that are killed on purpose, many of them, without a start of Python and JAX for each.
 
 This file is also a program: a process that has imported everything (JAX included, but no device of it) and forks one
-victim after another. A victim is killed from outside after some seconds, or from within just before its n-th change of
-a file in the workdir (found by Python's audit events), which hits the moments in which it saves as no clock would.
+victim after another. A victim sends itself a signal just before its n-th change of a file in the workdir (found by
+Python's audit events), which hits the moments in which it saves as no clock would.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import mmap
 import os
-import signal
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,18 +32,7 @@ class Outcome(NamedTuple):
     process: int  # its id
     status: int  # exit status; negative: killed by that signal
     changes: int  # of files in its workdir
-    seconds: float
     output: str  # standard output and standard error
-
-    @property
-    def killed(self) -> bool:
-        """Whether it was hit before it was done."""
-        return self.status == -signal.SIGKILL
-
-    @property
-    def stopped(self) -> bool:
-        """Whether SIGTERM ended it; at its very start it knows no better way than others."""
-        return self.status in (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 class Victims:
@@ -68,41 +54,26 @@ class Victims:
         self._process.stdout.close()
 
     def run(
-        self, workdir: Path, arguments: Sequence[str], *, after_s: float | None = None,
-        number: int = signal.SIGKILL, at_change: int = 0, constants: Mapping[str, Any] | None = None,
-    ) -> Outcome:  # fmt: skip
+        self, workdir: Path, arguments: Sequence[str], at_change: int, number: int, constants: Mapping[str, Any]
+    ) -> Outcome:
         """Runs `launch` with these arguments until it ends or is killed.
 
         Args:
           workdir: of the run; it is added to the arguments.
           arguments: of the command line.
-          after_s: when to send it a signal.
+          at_change: before which change of a file in the workdir it sends itself a signal; 0: never.
           number: of that signal.
-          at_change: before which change of a file in the workdir it kills itself; 0: never.
           constants: other values for constants, by "module.NAME" below `motif_jax`.
         """
         log = workdir.with_name(f"{workdir.name}.log")
         log.touch()
         order = {"arguments": [f"--workdir={workdir}", *arguments], "workdir": str(workdir.resolve())}
-        began = time.monotonic()
-        self._say(order | {"at_change": at_change, "log": str(log), "constants": dict(constants or {})})
-        process = self._hear()["process"]
-        if after_s is not None:
-            time.sleep(max(0.0, began + after_s - time.monotonic()))
-            with contextlib.suppress(ProcessLookupError):  # it was done
-                os.kill(process, number)
-        heard = self._hear()
-        status = os.waitstatus_to_exitcode(heard["status"])
-        return Outcome(process, status, heard["changes"], time.monotonic() - began, log.read_text())
-
-    def _say(self, order: dict[str, Any]) -> None:
+        order |= {"at_change": at_change, "number": number, "log": str(log), "constants": dict(constants)}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-
-    def _hear(self) -> dict[str, Any]:
         line = self._process.stdout.readline()
         assert line, "the process that forks victims has ended"
-        return json.loads(line)
+        return Outcome(*json.loads(line), log.read_text())
 
 
 # ---- the program
@@ -121,9 +92,8 @@ def serve(orders: IO[str], answers: IO[str]) -> None:
         process = os.fork()
         if process == 0:
             die_as_told(order, changes, launch)
-        print(json.dumps({"process": process}), file=answers, flush=True)
-        status = os.waitpid(process, 0)[1]
-        print(json.dumps({"status": status, "changes": int.from_bytes(changes[:], "little")}), file=answers, flush=True)
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        print(json.dumps([process, status, int.from_bytes(changes[:], "little")]), file=answers, flush=True)
 
 
 def die_as_told(order: dict[str, Any], changes: mmap.mmap, launch: Any) -> None:
@@ -133,7 +103,7 @@ def die_as_told(order: dict[str, Any], changes: mmap.mmap, launch: Any) -> None:
         log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (1, 2):
             os.dup2(log, stream)
-        count_changes(order["workdir"], order["at_change"], changes)
+        count_changes(order["workdir"], order["at_change"], order["number"], changes)
         for path, value in order["constants"].items():
             module, _, name = path.rpartition(".")
             setattr(importlib.import_module(f"motif_jax.{module}"), name, value)
@@ -148,8 +118,8 @@ def die_as_told(order: dict[str, Any], changes: mmap.mmap, launch: Any) -> None:
         os._exit(status)
 
 
-def count_changes(workdir: str, last: int, changes: mmap.mmap) -> None:
-    """Counts changes of files in the workdir, and kills this process at the `last`."""
+def count_changes(workdir: str, last: int, number: int, changes: mmap.mmap) -> None:
+    """Counts changes of files in the workdir, and sends this process the signal at the `last`."""
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
@@ -160,7 +130,7 @@ def count_changes(workdir: str, last: int, changes: mmap.mmap) -> None:
             count = int.from_bytes(changes[:], "little") + 1
             changes[:] = count.to_bytes(8, "little")
             if count == last:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), number)
 
     sys.addaudithook(hook)
 

@@ -1,12 +1,10 @@
-"""The annotate stage as users run it: with shards, killed, with servers that die, on somebody else's dataset."""
+"""The annotate stage as users run it: with shards, with servers that die, on somebody else's dataset."""
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -105,23 +103,6 @@ def test_rules_give_probabilities_with_the_same_verdicts(workdir):
         run(workdir, num_shards=2)
 
 
-@pytest.mark.quick
-def test_names_tell_what_was_asked():
-    def name(**values):
-        config = get_config()
-        config.update_from_flattened_dict({f"annotate.{key}": value for key, value in values.items()})
-        return annotate.label_name(config.annotate)
-
-    assert name(
-        backend="vllm", model="/models/x", mode="score", prompt="reworded", goal="gold", captions="msg_minbl"
-    ) == ("x_msg_minbl_gold_reworded_score")
-    mine = name(backend="server", model="m", goal="drink from fountains", prompt_file="my prompts/Fountains.toml")
-    assert mine.startswith("m_msg_drink-from-fountains-")
-    assert mine.endswith("_fountains")
-    assert name() == "lexicon_msg_defaultgoal"
-    assert name(custom_name="mine") == "mine"
-
-
 @pytest.mark.journey
 def test_a_server_is_asked_every_question_once_and_never_again(workdir):
     with ChatServer() as chat:
@@ -166,13 +147,10 @@ def test_both_orders_are_asked_and_position_bias_is_reported(workdir):
             assert label == 2  # 1 in one order, 2 in the other
         else:
             assert label == truth
+    # "1" to all questions with "#2" in them: these turn round.
+    biased = np.mean([any("#2" in text for text in pair) for pair in QUESTIONS])
     page = (workdir / "annotations" / f"{name}.html").read_text()
-    assert "Position bias" in page
-    # "1" to all questions with "#2" in them: these turn round, and what is shown first is always better.
-    biased = [any("#2" in text for text in pair) for pair in QUESTIONS]
-    assert f"<b>{len(QUESTIONS):,}</b><span>questions answered in both orders" in page
-    assert f"<b>{np.mean(biased):.1%}</b><span>prefer the other caption when the order is changed" in page
-    assert f"<b>{0.5 + np.mean(biased) / 2:.1%}</b><span>for the caption that is shown first" in page
+    assert f"<b>{biased:.1%}</b><span>prefer the other caption when the order is changed" in page
 
 
 @pytest.mark.journey
@@ -248,7 +226,7 @@ def test_a_job_with_hardly_any_answers_fails(tmp_path, fault, questions):
         assert labels(tmp_path, name) == expected(tmp_path)
 
 
-def test_answers_of_a_server_that_dies_are_kept(workdir, capsys):
+def test_answers_of_a_server_that_dies_are_kept(workdir):
     def fault(number, body):
         return "503" if number >= 200 and wait_for(lambda: chat.verdicts == 200) else ""
 
@@ -307,12 +285,9 @@ def test_interrupted_rounds_by_disagreement_resume_with_the_same_bits(tmp_path, 
     again = read_json(folder / "order.json")["numbers"]
     assert again[: len(order)] == order
     assert labels(workdir, folder.name) == expected(workdir)
-    config.annotate.ignore_existing = True
-    run_stage(annotate, config, workdir)
-    assert labels(workdir, folder.name) == expected(workdir)
 
 
-def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir, capsys):
+def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir):
     """Of the first 100 pairs, the server has no verdict on those of one event."""
     with ChatServer(lambda number, body: "mumble" if EVENTS[0] in str(body["messages"]) else "") as chat:
         for shard in range(3):
@@ -324,13 +299,9 @@ def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir, capsys):
     assert unknown
     assert not_asked > 200
     assert read_json(workdir / f"annotations/{name}/merged.json")["not_asked"] == not_asked
-    last = [line for line in capsys.readouterr().out.splitlines() if " tie, " in line][-1]
-    assert last.endswith(f"{unknown / 600:.1%} unknown, {not_asked / 600:.1%} not asked")
     (part,) = Run(workdir).sections()
     assert Run(workdir).heads()["annotate", name].judged == 600 - not_asked
-    for page in ((workdir / f"annotations/{name}.html").read_text(), "".join(part.blocks)):
-        assert f"unknown {unknown / 600:.1%}<" in page
-        assert f"not asked {not_asked / 600:.1%}<" in page
+    assert f"unknown {unknown / 600:.1%}<" in "".join(part.blocks)
 
 
 def test_an_annotation_has_one_model(workdir):
@@ -354,44 +325,12 @@ def test_ignore_existing_labels_again(workdir):
     assert labels(workdir, name) == expected(workdir, "gold")
 
 
-# ---- killed
+# ---- several jobs
 
 
 def start(workdir, *more: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "motif_jax.launch", *STAGE, f"--workdir={workdir}", *more]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
-    batch, in_flight = 20, 4
-    with ChatServer() as chat:
-        chat.delay_s = 0.004
-        options = ["--config.annotate.backend=server", f"--config.annotate.server.url={chat.url}"]
-        options += [f"--config.annotate.batch_size={batch}", f"--config.annotate.server.in_flight={in_flight}"]
-        options += [f"--config.annotate.cache_dir={workdir}/answers", "--config.annotate.both_orders=0.0"]
-        kills, served = 0, []
-        while True:
-            process = start(workdir, *options)
-            served.append(len(chat.asked))
-            while process.poll() is None and len(chat.asked) < served[-1] + 75:
-                time.sleep(0.001)
-            if process.poll() is not None:
-                break
-            process.send_signal(number)
-            _, err = process.communicate()
-            if number != signal.SIGKILL:
-                assert process.returncode == 128 + number, err
-                assert "Traceback" not in err
-                assert "run the same command again to resume" in err
-            kills += 1
-        _, err = process.communicate()
-        assert process.returncode == 0, err
-        assert kills >= 3
-        name = "server_msg_defaultgoal_default"
-        assert labels(workdir, name) == expected(workdir)
-        lost = len(chat.asked) - len(QUESTIONS)
-        assert lost <= kills * ((batch if number == signal.SIGKILL else 0) + in_flight)
 
 
 def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
@@ -419,29 +358,6 @@ def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
             assert process.returncode == 0, err
     assert labels(workdir, "server_msg_defaultgoal_default") == expected(workdir)
     assert len(chat.asked) == len(QUESTIONS)
-
-
-# ---- bad input
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"backend": "llama"}, r"unknown backend 'llama' .*choose from model, vllm, server, judge, lexicon"),
-        ({"shard": 3, "num_shards": 3}, r"shard must be between 0 and 2, not 3 \(--config.annotate.shard"),
-        ({"backend": "server", "server__start_s": 0.1, "server__url": "http://127.0.0.1:9/v1"}, "does not answer"),
-        ({"samples": 3, "backend": "server", "mode": "score"}, "only a model in mode reason answers in samples"),
-        ({"order": "disagreement", "num_shards": 2}, "needs all answers in one job.* use num_shards=1"),
-        ({"order": "random", "backend": "score"}, "'score' asks no questions, so they have no order"),
-        ({"compare_with": "other"}, "has no annotation 'other'"),
-    ],
-)
-def test_values_that_cannot_work_are_refused(workdir, values, sentence):
-    with pytest.raises(UserError, match=sentence) as caught:
-        run(workdir, **values)
-    assert "\n" not in str(caught.value)
-    assert not list((workdir / "dataset").glob("preference/*.npy"))
 
 
 @pytest.mark.quick

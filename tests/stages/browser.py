@@ -21,7 +21,6 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
     "--mute-audio", "--remote-debugging-port=0",
 )  # fmt: skip
-CODES = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowUp": 38, "ArrowDown": 40, " ": 32, "Home": 36, "End": 35}
 
 
 def find_chromium() -> str | None:
@@ -91,30 +90,13 @@ class Page:
         wait_for(lambda: self.run(condition))
 
     def press(self, key: str) -> None:
-        """A key, down and up, wherever the focus is."""
-        about = {
-            "key": key,
-            "code": "Space" if key == " " else key,
-            "windowsVirtualKeyCode": CODES.get(key, ord(key[0])),
-        }
-        text = {"text": key} if len(key) == 1 else {}
-        self.send("Input.dispatchKeyEvent", type="keyDown", **about, **text)
-        self.send("Input.dispatchKeyEvent", type="keyUp", **about)
+        """A key, where the focus is."""
+        event = f"new KeyboardEvent('keydown', {{key: {json.dumps(key)}, bubbles: true, cancelable: true}})"
+        self.run(f"document.activeElement.dispatchEvent({event})")
 
     def click(self, selector: str) -> None:
-        """Clicks on the middle of an element."""
-        self.run(
-            f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center', behavior: 'instant'}})"
-        )
-        box = self.run(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().toJSON()")
-        where = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
-        self.send("Input.dispatchMouseEvent", type="mouseMoved", **where)
-        for kind in ("mousePressed", "mouseReleased"):
-            self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **where)
-
-    def look_like(self, width: int, height: int) -> None:
-        """Sets the size of the screen, in pixels."""
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        """Clicks on an element."""
+        self.run(f"document.querySelector({json.dumps(selector)}).click()")
 
 
 @contextlib.contextmanager
@@ -129,7 +111,7 @@ def browser() -> Iterator[Page]:
         session = None
         try:
             port = _port(Path(profile) / "DevToolsActivePort", process)
-            session = loop.run_until_complete(_session())
+            session = aiohttp.ClientSession(loop=loop)
             socket = loop.run_until_complete(_first_tab(session, port))
             yield Page(socket, loop)
         finally:
@@ -138,10 +120,6 @@ def browser() -> Iterator[Page]:
             loop.close()
             process.terminate()
             process.wait()
-
-
-async def _session() -> aiohttp.ClientSession:
-    return aiohttp.ClientSession()
 
 
 async def _first_tab(session: aiohttp.ClientSession, port: int) -> aiohttp.ClientWebSocketResponse:

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from conftest import get_config, run_stage
 from small_dataset import MANY, random_pairs, write_dataset
@@ -11,8 +10,7 @@ from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.annotation.backends import CaptionBackend
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.experiment import defaults
-from motif_jax.stages import check_judge, find_stage, report
-from motif_jax.stages.check_judge import Answer, CheckJudge, measure, problem_of
+from motif_jax.stages import find_stage, report
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -88,39 +86,3 @@ def test_a_judge_that_fails_is_refused_unless_anyway(tmp_path, judge, said):
     trial, complete = run(tmp_path, judge, check_judge__anyway=True)
     assert complete
     assert trial["problem"]
-
-
-@pytest.mark.parametrize(("values", "complete"), [
-    ({}, True),
-    ({"annotate__model": "wrong"}, False),
-    ({"check_judge__agreement": 1.0, "check_judge__decided": 1.0}, True),  # all are decided, and as by the rules
-    ({"check_judge__questions": 20}, False),
-])  # fmt: skip
-def test_a_trial_is_repeated_if_its_settings_changed(tmp_path, values, complete):
-    run(tmp_path, "right")
-    config = get_config("quickstart.py")
-    config.annotate.update(backend=f"{HERE}:Told", model="right", both_orders=1.0, cache_dir="")
-    config.update_from_flattened_dict({name.replace("__", "."): value for name, value in values.items()})
-    assert check_judge.is_complete(find_stage("check_judge").view(config.to_dict()), tmp_path) == complete
-
-
-def test_a_judge_that_names_a_place_is_known_by_its_reversals_and_a_wider_margin_is_advised():
-    rng = np.random.default_rng(0)
-    rules = rng.integers(0, 2, 400).astype(float)
-    place = [Answer("a", "b", 0.9, 0.2, one) for one in rules]  # the second place, a little more often the second one
-    figures = measure(place, 0.1, ordered=True)
-    limits = CheckJudge(decided=0.0)
-    assert figures["reversals"].value == 1.0
-    assert figures["decided"].value == 0.0  # the mean is 0.55
-    assert "names a place" in problem_of(figures, limits, 0.1)
-    # Unsure answers are right by chance, sure ones always.
-    sure = rng.random(400) < 0.5
-    right = np.where(rng.random(400) < 0.5, rules, 1 - rules)
-    answers = [
-        Answer("a", "b", yes, yes, one)
-        for yes, one in zip(np.where(sure, 0.05 + 0.9 * rules, 0.35 + 0.3 * right), rules, strict=True)
-    ]
-    figures = measure(answers, 0.1, ordered=False)
-    assert figures["reversals"] is None
-    assert figures["agreement"].value == pytest.approx(((right == rules) | sure).mean())
-    assert "--config.annotate.tie_margin=0.2, " in problem_of(figures, CheckJudge(agreement=0.9), 0.1)

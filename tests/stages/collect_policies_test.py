@@ -9,7 +9,6 @@ from conftest import get_config, run_stage
 from toy_policies import TASK, policies
 
 from motif_jax.envs.toy import STAIRS
-from motif_jax.policies.choice import PlayerChoice, parse_mixture
 from motif_jax.preferences.store import PairDataset
 from motif_jax.preferences.writer import places
 from motif_jax.stages import collect
@@ -58,12 +57,6 @@ def test_moments_come_from_the_policies_that_were_named(toys, tmp_path):
     assert shares[2] > 0.1
 
 
-def test_undisturbed_in_one_process_it_is_the_same_twice(toys, tmp_path):
-    values = {"policies": f"{toys.good}@3840,{toys.weak}", "num_pairs": 300}
-    one, other = (run(tmp_path / name, **values)[1] for name in ("one", "other"))
-    assert one == other
-
-
 def test_a_killed_run_resumes_with_the_same_checkpoints(toys, tmp_path, monkeypatch):
     """Killed, while training goes on: the dataset is of one mixture all the same."""
     shutil.copytree(toys.weak / "policy", tmp_path / "policy")
@@ -107,11 +100,3 @@ def test_missing_policies_are_refused_before_anything_is_made(toys, tmp_path, po
         run(tmp_path, policies=policies, games_per_worker=3)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.quick
-def test_a_mixture_is_written_in_one_line():
-    assert parse_mixture("runs/a, b@all:0.5,c@40000:2,me@home/runs/d", "FLAG") == [
-        PlayerChoice("runs/a", "last", 1.0), PlayerChoice("b", "all", 0.5), PlayerChoice("c", "40000", 2.0),
-        PlayerChoice("me@home/runs/d", "last", 1.0),
-    ]  # fmt: skip

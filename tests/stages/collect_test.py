@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, run_stage, wait_for, worker_processes
+from conftest import ROOT, run_stage, worker_processes
 
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import collect
@@ -81,17 +81,6 @@ def test_killed_workers_change_nothing(undisturbed, tmp_path):
     assert process.wait() == 0, process.stderr.read()
     assert kills >= 1
     assert facts(tmp_path) == facts(undisturbed)
-
-
-@pytest.mark.journey
-def test_a_signal_ends_it_cleanly(tmp_path):
-    process = start(tmp_path, "--config.collect.num_pairs=200000")
-    wait_for(lambda: (tmp_path / "dataset.partial").exists() and worker_processes(process.pid))
-    process.terminate()
-    assert process.wait() == 128 + signal.SIGTERM
-    assert "run the same command again" in process.stderr.read()
-    assert not worker_processes(process.pid)
-    assert not list(tmp_path.glob("dataset/*"))
 
 
 def test_one_slow_game_does_not_fill_the_memory(monkeypatch):

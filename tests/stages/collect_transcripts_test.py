@@ -2,14 +2,12 @@
 
 import shutil
 
-import numpy as np
 import pytest
-from conftest import check_stage, get_config
+from conftest import get_config
 
 from motif_jax import experiment
-from motif_jax.actors.recorded import play_branches, play_episodes
+from motif_jax.actors.recorded import play_episodes
 from motif_jax.envs.worlds import make_world
-from motif_jax.stages import collect
 from motif_jax.structs import UserError
 from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 
@@ -37,19 +35,6 @@ def test_the_games_of_the_scripted_player_are_recorded(tmp_path, capsys):
     assert not (tmp_path / "dataset").exists()
 
 
-def test_branches_follow_their_game_and_share_its_beginning(tmp_path):
-    transcripts = run(tmp_path, collect__collector="optimal", collect__branch_player="repeat", collect__branches=2)
-    world = make_world({"world": "wordle"})
-    games = list(play_branches(world, "optimal", "repeat", range(60), per_moment=2, seed=777))
-    assert [transcripts.episode(number) for number in range(len(transcripts))] == list(games)
-    assert (transcripts.info["branch"] == 0).sum() == 60
-    first = transcripts.episode(0)
-    own = [transcripts.episode(number) for number in np.flatnonzero(transcripts.info["episode"] == 0)[1:]]
-    for branch in own:
-        shared = int(branch.info["shared"])
-        assert branch.turns[:shared] == first.turns[:shared]
-
-
 def test_recorded_games_are_not_played_again_and_a_killed_run_goes_on(tmp_path, capsys):
     before = run(tmp_path).fingerprint
     run(tmp_path)
@@ -69,15 +54,3 @@ def test_transcripts_that_others_made_are_left_alone(tmp_path):
         run(tmp_path)
     shutil.rmtree(tmp_path / "transcripts")
     assert len(run(tmp_path)) == 60
-
-
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"env__world": "nethack", "collect__collector": "random"}, "played by writing or that have prompts"),
-    ({"env__world": "babyai", "collect__collector": "random", "collect__branch_player": "random"}, "can branch"),
-    ({"collect__policies": "runs/x"}, "with scripted players, not with policies"),
-])  # fmt: skip
-def test_values_that_cannot_work_are_refused(changes, said):
-    with pytest.raises(UserError) as caught:
-        check_stage(collect, config_for(**changes))
-    assert said in str(caught.value)
-    assert "--config." in str(caught.value)

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from conftest import get_config, viewed
 
-pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
-
 from motif_jax import experiment
 from motif_jax.envs.babyai.bot import BotPlayer
 from motif_jax.envs.babyai.words import all_words

@@ -8,8 +8,8 @@ import signal
 import jax
 import numpy as np
 import pytest
-from conftest import get_config
 from quick_programs import QuickProgram
+from train_values_test import config_for
 
 from motif_jax import experiment
 from motif_jax.devices.mesh import map_update
@@ -23,15 +23,11 @@ from motif_jax.stages.train_values import learning
 from motif_jax.structs import Stopped, Turn
 from motif_jax.transcripts.store import Transcripts
 
-WORDS = ("crane", "slate", "abide", "abode", "blaze", "grape", "grade", "trace")
-TINY = {
-    "env.world": "wordle", "collect.collector": "repeat*0.6+candidate*0.4", "collect.transcripts": 100,
-    "transcripts.template": "marks", "language.tokeniser": "letters",
-    "language.width": 8, "language.layers": 1, "language.heads": 2,
-    "train_values.max_length": 80, "train_values.batch_size": 8, "train_values.num_epochs": 2,
-    "train_values.warmup_steps": 2, "train_values.learning_rate": 1e-2, "train_values.polyak": 0.1,
-    "train_values.log_every": 3, "train_values.conservative_weight": 0.3, "train_values.best_share": 0.7,
-    "train_values.replies": 2, "decoding.candidates": 2, "decoding.max_tokens": 6, "decoding.batch_size": 4,
+CHANGES = {
+    "collect__transcripts": 100, "language__width": 8, "train_values__learning_rate": 1e-2, "train_values__polyak": 0.1,
+    "train_values__log_every": 3, "train_values__conservative_weight": 0.3, "train_values__best_share": 0.7,
+    "train_values__replies": 2, "train_values__games": 0, "train_values__evaluate_every": 0, "decoding__candidates": 2,
+    "decoding__batch_size": 4,
 }  # fmt: skip
 # What is tried beside: the return of games that rank candidates, and targets that are copied at some updates.
 MORE = {
@@ -45,9 +41,7 @@ MORE = {
 def start(tmp_path_factory):
     """The config, the transcripts of a hundred short games, and a language model that has learnt nothing."""
     folder = tmp_path_factory.mktemp("recipes")
-    (folder / "words.txt").write_text("\n".join(WORDS))
-    config = get_config()
-    config.update_from_flattened_dict(TINY | {"env.options": json.dumps({"words": str(folder / "words.txt")})})
+    config = config_for(folder, **CHANGES)
     experiment.run(config.to_dict(), folder, ["collect"])
     parts = make_parts(
         config.language, Transcripts(folder / "transcripts"), config.train_values, seed=0, recipe=recipe_of("bc")

@@ -27,7 +27,6 @@ def assert_same(one, other):
 def config_of(network):
     if network not in PROMPT_NETWORKS:
         return settings(network=network, games_per_worker=4, rollout_length=2, batch_size=8)
-    pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
     config = get_config("glam_quickstart.py", "goto_small,drrn" if network == "drrn" else "goto_local,unread")
     config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 2, "batch_size": 8})
     config.policy.language.update({"width": 8, "layers": 1, "heads": 2, "hidden": 8})

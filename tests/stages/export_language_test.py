@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 from conftest import run_stage
-
-pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
-
 from glam_test import config_of, directory  # noqa: F401  a fixture
 
 from motif_jax import load_language

@@ -1,15 +1,11 @@
 """A language model plays BabyAI-Text and learns by PPO: training, evaluation, replays, the report."""
 
-import re
-
 import jax
 import numpy as np
 import pytest
 from conftest import check_stage, get_config, is_complete, run_stage, viewed
 from flax import nnx
 from gguf_models import write_gguf
-
-pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
 from motif_jax import load_policy
 from motif_jax.devices.checkpoints import find_checkpoints, reading
@@ -215,24 +211,6 @@ def test_a_policy_begins_with_the_weights_of_a_directory_its_embeddings_or_neith
     assert not np.array_equal(random["embedding"][...], pretrained["embedding"][...])
 
 
-def test_memory_is_printed_before_a_model_is_read(directory, tmp_path, capsys, monkeypatch):
-    config = config_of(tmp_path, model=str(directory), max_tokens=200, hidden=64)
-    world = make_world(config.env)
-
-    def told(**language):
-        config.policy.language.update(language)
-        make_language_policy(viewed(config), world, tmp_path)
-        return re.match(r"train_policy learns (\S+) parameters: weights .* free$", capsys.readouterr().out)[1]
-
-    assert (told(), told(lora_rank=2)) == ("7,593", "4,865")  # additions and the head of the values
-    monkeypatch.setattr("motif_jax.language.memory.available_mib", lambda: 0)
-    monkeypatch.setattr("motif_jax.policies.language_start._read", None)  # before it is read
-    with pytest.raises(
-        UserError, match=r"train_policy learns .* needs .* KiB of memory, but only 0 bytes are free \(--"
-    ):
-        told()
-
-
 @pytest.mark.parametrize("words", ["", ",gigpo", ",demonstrations"])
 @pytest.mark.slow
 def test_the_recipe_for_a_pretrained_player_runs_with_all_its_words(words, tmp_path):
@@ -246,35 +224,6 @@ def test_the_recipe_for_a_pretrained_player_runs_with_all_its_words(words, tmp_p
     summary = read_json(tmp_path / "policy/summary.json")
     assert summary["updates"] == 2
     assert list(read_lines(tmp_path / "policy/metrics.jsonl"))[-1]["train/finite"] == 1
-
-
-def test_what_cannot_work_is_refused_in_one_sentence(directory, tmp_path):
-    def refused(said, stage=train_policy.check, **language):
-        config = config_of(tmp_path, **language)
-        with pytest.raises(UserError, match=said) as refusal:
-            stage(config)
-        assert len(str(refusal.value).splitlines()) == 1
-
-    def make(config):
-        make_language_policy(viewed(config), make_world(config.env), tmp_path)
-
-    refused("there is no directory '/nowhere'; language models are not downloaded", model="/nowhere")
-    refused("low-rank additions to an untrained model", lora_rank=4)
-    refused("run --stage=train_language first", make, model="trained")
-    refused("no matrix of this language model is called 'query'", make, model=str(directory), lora_rank=2,
-            lora_names="query", max_tokens=200)  # fmt: skip
-    config = config_of(tmp_path)
-    config.policy.num_minibatches = 5
-    with pytest.raises(UserError, match="the 32 steps of a batch cannot be cut into 5 minibatches"):
-        check_stage(train_policy, config)
-    for text, said in {
-        "words=synonyms": "a variation must be as rewording=synonyms",
-        "rewording=synonym": "did you me",
-    }.items():
-        config = config_of(tmp_path)
-        config.evaluate.variations = text
-        with pytest.raises(UserError, match=said):
-            check_stage(evaluate, config)
 
 
 @pytest.mark.slow

@@ -1,10 +1,8 @@
-"""Worlds made of environments of gymnasium through the stages: collecting, training, playing; what is refused."""
-
-import os
+"""Worlds made of environments of gymnasium through the stages: training, playing, releasing."""
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config, run_stage
+from conftest import get_config, run_stage
 
 from motif_jax import load_policy
 from motif_jax.files import read_lines
@@ -20,28 +18,6 @@ def cart_config(**policy):
         "extrinsic_coefficient": 1.0, "intrinsic_coefficient": 0.0, "synchronous": True, "tensorboard": False,
     } | policy)  # fmt: skip
     return config
-
-
-@pytest.mark.parametrize(
-    ("world", "workers", "said", "traced"),
-    [
-        ("Breaking", 1, "the world 'own_gym:Breaking' failed with SystemExit: 0", True),
-        ("Silent", 0, "caption() of the world 'CartPole-v1' must return text, not None (--config.env.world)", False),
-    ],
-)
-def test_what_fails_under_way_ends_the_program_with_one_sentence(
-    launch, tmp_path, monkeypatch, world, said, traced, workers
-):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests/envs"), prepend=os.pathsep)
-    done = launch(
-        "--config=configs/quickstart.py:toy", f"--workdir={tmp_path / 'run'}", "--stage=collect",
-        f"--config.env.world=own_gym:{world}", f"--config.collect.num_workers={workers}",
-        "--config.collect.collector=random",
-    )  # fmt: skip
-    assert done.returncode == 2, done.stderr
-    sentence, *rest = [line for line in done.stderr.splitlines() if not line.startswith("collect:")]
-    assert said in sentence
-    assert ("Traceback (most recent call last):" in rest) == traced
 
 
 @pytest.mark.parametrize("actions", ["numbers", "choices"])

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import LONG_S, check_stage, get_config, interrupt, is_complete, run_stage, wait_for
+from conftest import LONG_S, get_config, interrupt, is_complete, run_stage, wait_for
 from nethack_texts import NETHACK
 from train_policy_test import TINY, assert_equal_to_the_bit, train
 
@@ -195,23 +195,6 @@ def test_a_judge_with_unreadable_answers_ends_a_saved_run_with_an_error(tmp_path
 
 
 # ---- what is refused
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("values", "said"), [
-    ({"online__goals": "gold"}, r"must be a schedule such as .* not 'gold' \(--config.policy.online.goals\)"),
-    ({"online__goals": "gold@0,stairs@7,combat@7"}, "must begin with 0 and rise"),
-    ({"online__goals": "gold@0,stars@7"}, r"the goals .*stairs.* and not 'stars' \(--config.policy.online.goals\)"),
-    ({"annotate__backend": "server", "online__goals": "gold@0,glod@5"}, "unknown goal 'glod' .*did you mean 'gold'"),
-    ({"online__kind": "words"}, r"needs a file of word vectors \(--config.policy.online.vectors\)"),
-    ({"online__order": "uncertain"}, "the order uncertain needs a network, which 'retrieval' lacks"),
-    ({"online__init_from": "/none"}, r"there is no directory '/none' \(--config.policy.online.init_from\)"),
-    ({"annotate__backend": "score"}, r"the backend 'score' labels the pairs of a dataset.*--config.annotate.backend"),
-])  # fmt: skip
-def test_values_that_cannot_work_are_refused_before_anything_starts(values, said):
-    with pytest.raises(UserError, match=said) as refused:
-        check_stage(train_policy, settings(**values))
-    assert "\n" not in str(refused.value)
 
 
 def test_another_kind_judge_or_schedule_is_refused(trained, tmp_path):

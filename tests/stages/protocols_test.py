@@ -136,15 +136,7 @@ def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path
         assert "random-challenge, episode" in capsys.readouterr().out
 
 
-@pytest.mark.quick
-def test_balrogs_nethack_differs_from_the_challenge_in_two_limits():
-    challenge, balrog = (by_protocol(challenge_config().env, name) for name in ("challenge", "balrog_nethack"))
-    assert (balrog["max_episode_steps"], balrog["no_progress_steps"]) == (100_000, 150)
-    assert challenge | {"max_episode_steps": 100_000, "no_progress_steps": 150} == balrog
-
-
 def test_the_bot_succeeds_in_balrogs_babyai_and_random_play_seldom(tmp_path):
-    pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
     config = get_config()
     config.env.world = "babyai"
     config.evaluate.update({"policy": "bot", "beside": "random", "protocol": "balrog_babyai", "episodes": 50})

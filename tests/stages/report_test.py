@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from conftest import get_config, is_complete, run_stage
-from report_workdir import EVENTS, make_replay, tell, write_workdir
+from report_workdir import EVENTS, make_replay, write_workdir
 
 from motif_jax.files import read_json, write_json
 from motif_jax.screens import SHOWN
@@ -58,12 +58,9 @@ def settings(runs: str = "", **values):
     return config
 
 
-def make(workdir, runs: str = "", told: bool = False, **values) -> str:
-    """The page; `told`: after the stages have written their sections again."""
-    if told:
-        tell(workdir)
-    config = settings(runs, **values)
-    run_stage(report, config, workdir)
+def make(workdir, runs: str = "") -> str:
+    """The page."""
+    run_stage(report, settings(runs), workdir)
     return (workdir / "report/index.html").read_text()
 
 
@@ -169,19 +166,3 @@ def test_several_runs_are_compared_under_unique_names(whole, tmp_path):
     assert any(link.endswith("/gold/report/index.html") for link in links)
     drawn = [json.loads(attrs["data-chart"]) for _, attrs in seen.tags if "data-chart" in attrs]
     assert sum([line["name"] for line in chart["lines"]] == names for chart in drawn) >= 3
-
-
-@pytest.mark.quick
-def test_the_terms_of_a_program_stand_below_its_text_with_their_shares(copy):
-    file = copy / "evaluate/policy-2000/summary.json"
-    interval = {"mean": -1.0, "low": -2.0, "high": 0.0}
-    terms = {"-0.01 * still()": interval, "gained(gold) < 5": interval | {"mean": 3.0}}
-    record = read_json(file) | {"sources": {"code_gold": {"program": "of gold"}}}
-    for summary in (record, record | {"terms": {}}, record | {"terms": {"code_gold": {}}}):
-        write_json(file, summary)
-        assert "the program gold of gold 30k steps" in Seen(make(copy, told=True)).text  # and no table
-    write_json(file, record | {"terms": {"code_gold": terms}})
-    page = make(copy, told=True)
-    assert "<code>gained(gold) &lt; 5</code>" in page
-    rows = "gained(gold) < 5 3.00 [-2.00, 0.00] 75.0% -0.01 * still() -1.00 [-2.00, 0.00] 25.0%"
-    assert f"term return share {rows}" in Seen(page).text

@@ -4,8 +4,8 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import get_config, is_complete, run_stage
-from train_policy_test import TINY, train
+import train_policy_test
+from conftest import is_complete, run_stage
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.files import read_json, read_lines
@@ -18,16 +18,13 @@ SOURCES = f"count:0.05,rnd:0.1,{OWN}:0.5"
 
 
 def settings(**values):
-    config = get_config(argument="toy")
-    for name, value in (TINY | {"sources": SOURCES, "train_for_env_steps": 320, "log_every_s": 1e6} | values).items():
-        section, _, key = name.rpartition("__")
-        (config.policy[section] if section else config.policy)[key] = value
+    config = train_policy_test.settings(**{"sources": SOURCES, "train_for_env_steps": 320, "log_every_s": 1e6} | values)
     config.evaluate.update({"beside": "random", "episodes": 12, "num_workers": 0, "games_per_worker": 6})
     return config
 
 
 def run(workdir, **values):
-    return train(settings(**values), workdir)
+    return train_policy_test.train(settings(**values), workdir)
 
 
 @pytest.fixture(scope="module")

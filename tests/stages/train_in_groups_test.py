@@ -1,16 +1,15 @@
-"""Training in groups: what games play, how batches are arranged, whole runs, and what is refused."""
+"""Training in groups: what games play, how batches are arranged, whole runs."""
 
 import jax
 import numpy as np
 import pytest
-from conftest import check_stage, viewed
+from conftest import viewed
 from train_policy_test import arrays, assert_equal_to_the_bit, settings, train
 
 from motif_jax import load_policy
 from motif_jax.actors.acting import SyncLoop
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.placing import Grouped, in_groups, visits
 from motif_jax.stages.train_policy.setup import assemble, make_player, open_pool
 from motif_jax.structs import UserError
@@ -105,18 +104,3 @@ def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
     assert rows[0]["train/ratio_deviation"] < 1e-5
     assert rows[-1]["train/reference_loss"] > 0
     assert load_policy(tmp_path / "one")
-
-
-# ---- refused
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("values", "said"), [
-    ({"grpo.group_size": 3}, r"8 games at once cannot play groups of 3 episodes \(--config.policy.grpo.group_size"),
-    ({"rollout_length": 25}, "whole episodes, of up to 50 steps, but rollouts have 25"),
-    ({"batch_size": 4 * LIMIT}, "8 games x 50 steps, or a multiple, not 200"),
-    ({"warmup_steps": 10}, "'grpo' needs --config.policy.warmup_steps=0"),
-])  # fmt: skip
-def test_groups_that_cannot_be_played_are_refused(values, said):
-    with pytest.raises(UserError, match=said):
-        check_stage(train_policy, config_of(**values))

@@ -5,13 +5,12 @@ import json
 import jax
 import numpy as np
 import pytest
-from conftest import check_stage, get_config
+from conftest import get_config
 from gguf_models import write_gguf
 
 from motif_jax import experiment
 from motif_jax.files import read_json
 from motif_jax.language.hub import read_language_model
-from motif_jax.stages import train_language
 from motif_jax.structs import UserError
 
 TINY = {
@@ -63,16 +62,6 @@ def test_it_learns_to_say_what_the_agent_said(trained):
     assert {"policy", "accuracy", "gradient_norm", "loss"} <= rows[1].keys()
 
 
-@pytest.mark.journey
-def test_the_model_is_read_by_load_language_and_says_what_it_was_told(trained):
-    from motif_jax.language.loaded import load_language
-
-    model = load_language(trained / "run/language/model", num_devices=1)
-    assert model.config.ends == (1,)
-    scores = model.score(["you see a red ball."], ["take red", "you you"])
-    assert scores[0, 0] > scores[0, 1]
-
-
 def test_a_trained_model_is_trained_further(trained, tmp_path):
     talks(tmp_path / "talks.jsonl")
     config = config_for(tmp_path, language__model=str(trained / "run/language/model"), train_language__num_epochs=1,
@@ -104,19 +93,6 @@ def refusal(tmp_path, **changes):
         experiment.run(config_for(tmp_path, **changes).to_dict(), tmp_path / "run", ["train_language"])
     assert len(str(caught.value).splitlines()) == 1
     return str(caught.value)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("changes", "flags"), [
-    ({"train_language__num_parts": 3}, ("--config.train_language.batch_size", ".num_parts")),
-    ({"language__heads": 3}, ("--config.language.width", ".heads")),
-    ({"transcripts__path": "/none"}, ("--config.transcripts.path", ".import_from")),
-])  # fmt: skip
-def test_values_that_cannot_work_are_refused(tmp_path, changes, flags):
-    with pytest.raises(UserError) as caught:
-        check_stage(train_language, config_for(tmp_path, **changes))
-    for flag in flags:
-        assert flag in str(caught.value)
 
 
 @pytest.mark.quick

@@ -1,15 +1,13 @@
 """Training of a policy: it learns, it can be stopped and killed, and is rewarded with what the sources say."""
 
 import shutil
-import signal
-import subprocess
 import sys
 import warnings
 
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT, check_stage, children, get_config, is_complete, run_stage, wait_for, worker_processes
+from conftest import children, get_config, is_complete, run_stage
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
@@ -177,58 +175,8 @@ def test_the_learnt_reward_is_given_and_kept_in_the_checkpoint(tmp_path):
     with pytest.raises(UserError, match="the learnt reward has changed since this policy's training began"):
         run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0, train_for_env_steps=768)
 
-    # A reward whose last checkpoint is damaged is not silently replaced by an earlier one.
-    for file in (tmp_path / "reward/checkpoints/1").rglob("*"):
-        if file.is_file() and file.parent.name != "facts":
-            file.write_bytes(b"")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with pytest.raises(UserError, match=r"reward in .*, 1, is damaged.*--config.policy.reward_checkpoint=0"):
-            run(tmp_path / "other", intrinsic_coefficient=0.1, reward_dir=str(tmp_path))
-
 
 # ---- stopped and killed
-
-
-@pytest.mark.slow
-def test_a_signal_saves_and_ends_with_0_and_a_kill_loses_little(tmp_path):
-    values = {"train_for_env_steps": 10**9, "num_workers": 1, "synchronous": False, "save_every_s": 1.0}
-    process = subprocess.Popen(command(tmp_path, **values), cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    checkpoints = tmp_path / "policy/checkpoints"
-
-    def saved():
-        return sorted(int(path.name) for path in checkpoints.glob("*") if path.name.isdigit())
-
-    wait_for(lambda: len(saved()) >= 2)
-    workers = worker_processes(process.pid)
-    assert workers
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors
-    assert "stopped by SIGTERM after" in errors
-    assert "run the same command again to resume" in errors
-    wait_for(lambda: not worker_processes(process.pid))
-    last = saved()[-1]
-    assert read_json(tmp_path / "policy/summary.json")["env_steps"] == last
-
-    # Killed, it goes on from its last whole checkpoint; one that lost its arrays is set aside.
-    process = subprocess.Popen(command(tmp_path, **values), cwd=ROOT, stderr=subprocess.DEVNULL)
-    wait_for(lambda: saved()[-1] > last)
-    process.kill()
-    process.wait()
-    wait_for(lambda: not worker_processes(process.pid))
-    torn, before = saved()[-1], saved()[-2]
-    for file in (checkpoints / str(torn)).rglob("*"):
-        if file.is_file() and file.parent.name != "facts":
-            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        run(tmp_path, **values | {"train_for_env_steps": before + 64, "num_workers": 0})
-    assert any("cannot be read" in str(warning.message) for warning in caught)
-    assert saved()[-1] == before + 64
-    steps = [row["env_steps"] for row in rows_of(tmp_path)]
-    assert steps == sorted(steps)
-    assert (checkpoints / f"unreadable-{torn}").exists()
 
 
 def test_damaged_checkpoints_do_not_restart_training(whole, tmp_path):
@@ -261,24 +209,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_batch(tmp_path):
     with np.load(file, allow_pickle=False) as batch:
         assert batch["reward"].shape == (8, 8)
         assert batch["observations.crop"].shape == (9, 8, 2, 12, 12)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"batch_size": 100}, "batch_size 100 must be a multiple of 32"),
-        ({"num_minibatches": 3}, "must be a multiple of 24 = 8 steps of a rollout x 1 devices x 3 minibatches"),
-        ({"bootstrap": "inferred", "discount": 0.0}, "divides by the discount"),
-        ({"init_from": "/nowhere"}, r"no directory '/nowhere' \(--config.policy.init_from\)"),
-        ({"num_workers": 2}, "synchronous run has at most one worker"),
-        ({"extrinsic_coefficient": 0.0}, "needs at least one reward"),
-        ({"distributed__coordinator": "here:1", "distributed__process_id": 4}, "process_id 4 must be below"),
-    ],
-)
-def test_values_that_cannot_work_are_refused_in_one_sentence(values, sentence):
-    with pytest.raises(UserError, match=sentence):
-        check_stage(train_policy, settings(**values))
 
 
 def test_missing_devices_and_rewards_are_refused_before_games_start(tmp_path):

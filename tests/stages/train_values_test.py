@@ -6,17 +6,20 @@ import shutil
 import numpy as np
 import pytest
 from byte_tokeniser import write_byte_tokeniser
-from conftest import check_stage, get_config, is_complete, run_stage
+from conftest import get_config, is_complete, run_stage
 from gguf_models import write_gguf
 from offline_test import rows
 
 from motif_jax import experiment
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.files import read_json
+from motif_jax.files import read_json, write_json
 from motif_jax.language.hub import read_language_model
 from motif_jax.policies.values import read_values
-from motif_jax.stages import train_language, train_values
+from motif_jax.stages import train_values
+from motif_jax.stages.evaluate.page import report_evaluation
+from motif_jax.stages.report.seeds import write_page_over_seeds
 from motif_jax.structs import UserError
+from motif_jax.system.runs import PlannedRun
 
 WORDS = ("crane", "slate", "abide", "abode", "blaze", "grape", "grade", "trace")
 TINY = {
@@ -120,12 +123,6 @@ def test_low_rank_additions_learn_in_place_of_a_models_parameters(trained, tmp_p
     assert changed(cloned[1], values.policy) == set()
     assert changed(values.policy, values.online["trunk"]) == {"attention.q", "attention.v"}
     assert changed(values.policy, values.target["trunk"]) == {"attention.q", "attention.v"}
-    config = config_for(trained, language__lora_rank=2)
-    with pytest.raises(UserError, match=r"an untrained model learn little.*--config.language.lora_rank, .model"):
-        check_stage(train_language, config)
-    config.train_values.recipe = "ilql+joint"
-    with pytest.raises(UserError, match=r"a given policy, and not 'ilql\+joint' with start 'policy'.*lora_rank"):
-        check_stage(train_values, config)
 
 
 def test_a_run_that_is_killed_at_its_end_still_ranks_texts(trained, tmp_path, monkeypatch):
@@ -183,6 +180,25 @@ def test_replays_have_probabilities_of_each_letter(evaluated):
     assert any(one["policy"] != one["shifted"] for turn in turns for one in turn["tokens"])
 
 
+def test_reports_compare_betas_and_show_each_letter_escaped(evaluated, tmp_path):
+    runs = [PlannedRun("", seed, ()) for seed in (0, 1)]
+    for run in runs:
+        shutil.copytree(evaluated / "run", tmp_path / run.folder)
+    workdir = tmp_path / runs[0].folder
+    (folder,) = workdir.glob("evaluate/values-*-beta4")
+    letters = read_json(folder / "letters.json")
+    next(iter(letters["episodes"].values()))[0]["tokens"][0]["policy"][0][0] = "<script>"
+    write_json(folder / "letters.json", letters)
+    report_evaluation(workdir, folder.name, read_json(folder / "summary.json"))
+    experiment.run(config_for(evaluated).to_dict(), workdir, ["report"])
+    page = (workdir / "report/index.html").read_text()
+    assert "A language model that learnt from recorded games of wordle" in page
+    assert "Return against beta" in page
+    assert "beta 4, sampled: game " in page
+    assert "&lt;script&gt;" in page
+    assert "<b>beta 4, sample</b> against beta 0, sample" in write_page_over_seeds(runs, tmp_path).read_text()
+
+
 def test_a_sweep_compiles_one_program(trained, tmp_path, monkeypatch):
     from motif_jax.policies import writing
 
@@ -215,16 +231,6 @@ def refusal(check, config, *arguments):
     assert len(str(caught.value).splitlines()) == 1
     assert "--" in str(caught.value)
     return str(caught.value)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"train_values__start": "new"}, "choose ilql+joint"),
-    ({"train_values__num_parts": 3}, "cannot be split into 3 parts"),
-    ({"train_values__value_min": 1.0, "train_values__value_max": 0.0}, "must be below"),
-])  # fmt: skip
-def test_values_that_cannot_work_are_refused(tmp_path, changes, said):
-    assert said in refusal(experiment.check, config_for(tmp_path, **changes), ["train_values"])
 
 
 @pytest.mark.quick

@@ -3,31 +3,26 @@
 import contextlib
 import importlib
 import json
-import runpy
 
-import gymnasium
 import numpy as np
 import pytest
 from chat_server import ChatServer
 from conftest import ROOT, check_stage, get_config, viewed
 
 from motif_jax import experiment
-from motif_jax.captions import encode
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import CAPTION, find_readable
+from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages import train_policy, write_reward
+from motif_jax.stages import train_policy
 from motif_jax.stages.evaluate import play
-from motif_jax.stages.write_reward import job
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
-    RecordedEpisodes,
     choose_pairs,
     ranges_of,
     record_episodes,
@@ -35,7 +30,7 @@ from motif_jax.stages.write_reward.evidence import (
 )
 from motif_jax.stages.write_reward.guided import examples, talk
 from motif_jax.stages.write_reward.job import blocks_of, compare_with_learnt, describe_results, examine
-from motif_jax.stages.write_reward.writers import Attempt, Brief, read_reply
+from motif_jax.stages.write_reward.writers import Attempt, Brief
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
 
@@ -128,13 +123,6 @@ def test_a_server_gets_the_grammar_in_its_own_way(tmp_path, model, takes):
     assert ("```" in json.dumps(body["messages"])) == (takes == "plain")
 
 
-def test_a_grammar_is_refused_where_no_server_writes():
-    with pytest.raises(
-        UserError, match=r"a grammar is for writer=server, not for writer=scripted .*write_reward.grammar"
-    ):
-        check_stage(write_reward, config_of(grammar="vllm"))
-
-
 @pytest.mark.journey
 def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
     letters = LetterTokeniser.from_texts([chr(code) for code in range(32, 127)])
@@ -152,33 +140,6 @@ def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
     assert all(check(row["program"], readable).root.of != "constant" for row in rows)
     again = run(config, tmp_path / "again")[1]
     assert again["rounds"] == found["rounds"]
-
-
-def test_the_random_programs_of_the_study_are_programs():
-    readable = find_readable(make_world(config_of().env.to_dict()))
-    writer = runpy.run_path(str(ROOT / "examples/code_rewards/study.py"))["RandomWriter"](readable, seed=0)
-    brief = Brief("", "", readable, {"You win.": 3, "It's a wall.": 1}, [])
-    programs = {writer.propose(brief, (), number) for number in range(40)}
-    assert len(programs) > 20
-    for program in programs:
-        check(program, readable)
-
-
-def test_a_key_corridor_tells_how_far_the_robot_has_come(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    world = importlib.import_module("examples.code_rewards.worlds").KeyCorridor()
-    env = gymnasium.make("MiniGrid-KeyCorridorS3R3-v0").unwrapped
-    observation, _ = env.reset(seed=1)
-    assert world.caption(observation, env).startswith("You have no key.")
-    things = [one for one in env.grid.grid if one]
-    key, ball = (next(one for one in things if one.type == kind) for kind in ("key", "ball"))
-    door = next(one for one in things if one.type == "door" and one.is_locked)
-    env.carrying = key
-    assert world.caption(observation, env).startswith("You carry the key.")
-    door.is_locked = False
-    assert world.caption(observation, env).startswith("The locked door is open.")
-    env.carrying = ball
-    assert world.caption(observation, env) == "You pick up the ball."
 
 
 @pytest.mark.parametrize("level", ["DoorKey8", "KeyCorridor"])
@@ -332,37 +293,6 @@ def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, told)
     assert ("- deviation of returns: " in said) == (told == "metrics")
 
 
-def test_pay_before_the_goal_is_found_with_its_moment():
-    # Of 8 episodes with two steps, the game pays the last step of two. Seeing the door is paid as much as the goal.
-    captions = [["a door", "the goal" if at < 2 else "a wall"] for at in range(8)]
-    text = np.array([[encode(one) for one in column] for column in zip(*captions, strict=True)])
-    rollout = {CAPTION: text, "reward": np.array([[0.0] * 8, [1.0] * 2 + [0.0] * 6])}
-    recorded = RecordedEpisodes([rollout], [np.tile(np.arange(8), (2, 1))], captions, 8)
-
-    def found(door, goal):
-        steps = np.array([[door] * 8, [goal] * 2 + [0.0] * 6])
-        return [*job._before_the_goal(recorded, steps.reshape(-1), recorded.returns([steps]))]
-
-    assert found(door=0.1, goal=1.0) == []
-    (finding,) = found(door=1.0, goal=0.0)
-    assert finding.startswith(
-        "paid before the goal: 100% of the episodes without the game's reward get as much as those"
-    )
-    assert "(at 'a door')" in finding
-    assert found(door=0.0, goal=0.0) == []
-
-
-def test_attempts_are_refused_for_a_writer_that_cannot_err():
-    config = config_of(writer="model", attempts=5)
-    config.annotate.model = "smollm2"
-    with pytest.raises(UserError, match=r"each text is a program, so there are no attempts .*write_reward.attempts"):
-        check_stage(write_reward, config)
-
-
-def test_programs_without_pay_rank_last(tried):
-    assert tried("3")[0].rank < tried("0 - gained(gold)")[0].rank < tried("gained(gold)")[0].rank
-
-
 # ---- beside a learnt reward
 
 
@@ -379,14 +309,3 @@ def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(lea
     if said:
         assert figures["learnt_correlation"] == pytest.approx(-1)
     assert np.isnan(figures["learnt_disagrees"]) == (learnt == [0, 0, 0, 0])
-
-
-# ---- parts
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(("reply", "text"), [
-    ("gained(gold)", "gained(gold)"), ("Here:\n```\ngained(gold)\n```\nand ```\nstill()\n```", "gained(gold)"),
-])  # fmt: skip
-def test_the_program_is_found_in_a_reply(reply, text):
-    assert read_reply({"choices": [{"message": {"content": reply}}]}) == text

@@ -69,7 +69,9 @@ def test_impossible_variables_are_refused_by_name_and_value(name, value):
 ])  # fmt: skip
 def test_no_task_of_a_job_array_does_the_runs_of_another(name, value):
     runs = plan("7", [], 0)
-    assert [run.seed for run in share_of_job(runs, ARRAY)] == [2, 5]
+    shares = [share_of_job(runs, ARRAY | {"SLURM_ARRAY_TASK_ID": task}) for task in "135"]
+    assert [[run.seed for run in share] for share in shares] == [[0, 3, 6], [1, 4], [2, 5]]
+    assert share_of_job(runs, {}) == runs
     with pytest.raises(UserError, match=rf"^[^\n]*{name}[^\n]*\(--config.seeds, --sweep\)$"):
         share_of_job(runs, ARRAY | {name: value})
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 
 from motif_jax.structs import UserError
-from motif_jax.system.runs import parse_seeds, parse_sweep, plan, share_of_job
+from motif_jax.system.runs import parse_seeds, parse_sweep, plan
 
 
 @pytest.mark.quick
@@ -52,16 +52,6 @@ def test_a_sweep_has_a_run_for_each_combination_and_seed():
 def test_other_sweeps_are_refused(sweeps, message):
     with pytest.raises(UserError, match=message):
         plan("2", sweeps, 0)
-
-
-@pytest.mark.quick
-def test_the_tasks_of_a_job_array_share_the_runs():
-    runs = plan("7", [], 0)
-    array = {"SLURM_ARRAY_TASK_COUNT": "3", "SLURM_ARRAY_TASK_MIN": "1"}
-    shares = [share_of_job(runs, array | {"SLURM_ARRAY_TASK_ID": str(number)}) for number in (1, 2, 3)]
-    assert sorted(run.seed for share in shares for run in share) == list(range(7))
-    assert max(map(len, shares)) == 3
-    assert share_of_job(runs, {}) == runs
 
 
 TOY = ("--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=50",
