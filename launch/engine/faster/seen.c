@@ -22,12 +22,13 @@ static boolean only_squares_last(const mapseen *here) {
   return TRUE;
 }
 
-static void record(int x, int y) {
-  schar kind = levl[x][y].typ;
-  struct monst *monster = m_at(x, y);
-  if (kind == DRAWBRIDGE_UP) kind = db_under_typ(levl[x][y].drawbridgemask);
-  if (monster && M_AP_TYPE(monster) == M_AP_FURNITURE && canseemon(monster)) kind = cmap_to_type(monster->mappearance);
-  lastseentyp[x][y] = kind;
+/* What stays in memory of a square in sight: a mimic is taken for what it looks like, and below a raised bridge is what
+   the bridge spans. */
+static schar looks_like(int x, int y) {
+  const struct monst *mimic = m_at(x, y);
+  if (mimic && canseemon(mimic) && M_AP_TYPE(mimic) == M_AP_FURNITURE) return cmap_to_type(mimic->mappearance);
+  const struct rm *square = &levl[x][y];
+  return square->typ == DRAWBRIDGE_UP ? db_under_typ(square->drawbridgemask) : square->typ;
 }
 
 void record_what_is_seen() {
@@ -41,9 +42,11 @@ void record_what_is_seen() {
     for (int x = 0; x < COLNO; x += 8) { /* eight squares of viz_array at a time, the first in the lowest byte */
       uint64_t seen;
       memcpy(&seen, viz_array[y] + x, 8);
-      for (seen &= IN_SIGHT * 0x0101010101010101u; seen; seen &= seen - 1)
-        record(x + __builtin_ctzll(seen) / 8, y);
+      for (seen &= IN_SIGHT * 0x0101010101010101u; seen; seen &= seen - 1) {
+        int column = x + __builtin_ctzll(seen) / 8;
+        lastseentyp[column][y] = looks_like(column, y);
+      }
     }
   }
-  if (!Levitation && u.ux > 0) record(u.ux, u.uy);
+  if (!Levitation && u.ux > 0) lastseentyp[u.ux][u.uy] = looks_like(u.ux, u.uy);
 }
