@@ -142,9 +142,8 @@ def against_here(rows: int, seconds: float, turns: int) -> None:
           f"{cpu:.3f} by CPU time; load {os.getloadavg()[0]:.1f}")  # fmt: skip
 
 
-def against_the_model(slept_ms: float, seconds: float) -> None:
+def against_the_model(seconds: float) -> None:
     """Prints the rates of sleeping games on several hosts, beside those of the model."""
-    os.environ[SLEPT_MS] = str(slept_ms)
     env = {"task": "benchmarks.remote:Sleeping"}
     with pool_of(0, 1, env, GAMES, 16) as pool:
         drive = Drive(pool, Policy())
@@ -157,7 +156,7 @@ def against_the_model(slept_ms: float, seconds: float) -> None:
             drive = Drive(pool, Policy(POLICY))
             drive.warm_up()
             drive.play(seconds)
-        model = plan(hosts, 2, GAMES, step, policy=POLICY, device=0.0)
+        model = plan(hosts, 2, GAMES, step, policy=POLICY, device=1e-12)
         each = [drive.fulls[first] + drive.fulls[first + 1] for first in range(0, 2 * hosts, 2)]
         print(f"{hosts}: {drive.rates[0]:,.0f} steps/s, model {model.steps:,.0f}; rollouts of each host {each}; "
               f"games busy {model.used['games']:.0%}; load {os.getloadavg()[0]:.1f}")  # fmt: skip
@@ -166,14 +165,15 @@ def against_the_model(slept_ms: float, seconds: float) -> None:
 def main() -> None:
     """Runs one of the measurements."""
     kind, *given = sys.argv[1:]
+    slept, length = (*given, *("1", "20")[len(given) :])[:2]
+    os.environ[SLEPT_MS] = slept  # which Ray's processes inherit
     cluster.usable_cores = lambda: 64  # hosts of one machine share its cores
     cluster.connect("local")
     if kind == "here":
         rows, seconds, turns = (*given, *("256", "4", "5")[len(given) :])
         against_here(int(rows), float(seconds), int(turns))
     else:
-        slept, seconds = (*given, *("1", "20")[len(given) :])
-        against_the_model(float(slept), float(seconds))
+        against_the_model(float(length))
 
 
 if __name__ == "__main__":
