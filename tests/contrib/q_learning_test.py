@@ -2,11 +2,13 @@
 
 import collections
 import itertools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 from linear_policy import make_rollouts
 
 from motif_jax.contrib.drrn.q_learning import (
@@ -22,8 +24,11 @@ from motif_jax.contrib.drrn.q_learning import (
     td_targets,
 )
 from motif_jax.contrib.drrn.sections import ReplaySettings
+from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import TrainingRewards
+from motif_jax.learner.update import Rollouts, TrainingRewards
+from motif_jax.policies.model import make_policy_model
+from motif_jax.tokens import WordTokeniser
 
 pytestmark = pytest.mark.usefixtures("optimised")
 
@@ -160,3 +165,32 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew():
     np.testing.assert_array_equal(broken.params["q"], params["q"])
     assert int(broken.replay.added) == 0  # or it would be drawn for ever
     assert all(np.isfinite(array).all() for array in jax.tree.leaves(broken.replay))
+
+
+KEYS = ("red", "green")
+NAMES = (*(f"take the {key} key" for key in KEYS), "open the door")
+WORDS = WordTokeniser.from_texts([*NAMES, "a , you have nothing", *KEYS])
+OPTIONS = {"network": "drrn", "num_actions": 3, "dtype": "float32",
+           "drrn": {"tokeniser": WORDS.text, "actions": list(NAMES), "width": 16, "max_tokens": 32}}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_acting_and_an_update_lower_for_gpus_and_tpus():
+    model = make_policy_model(OPTIONS, None)
+    tokens = np.zeros((3, 4, 32), np.int16)
+    rollouts = Rollouts(
+        observations={"tokens": tokens}, first=np.zeros((3, 4), bool), core=np.zeros((1, 4, 0), np.float32),
+        action=np.zeros((2, 4), np.int32), logits=np.zeros((2, 4, 3), np.float32), value=np.zeros((2, 4), np.float32),
+        version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
+        truncated=np.zeros((2, 4), bool), reward_inputs={},
+    )  # fmt: skip
+    update = make_q_update(model.unroll, just_the_games, replace(Q, num_minibatches=2), ReplaySettings(), seed=0)
+    program = map_update(update, make_mesh(1), 1, num_constants=1)
+    seen = {"tokens": jax.ShapeDtypeStruct((32,), np.int16)}
+    state = jax.eval_shape(lambda params: init_q_state(params, Q, make_replay(N, 2, 4, seen)), model.params)
+
+    def act(params, tokens):
+        return model.step(params, (), {"tokens": tokens}, None, np.zeros((4, 0)), model.prepare(params, ()))
+
+    export.export(program, platforms=["cuda", "tpu"])(state, (), rollouts)
+    export.export(jax.jit(act), platforms=["cuda", "tpu"])(model.params, tokens[0])

@@ -89,6 +89,19 @@ def test_a_checkpoint_reads_as_it_was_written_or_not_at_all(tmp_path, damage):
     assert not (tmp_path / "trace").exists(), "a stranger's code was executed"
 
 
+@pytest.mark.parametrize("where", [1, 4, 7])  # eighths of the file
+def test_changed_arrays_are_told_by_their_checksum(tmp_path, where):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"kernel": np.random.default_rng(0).integers(256, size=200_000, dtype=np.uint8)}, {})
+    checkpoints.close()
+    file = max((path for path in tmp_path.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    data = bytearray(file.read_bytes())
+    data[len(data) * where // 8] ^= 1
+    file.write_bytes(data)
+    with reading(tmp_path) as opened, pytest.warns(UserWarning, match="arrays are damaged"), pytest.raises(UserError):
+        opened.readable("last")
+
+
 def test_surplus_checkpoints_of_a_killed_run_are_deleted_by_the_next(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=10)
     for step in range(4):

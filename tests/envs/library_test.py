@@ -1,5 +1,6 @@
 """The library of NetHack that games load: NLE's wheel, or one that was built for this machine."""
 
+import dataclasses
 import json
 import os
 import shlex
@@ -7,12 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import ROOT
 from nle.nethack.nethack import DLPATH
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.nethack import library, recorded
+from motif_jax.envs.nethack.game_settings import GameSettings
+from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, open_rows
+from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.world import step_specs
 from motif_jax.envs.worlds import essential, make_world
 from motif_jax.structs import UserError
 
@@ -112,3 +118,41 @@ def test_a_build_that_cannot_begin_says_why_in_one_sentence(tmp_path, compilers,
 def edit(folder, **values):
     record = folder / library.RECORD
     record.write_text(json.dumps(json.loads(record.read_text()) | values))
+
+
+BUILT = library.find_library().path != DLPATH
+
+
+def moments(path, settings, games, steps, seed):
+    """Every array of every step of random play."""
+    settings = dataclasses.replace(settings, library=path)
+    vector = GameVector(games, settings, (*OBSERVATIONS, *EVENTS), seed=seed)
+    vector.reset()
+    specs = step_specs() | vector.observer.specs
+    rows = {key: np.zeros((games, *spec.shape), spec.dtype) for key, spec in specs.items()}
+    opened, rng = open_rows(rows), np.random.default_rng(seed)
+    ended = 0
+    for actions in rng.integers(len(settings.action_names), size=(steps, games)).tolist():
+        rows["terminated"][:] = rows["truncated"][:] = False
+        vector.step(actions, opened)
+        vector.observe(opened)
+        ended += len(vector.finished)
+        yield ended, {key: array.copy() for key, array in rows.items()}
+    vector.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BUILT, reason="launch/engine.sh has not built a library on this machine")
+@pytest.mark.parametrize("settings", [
+    GameSettings(max_episode_steps=100), GameSettings(actions="extended", max_episode_steps=100),
+    GameSettings(screen="map", max_episode_steps=100), GameSettings(task="staircase", max_episode_steps=100),
+    *(GameSettings(character=name, max_episode_steps=100) for name in
+      ("val-dwa-law-fem", "wiz-elf-cha-mal", "sam-hum-law-mal", "arc-gno-neu-fem", "@")),
+], ids=lambda settings: f"{settings.task}-{settings.actions}-{settings.character}-{settings.screen}")  # fmt: skip
+def test_the_built_library_plays_like_the_wheel(settings):
+    built, ended = library.find_library().path, 0
+    for one, other in zip(moments(DLPATH, settings, 16, 800, 3), moments(built, settings, 16, 800, 3), strict=True):
+        assert one[0] == other[0]
+        assert all(np.array_equal(one[1][key], other[1][key]) for key in one[1])
+        ended = one[0]
+    assert ended >= 112

@@ -8,7 +8,9 @@ import pytest
 
 from motif_jax.envs.own_code import PACKAGE, as_failure, reported
 from motif_jax.launch import stopped_by_signals
-from motif_jax.structs import Interrupted
+from motif_jax.rewards.source import RewardSource
+from motif_jax.rewards.sources import RewardSources, Weighted
+from motif_jax.structs import Interrupted, UserCodeError
 
 pytestmark = pytest.mark.quick
 
@@ -44,3 +46,19 @@ def test_an_interrupt_passes_through_the_users_code():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with pytest.raises(KeyboardInterrupt):  # outside the program
         interrupted_in_a_game(lambda: None)
+
+
+def test_errors_of_reward_sources_name_the_source():
+    class Source(RewardSource):
+        pass
+
+    calls = {
+        "moments": ({},), "shape": ({"own": {}},), "advance": (None, None), "arrays": (), "facts": (), "figures": (),
+        "about": (), "close": (),
+    }  # fmt: skip
+    for method, arguments in calls.items():
+        source = Source()
+        setattr(source, method, lambda *args: sys.exit(0))
+        sources = RewardSources([Weighted("own", "mine:Source", 1.0, source)])
+        with pytest.raises(UserCodeError, match="the reward source 'mine:Source' failed with SystemExit: 0"):
+            getattr(sources, method)(*arguments)

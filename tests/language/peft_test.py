@@ -128,6 +128,17 @@ BAD = {
     "no alpha": (lambda folder: change(folder, lora_alpha=None), "no base_model_name_or_path and lora_alpha"),
     "a name of the Hub": (lambda folder: change(folder, base_model_name_or_path="meta/llama"), "not a directory here"),
     "a slow pattern": (lambda folder: change(folder, alpha_pattern={"(a+)+$": 1}), "not a module's name"),
+    "half of a pair": (
+        lambda folder: change_tensors(folder, **{"base_model.model.x.lora_A.weight": np.ones((2, 8), np.float32)}),
+        "do not fit each other",
+    ),
+    "a matrix that the model lacks": (
+        lambda folder: change_tensors(folder, **{
+            "base_model.model.x.lora_A.weight": np.ones((2, 8), np.float32),
+            "base_model.model.x.lora_B.weight": np.ones((8, 2), np.float32),
+        }),
+        "which the model lacks",
+    ),
     "infinite": (
         lambda folder: change_tensors(
             folder, layers__0__self_attn__q_proj__lora_A__weight=np.full((3, 8), np.inf, np.float32)

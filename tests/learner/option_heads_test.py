@@ -148,3 +148,16 @@ def compare_devices() -> None:
 
 def test_eight_devices_do_what_one_does():
     on_devices(8, compare_devices)
+
+
+@pytest.mark.quick
+def test_the_last_moment_is_read_again_with_the_controller_in_charge():
+    batch = make_batch()
+    seen, first = jax.device_get(CONTROL.with_behaviour(jax.tree.map(jnp.asarray, batch)))
+    assert seen["behaviour"].shape == (T + 2, B, K + 1)
+    np.testing.assert_array_equal(seen["behaviour"][:T].argmax(-1), batch.control["charge"])
+    charge = np.where(batch.first[T], K, batch.control["next"][-1])
+    np.testing.assert_array_equal(seen["behaviour"][T].argmax(-1), charge)
+    assert (seen["behaviour"][T + 1].argmax(-1) == K).all()
+    np.testing.assert_array_equal(seen["x"][T + 1], seen["x"][T])
+    assert not first[T + 1].any()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from conftest import on_devices
 from flax import nnx
+from jax import export
 from small_language import ACTIONS, PROMPTS, WORDS, as_prompts, options
 
 from motif_jax.devices.mesh import make_mesh, map_update, place
@@ -239,3 +240,28 @@ def test_names_that_cannot_be_told_apart_are_refused():
         encode_names(WORDS, ("turn left", " "))
     with pytest.raises(UserError, match=r"may have 66 tokens, but this language model reads at most 64"):
         make_policy_model(options("gpt2", max_tokens=64), None)
+
+
+@pytest.mark.parametrize(("family", "algorithm"), [("llama", "ppo"), ("t5", "ppo"), ("llama", "appo")])
+def test_acting_and_an_update_lower_for_gpus_and_tpus(family, algorithm):
+    model = make_policy_model(options(family, chunk=4), None)
+    settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=4)
+    seen = {"tokens": np.zeros((3, 4, 32), np.int32)}
+    moment = {"tokens": seen["tokens"][0]}
+    if model.pack:
+        moment = model.pack(moment, np.zeros(4, int))
+    if model.pack and algorithm == "ppo":
+        seen = model.pack(seen, calls_of(2, 4, 1, settings, model.chunk))
+    rollouts = Rollouts(
+        observations=seen, first=np.zeros((3, 4), bool), core=np.zeros((1, 4, 0), np.float32),
+        action=np.zeros((2, 4), np.int32), logits=np.zeros((2, 4, 4), np.float32), value=np.zeros((2, 4), np.float32),
+        version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
+        truncated=np.zeros((2, 4), bool), reward_inputs={},
+    )  # fmt: skip
+    update = make_policy_update(model.unroll, lambda rollouts: TrainingRewards(*[rollouts.reward] * 3), settings)
+    program = map_update(update, make_mesh(1), 1, num_constants=1)
+    state = jax.eval_shape(lambda params: init_state(params, settings), model.params)
+    step = jax.jit(lambda params, frozen, seen: model.step(params, frozen, seen, None, np.zeros((4, 0)), ()))
+    for platform in ("cuda", "tpu"):
+        export.export(program, platforms=[platform])(state, model.frozen, rollouts)
+        export.export(step, platforms=[platform])(model.params, model.frozen, moment)

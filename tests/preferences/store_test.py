@@ -5,6 +5,7 @@ import pytest
 from small_dataset import PUBLISHED_PAIRS, write_published
 
 from motif_jax.captions import encode
+from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
 
@@ -69,3 +70,21 @@ def test_a_damaged_dataset_is_refused_in_one_sentence(tmp_path, damage, message)
         PairDataset(path).preference("llama70b_msg_defaultgoal_default")
     assert "--config.collect.dataset" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_adopting_changes_nothing_in_the_source(launch, tmp_path):
+    path, codes = write_published(tmp_path / "motif_dataset", 2)
+    before = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in path.rglob("*")}
+    arguments = ("--config=configs/motif.py", f"--workdir={tmp_path / 'run'}", "--stage=collect")
+    done = launch(*arguments, f"--config.collect.dataset={path}")
+    assert done.returncode == 0, done.stderr
+    assert "llama70b_msg_defaultgoal_default" in done.stdout
+    dataset = PairDataset(tmp_path / "run/dataset")
+    assert np.array_equal(dataset.preference("llama70b_msg_defaultgoal_default"), codes)
+    assert read_json(tmp_path / "run/dataset/dataset.json")["num_pairs"] == N
+    assert {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in path.rglob("*")} == before
+    tear(path)
+    done = launch(*arguments[:1], f"--workdir={tmp_path / 'other'}", f"--config.collect.dataset={path}")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "blstats.npy" in done.stderr

@@ -10,7 +10,7 @@ from conftest import ROOT, get_config
 from motif_jax.envs.world import Viewpoint
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import find_readable
+from motif_jax.rewards.code.names import find_readable, readable_from
 from motif_jax.rewards.code.parsing import parse
 from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.code.source import read_program
@@ -155,3 +155,14 @@ def test_the_examples_fit_their_worlds(name, game, monkeypatch):
     config = get_config(argument="toy")
     config.env.world = game
     read_program(str(ROOT / f"examples/rewards/{name}.reward"), make_world(config.env.to_dict()))
+
+
+@pytest.mark.parametrize("record", [
+    None, {}, {"entries": {"a": ["number", "moment", "stats", [4], [4], ""]}, "viewpoints": {}, "still": []},
+    {"entries": {"a": ["number"]}, "viewpoints": {}, "still": []},
+    {"entries": {}, "viewpoints": {"view": [1.5, "x", None, False]}, "still": []},
+    {"entries": {}, "viewpoints": {}, "still": ["gold"]},
+])  # fmt: skip
+def test_names_of_a_damaged_checkpoint_are_refused(record):
+    with pytest.raises(ValueError, match="the names of a program"):
+        readable_from(record)

@@ -13,6 +13,7 @@ import pytest
 from conftest import LONG_S, ROOT, get_config, worker_processes
 from fake_slurm import FakeSlurm
 from host_processes import ONE_HOST, TINY, address, ended, flags, rows_of, start, wait_for_rows
+from network_test import listening
 from one_host import LARGE
 
 from motif_jax.devices.checkpoints import reading
@@ -74,6 +75,7 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
         for me in range(2)
     ]
     wait_for_rows(tmp_path, 1, hosts)
+    assert listening(hosts[0].pid) | listening(hosts[1].pid) <= {"0100007F", "0000000000000000FFFF00000100007F"}
     ends = ended(hosts)
     assert [status for status, _, _ in ends] == [0, 0], ends
     assert "train_policy: 1,280 steps, 20 updates" in ends[0][1]

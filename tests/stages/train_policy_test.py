@@ -175,6 +175,15 @@ def test_the_learnt_reward_is_given_and_kept_in_the_checkpoint(tmp_path):
     with pytest.raises(UserError, match="the learnt reward has changed since this policy's training began"):
         run(tmp_path, intrinsic_coefficient=0.1, threshold_quantile=-1.0, train_for_env_steps=768)
 
+    # A reward whose last checkpoint is damaged is not silently replaced by an earlier one.
+    for file in (tmp_path / "reward/checkpoints/1").rglob("*"):
+        if file.is_file() and file.parent.name != "facts":
+            file.write_bytes(b"")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(UserError, match=r"reward in .*, 1, is damaged.*--config.policy.reward_checkpoint=0"):
+            run(tmp_path / "other", intrinsic_coefficient=0.1, reward_dir=str(tmp_path))
+
 
 # ---- stopped and killed
 

@@ -5,11 +5,11 @@ import re
 
 import numpy as np
 import pytest
-from talks import random_episode, wordle_game, write
+from talks import random_episode, random_store, wordle_game, write
 
 from motif_jax.files import read_json, write_array, write_json
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
+from motif_jax.transcripts.store import ARRAYS, RECORD, Transcripts, TranscriptWriter
 
 pytestmark = pytest.mark.quick
 
@@ -107,3 +107,24 @@ def test_arrays_that_do_not_belong_together_are_refused(tmp_path, changes, said)
     write(tmp_path / "transcripts", [wordle_game()])
     forge(tmp_path / "transcripts", **changes)
     assert said in refusal(tmp_path / "transcripts")
+
+
+@pytest.mark.parametrize(("name", "damage"), [
+    *((f"{name}.npy", "flipped") for name in ARRAYS), (RECORD, "cut"), ("texts/bytes.npy", "gone"),
+    ("texts/bytes.npy", "linked"),
+])  # fmt: skip
+def test_damage_to_a_file_is_noticed(tmp_path, name, damage):
+    store = random_store(tmp_path / "transcripts")
+    file = store.path / name
+    data = file.read_bytes()
+    del store
+    file.unlink()
+    if damage == "cut":
+        file.write_bytes(data[:-3])
+    elif damage == "flipped":
+        middle = len(data) * 3 // 4
+        file.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    elif damage == "linked":
+        (tmp_path / "elsewhere").write_bytes(data)
+        file.symlink_to(tmp_path / "elsewhere")
+    assert str(file) in refusal(tmp_path / "transcripts")
