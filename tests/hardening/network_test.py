@@ -8,47 +8,14 @@ from pathlib import Path
 
 from chat_server import ChatServer
 from conftest import ROOT
+from listening import listening
 from small_dataset import MANY, random_pairs, write_dataset
 
-LISTENS = "0A"
 SECRETS = {"MOTIF_JAX_API_KEY": "sesame-4711-motif", "HF_TOKEN": "hf_sesame4712", "WANDB_API_KEY": "f" * 36 + "4713"}
 POLICY = {
     "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 2, "games_per_worker": 8, "rollout_length": 8,
     "batch_size": 64, "warmup_steps": 0, "train_for_env_steps": 128, "log_every_s": 0.1,
 }  # fmt: skip
-
-
-def tree(process: int) -> set[int]:
-    """A process and all that descend from it."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-    found = {process}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-def listening(process: int) -> set[str]:
-    """Addresses (in hexadecimal) on which the sockets of a process and of its descendants listen."""
-    sockets = set()
-    for member in tree(process):
-        try:
-            names = [os.readlink(file) for file in Path(f"/proc/{member}/fd").iterdir()]
-        except OSError:  # it has just ended
-            continue
-        sockets |= {name.removeprefix("socket:[").removesuffix("]") for name in names if name.startswith("socket:")}
-    found = set()
-    for table in ("tcp", "tcp6", "udp", "udp6"):
-        for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
-            _, local, _, state, *_, inode = line.split()[:10]
-            if inode in sockets and (state == LISTENS or table.startswith("udp")):
-                found.add(local.partition(":")[0])
-    return found
 
 
 def is_loopback(address: str) -> bool:

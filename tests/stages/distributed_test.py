@@ -13,7 +13,7 @@ import pytest
 from conftest import LONG_S, ROOT, get_config, worker_processes
 from fake_slurm import FakeSlurm
 from host_processes import ONE_HOST, TINY, address, ended, flags, rows_of, start, wait_for_rows
-from network_test import listening
+from listening import listening
 from one_host import LARGE
 
 from motif_jax.devices.checkpoints import reading

@@ -1,0 +1,39 @@
+"""Where processes listen for connections."""
+
+import os
+from pathlib import Path
+
+LISTENS = "0A"  # a state of a socket, as the kernel writes it
+
+
+def tree(process: int) -> set[int]:
+    """A process and all that descend from it."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+    found = {process}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def listening(process: int) -> set[str]:
+    """Addresses (in hexadecimal) on which the sockets of a process and of its descendants listen."""
+    sockets = set()
+    for member in tree(process):
+        try:
+            names = [os.readlink(file) for file in Path(f"/proc/{member}/fd").iterdir()]
+        except OSError:  # it has just ended
+            continue
+        sockets |= {name.removeprefix("socket:[").removesuffix("]") for name in names if name.startswith("socket:")}
+    found = set()
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if inode in sockets and (state == LISTENS or table.startswith("udp")):
+                found.add(local.partition(":")[0])
+    return found
