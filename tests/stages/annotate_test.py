@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -331,6 +332,37 @@ def test_ignore_existing_labels_again(workdir):
 def start(workdir, *more: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "motif_jax.launch", *STAGE, f"--workdir={workdir}", *more]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
+    batch, in_flight = 20, 4
+    with ChatServer() as chat:
+        chat.delay_s = 0.004
+        options = ["--config.annotate.backend=server", f"--config.annotate.server.url={chat.url}"]
+        options += [f"--config.annotate.batch_size={batch}", f"--config.annotate.server.in_flight={in_flight}"]
+        options += [f"--config.annotate.cache_dir={workdir}/answers", "--config.annotate.both_orders=0.0"]
+        kills, served = 0, []
+        while True:
+            process = start(workdir, *options)
+            served.append(len(chat.asked))
+            wait_for(lambda: process.poll() is not None or len(chat.asked) >= served[-1] + 75)
+            if process.poll() is not None:
+                break
+            process.send_signal(number)
+            _, err = process.communicate()
+            if number != signal.SIGKILL:
+                assert process.returncode == 128 + number, err
+                assert "Traceback" not in err
+                assert "run the same command again to resume" in err
+            kills += 1
+        _, err = process.communicate()
+        assert process.returncode == 0, err
+        assert kills >= 3
+        name = "server_msg_defaultgoal_default"
+        assert labels(workdir, name) == expected(workdir)
+        lost = len(chat.asked) - len(QUESTIONS)
+        assert lost <= kills * ((batch if number == signal.SIGKILL else 0) + in_flight)
 
 
 def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
