@@ -7,7 +7,7 @@
 #   bash launch/long.sh --dry_run          also without a GPU: what it would do
 #   bash launch/long.sh --config.seed=1    other flags go to the program
 #
-# PYTHON=/path/to/python names an environment that is used as it is. A part needs only the workdir of the last one.
+# PYTHON=/path/to/python names an environment as it is. A part needs only the workdir of the last one.
 set -euo pipefail
 case ${WORKDIR:=runs/long} in /*) ;; *) WORKDIR=$PWD/$WORKDIR ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -17,7 +17,8 @@ if [ -z "${PYTHON:-}" ]; then
 fi
 python=${PYTHON:-python} end=$((SECONDS + ${PART_S:-864000}))
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
-[[ " $* " = *" --dry_run "* ]] || export MOTIF_JAX_GPU=$("$python" -m motif_jax.system.sizing)
+[[ " $* " = *" --dry_run "* ]] || MOTIF_JAX_GPU=$("$python" -m motif_jax.system.sizing)
+export MOTIF_JAX_GPU
 if [ "${MOTIF_JAX_GPU:-}" = cpu ]; then
   echo "motif_jax: this takes a GPU that JAX can use" >&2
   exit 2

@@ -62,7 +62,7 @@ choose_device() { # for the workdir $1: a GPU where there is one, unless the wor
   elif [ -e "$1/config.json" ]; then
     JAX_PLATFORMS=cpu
   elif [ ! "$cpu" ] && nvidia-smi -L >/dev/null 2>&1; then
-    MOTIF_JAX_GPU=${MOTIF_JAX_GPU:-$(python -m motif_jax.system.sizing)} # the config asks it again
+    MOTIF_JAX_GPU=${MOTIF_JAX_GPU:-$(python -m motif_jax.system.sizing || echo cpu)} # the config asks it again
     if [ "$MOTIF_JAX_GPU" != cpu ]; then on_gpu=yes; else JAX_PLATFORMS=cpu; fi
     export MOTIF_JAX_GPU
   fi

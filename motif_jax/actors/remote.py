@@ -230,8 +230,9 @@ class GameHost:
         self.released, self._counters = [], (0, 0, 0.0)
         games = len(self.workers) * layout.groups * layout.group_size
         self.short = 0
-        # A successor asks for episodes when it plays: it may wait for cores, and those of the lost one must not.
-        episodes = self._lease(2 * games) if self.life == 1 else []
+        # Spare episodes are asked for when it plays, as all hosts need some of a short evaluation. A successor asks for
+        # all of its episodes then: it may wait for cores, and those of the lost one must not.
+        episodes = self._lease(games) if self.life == 1 else []
         away = [slot - self._first_slot for slot in sorted(self.away)]
         actor = self._pool.ray.remote(make_actor()).options(
             num_cpus=self._pool.cores, max_concurrency=CALLS, scheduling_strategy="SPREAD", enable_task_events=False

@@ -121,8 +121,13 @@ def _size(column: Any) -> int:
     if isinstance(column.type, BaseExtensionType):
         return _size(column.storage)
     if types.is_dictionary(column.type):
-        return compute.sum(compute.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+        used, counts = column.indices.value_counts().flatten()
+        sizes = compute.multiply(compute.binary_length(column.dictionary.take(used)), counts)
+        return compute.sum(sizes).as_py() or 0
     if types.is_nested(column.type):  # a map, a struct or lists
-        inner = [column.keys, column.items] if types.is_map(column.type) else column.flatten()
+        if types.is_map(column.type):  # whose parts are those of the whole batch
+            start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
+            return sum(_size(part.slice(start, stop - start)) for part in (column.keys, column.items))
+        inner = column.flatten()
         return sum(map(_size, inner)) if isinstance(inner, list) else _size(inner)
     return column.nbytes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from motif_jax.config.table import Flag, Number, Text, Whole, table_of, value
-from motif_jax.envs.own_code import load_class
+from motif_jax.envs.own_code import failure, guarded, load_class
 from motif_jax.names import ALGORITHMS, SCHEDULES
 from motif_jax.structs import UserError
 
@@ -199,4 +199,5 @@ def find_algorithm(name: str) -> Algorithm:
         raise UserError(f"the algorithm {name!r} must be a subclass of {__name__}:Algorithm ({FLAG})")
     if missing := sorted(made.__abstractmethods__):
         raise UserError(f"the algorithm {name!r} must define {', '.join(missing)}, as {__name__} describes ({FLAG})")
-    return made()
+    with guarded(lambda error: failure(f"the algorithm {name!r}", FLAG, error)):
+        return made()

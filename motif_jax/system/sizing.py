@@ -139,6 +139,7 @@ def size_this_machine() -> Sizes:
 
 def main() -> None:
     """Prints the GPUs or `cpu`; the reason goes to standard error."""
+    os.environ.pop(KNOWN, None)
     gpu, reason = find_gpu()
     if gpu or reason:
         words = f"{describe_machine()}: " if gpu else f"{reason}. The sizes of a CPU: "

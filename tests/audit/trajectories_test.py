@@ -14,7 +14,7 @@ import planted_worlds
 import pytest
 
 import motif_jax
-from motif_jax.audit import command, trajectories
+from motif_jax.audit import command, rollouts, trajectories
 from motif_jax.audit.trajectory_checks import NAMES, audit_file
 from motif_jax.files import read_json
 from motif_jax.structs import UserError
@@ -244,6 +244,19 @@ def test_parquet_that_stores_huge_equal_values_once_is_refused_before_it_is_deco
     finally:
         pyarrow.set_memory_pool(usual)
     assert pool.max_memory() < 2**25
+
+
+def test_parquet_counts_the_parts_of_a_map_by_row(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install motif_jax[dev]")
+    from pyarrow import parquet
+
+    rows = [completion(at, right=1.0) for at in range(4096)]
+    maps = pyarrow.array(
+        [[("text", f"{at} " * 4096)] for at in range(len(rows))], pyarrow.map_(*[pyarrow.string()] * 2)
+    )
+    table = pyarrow.Table.from_pylist(rows).append_column("more", maps)
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    assert len(list(rollouts.parquet_rows([tmp_path / "rows.parquet"]))) == len(rows)
 
 
 def test_the_repetition_of_a_text_counts_its_phrases():

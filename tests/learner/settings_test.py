@@ -12,6 +12,7 @@ from motif_jax.learner.algorithms import Appo, ClippedSurrogate, OnPolicy
 from motif_jax.learner.samples import vtrace_targets
 from motif_jax.learner.settings import CHOICES, GroupSettings, Settings, find_algorithm, table_of
 from motif_jax.learner.update import init_state, make_policy_update
+from motif_jax.schedules import schedule
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -89,3 +90,8 @@ def test_an_algorithm_of_ones_own_learns_from_its_own_targets_and_then_not_optio
     for wrong in (f"{__name__}:replace", "appoo"):
         with pytest.raises(UserError, match=r"--config\.policy\.algorithm"):
             find_algorithm(wrong)
+
+
+def test_an_exponential_rate_does_not_end_at_0():
+    with pytest.raises(UserError, match="never comes to 0"):
+        schedule("exponential", 1e-3, 0.0, 10)

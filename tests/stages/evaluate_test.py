@@ -111,7 +111,7 @@ def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
     more, summary_of_more = run(tmp_path, "random", episodes=50)
     assert more[:40] == rows
     assert len(more) == 50
-    monkeypatch.setattr(policy_play, "ActorPool", None)
+    monkeypatch.setattr(policy_play, "make_pool", None)
     fewer, summary_of_fewer = run(tmp_path, "random", episodes=10)
     assert fewer == more
     assert summary_of_fewer["figures"]["steps"]["mean"] == np.mean([row["steps"] for row in rows[:10]])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,6 +196,7 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     rows: dict[int, Any] = {}
     tracks: dict[int, Track] = {}
     frames: dict[int, Any] = {}
+    config = replace(config, cluster=replace(config.cluster, game_hosts=0))  # one episode is played here
     same = plays_the_same_twice(config.env, config.seed, config.evaluate.games_per_worker > 1)
     if play(config, playing, {number}, rows, tracks, lambda: None, None if same else frames.__setitem__):
         raise UserError(f"episode {number} cannot be played: its game ends its worker ({FLAG}.episode)")

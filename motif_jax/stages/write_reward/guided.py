@@ -79,10 +79,10 @@ def talk(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
     functions = "\n".join(f"{function.usage}: {MEANINGS[name]}" for name, function in FUNCTIONS.items())
     names = ", ".join(f"{name} ({brief.ranges[name]})" if name in brief.ranges else name
                       for name in brief.readable.entries)  # fmt: skip
-    captions = [caption for caption in dict.fromkeys((*brief.liked, *brief.captions)) if is_plain(caption)]
+    captions = [f'"{one[:60]}"' for one in dict.fromkeys((*brief.liked, *brief.captions)) if is_plain(one)]
     system = "\n".join([
         f"You write rewards for a game, as one expression. The game: {brief.about}", f"Functions:\n{functions}",
-        f"Names that can be read: {names}", "Captions of steps:", *map('"{}"'.format, captions[:CAPTIONS]),
+        f"Names that can be read: {names}", "Captions of steps:", *captions[:CAPTIONS],
         "Recorded steps:", *brief.moments,
     ])  # fmt: skip
     messages = [{"role": "system", "content": system}]
