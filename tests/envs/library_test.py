@@ -92,7 +92,7 @@ INSTALLED = 'printf "dev $PWD $(cat setup.cfg pyproject.toml launch/constraints.
 @pytest.mark.parametrize(("compilers", "sources", "message"), [
     (("no-gcc", "no-g++"), "", "lacks what the engine is built with; run: sudo apt-get install gcc g++"),
     (("true", "false"), "", "run: sudo apt-get install libbz2-dev libboost-context-dev"),  # it finds no header
-    (("true", "true"), "--sources=elsewhere", f"in '{Path.cwd()}/elsewhere' (--sources)"),
+    (("true", "true"), "--sources=elsewhere", f"in '{ROOT}/elsewhere' (--sources)"),
     (("true", "true"), "--source=elsewhere", "unexpected argument '--source=elsewhere': --sources=FILE"),
 ])  # fmt: skip
 def test_a_build_that_cannot_begin_says_why_in_one_sentence(tmp_path, compilers, sources, message):
@@ -104,7 +104,7 @@ def test_a_build_that_cannot_begin_says_why_in_one_sentence(tmp_path, compilers,
         (tmp_path / "bin" / name).write_text(python if name == "python" else "#!/bin/sh\nexit 1\n")
         (tmp_path / "bin" / name).chmod(0o755)
     done = subprocess.run(
-        ["bash", str(ROOT / "launch/engine.sh"), *sources.split()], capture_output=True, text=True, check=False,
+        ["bash", str(ROOT / "launch/engine.sh"), *sources.split()], cwd=ROOT, capture_output=True, text=True, check=False,
         env=os.environ | dict(zip(("CC", "CXX"), compilers, strict=True)) | {
             "VIRTUAL_ENV": str(tmp_path), "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "BUILD": str(tmp_path),
         },
