@@ -31,7 +31,7 @@ stubs=$PWD/launch/engine
 export CC=${CC:-gcc} CXX=${CXX:-g++}
 
 # ---- what it needs
-has_header() { printf '#include <%s>\n' "$1" | "$CXX" -E -x c++ - >/dev/null 2>&1; }
+has_header() { "$CXX" -E -x c++ - <<<"#include <$1>" >/dev/null 2>&1; }
 missing=()
 for tool in "$CC:gcc" "$CXX:g++" flex:flex bison:bison; do
   command -v "${tool%%:*}" >/dev/null || missing+=("${tool##*:}")

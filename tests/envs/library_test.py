@@ -104,8 +104,8 @@ def test_a_build_that_cannot_begin_says_why_in_one_sentence(tmp_path, compilers,
         (tmp_path / "bin" / name).write_text(python if name == "python" else "#!/bin/sh\nexit 1\n")
         (tmp_path / "bin" / name).chmod(0o755)
     done = subprocess.run(
-        ["bash", str(ROOT / "launch/engine.sh"), *sources.split()], cwd=ROOT, capture_output=True, text=True, check=False,
-        env=os.environ | dict(zip(("CC", "CXX"), compilers, strict=True)) | {
+        ["bash", str(ROOT / "launch/engine.sh"), *sources.split()], cwd=ROOT, capture_output=True, text=True,
+        check=False, env=os.environ | dict(zip(("CC", "CXX"), compilers, strict=True)) | {
             "VIRTUAL_ENV": str(tmp_path), "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "BUILD": str(tmp_path),
         },
     )  # fmt: skip
