@@ -162,6 +162,7 @@ def test_a_host_that_joins_later_takes_the_place_of_a_lost_one(cluster):
         found = episodes(pool, policy, over)
         assert len(actors()) == 2
     same(found, played_here(policy, "", len(found)))
+    wait_for(lambda: sum(node["Alive"] for node in ray.nodes()) == 3)  # until Ray has missed the lost one
 
 
 def test_a_host_of_another_program_or_with_too_few_cores_is_refused(address, monkeypatch):
