@@ -43,7 +43,7 @@ class Sleeping(ToyGame):
 class Policy(RandomPolicy):
     """Reads what the published network does; may sleep."""
 
-    reads = POLICY_OBSERVATIONS
+    reads: tuple[str, ...] = POLICY_OBSERVATIONS
 
     def __init__(self, sleeps: tuple[float, float] = (0.0, 0.0)):
         super().__init__(23)
@@ -61,7 +61,7 @@ class Drive:
         self.pool, self._policy = pool, policy
         self.rates: list[float] = []
         self.rows = self.blocks = 0
-        self.cpu: collections.Counter[str] = collections.Counter()
+        self.cpu: collections.defaultdict[str, float] = collections.defaultdict(float)
         self.fulls: collections.Counter[int] = collections.Counter()  # by worker
 
     def play(self, seconds: float, counts: bool = True) -> None:
@@ -96,9 +96,9 @@ class Drive:
         return f"{sum(each.values()):.1f} ({', '.join(f'{kind} {value:.1f}' for kind, value in sorted(each.items()))})"
 
 
-def cpu_of_processes() -> collections.Counter[str]:
+def cpu_of_processes() -> dict[str, float]:
     """CPU seconds of this process, workers and actors; Ray's own processes cost the same without a game."""
-    spent: collections.Counter[str] = collections.Counter(games=0.0, actor=0.0, acting=time.process_time())
+    spent = {"games": 0.0, "actor": 0.0, "acting": time.process_time()}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline") as file:
@@ -124,7 +124,7 @@ def pool_of(hosts: int, cores: int, env: dict[str, Any], games: int, rollout_len
 
 def against_here(rows: int, seconds: float, turns: int) -> None:
     """Prints rates and CPU times of two workers here and on a host, in turn."""
-    options = {"env": {"task": "score"}, "games": rows, "rollout_length": 32 if rows < 1000 else 8}
+    options: dict[str, Any] = {"env": {"task": "score"}, "games": rows, "rollout_length": 32 if rows < 1000 else 8}
     with pool_of(0, 2, **options) as local, pool_of(1, 2, **options) as remote:
         here, there = (Drive(pool, Policy()) for pool in (local, remote))
         for drive in (here, there):
@@ -137,7 +137,7 @@ def against_here(rows: int, seconds: float, turns: int) -> None:
     for name, drive in (("here", here), ("host", there)):
         print(f"{name}: {np.median(drive.rates):,.0f} steps/s, {drive.cpu_us()} us of CPU per step, "
               f"{drive.rows / drive.blocks:.0f} rows a call")  # fmt: skip
-    cpu = (here.cpu.total() / here.rows) / (there.cpu.total() / there.rows)
+    cpu = (sum(here.cpu.values()) / here.rows) / (sum(there.cpu.values()) / there.rows)
     print(f"host / here: {np.median(ratios):.3f} of {np.round(np.sort(ratios), 2).tolist()} by the clock, "
           f"{cpu:.3f} by CPU time; load {os.getloadavg()[0]:.1f}")  # fmt: skip
 
