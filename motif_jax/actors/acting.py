@@ -7,6 +7,8 @@ can be repeated exactly.
 from __future__ import annotations
 
 import collections
+import contextlib
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,12 +16,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from motif_jax.actors.handoff import Arrays, Handoff, RolloutBatch, games_of, make_batch
+from motif_jax.actors.handoff import Arrays, RolloutBatch, games_of, make_batch
 from motif_jax.actors.layout import FilledSlot, Request
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.rows import find_places
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
+
+TICK_S = 0.2  # how often a blocked thread checks whether it must stop
 
 
 class BatchedPolicy(Protocol):
@@ -85,7 +89,11 @@ def gather(
 
 
 class AsyncLoop:
-    """Runs two threads beside the learner: one drives the games, the other makes batches of rollouts."""
+    """Runs two threads beside the learner: one drives the games, the other stacks rollouts into a queue of one batch.
+
+    A full queue blocks the second thread, so the workers run out of free slots and wait: the number of slots bounds the
+    policy lag.
+    """
 
     def __init__(self, pool: ActorPool, policy: BatchedPolicy, rollouts: int, place: Callable[[Arrays], Any]):
         """Starts both threads. A batch has `rollouts` rollouts, and `place` puts its arrays on the devices.
@@ -93,41 +101,70 @@ class AsyncLoop:
         If the pool has no slot to spare for each group, games are to wait for a slower learner: then batches in the
         queue keep their slots.
         """
-        self._pool, self._policy = pool, policy
+        self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
         layout = pool.layout
-        hold = layout.num_slots < rollouts + layout.num_workers * layout.groups
-        self._handoff = Handoff(pool, rollouts, place=place, hold=hold)
-        self.timers = self._handoff.timers
+        self._hold = layout.num_slots < rollouts + layout.num_workers * layout.groups
+        self.timers = Timers()
+        self._fulls: queue.SimpleQueue[FilledSlot | None] = queue.SimpleQueue()
+        self._batches: queue.Queue[RolloutBatch] = queue.Queue(1)
         self._stop = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="acting", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run, args=(work,), name=work.__name__, daemon=True)
+            for work in (self._act, self._stack)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def depth(self) -> int:
         """Batches that wait for the learner."""
-        return self._handoff.depth
+        return self._batches.qsize()
 
     def get(self, timeout_s: float) -> RolloutBatch | None:
         """The next batch, or None if none comes within `timeout_s`. Errors of the threads are raised here."""
         if self._error is not None:
             raise self._error
-        return self._handoff.get(timeout_s)
+        with self.timers("wait_for_batch"), contextlib.suppress(queue.Empty):
+            return self._batches.get(timeout=timeout_s)
+        return None
 
     def close(self) -> None:
+        """Ends the threads; a queued batch is dropped."""
         self._stop.set()
-        self._thread.join()
-        self._handoff.close()
+        self._fulls.put(None)
+        for thread in self._threads:
+            thread.join()
 
-    def _run(self) -> None:
+    def _run(self, work: Callable[[], None]) -> None:
         try:
             while not self._stop.is_set():
-                requests, fulls = self._pool.poll(0.2)
-                answer(self._pool, requests, self._policy)
-                for full in fulls:
-                    self._handoff.offer(full)
+                work()
         except BaseException as error:  # for the thread that reads batches
             self._error = error
+
+    def _act(self) -> None:
+        requests, fulls = self._pool.poll(TICK_S)
+        answer(self._pool, requests, self._policy)
+        for full in fulls:
+            self._fulls.put(full)
+
+    def _stack(self) -> None:
+        fulls: list[FilledSlot] = []
+        with self.timers("wait_for_rollouts"):
+            while len(fulls) < self._rollouts:
+                full = self._fulls.get()
+                if full is None:
+                    return
+                fulls.append(full)
+        batch = make_batch(self._pool, fulls, self._place, self.timers, hold=self._hold)
+        with self.timers("wait_for_learner"):
+            while not self._stop.is_set():
+                with contextlib.suppress(queue.Full):
+                    self._batches.put(batch, timeout=TICK_S)
+                    break
+        for full in fulls if self._hold else ():
+            self._pool.release(full)
 
 
 class SyncLoop:
@@ -158,7 +195,7 @@ class SyncLoop:
             while self._is_awaited():
                 if time.monotonic() > deadline:
                     return None
-                requests, fulls = self._pool.poll(0.2)
+                requests, fulls = self._pool.poll(TICK_S)
                 self._requests |= {(request.worker, request.group): request for request in requests}
                 self._round += fulls
             # What filled up in the same round is put in order; which round it was decides first, so that no group is
@@ -228,7 +265,7 @@ class OverlappedLoop(SyncLoop):
             while not self._has_come():
                 if time.monotonic() > deadline:
                     return None
-                requests, fulls = self._pool.poll(0.2)
+                requests, fulls = self._pool.poll(TICK_S)
                 self._requests |= {(request.worker, request.group): request for request in requests}
                 self._fulls += fulls
             asking = [group for group in sorted(self._requests) if group[1] == self._turn and not self._is_done(group)]

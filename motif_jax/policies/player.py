@@ -37,7 +37,7 @@ class PolicyPlayer:
 
     def __init__(
         self, model: Model, num_games: int, group_size: int, seed: int, greedy: bool = False,
-        sizes: Sequence[int] = (), only: int | Weights | None = None,
+        only: int | Weights | None = None,
     ):  # fmt: skip
         """Starts every game with an empty recurrent state.
 
@@ -46,8 +46,6 @@ class PolicyPlayer:
           num_games, group_size: numbers of games in the pool, and in each of its groups.
           seed: for sampling the actions.
           greedy: take the most probable action instead of sampling.
-          sizes: the numbers of games, ascending, for which the step may be compiled; see `padded_size`. A call for more
-            games than the last size runs in several parts.
           only: the option or the mixture that plays alone; None: the controller chooses.
         """
         self.reads, self._encode = model.reads, model.encode
@@ -67,7 +65,7 @@ class PolicyPlayer:
         self._played = self.prepare(model.params, 0)
         self._coming: collections.deque[PlayerParameters] = collections.deque()
         self._apart = jax.default_backend() != "cpu"  # inputs and results are transferred
-        self._num_games, self._group_size, self._sizes = num_games, group_size, tuple(sizes)
+        self._num_games, self._group_size = num_games, group_size
         self._cores: Any = jnp.zeros((num_games + 1, model.core_size))  # the last row is for padding
         if heads:
             self._cores = OptionMemory(self._cores, *jnp.zeros((2, num_games + 1), jnp.int32))
@@ -102,7 +100,7 @@ class PolicyPlayer:
         self._coming.append(played)
 
     def room(self, count: int) -> int:
-        return count if self._sizes and count > self._sizes[-1] else padded_size(count, self._group_size, self._sizes)
+        return padded_size(count, self._group_size)
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
@@ -113,28 +111,9 @@ class PolicyPlayer:
         """Starts a call on the device, and returns the function that waits for its results."""
         while self._coming and _is_there(self._coming[0]):  # in order, so that a busy learner delays no call
             self._played = self._coming.popleft()
-        largest = self._sizes[-1] if self._sizes else len(games)
-        if len(games) <= largest:
-            return self._start(observations, first, games)
-        started = []
-        for start in range(0, len(games), largest):
-            part = slice(start, start + largest)
-            some = {key: array[part] for key, array in observations.items()}
-            started.append(self._start(some, first[part], games[part]))
-
-        def finish() -> tuple[np.ndarray, dict[str, Any]]:
-            results = [finish() for finish in started]
-            names = results[0][1]
-            outputs = {name: np.concatenate([np.asarray(outputs[name]) for _, outputs in results]) for name in names}
-            return np.concatenate([actions for actions, _ in results]), outputs
-
-        return finish
-
-    def _start(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Finish:
-        """Starts one call of the compiled step."""
         leaves, version = self._played
         count = len(games)
-        size = padded_size(count, self._group_size, self._sizes)
+        size = self.room(count)
         if size > len(first):
             observations = {key: _pad(array, size, 0) for key, array in observations.items()}
             first = _pad(first, size, True)
@@ -193,14 +172,12 @@ def join(arrays: Sequence[jax.Array], types: Sequence[str]) -> jax.Array:
     return jnp.concatenate([jax.lax.bitcast_convert_type(row, jnp.int32) for row in rows], 1)
 
 
-def padded_size(count: int, group_size: int, sizes: Sequence[int] = ()) -> int:
+def padded_size(count: int, group_size: int) -> int:
     """The padded number of games of a call for `count` games; the step is compiled once per padded number.
 
-    With `sizes`, this is the first size that is large enough. Without, up to EXACT whole groups are not padded, more
-    groups are padded to a power of two of groups, and any other count to a power of two.
+    Up to EXACT whole groups are not padded, more groups are padded to a power of two of groups, and any other count to
+    a power of two.
     """
-    if sizes:
-        return next(size for size in sizes if size >= count)
     groups, rest = divmod(count, group_size)
     if rest:
         return 1 << (count - 1).bit_length()

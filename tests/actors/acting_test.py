@@ -50,6 +50,7 @@ def test_games_wait_for_a_learner_that_is_slow(slots, rollouts):
         finally:
             source.close()
     assert policy.answered == rollouts * T
+    assert not {"wait_for_rollouts", "stack", "place", "wait_for_learner"} - source.timers.seconds.keys()
 
 
 class StartedPolicy(RandomPolicy):

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from conftest import wait_for
 
-from motif_jax.actors.acting import RandomPolicy, answer
-from motif_jax.actors.handoff import Handoff
+from motif_jax.actors.acting import AsyncLoop, RandomPolicy, answer
+from motif_jax.actors.handoff import make_batch
 from motif_jax.actors.pool import ActorPool
+from motif_jax.system.metrics import Timers
 
 pytestmark = pytest.mark.quick
 
@@ -18,17 +20,17 @@ def make_pool() -> ActorPool:
 
 
 def test_batches_are_rollouts_side_by_side():
-    policy = RandomPolicy(23)
-    with make_pool() as pool, Handoff(pool, 3, depth=8) as handoff:
-        copies, batches = [], []
+    policy, timers = RandomPolicy(23), Timers()
+    with make_pool() as pool:
+        copies, fulls, batches = [], [], []
         while len(batches) < 4:
-            requests, fulls = pool.poll()
+            requests, filled = pool.poll()
             answer(pool, requests, policy)
-            for full in fulls:
-                copies.append({key: array[full.slot].copy() for key, array in pool.rollouts.items()})
-                handoff.offer(full)
-            batch = handoff.get(0.05 if len(copies) >= 3 * (len(batches) + 1) else 0.0)
-            batches += [batch] if batch else []
+            copies += [{key: array[full.slot].copy() for key, array in pool.rollouts.items()} for full in filled]
+            fulls += filled
+            if len(fulls) >= 3:
+                batches.append(make_batch(pool, fulls[:3], lambda arrays: arrays, timers))
+                fulls = fulls[3:]
         for number, batch in enumerate(batches):
             parts = copies[3 * number : 3 * number + 3]
             assert batch.steps == 5 * 2 * 3
@@ -37,22 +39,18 @@ def test_batches_are_rollouts_side_by_side():
                 assert np.array_equal(batch.arrays[key], np.concatenate([part[key] for part in parts], 1)), key
         assert batches[0].arrays["crop"].shape == (6, 6, 2, 12, 12)  # T + 1, three rollouts of two games
         assert batches[0].arrays["reward"].shape == (5, 6)
-        assert not {"wait_for_rollouts", "stack", "place", "wait_for_learner"} - handoff.timers.seconds.keys()
+        assert timers.seconds.keys() == {"stack", "place"}
 
 
-def test_an_error_in_the_thread_reaches_the_learner():
+def test_an_error_in_a_thread_reaches_the_learner():
     def fail(_):
         raise ValueError("no such device")
 
-    def drive(pool, handoff):
-        while True:
-            requests, fulls = pool.poll()
-            answer(pool, requests, RandomPolicy(23))
-            for full in fulls:
-                handoff.offer(full)
-            handoff.get(0.01)
-
-    with make_pool() as pool, Handoff(pool, 1, place=fail) as handoff:
-        with pytest.raises(RuntimeError, match="hand-off") as caught:
-            drive(pool, handoff)
-        assert "no such device" in str(caught.value.__cause__)
+    with make_pool() as pool:
+        loop = AsyncLoop(pool, RandomPolicy(23), 1, place=fail)
+        try:
+            with pytest.raises(ValueError, match="no such device"):
+                wait_for(lambda: loop.get(0.01))
+        finally:
+            loop.close()
+        assert not {"wait_for_rollouts", "stack", "place", "wait_for_batch"} - loop.timers.seconds.keys()
