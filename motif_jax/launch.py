@@ -158,9 +158,6 @@ def read_flags(file: str, argument: str | None, argv: list[str], into: flags.Fla
     try:
         config_flags.DEFINE_config_dict("config", config, flag_values=into, sys_argv=argv)
         rest = into(argv)
-    except (RecursionError, MemoryError) as error:  # what Python raises at lists in lists in lists
-        deepest = max((word for word in argv if word.startswith("--config.")), key=len, default="--config")
-        raise UserError(f"{clean(deepest, 80)} is nested too deeply") from error
     except (flags.Error, ValueError, TypeError) as error:
         raise UserError(clean(" ".join(str(error).split()))) from error
     if len(rest) > 1:

@@ -112,7 +112,7 @@ def nearest(key: str, known: Iterable[str]) -> str:
 
 def read(file: str) -> bytes:
     """The bytes of a config file, which Python's compiler decodes."""
-    if "\0" in file or not os.path.exists(file):  # also for a name that is too long
+    if not os.path.exists(file):  # False for a name that is too long
         *names, last = shipped_names()
         raise UserError(
             f"there is no config file {shown(file)} (--config); {', '.join(names)} and {last} come with the program"

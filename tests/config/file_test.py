@@ -25,7 +25,7 @@ FAULTS = {
     "x = '\xe4'".encode("latin-1"): "SyntaxError: (unicode error) 'utf-8' codec can't decode",
     HEAD + "    config.collect.num_pair = 3\n    return config": "sets 'collect.num_pair', which is not a value "
     "of the config (--config): did you mean 'collect.num_pairs'?",
-    HEAD + "    config.policy.clip_c = None\n    config.policy.x = [10**5000]\n    return config": "sets 'policy.x'",
+    HEAD + "    config.policy.clip_c = None\n    config.policy.x = 1\n    return config": "sets 'policy.x'",
     HEAD + "    config.policy.clip_c = 'much'\n    return config": "at line 5: TypeError",
 }
 
@@ -81,7 +81,6 @@ def test_command_lines(launch, tmp_path):
     """What absl and ml_collections make of overrides, by real command lines."""
     motif = "--config=configs/motif.py"
     for arguments, said in {
-        (motif, f"--config.stages={'[' * 500}"): "(--config.stages)",
         (motif, "--config.collect={}"): "'collect' is a section of the config",
         (motif, b"--config.collect.dataset=\xe9"): "has characters that UTF-8 cannot write",
         (motif, "--help=polcy"): "did you mean 'policy'?",
