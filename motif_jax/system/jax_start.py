@@ -7,6 +7,7 @@ directory), `JAX_COMPILATION_CACHE_MAX_SIZE` (bytes) and `JAX_ENABLE_COMPILATION
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -34,21 +35,16 @@ def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
 
     Does nothing if the default directory is not writable.
     """
-    if "JAX_COMPILATION_CACHE_DIR" in environment or (directory := default_directory(environment)) is None:
+    if "JAX_COMPILATION_CACHE_DIR" in environment:
+        return
+    directory = cache_directory(environment, "compiled")
+    with contextlib.suppress(OSError):
+        directory.mkdir(parents=True, exist_ok=True)
+    if not (directory.is_absolute() and os.access(directory, os.W_OK)):
         return
     environment["JAX_COMPILATION_CACHE_DIR"] = str(directory)
     environment.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(MAX_BYTES))
     environment.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(LEAST_SECONDS))
-
-
-def default_directory(environment: Mapping[str, str]) -> Path | None:
-    """The cache directory for this kind of machine, made if missing; None if it is not writable."""
-    directory = cache_directory(environment, "compiled")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return directory if directory.is_absolute() and os.access(directory, os.W_OK) else None
 
 
 def cache_directory(environment: Mapping[str, str], kind: str) -> Path:

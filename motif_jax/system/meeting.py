@@ -15,7 +15,6 @@ from motif_jax.structs import UserError
 
 FLAG = "--config.distributed.coordinator"
 SLURM_FLAG = f"{FLAG}=slurm"
-LARGEST = 2**31 - 1
 PORTS = 2**12  # the last ports; like JAX, we choose among them by the job's number
 
 
@@ -42,8 +41,7 @@ def find_meeting(section: Any, environment: Mapping[str, str] = os.environ) -> M
     """Returns the meeting, or None for a single process; raises UserError for invalid values."""
     named = section.coordinator
     if named == "auto":
-        tasks = whole_number(environment, "SLURM_STEP_NUM_TASKS", least=1, default=1)
-        named = "slurm" if tasks > 1 else ""
+        named = "slurm" if int(environment.get("SLURM_STEP_NUM_TASKS") or 1) > 1 else ""
     if not named:
         return None
     if named == "slurm":
@@ -59,55 +57,26 @@ def find_meeting(section: Any, environment: Mapping[str, str] = os.environ) -> M
 
 def meeting_of_tasks(environment: Mapping[str, str]) -> Meeting:
     """Returns the meeting of a SLURM job step: on its first node, at the port that JAX would use."""
-    count_name = "SLURM_STEP_NUM_TASKS" if environment.get("SLURM_STEP_NUM_TASKS") else "SLURM_NTASKS"
-    count = whole_number(environment, count_name, least=1)
-    process_id = whole_number(environment, "SLURM_PROCID", most=count - 1)
+    count = int(environment.get("SLURM_STEP_NUM_TASKS") or of_slurm(environment, "SLURM_NTASKS"))
+    process_id = int(of_slurm(environment, "SLURM_PROCID"))
     device = None  # a node's only task uses all devices
-    if not environment.get("SLURM_STEP_NUM_NODES") or whole_number(environment, "SLURM_STEP_NUM_NODES") != count:
-        device = whole_number(environment, "SLURM_LOCALID", most=count - 1)
-    address = environment.get("JAX_COORDINATOR_ADDRESS")
-    if address:
+    if environment.get("SLURM_STEP_NUM_NODES") != str(count):
+        device = int(of_slurm(environment, "SLURM_LOCALID"))
+    if address := environment.get("JAX_COORDINATOR_ADDRESS"):
         return Meeting(*split_address(address, "JAX_COORDINATOR_ADDRESS"), count, process_id, device, SLURM_FLAG)
-    if environment.get("JAX_COORDINATOR_PORT"):
-        port = whole_number(environment, "JAX_COORDINATOR_PORT", least=1, most=2**16 - 1)
-    else:
-        port = 2**16 - PORTS + whole_number(environment, "SLURM_JOB_ID", least=1) % PORTS
-    nodes = environment.get("SLURM_STEP_NODELIST") or missing("SLURM_STEP_NODELIST")
+    named_port = environment.get("JAX_COORDINATOR_PORT")
+    port = int(named_port or 2**16 - PORTS + int(of_slurm(environment, "SLURM_JOB_ID")) % PORTS)
+    nodes = of_slurm(environment, "SLURM_STEP_NODELIST")
     first = re.match(r"([^,\[]*)(?:\[([^],-]+)[],-])?", nodes)  # node1,node2 or node[01-04,07],other
     assert first is not None  # it matches everything
     return Meeting(f"{first[1]}{first[2] or ''}", port, count, process_id, device, SLURM_FLAG)
 
 
-def whole_number(
-    environment: Mapping[str, str],
-    name: str,
-    *,
-    least: int = 0,
-    most: int = LARGEST,
-    default: int | None = None,
-    flag: str = SLURM_FLAG,
-) -> int:
-    """Returns a variable of the environment as a whole number; raises UserError if it is invalid.
-
-    Args:
-      environment: contains the variable.
-      name: the variable's name.
-      least, most: inclusive limits.
-      default: the value if the variable is unset or empty; None: it must be set.
-      flag: for the error message.
-    """
-    text = environment.get(name, "")
-    if not text:
-        return missing(name, flag) if default is None else default
-    if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= most:
-        limits = f"from {least} to {most}" if most < LARGEST else f"of at least {least}"
-        raise UserError(f"{name}={clean(repr(text), 60)} in the environment is not a whole number {limits} ({flag})")
-    return int(text)
-
-
-def missing(name: str, flag: str = SLURM_FLAG) -> Any:
-    """Raises UserError for a variable that SLURM sets for its tasks."""
-    raise UserError(f"SLURM did not start this process: {name} is not set in the environment ({flag})")
+def of_slurm(environment: Mapping[str, str], name: str) -> str:
+    """A variable that SLURM sets for its tasks; raises UserError if it does not exist."""
+    if not environment.get(name):
+        raise UserError(f"SLURM did not start this process: {name} is not set in the environment ({SLURM_FLAG})")
+    return environment[name]
 
 
 def split_address(text: str, name: str) -> tuple[str, int]:

@@ -11,7 +11,6 @@ SLURM job array divide the runs among themselves.
 from __future__ import annotations
 
 import ctypes
-import functools
 import itertools
 import os
 import re
@@ -27,7 +26,6 @@ from motif_jax.console import clean, print_line
 from motif_jax.files import LONGEST
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
-from motif_jax.system.meeting import whole_number
 
 MOST_RUNS = 1000
 SEEDS_FLAG, SWEEP_FLAG = "--config.seeds", "--sweep"
@@ -51,22 +49,19 @@ class PlannedRun(NamedTuple):
 
 def parse_seeds(text: str) -> list[int]:
     """Parses seeds: `5` -> [0, 1, 2, 3, 4]; `3,7` -> [3, 7]; "" -> []."""
-    words = [word.strip() for word in text.split(",")] if text.strip() else []
-    for word in words:
-        if not re.fullmatch(r"\d{1,18}", word, re.ASCII):
-            raise UserError(f"seeds are whole numbers from 0, not {clean(word, 40)!r} ({SEEDS_FLAG})")
-    numbers = [int(word) for word in words]
-    if len(numbers) == 1:
-        if not 1 <= numbers[0] <= MOST_RUNS:
-            raise UserError(
-                f"give a number of seeds from 1 to {MOST_RUNS:,}, or the seeds themselves, as in 3,7; not "
-                f"{numbers[0]:,} ({SEEDS_FLAG})"
-            )
-        return list(range(numbers[0]))
-    twice = [number for number in numbers if numbers.count(number) > 1]
-    if twice:
-        raise UserError(f"the seed {twice[0]} is given twice ({SEEDS_FLAG})")
-    return numbers
+    if not text.strip():
+        return []
+    words = [word.strip() for word in text.split(",")]
+    if all(re.fullmatch(r"\d{1,18}", word, re.ASCII) for word in words):
+        numbers = [int(word) for word in words]
+        if len(numbers) > 1 and len({*numbers}) == len(numbers):
+            return numbers
+        if len(numbers) == 1 and 1 <= numbers[0] <= MOST_RUNS:
+            return list(range(numbers[0]))
+    raise UserError(
+        f"give a number of seeds from 1 to {MOST_RUNS:,}, or different seeds, whole numbers from 0, as in 3,7; not "
+        f"{clean(text, 40)!r} ({SEEDS_FLAG})"
+    )
 
 
 def parse_sweep(text: str) -> tuple[str, list[str]]:
@@ -112,15 +107,12 @@ def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[PlannedRun]:
 def share_of_job(runs: Sequence[PlannedRun], environment: Mapping[str, str]) -> list[PlannedRun]:
     """The runs of this task of a SLURM job array, every n-th one; all runs outside of an array.
 
-    Raises UserError if the array's variables are invalid, or its numbers are not evenly spaced.
+    Raises UserError if the array's numbers are not evenly spaced.
     """
-    read = functools.partial(whole_number, environment, flag=f"{SEEDS_FLAG}, {SWEEP_FLAG}")
-    count = read("SLURM_ARRAY_TASK_COUNT", least=1, default=1)
+    count = int(environment.get("SLURM_ARRAY_TASK_COUNT") or 1)
     if count == 1:
         return list(runs)
-    first = read("SLURM_ARRAY_TASK_MIN", default=0)
-    step = read("SLURM_ARRAY_TASK_STEP", least=1, default=1)
-    number = read("SLURM_ARRAY_TASK_ID", least=first)
+    number, first, step = (int(environment[f"SLURM_ARRAY_TASK_{name}"]) for name in ("ID", "MIN", "STEP"))
     place, rest = divmod(number - first, step)
     if rest or place >= count:
         raise UserError(

@@ -110,10 +110,7 @@ def find_gpu() -> tuple[Gpu | None, str]:
         words = error.stderr.strip().splitlines() or ["no reason given"]
         return None, f"JAX cannot use the GPU ({name}): {words[-1][:200]}"
     if platform != "gpu":
-        return (
-            None,
-            f"JAX sees no GPU, though there is one ({name}): its CUDA libraries are missing or do not start",
-        )
+        return None, f"JAX sees no GPU, though there is one ({name}): its CUDA libraries are missing or do not start"
     gpu = Gpu(name, number, min([limit, *free]))
     if not fits(gpu):
         need = MIB_BESIDE + SMALLEST * MIB_PER_STEP

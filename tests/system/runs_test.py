@@ -22,13 +22,10 @@ def test_seeds_are_a_number_of_them_or_a_list():
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(("text", "message"), [
-    ("3,3", "the seed 3 is given twice"), ("-1", "not '-1'"), ("2000", "from 1 to"), ("1,,2", "not ''"),
-])  # fmt: skip
-def test_other_seeds_are_refused(text, message):
-    with pytest.raises(UserError, match=message) as refused:
+@pytest.mark.parametrize("text", ["3,3", "-1", "0", "2000", "1,,2", "x"])
+def test_other_seeds_are_refused(text):
+    with pytest.raises(UserError, match=rf"from 1 to 1,000, or different seeds, .* not '{text}' \(--config.seeds\)"):
         parse_seeds(text)
-    assert "--config.seeds" in str(refused.value)
 
 
 @pytest.mark.quick
