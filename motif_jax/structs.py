@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,15 @@ class UserError(Exception):
     def __str__(self) -> str:
         """The sentence in one line, also if it quotes a library's message of several lines."""
         return " ".join(line.strip() for line in super().__str__().splitlines())
+
+
+@contextlib.contextmanager
+def naming(flag: str) -> Iterator[None]:
+    """Inside this context, a UserError also names the flag of what is read."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{error} ({flag})") from error
 
 
 class UserCodeError(UserError):

@@ -51,10 +51,7 @@ class Checkpoints:
     def __init__(self, directory: Path, keep: int = 2, milestone_every: int = 0):
         """Opens or creates the directory; the first checkpoint after every `milestone_every` steps is never deleted."""
         self.directory, self._keep, self._milestone_every = directory.absolute(), keep, milestone_every
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except FileExistsError as error:
-            raise UserError(f"{str(self.directory)!r} is a file, not a directory: move it away") from error
+        self.directory.mkdir(parents=True, exist_ok=True)
         for logger in ("absl", "asyncio"):  # asyncio logs errors of orbax's tasks
             logging.getLogger(logger).addFilter(_is_not_from_orbax)
         options = ocp.CheckpointManagerOptions(create=False)
@@ -98,10 +95,6 @@ class Checkpoints:
             raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
         self._rankings[step] = added
 
-    def wait(self) -> None:
-        """Waits until the checkpoint that is being written is complete."""
-        self._manager.wait_until_finished()
-
     def steps(self) -> list[int]:
         """Steps of the existing checkpoints, ascending."""
         return sorted(self._manager.all_steps())
@@ -124,10 +117,6 @@ class Checkpoints:
         check_layout(saved[METADATA], self.directory, LAYOUT)
         return saved[METADATA], saved[SUMS]["state"]
 
-    def raw(self, step: int) -> Any:
-        """The arrays as they were saved, on the host, in dictionaries."""
-        return self._read(step)[1]
-
     def _read(self, step: int) -> tuple[int, Any, dict[str, Any]]:
         metadata, checksum = self._read_metadata(step)  # first, because they name the layout
         items = ocp.args.Composite(state=ocp.args.StandardRestore())
@@ -138,7 +127,7 @@ class Checkpoints:
         return step, _with_empty(arrays, empty), metadata
 
     def latest(self) -> tuple[int, Any, dict[str, Any]] | None:
-        """Step, arrays (as `raw`) and metadata of the last readable checkpoint; None without checkpoints.
+        """Step, arrays in dictionaries and metadata of the last readable checkpoint; None without checkpoints.
 
         Later, unreadable checkpoints are renamed, as training will write these steps again. Raises UserError, and does
         not rename, if all are unreadable: the user decides whether to start again.

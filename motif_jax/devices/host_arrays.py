@@ -2,7 +2,7 @@
 
 Actors and checkpoints use copies, because a program on all devices may reuse the memory of its arguments, and other
 threads of a host must not run programs on several devices at the same time. An array may be cut among the devices of a
-host (see mesh.py); copies join its parts, or raise ValueError if this host does not have all of them.
+host (see mesh.py), never among hosts; copies join its parts.
 
 The exchange uses JAX's collective operations, which all hosts must call in the same order.
 """
@@ -23,8 +23,7 @@ Tree = TypeVar("Tree")
 def local_copy(tree: Tree) -> Tree:
     """Copies arrays of a mesh to one device of this host, each as a whole.
 
-    Other hosts and collective operations are not involved, so any thread may use the copy at any time. Raises
-    ValueError if this host has only a part of an array.
+    Other hosts and collective operations are not involved, so any thread may use the copy at any time.
     """
     leaves, structure = jax.tree.flatten(tree)
     replicated = [number for number, leaf in enumerate(leaves) if leaf.is_fully_replicated]
@@ -36,15 +35,8 @@ def local_copy(tree: Tree) -> Tree:
 
 
 def host_copy(tree: Any) -> Any:
-    """Copies arrays, of a mesh or not, into NumPy arrays, each as a whole; ValueError if this host has only a part."""
-
-    def copy(leaf: Any) -> np.ndarray:
-        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable or leaf.is_fully_replicated:
-            return np.array(leaf)
-        _check_whole(leaf)
-        return host_part(leaf)
-
-    return jax.tree.map(copy, tree)
+    """Copies arrays, of a mesh or not, into NumPy arrays, each as a whole."""
+    return jax.tree.map(lambda leaf: host_part(leaf) if isinstance(leaf, jax.Array) else np.array(leaf), tree)
 
 
 def host_part(leaf: jax.Array) -> np.ndarray:
@@ -77,13 +69,7 @@ def _parts(leaf: jax.Array) -> dict[tuple[int, ...], jax.Array]:
     return parts
 
 
-def _check_whole(leaf: jax.Array) -> None:
-    if sum(part.size for part in _parts(leaf).values()) != leaf.size:
-        raise ValueError(f"this host has only a part of an array of shape {leaf.shape}, which is cut among hosts")
-
-
 def _joined(leaf: jax.Array) -> jax.Array:
-    _check_whole(leaf)
     parts, device = _parts(leaf), leaf.addressable_shards[0].device
     return _join([jax.device_put(part, device) for part in parts.values()], tuple(parts), leaf.shape)
 

@@ -25,29 +25,18 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from motif_jax.files import CHECKSUM, read_json, to_plain, write_json, write_whole
-from motif_jax.structs import UserError
+from motif_jax.files import read_json, to_plain, write_json, write_whole
+from motif_jax.structs import UserError, naming
 from motif_jax.system.foreign import LIMIT, parse_foreign_json, read_bytes, sha256_of
 
 ZOO = Path(__file__).parents[1] / "zoo"
 PREFIX = "motif_jax"  # of the names of releases that come with the program
 CARD, METADATA, REPLAY = "README.md", "config.json", "best.npz"
+CHECKSUM = "checksum"  # key of the metadata: that of all others
 RELEASED = ("policy", "reward")
 FORMAT = 1  # version of this layout
 LARGEST = 2**34  # bytes of one file
 Metadata = dict[str, Any]
-NUMBER = (int, float)
-# The required metadata: types, or dictionaries of forms. {None: form}: every value has this form.
-LEARNT = {
-    "model": {"message": str, "blstats": bool, "crop": bool, "glyphs": bool},
-    "statistics": {"mean": NUMBER, "variance": NUMBER, "quantiles": {None: NUMBER}},
-}
-MODEL = {"network": str, "num_actions": int, "dtype": str}
-SOURCE = {"class": str, "coefficient": NUMBER, "facts": {}}
-FORMS: dict[str, Any] = {
-    "policy": {"step": int, "facts": {"model": MODEL, "config": {"env": {}}, "sources": {None: SOURCE}}},
-    "reward": {"step": int, "facts": LEARNT},
-}
 
 
 def find_release(path: Path) -> Path | None:
@@ -64,10 +53,8 @@ def find_release(path: Path) -> Path | None:
 
 def check_saved(path: str, flag: str) -> None:
     """Raises UserError if a value of the config, unless it is empty, names neither a directory nor a release."""
-    try:
+    with naming(flag):
         exists = not path or Path(path).expanduser().is_dir() or find_release(Path(path))
-    except UserError as error:
-        raise UserError(f"{error} ({flag})") from None
     if not exists:
         raise UserError(f"there is no directory {path!r} ({flag})")
 
@@ -142,30 +129,16 @@ def read_release(directory: Path, kind: str, which: str) -> tuple[int, Any, Meta
 
 
 def _of_kind(directory: Path, metadata: Metadata, kind: str) -> Metadata:
-    """Step and metadata of a policy or a reward; their form is checked."""
-    entry = metadata.get(kind)
-    if entry is None:
+    """Step and metadata of a policy or a reward. Who reads more of the metadata does so within `usable`."""
+    if kind not in metadata:
         raise UserError(f"the release in {str(directory)!r} has no {kind}")
-    entry = _numbers(entry)
     with _refusing(directory, METADATA):
-        _check_form(entry, FORMS[kind], kind)
-        if "learnt" in entry["facts"].get("sources", {}):
-            form = LEARNT | {"mix": {None: NUMBER}}
-            _check_form(entry["facts"]["sources"]["learnt"]["facts"], form, f"{kind}.facts.sources.learnt.facts")
+        entry = _numbers(metadata[kind])
+        facts = entry["facts"]
+        parts = [facts, facts["config"]["env"], facts["sources"]] if kind == "policy" else [facts]
+        if not (isinstance(entry["step"], int) and all(isinstance(part, dict) for part in parts)):
+            raise ValueError(f"it lacks what a {kind} needs")
     return entry
-
-
-def _check_form(value: Any, form: Any, name: str) -> None:
-    """Raises ValueError if the type of a value differs from its form."""
-    if not isinstance(form, dict):
-        kinds = form if isinstance(form, tuple) else (form,)
-        if type(value) not in kinds:
-            raise ValueError(f"its value {name!r:.80} must be of type {kinds[-1].__name__}, not {value!r:.80}")
-        return
-    if not isinstance(value, dict):
-        raise ValueError(f"its value {name!r:.80} must be an object, not {value!r:.80}")
-    for key in value if None in form else form:
-        _check_form(value.get(key), form[None] if None in form else form[key], f"{name}.{key}")
 
 
 def _read_tree(directory: Path, kind: str, metadata: Metadata) -> dict[str, Any]:
@@ -243,7 +216,7 @@ def usable(directory: Path) -> Iterator[None]:
     """A context for code that uses the metadata of a release: an error becomes a UserError of one sentence."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if not is_release(directory):
             raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from motif_jax.devices.releases import find_release, released_step
 from motif_jax.envs.world import World
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 
 if TYPE_CHECKING:
     from motif_jax.policies.model import Model
@@ -94,19 +94,14 @@ def find(choices: list[PlayerChoice], flag: str) -> list[Checkpoint]:
 
 def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
     """Finds the directory of checkpoints for a path, and their numbers, ascending; a release has one checkpoint."""
-    try:
+    with naming(flag):
         if release := find_release(Path(path)):
             return release.resolve(), [released_step(release)]
         from motif_jax.devices.checkpoints import find_checkpoints, reading
 
         directory = find_checkpoints(Path(path), "policy").resolve()
         with reading(directory) as checkpoints:
-            steps = checkpoints.steps()
-    except UserError as error:
-        raise UserError(f"{error} ({flag})") from error
-    if not steps:
-        raise UserError(f"there is no complete checkpoint in {str(directory)!r} ({flag})")
-    return directory, steps
+            return directory, checkpoints.steps()
 
 
 def load(
@@ -117,10 +112,8 @@ def load(
 
     from motif_jax.policies.model import read_policy
 
-    try:
+    with naming(flag):
         model, metadata, sources = read_policy(path, str(step), trusted, world.action_names)
-    except UserError as error:
-        raise UserError(f"{error} ({flag})") from error
     if reason := world.plays(metadata):
         raise UserError(f"the policy in {path!r} {reason} ({flag}, --config.env)")
     params, frozen = jax.device_put((model.params, model.frozen))

@@ -30,7 +30,7 @@ from motif_jax.language.shards import sharding_rules
 from motif_jax.networks.kinds import LANGUAGE, PROMPT
 from motif_jax.policies.prompts import PADDING, Prompts, encode_names
 from motif_jax.policies.text_sections import ACTION, FLAG, SCORE
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 from motif_jax.tokens import tokeniser_from_text
 
 # Below this probability of the most probable action, the formula "product" is uniform. The published code has 1e-45,
@@ -241,12 +241,9 @@ def make_network(
     if language is None:
         new = make_language_model(from_record(section["config"]), types_of(spec), section["remat"], seed=seed)
     if section["lora_rank"]:
-        try:
-            new = add_low_rank(
-                new, section["lora_names"].split(","), section["lora_rank"], section["lora_alpha"], seed + 1
-            )
-        except UserError as error:
-            raise UserError(f"{error} ({FLAG}.lora_names)") from None
+        with naming(f"{FLAG}.lora_names"):
+            names = section["lora_names"].split(",")
+            new = add_low_rank(new, names, section["lora_rank"], section["lora_alpha"], seed + 1)
     heads = {name: section[name] for name in ("head", "formula", "hidden", "reference_heads") if name in section}
     return LanguagePolicy(new, spec["num_actions"], rngs=nnx.Rngs(seed + 2), **heads)
 

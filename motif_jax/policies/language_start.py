@@ -20,8 +20,8 @@ from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.policies.language_policy import language_policy_fields, types_of
 from motif_jax.policies.model import Model
 from motif_jax.policies.prompts import BUCKET
-from motif_jax.policies.text_sections import EMBEDDINGS, FLAG, PRETRAINED, RANDOM, SCORE, TRAINED, LanguageSection
-from motif_jax.structs import UserError
+from motif_jax.policies.text_sections import FLAG, PRETRAINED, RANDOM, SCORE, TRAINED, LanguageSection
+from motif_jax.structs import UserError, naming
 from motif_jax.tokens import Tokeniser, WordTokeniser
 
 
@@ -32,7 +32,12 @@ def make_language_policy(config: Any, world: World, workdir: Path, learns: bool 
     """
     section = config.policy.language
     directory = find_model(section, workdir)
-    architecture, tokeniser = _read_architecture(directory) if directory else _new_architecture(section, world)
+    if directory:
+        with naming(f"{FLAG}.model"):
+            architecture = read_config(directory)
+            tokeniser = read_model_tokeniser(directory, architecture)
+    else:
+        architecture, tokeniser = _new_architecture(section, world)
     spec: dict[str, Any] = {
         "network": LANGUAGE,
         "num_actions": len(world.action_names),
@@ -90,14 +95,6 @@ def find_model(section: LanguageSection, workdir: Path) -> Path | None:
     return find_trained(workdir, f"{FLAG}.model")
 
 
-def _read_architecture(directory: Path) -> tuple[LanguageConfig, Tokeniser]:
-    try:
-        architecture = read_config(directory)
-        return architecture, read_model_tokeniser(directory, architecture)
-    except UserError as error:
-        raise UserError(f"{error} ({FLAG}.model)") from error
-
-
 def _new_architecture(section: LanguageSection, world: World) -> tuple[LanguageConfig, Tokeniser]:
     words = getattr(world, "words", ())
     if not words:
@@ -114,14 +111,11 @@ def _new_architecture(section: LanguageSection, world: World) -> tuple[LanguageC
 def _read(directory: Path, spec: dict[str, Any], section: LanguageSection, seed: int) -> tuple[Any, LanguageConfig]:
     """The model with the directory's parameters: all of them, or only the embeddings."""
     types = types_of(spec)
-    try:
+    with naming(f"{FLAG}.model"):
         graph, params, architecture = read_language_model(directory, types, section.remat)
-    except UserError as error:
-        raise UserError(f"{error} ({FLAG}.model)") from error
     model = nnx.merge(graph, params)
     if section.weights == PRETRAINED:
         return model, architecture
-    assert section.weights == EMBEDDINGS
     new = make_language_model(architecture, types, section.remat, seed=seed)
     new.embedding = nnx.Param(jnp.asarray(model.embedding[...]))
     return new, architecture

@@ -59,7 +59,7 @@ def update(address: str, me: str, file: str) -> None:
 
 
 def copy_arrays(me: int) -> None:
-    """Copies arrays that are cut among the two devices of each host, and refuses one that is cut among the hosts."""
+    """Copies arrays that are cut among the two devices of each host, and its part of a batch."""
     mesh = parallel.make_mesh(fsdp=2)
     assert [{device.process_index for device in place.flat} for place in mesh.devices] == [{0}, {1}]
     array = np.arange(12.0, dtype=np.float32).reshape(4, 3)
@@ -72,13 +72,6 @@ def copy_arrays(me: int) -> None:
     batch = parallel.shard(array, mesh)  # each host gives the same, so it is there twice
     assert batch.shape == (8, 3)
     np.testing.assert_array_equal(host_arrays.host_part(batch), array)
-    for copies in (host_arrays.local_copy, host_arrays.host_copy):
-        try:
-            copies(batch)
-        except ValueError as error:
-            assert "this host has only a part of an array of shape (8, 3)" in str(error)  # noqa: PT017
-        else:
-            raise AssertionError(f"host {me} has a whole copy")
 
 
 def meet(address: str, me: str, seconds: str) -> None:
