@@ -28,13 +28,7 @@ FLOOR = 1e-4  # least divisor of advantages, so that nearly equal returns do not
 def relative(values: jax.Array, counted: jax.Array, ids: jax.Array, number: int, by_deviation: bool) -> jax.Array:
     """Values relative to those with the same id: (value - mean) / max(deviation, FLOOR), with n - 1 in the deviation.
 
-    Args:
-      values: [N]
-      counted: whether a value counts; the result for others is 0. [N] bool
-      ids: below `number`. [N] int32
-
-    Returns:
-      [N]; 0 for a value without others.
+    0 for values that are not counted, and for those without others. `ids` are below `number`. [N] each
     """
     chex.assert_equal_shape([values, counted, ids])
 
@@ -57,15 +51,10 @@ def returns_from(reward: jax.Array, discount: float) -> jax.Array:
 def group_advantages(
     reward: jax.Array, played: jax.Array, visit: jax.Array, settings: Settings, group: GroupSettings
 ) -> jax.Array:
-    """The advantage of each step.
+    """The advantage of each step, 0 where nothing was played. [T, B]
 
-    Args:
-      reward: [T, B]
-      played: the steps of complete groups, before their episodes' ends. [T, B] bool
-      visit: equal for equal moments of a group, and below T * G. [T, B] int32
-
-    Returns:
-      [T, B], 0 where nothing was played.
+    `played`: the steps of complete groups, before their episodes' ends. [T, B] bool
+    `visit`: equal for equal moments of a group, and below T * G. [T, B] int32
     """
     chex.assert_equal_shape([reward, played, visit])
     steps, columns = reward.shape

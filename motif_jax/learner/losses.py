@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from motif_jax.devices.mesh import DATA, total
-from motif_jax.learner.settings import RATIO_RANGE, GroupSettings, Settings
+from motif_jax.learner.settings import GroupSettings, Settings
 from motif_jax.networks.actions import Gaussian
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # of the mean over a standard normal variable
@@ -54,8 +54,8 @@ class Head(NamedTuple):
         return chosen if self.counts is None else jnp.where(self.counts, chosen, 0.0)
 
     def entropy(self, weight: jax.Array) -> jax.Array:
-        """This device's part of the mean entropy."""
-        return entropy(self.log_all, self._weigh(weight))
+        """This device's part of the mean entropy, in nats."""
+        return -part_of_mean((jnp.exp(self.log_all) * self.log_all).sum(-1), self._weigh(weight))
 
     def divergence(self, weight: jax.Array) -> jax.Array:
         """This device's part of the mean KL(mu || pi)."""
@@ -191,12 +191,7 @@ def part_of_mean(samples: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 def statistics(samples: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns mean and unbiased standard deviation of the counted samples of all devices. [...] each
-
-    Args:
-      samples: [..., T, B]
-      counted: [T, B] bool
-    """
+    """Mean and unbiased standard deviation of all devices' counted samples. [..., T, B], [T, B] bool -> [...] each"""
     number = total(counted.sum()).astype(jnp.float32)
     mean = total(jnp.where(counted, samples, 0.0).sum((-2, -1))) / jnp.maximum(number, 1)
     squares = jnp.where(counted, (samples - mean[..., None, None]) ** 2, 0.0).sum((-2, -1))
@@ -204,33 +199,23 @@ def statistics(samples: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.A
 
 
 def normalise(advantages: jax.Array, counted: jax.Array, floor: float = 1e-3) -> jax.Array:
-    """Normalises advantages to mean 0 and deviation 1, or less if their deviation is below the floor.
+    """Normalises advantages to mean 0 and deviation 1, or less if their deviation is below the floor. [T, B]
 
-    Args:
-      advantages: [T, B]
-      counted: samples for mean and deviation: the valid ones, or all. [T, B] bool
-      floor: smallest divisor.
+    `counted`: samples for mean and deviation: the valid ones, or all. [T, B] bool
     """
     chex.assert_equal_shape([advantages, counted])
     mean, std = statistics(advantages, counted)
     return (advantages - mean) / jnp.maximum(std, floor)
 
 
-def clamped_ratio(log_ratio: jax.Array, limits: tuple[float, float] = RATIO_RANGE) -> jax.Array:
+def clamped_ratio(log_ratio: jax.Array, limits: tuple[float, float]) -> jax.Array:
     """Returns pi / mu clamped to limits, with zero gradient outside."""
     # clipped before exp, because exp of a large number has an infinite gradient, even if it is masked later
     return jnp.exp(jnp.clip(log_ratio, *map(math.log, limits)))
 
 
 def surrogate(ratio: jax.Array, advantages: jax.Array, weight: jax.Array, lowest: float, highest: float) -> jax.Array:
-    """PPO's clipped surrogate.
-
-    Args:
-      ratio: of `clamped_ratio`. [T, B]
-      advantages: constants. [T, B]
-      weight: [T, B]
-      lowest, highest: bounds of the ratio.
-    """
+    """PPO's clipped surrogate, with bounds of the ratio; advantages are constants. [T, B] each"""
     chex.assert_rank([ratio, advantages, weight], 2)
     clipped = jnp.clip(ratio, lowest, highest)
     return -part_of_mean(jnp.minimum(ratio * advantages, clipped * advantages), weight)
@@ -245,14 +230,9 @@ def impala(log_pi: jax.Array, advantages: jax.Array, weight: jax.Array) -> jax.A
 def value_loss(
     values: jax.Array, old_values: jax.Array, targets: jax.Array, weight: jax.Array, clip_value: float
 ) -> jax.Array:
-    """Squared error, clipped as in PPO: changes beyond the clip from the actor's value do not reduce it.
+    """Squared error, clipped as in PPO: changes beyond the clip from the actor's value do not reduce it. [T, B] each
 
-    Args:
-      values: [T, B]
-      old_values: the actor's. [T, B]
-      targets: constants. [T, B]
-      weight: [T, B]
-      clip_value: the clip; 0 for the plain squared error.
+    `clip_value`: the clip; 0 for the plain squared error. Targets are constants.
     """
     chex.assert_rank([values, old_values, targets, weight], 2)
     error = (values - targets) ** 2
@@ -260,12 +240,6 @@ def value_loss(
         clipped = old_values + jnp.clip(values - old_values, -clip_value, clip_value)
         error = jnp.maximum(error, (clipped - targets) ** 2)
     return part_of_mean(error, weight)
-
-
-def entropy(log_probabilities: jax.Array, weight: jax.Array) -> jax.Array:
-    """Entropy of the policy, in nats. [T, B, A], [T, B]"""
-    chex.assert_rank([log_probabilities, weight], [3, 2])
-    return -part_of_mean((jnp.exp(log_probabilities) * log_probabilities).sum(-1), weight)
 
 
 def extremes(samples: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -182,9 +182,7 @@ class Control(NamedTuple):
     ) -> tuple[jax.Array, ...]:
         """The training rewards, and those of the options alone, without the controller's. [T, B] each
 
-        Args:
-          rewards: all that are mixed. [S, T, B]
-          factors: of each reward for all behaviours and the controller. [N + 1, S]
+        `rewards`: all that are mixed, [S, T, B]; `factors`: of each for all behaviours and the controller, [N + 1, S].
         """
         turns, ended = self.turns(batch), batch.terminated | batch.truncated
         rewards = jnp.where(turns.decides, 0.0, rewards)

@@ -99,13 +99,7 @@ def gae(
 ) -> VTrace:
     """Returns targets R and advantages A of one stream [T], or of many [T, B], without gradients.
 
-    Args:
-      v_tm1: value of the state before each step.
-      v_t: value of the state after each step.
-      r_t: reward of each step.
-      discount_t: 0 where the episode ended.
-      trace_t: 0 where the next step belongs to another episode, else 1.
-      decay: lambda; 0 for one-step advantages, 1 for Monte Carlo returns.
+    Arguments as for `vtrace`; `decay` is lambda: 0 for one-step advantages, 1 for Monte Carlo returns.
     """
     streams = [v_tm1, v_t, r_t, discount_t, trace_t]
     chex.assert_rank(streams, {1, 2})

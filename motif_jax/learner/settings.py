@@ -6,7 +6,7 @@ import abc
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from motif_jax.config.table import Flag, Number, Text, Whole, table_of, value
+from motif_jax.config.table import Flag, Number, Text, Whole, value
 from motif_jax.envs.own_code import failure, guarded, load_class
 from motif_jax.names import ALGORITHMS, SCHEDULES
 from motif_jax.structs import UserError
@@ -116,9 +116,6 @@ class GroupSettings:
     step_weight: float = value(
         1.0, Number(0, 1e6), "gigpo: weight of the advantages among visits of the same moment", decides=True
     )
-
-
-CHOICES = {name: row.kind.choices for name, row in table_of(LearnerSection).items() if isinstance(row.kind, Text)}
 
 
 class Learning(NamedTuple):

@@ -20,8 +20,6 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from motif_jax.learner.settings import CHOICES
-
 
 class VTrace(NamedTuple):
     """Targets of values and advantages of actions, without gradients. [T] or [T, B] each"""
@@ -101,8 +99,6 @@ def next_values(
         system, it is V_T = (V_{T-1} - r_{T-1}) / gamma; the last step then has advantage 0, its target is its value,
         and its reward has no effect, unless the episode ends there. "never": as "explicit", but a cut is an end (GLAM).
     """
-    if bootstrap not in CHOICES["bootstrap"]:
-        raise ValueError(f"bootstrap={bootstrap!r}: give one of {', '.join(CHOICES['bootstrap'])}")
     chex.assert_equal_shape([values[1:], rewards, terminated, truncated])
     v_tm1, v_t = values[:-1], values[1:]
     if bootstrap == "inferred":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,10 @@ CHANNELS, KEPT = 32, 16  # features of a cell
 OUT = 128
 
 
+# ---- parts: an observation and BEHAVIOUR, if the network has it, in; features out
+# All take the spec of the observation, the size of BEHAVIOUR, and `for_cpu` as in images.py; not all use them.
+
+
 class TextPart(nnx.Module):
     """Encodes text by its trigrams of characters, wherever they stand."""
 
@@ -34,11 +39,11 @@ class TextPart(nnx.Module):
     PLACES = 512  # buckets of hashed trigrams
     MOST = 256  # characters; the rest is ignored
 
-    def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(self, spec: ArraySpec, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         self.layers = Layers(self.PLACES, 128, self.FEATURES, dtype=dtype, rngs=rngs)
         self.dtype = dtype
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
         """[B, N] uint8 -> [B, 64]"""
         padded = jnp.pad(x, ((0, 0), (0, 2)))  # so that the last two characters begin trigrams too
         return self.layers(trigrams(padded, self.PLACES, self.MOST).astype(self.dtype))
@@ -49,11 +54,11 @@ class VectorPart(nnx.Module):
 
     FEATURES = 64
 
-    def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(self, spec: ArraySpec, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         self.layers = Layers(math.prod(spec.shape), 64, self.FEATURES, dtype=dtype, rngs=rngs)
         self.dtype = dtype
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
         """[B, ...] -> [B, 64]"""
         x = x.reshape(len(x), -1).astype(jnp.float32)
         return self.layers((jnp.sign(x) * jnp.log1p(jnp.abs(x))).astype(self.dtype))
@@ -64,30 +69,47 @@ class CategoryPart(nnx.Module):
 
     FEATURES = 32
 
-    def __init__(self, spec: ArraySpec, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(self, spec: ArraySpec, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises a learnt vector for each value at each place, and a layer from their sum -> 32."""
         self.places, self.categories = math.prod(spec.shape), categories_of(spec)
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (self.places * self.categories, self.FEATURES)))
         self.layers = Layers(self.FEATURES, self.FEATURES, dtype=dtype, rngs=rngs)
         self.dtype = dtype
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
         """[B] or [B, N] integers -> [B, 32]"""
         at = x.reshape(len(x), self.places).astype(jnp.int32) + jnp.arange(self.places) * self.categories
         return self.layers(self.vectors[...][at].sum(1).astype(self.dtype))
 
 
-class GridPart(nnx.Module):
-    """Encodes a grid: learnt vectors of the cells' values, then merges of 2 x 2 cells."""
+class Cells(nnx.Module):
+    """Learnt vectors of the values of a grid's cells, to which the vector of BEHAVIOUR is added."""
+
+    first = False  # whether the channels come first
+    shape: tuple[int, int, int]  # rows, columns, channels
+    categories: int
+    vectors: nnx.Param  # [channels * categories, size]
+    behaviour: BehaviourVector | None
+    dtype: DTypeLike
+
+    def cells(self, x: jax.Array, behaviour: jax.Array | None) -> jax.Array:
+        """[B, H, W], [B, H, W, C], or of planes [B, C, H, W] integers, and [B, behaviours] -> [B, H, W, size]"""
+        x = jnp.moveaxis(x, 1, -1) if self.first else x
+        at = x.reshape(len(x), *self.shape).astype(jnp.int32) + jnp.arange(self.shape[2]) * self.categories
+        cells = self.vectors[...][at].sum(3).astype(self.dtype)
+        if self.behaviour and behaviour is not None:
+            cells += self.behaviour(behaviour)[:, None, None].astype(cells.dtype)
+        return cells
+
+
+class GridPart(Cells):
+    """Encodes a grid by merges of 2 x 2 cells."""
 
     FEATURES = 128
     EMBEDDING = 16
 
-    def __init__(self, spec: ArraySpec, behaviours: int = 0, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Initialises vectors per channel, merges to 32, then 64 features, and a layer from all cells -> 128.
-
-        The observation BEHAVIOUR, of size `behaviours`, is added to each cell.
-        """
+    def __init__(self, spec: ArraySpec, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Initialises vectors per channel, merges to 32, then 64 features, and a layer from all cells -> 128."""
         self.first = spec.kind == "planes"  # channels first
         rows, columns, channels = (*spec.shape[1:], spec.shape[0]) if self.first else (*spec.shape, 1)[:3]
         self.shape, self.categories = (rows, columns, channels), categories_of(spec)
@@ -103,12 +125,8 @@ class GridPart(nnx.Module):
         self.behaviour = BehaviourVector(behaviours, self.EMBEDDING, rngs=rngs) if behaviours else None
 
     def __call__(self, x: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
-        """[B, H, W], [B, H, W, C], or of planes [B, C, H, W] integers, and [B, behaviours] -> [B, 128]"""
-        x = jnp.moveaxis(x, 1, -1) if self.first else x
-        at = x.reshape(len(x), *self.shape).astype(jnp.int32) + jnp.arange(self.shape[2]) * self.categories
-        cells = self.vectors[...][at].sum(3).astype(self.dtype)  # [B, H, W, 16]
-        if self.behaviour and behaviour is not None:
-            cells += self.behaviour(behaviour)[:, None, None].astype(cells.dtype)
+        """As `cells` -> [B, 128]"""
+        cells = self.cells(x, behaviour)
         for block in self.blocks:
             cells = block(in_blocks(cells))
         return self.layers(cells.reshape(len(x), -1))
@@ -119,7 +137,7 @@ class ImagePart(nnx.Module):
 
     FEATURES = 128
 
-    def __init__(self, spec: ArraySpec, *, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(self, spec: ArraySpec, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises convolutions of 8 x 8 (large images), 4 x 4 and 3 x 3, and a layer from all places -> 128."""
         rows, columns, channels = (*spec.shape, 1)[:3]
         self.shape, self.dtype = (rows, columns, channels), dtype
@@ -138,7 +156,7 @@ class ImagePart(nnx.Module):
         self.convolutions = nnx.List(convolutions)
         self.layers = Layers(rows * columns * channels, self.FEATURES, dtype=dtype, rngs=rngs)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
         """[B, H, W] or [B, H, W, C] uint8 -> [B, 128]"""
         x = (x.reshape(len(x), *self.shape).astype(jnp.float32) / (BYTE_VALUES - 1)).astype(self.dtype)
         for convolution in self.convolutions:
@@ -163,11 +181,11 @@ class GeneralEncoder(nnx.Module):
         self, specs: Mapping[str, ArraySpec], *, behaviours: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
     ):
         """Takes the specs of the observations, and the size of BEHAVIOUR; `for_cpu` encodes a few rows at a time."""
-        self.parts = nnx.Dict(
-            {name: make_part(name, spec, behaviours, for_cpu, dtype, rngs) for name, spec in specs.items()}
-        )
+        kinds = {name: PARTS[kind_of(name, spec)] for name, spec in specs.items()}
+        how: dict[str, Any] = {"behaviours": behaviours, "for_cpu": for_cpu, "dtype": dtype, "rngs": rngs}
+        self.parts = nnx.Dict({name: kinds[name](spec, **how) for name, spec in specs.items()})
         self.reads, self.for_cpu, self.behaviour = tuple(specs), for_cpu, bool(behaviours)
-        self.features = sum(PARTS[kind_of(name, spec)].FEATURES for name, spec in specs.items())
+        self.features = sum(kind.FEATURES for kind in kinds.values())
 
     def prepare(self) -> None:
         """Returns None: all computations depend on the observations."""
@@ -183,24 +201,8 @@ class GeneralEncoder(nnx.Module):
         return features.reshape(-1, self.features)[: len(observations[self.reads[0]])]
 
     def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
-        return jnp.concatenate([self._part(name, observations) for name in self.reads], -1)
-
-    def _part(self, name: str, observations: Mapping[str, jax.Array]) -> jax.Array:
-        part = self.parts[name]
-        behaviour = [observations[BEHAVIOUR]] if isinstance(part, GridPart) and self.behaviour else []
-        return part(observations[name], *behaviour)
-
-
-def make_part(
-    name: str, spec: ArraySpec, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
-) -> nnx.Module:
-    """The encoder of one observation."""
-    part = PARTS[kind_of(name, spec)]
-    if issubclass(part, GridPart):
-        return GridPart(spec, behaviours, dtype=dtype, rngs=rngs)
-    if issubclass(part, ImagePart):
-        return ImagePart(spec, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
-    return part(spec, dtype=dtype, rngs=rngs)
+        behaviour = observations.get(BEHAVIOUR)
+        return jnp.concatenate([self.parts[name](observations[name], behaviour) for name in self.reads], -1)
 
 
 def in_blocks(cells: jax.Array) -> jax.Array:
@@ -211,15 +213,15 @@ def in_blocks(cells: jax.Array) -> jax.Array:
     return blocks.reshape(count, -(-rows // 2), -(-columns // 2), 4 * size)
 
 
-class FilmGrid(nnx.Module):
-    """Encodes a grid: learnt vectors of the cells' values and two layers for each cell, the first scaled by a text.
+class FilmGrid(Cells):
+    """Encodes a grid by two layers for each cell, the first scaled by a text.
 
     With four convolutions instead, BabyAI's GoToLocal was not learnt in thirteen minutes; so it takes one and a half
     (docs/results/babyai.md).
     """
 
     def __init__(self, spec: ArraySpec, behaviours: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Takes the spec of a grid with the channels last; BEHAVIOUR, of size `behaviours`, is added to each cell."""
+        """Takes the spec of a grid with the channels last, and the size of BEHAVIOUR."""
         rows, columns, channels = (*spec.shape, 1)[:3]
         self.shape, self.categories, self.dtype = (rows, columns, channels), categories_of(spec), dtype
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, CHANNELS)))
@@ -231,10 +233,7 @@ class FilmGrid(nnx.Module):
 
     def __call__(self, x: jax.Array, text: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
         """[B, H, W] or [B, H, W, C] integers, [B, 64] and [B, behaviours] -> [B, OUT]"""
-        at = x.reshape(len(x), *self.shape).astype(jnp.int32) + jnp.arange(self.shape[2]) * self.categories
-        cells = self.vectors[...][at].sum(3).astype(self.dtype)
-        if self.behaviour and behaviour is not None:
-            cells += self.behaviour(behaviour)[:, None, None].astype(cells.dtype)
+        cells = self.cells(x, behaviour)
         scale, shift = jnp.split(self.modulation(text)[:, None, None], 2, -1)
         kept = elu(self.kept(elu(self.cell(cells) * (1 + scale) + shift)))
         return self.layers(kept.reshape(len(x), -1))
@@ -250,15 +249,14 @@ class FilmEncoder(GeneralEncoder):
         kinds = {name: kind_of(name, spec) for name, spec in specs.items()}
         self.grids = tuple(name for name, kind in kinds.items() if kind == "grid")
         self.texts = tuple(name for name, kind in kinds.items() if kind == "text")
-        others = [name for name in specs if name not in self.grids]
-        self.parts = nnx.Dict({name: make_part(name, specs[name], behaviours, for_cpu, dtype, rngs) for name in others})
+        others = {name: spec for name, spec in specs.items() if name not in self.grids}
+        super().__init__(others, behaviours=behaviours, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
         self.film = nnx.Dict({name: FilmGrid(specs[name], behaviours, dtype=dtype, rngs=rngs) for name in self.grids})
-        self.reads, self.for_cpu, self.behaviour = tuple(specs), for_cpu, bool(behaviours)
-        self.features = sum(OUT if name in self.grids else PARTS[kinds[name]].FEATURES for name in specs)
+        self.reads, self.features = tuple(specs), self.features + OUT * len(self.grids)
 
     def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
-        features = {name: self._part(name, observations) for name in self.parts}
+        behaviour = observations.get(BEHAVIOUR)
+        features = {name: part(observations[name], behaviour) for name, part in self.parts.items()}
         text = jnp.stack([features[name] for name in self.texts]).sum(0)
-        behaviour = [observations[BEHAVIOUR]] if self.behaviour else []
-        features |= {name: part(observations[name], text, *behaviour) for name, part in self.film.items()}
+        features |= {name: part(observations[name], text, behaviour) for name, part in self.film.items()}
         return jnp.concatenate([features[name] for name in self.reads], -1)

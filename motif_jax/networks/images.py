@@ -53,11 +53,9 @@ class ImageEncoder(nnx.Module):
         return tile_table(self.kernels[0][...].astype(self.dtype)) if self.for_cpu else None
 
     def __call__(self, crop: jax.Array, table: jax.Array | None = None) -> jax.Array:
-        """Encodes pictures. [N, 512]
+        """Encodes characters and colours. [N, 2, 12, 12] uint8 -> [N, 512]
 
-        Args:
-          crop: characters and colours. [N, 2, 12, 12] uint8
-          table: result of `table`, if already computed; only for calls that are not differentiated.
+        `table`: result of `table`, if already computed; only for calls that are not differentiated.
         """
         pairs = zip(self.kernels, self.biases, strict=True)
         weights = [(kernel[...].astype(self.dtype), bias[...].astype(self.dtype)) for kernel, bias in pairs]

@@ -6,17 +6,15 @@ The caller normalises them.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from motif_jax.networks.images import elu
-from motif_jax.networks.presets import scale, trigrams
+from motif_jax.networks.presets import Layers, scale, trigrams
 from motif_jax.structs import ArraySpec
 
 PLACES = 256  # buckets of hashed trigrams
@@ -60,15 +58,10 @@ def features(specs: Mapping[str, ArraySpec], cells: jax.Array, observations: Map
     return jnp.concatenate(parts, -1)
 
 
-class NoveltyNetwork(nnx.Module):
-    """A multilayer perceptron with orthogonal weights of gain sqrt(2)."""
+class NoveltyNetwork(Layers):
+    """A multilayer perceptron with ELU after each layer except the last, and orthogonal weights of gain sqrt(2)."""
 
-    def __init__(self, *sizes: int, rngs: nnx.Rngs):
-        """Initialises layers sizes[0] -> sizes[1] -> ..., with ELU after each except the last."""
-        orthogonal = nnx.initializers.orthogonal(math.sqrt(2))
-        self.linears = nnx.List(
-            [nnx.Linear(a, b, kernel_init=orthogonal, rngs=rngs) for a, b in itertools.pairwise(sizes)]
-        )
+    GAIN = math.sqrt(2)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[N, sizes[0]] -> [N, sizes[-1]]"""

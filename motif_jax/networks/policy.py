@@ -20,7 +20,7 @@ from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, GENERAL, is_own
 from motif_jax.networks.layers import Core
 from motif_jax.networks.own import OwnEncoder
 from motif_jax.networks.presets import PRESETS, BehaviourVector
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import ArraySpec
 
 GENERAL_CORE = 128
 BEHAVIOUR_FEATURES = 64  # features of who is in charge
@@ -35,8 +35,8 @@ class PolicyNetwork(nnx.Module):
 
     def __init__(
         self,
-        preset: str = "reference",
-        num_actions: int = 23,
+        preset: str,
+        num_actions: int,
         *,
         specs: Mapping[str, ArraySpec] | None = None,
         behaviours: int = 0,
@@ -64,13 +64,10 @@ class PolicyNetwork(nnx.Module):
         elif is_own(preset):
             self.encoder = OwnEncoder(preset, specs or {}, dtype=dtype, rngs=rngs)
             self.reads, features, self.core_size = self.encoder.reads, self.encoder.features, GENERAL_CORE
-        elif preset in PRESETS:
+        else:
             encoder, self.core_size = PRESETS[preset]
             self.encoder = encoder(behaviours=behaviours, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
             self.reads, features = encoder.READS, encoder.FEATURES
-        else:
-            names = ", ".join(sorted((*PRESETS, *BY_SPECS)))
-            raise UserError(f"unknown network {preset!r} (--config.policy.network): choose from {names}")
         self.behaviour = BehaviourVector(behaviours, BEHAVIOUR_FEATURES, rngs=rngs) if behaviours else None
         features += BEHAVIOUR_FEATURES if behaviours else 0
         self.core = Core(features, self.core_size, dtype=dtype, rngs=rngs)
@@ -106,13 +103,8 @@ class PolicyNetwork(nnx.Module):
     ) -> tuple[jax.Array, jax.Array]:
         """Computes T consecutive steps, with everything but the memory in parallel.
 
-        Args:
-          observations: those of `reads`, and BEHAVIOUR if the network has it. [T, B, ...]
-          first: whether an episode begins here. [T, B] bool
-          core: memory before the first step. [B, core_size] float32
-
-        Returns:
-          Logits [T, B, A] and values [T, B], float32.
+        Observations and `first` as for `step`, [T, B, ...]; `core` is the memory before the first step. Returns logits
+        [T, B, A] and values [T, B], float32.
         """
         steps, batch = first.shape
         keys = (*self.reads, *([BEHAVIOUR] if self.behaviour else []))

@@ -32,11 +32,13 @@ def scale(blstats: jax.Array) -> jax.Array:
 
 
 class Layers(nnx.Module):
-    """Linear layers with ELU after each; orthogonal weights of gain 1 and zero biases at the start."""
+    """Linear layers with ELU after each; orthogonal weights and zero biases at the start."""
 
-    def __init__(self, *sizes: int, dtype: DTypeLike, rngs: nnx.Rngs):
+    GAIN = 1.0  # of the weights
+
+    def __init__(self, *sizes: int, dtype: DTypeLike = jnp.float32, rngs: nnx.Rngs):
         """Initialises layers sizes[0] -> sizes[1] -> ..."""
-        orthogonal = nnx.initializers.orthogonal()
+        orthogonal = nnx.initializers.orthogonal(self.GAIN)
         self.linears = nnx.List(
             [nnx.Linear(a, b, kernel_init=orthogonal, dtype=dtype, rngs=rngs) for a, b in itertools.pairwise(sizes)]
         )
@@ -140,12 +142,8 @@ class SmallEncoder(nnx.Module):
 def trigrams(message: jax.Array, size: int, most: int = MOST_TEXT) -> jax.Array:
     """Counts the trigrams of a message in `size` buckets. [N, size] float32
 
-    A hash of a trigram gives its bucket and sign, so that collisions cancel on average.
-
-    Args:
-      message: [N, W] uint8, padded with zeros.
-      size: a power of two.
-      most: maximum number of characters; the rest is ignored.
+    A hash of a trigram gives its bucket and sign, so that collisions cancel on average. `size` is a power of two.
+    Characters of a message, [N, W] uint8 padded with zeros, beyond `most` are ignored.
     """
     text = message[:, : most + 2].astype(jnp.uint32)
     pieces = text[:, :-2] | text[:, 1:-1] << 8 | text[:, 2:] << 16  # [N, most]

@@ -64,9 +64,7 @@ def masked_sum(values: jax.Array, mask: jax.Array) -> jax.Array:
 def in_chunks(read: Callable[[jax.Array, jax.Array], Any], chunk: int) -> Callable[[jax.Array, jax.Array], Any]:
     """Applies `read` to chunks of positions, to limit the memory of arrays over all tokens; gradients recompute them.
 
-    Args:
-      read: (hidden [..., width], action [...]) -> a tree of arrays [...].
-      chunk: positions per chunk; 0: all.
+    `read`: (hidden [..., width], action [...]) -> a tree of arrays [...]. `chunk`: positions; 0: all.
     """
     if not chunk:
         return read

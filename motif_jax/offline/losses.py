@@ -6,16 +6,10 @@ more axis, [..., A]. Squares have no factor of one half, as in the code of ILQL.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import chex
 import jax
 import jax.numpy as jnp
 import optax
-
-from motif_jax.config.table import Use
-from motif_jax.offline.offline_settings import CONSERVATIVE, MARGIN, OfflineSettings
 
 
 def expectile_loss(v: jax.Array, y: jax.Array, expectile: float) -> jax.Array:
@@ -56,28 +50,6 @@ def margin_loss(q_all: jax.Array, action: jax.Array, margin: float) -> jax.Array
     """Sum over actions a of max(Q(a) - Q(recorded) + margin, 0)^2."""
     gap = q_all - taken(q_all, action)[..., None] + margin
     return jnp.square(jnp.maximum(gap, 0.0)).sum(-1)
-
-
-class TokenLoss(NamedTuple):
-    """A loss of Q over all tokens, beside that of its target."""
-
-    of: Callable[[jax.Array, jax.Array, OfflineSettings], jax.Array]  # Q of all tokens, the recorded one -> [...]
-    weight: Callable[[OfflineSettings], float]
-    use: Use
-
-
-TOKEN_LOSSES = {
-    "conservative": TokenLoss(
-        lambda q_all, action, settings: conservative_loss(q_all, action, settings.conservative_temperature),
-        lambda settings: settings.conservative_weight,
-        CONSERVATIVE,
-    ),
-    "margin": TokenLoss(
-        lambda q_all, action, settings: margin_loss(q_all, action, settings.margin),
-        lambda settings: settings.margin_weight,
-        MARGIN,
-    ),
-}
 
 
 def cross_entropy(logits: jax.Array, action: jax.Array) -> jax.Array:

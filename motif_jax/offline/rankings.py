@@ -55,11 +55,7 @@ class Utterance(NamedTuple):
 def chosen_values(language: ModelFunctions, of_q: Params, of_v: Params, rows: Rows) -> Chosen:
     """Computes Q and V per token, each from the hidden states of its own trunk.
 
-    Args:
-      language: the functions of the language model.
-      of_q: "trunk" and "q", of the online networks or of their targets.
-      of_v: "trunk" and "v" of the online networks.
-      rows: the tokens.
+    `of_q`: "trunk" and "q", of the online networks or of their targets. `of_v`: "trunk" and "v" of the online networks.
     """
     hidden = language.hidden(of_q["trunk"], rows.tokens, rows.segments, None)
     q = losses.taken(least([apply_head(head, hidden) for head in of_q["q"]]), next_tokens(rows))
@@ -70,19 +66,13 @@ def chosen_values(language: ModelFunctions, of_q: Params, of_v: Params, rows: Ro
 def rank_shares(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
     """Returns the share of states in which the better action has the higher Q, per token; ties count half. [K]
 
-    Args:
-      better, worse: Q at the last K tokens of two actions in the same states, from `last_values`. [N, K] each
+    `better`, `worse`: Q at the last K tokens of two actions in the same states, from `last_values`. [N, K] each
     """
     return ((better > worse) + 0.5 * (better == worse)).mean(0)
 
 
 def last_values(values: np.ndarray, rows: Rows, utterance: int, count: int) -> np.ndarray:
-    """Returns values at the last `count` tokens of one utterance of each row. [B, count]
-
-    Args:
-      values: per token. [B, T]
-      rows: one episode each.
-    """
+    """Returns values [B, T] at the last `count` tokens of one utterance of each row, an episode. [B, count]"""
     last = np.empty((len(values), count), values.dtype)
     for row, closes in enumerate(np.asarray(rows.closes)):
         ends = np.flatnonzero(closes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ import optax
 from motif_jax.devices.mesh import total
 from motif_jax.offline import losses, mdp
 from motif_jax.offline.batch import Sums, TranscriptBatch, Weights, in_chunks, masked_sum, next_tokens
-from motif_jax.offline.offline_settings import OfflineSettings
+from motif_jax.offline.offline_settings import CONSERVATIVE, MARGIN, OfflineSettings
 from motif_jax.offline.recipes import Recipe
 from motif_jax.offline.values import ModelFunctions, Params, apply_head, condition, least, new_condition, new_values
 from motif_jax.schedules import schedule
@@ -241,7 +242,7 @@ def weights_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, tuple[flo
         weights["q"] = (settings.q_weight, STEPS)
         if recipe.has_trunk:
             weights["v"] = (settings.v_weight, STEPS)
-        weights |= {name: (one.weight(settings), STEPS) for name, one in token_losses(recipe, settings).items()}
+        weights |= {name: (one.weight, STEPS) for name, one in token_losses(recipe, settings).items()}
     return weights
 
 
@@ -401,7 +402,7 @@ def _read_heads(
         alls = [apply_head(head, hidden) for head in heads]
         terms = {"q": [losses.taken(q_all, action) for q_all in alls]}
         for name, one in token_losses(recipe, settings).items():
-            terms[name] = [one.of(q_all, action, settings) for q_all in alls]
+            terms[name] = [one.of(q_all, action) for q_all in alls]
         return terms
 
     return in_chunks(read, settings.chunk)(hidden, action)
@@ -433,9 +434,22 @@ def _log_policy(language: ModelFunctions, weights: Weights, rows: Rows, action: 
     return -losses.cross_entropy(logits, action)
 
 
-def token_losses(recipe: Recipe, settings: OfflineSettings) -> dict[str, losses.TokenLoss]:
+class TokenLoss(NamedTuple):
+    """A loss of Q over all tokens, beside that of its target."""
+
+    weight: float
+    of: Callable[[jax.Array, jax.Array], jax.Array]  # Q of all tokens, the recorded one -> [...]
+
+
+def token_losses(recipe: Recipe, settings: OfflineSettings) -> dict[str, TokenLoss]:
     """Returns the additional losses of Q."""
-    return {name: one for name, one in losses.TOKEN_LOSSES.items() if one.use.when(recipe, settings)}
+    added = {}
+    if CONSERVATIVE.when(recipe, settings):
+        of = partial(losses.conservative_loss, temperature=settings.conservative_temperature)
+        added["conservative"] = TokenLoss(settings.conservative_weight, of)
+    if MARGIN.when(recipe, settings):
+        added["margin"] = TokenLoss(settings.margin_weight, partial(losses.margin_loss, margin=settings.margin))
+    return added
 
 
 def _add(arrays: list[jax.Array]) -> jax.Array:

@@ -66,10 +66,7 @@ def new_condition(width: int) -> dict[str, jax.Array]:
 def condition(params: dict[str, jax.Array], returns: jax.Array, first: jax.Array) -> jax.Array:
     """Returns the addition to the embeddings that tells a policy the return. [B, T, width]
 
-    Args:
-      params: from `new_condition`.
-      returns: of each position's episode. [B, T]
-      first: whether a position is the first of its episode. [B, T] bool
+    `returns`: of each position's episode, [B, T]. `first`: whether it is the first of its episode, [B, T] bool.
     """
     added = returns[..., None] * params["kernel"] + params["bias"]
     return jnp.where(first[..., None], added, 0.0)

@@ -89,9 +89,8 @@ class Policy:
     def begin(self, games: int | None = None) -> None:
         """Starts new episodes: resets the recurrent state.
 
-        Args:
-          games: the number of games played at once; observations and answers are arrays of this length. None: one game,
-            with single observations and answers.
+        `games`: the number of games played at once; observations and answers are arrays of this length. None: one game,
+        with single observations and answers.
         """
         if games is not None and games < 1:
             raise TypeError(f"games must be at least 1, not {games}; None is for one game with single answers")
@@ -100,11 +99,7 @@ class Policy:
         self._charge, self._left = np.zeros((2, count), np.int32)
 
     def restart(self, which: np.ndarray) -> None:
-        """Starts new episodes in some games.
-
-        Args:
-          which: whether each game starts a new episode. [B] bool
-        """
+        """Starts new episodes in the games where `which` is true. [B] bool"""
         which = np.asarray(which)
         if which.dtype != bool or which.shape != self._first.shape:
             raise TypeError(f"restart takes an array of {len(self._first)} bool, one per game, not {which!r}")
@@ -125,35 +120,28 @@ class Policy:
         seen = {name: self._read(name, observation[name]) for name in self.reads}
         if self._heads:
             self._decide(seen, greedy)
+        (outputs, *_), values = self._look(seen, np.ones_like(self._first))
         if self._space:
-            return self._act_in_parts(seen, greedy)
-        (odds, *_), values = self._look(seen, np.ones_like(self._first))
-        actions = self._draw(odds, greedy)
+            key = jax.random.key(self._rng.integers(2**31))
+            odds, actions = None, np.asarray(draw(self._space, key, outputs, greedy))
+        else:
+            odds = _odds(outputs)
+            actions = self._draw(odds, greedy)
         names = [self._names[number] for number in self._charge] if self._heads else ""
-        if self._games is None:
-            return Act(int(actions[0]), odds[0], float(values[0]), names[0] if names else "")
-        return Act(actions, odds, np.asarray(values), names)
+        if self._games is not None:
+            return Act(actions, odds, values, names)
+        action = int(actions[0]) if odds is not None else actions[0]
+        return Act(action, None if odds is None else odds[0], float(values[0]), names[0] if names else "")
 
-    def _act_in_parts(self, seen: Mapping[str, np.ndarray], greedy: bool) -> Act:
-        """Chooses actions of several choices or numbers."""
-        outputs, values, self._core = self._step(
-            *self._weights, self._encode(seen), self._first, self._core, self._prepared
-        )
-        self._first = np.zeros_like(self._first)
-        key = jax.random.key(self._rng.integers(2**31))
-        actions, values = (np.asarray(array) for array in (draw(self._space, key, outputs, greedy), values))
-        return Act(actions[0], None, float(values[0])) if self._games is None else Act(actions, None, values)
-
-    def _look(self, seen: Mapping[str, np.ndarray], which: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """Probabilities of all choices, and values, of all games; updates the memory of the games in `which` [B]."""
+    def _look(self, seen: Mapping[str, np.ndarray], which: np.ndarray) -> tuple[list[Any], np.ndarray]:
+        """Outputs for all choices, and values, of all games; updates the memory of the games in `which` [B]."""
         behaviour = {BEHAVIOUR: np.asarray(self._heads.behaviour(self._charge, self._mixture))} if self._heads else {}
         logits, values, core = self._step(
             *self._weights, {**self._encode(seen), **behaviour}, self._first, self._core, self._prepared
         )
         self._core = np.where(which[:, None], core, self._core)
         self._first = self._first & ~which
-        heads = self._heads.split(logits) if self._heads else [logits]
-        return [probabilities(np.asarray(head, np.float64)) for head in heads], np.asarray(values)
+        return self._heads.split(logits) if self._heads else [logits], np.asarray(values)
 
     def _draw(self, odds: np.ndarray, greedy: bool) -> np.ndarray:
         return odds.argmax(-1) if greedy else np.array([self._rng.choice(len(row), p=row) for row in odds])
@@ -167,7 +155,7 @@ class Policy:
         if decides.any():
             self._charge[decides] = self._heads.options
             (_, *heads), _ = self._look(seen, decides)
-            option, length = self._heads.joint([self._draw(head, greedy) for head in heads])
+            option, length = self._heads.joint([self._draw(_odds(head), greedy) for head in heads])
             self._charge = np.where(decides, option, self._charge).astype(np.int32)
             self._left = np.where(decides, np.array(self._heads.lengths)[length], self._left).astype(np.int32)
         self._left -= 1
@@ -185,6 +173,11 @@ class Policy:
         if shape not in (spec.shape, plain_shape(spec.shape)):
             raise TypeError(f"{name!r} of one game must have the shape {plain_shape(spec.shape)}, not {shape}")
         return checked(name, array, spec).reshape(count, *spec.shape)
+
+
+def _odds(logits: Any) -> np.ndarray:
+    """Probabilities, precise enough to sum to 1 for NumPy's generator."""
+    return probabilities(np.asarray(logits, np.float64))
 
 
 def checked(name: str, given: Any, spec: ArraySpec) -> np.ndarray:

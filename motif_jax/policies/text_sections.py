@@ -26,10 +26,7 @@ class LanguageSection:
         decides=True,
     )
     weights: str = value(
-        PRETRAINED,
-        Text(WEIGHTS),
-        "initial weights: pretrained, only the embeddings, or random",
-        decides=True,
+        PRETRAINED, Text(WEIGHTS), "initial weights: pretrained, only the embeddings, or random", decides=True
     )
     family: str = value("llama", Text(("gpt2", "llama", "t5")), "architecture of a new model", decides=True)
     width: int = value(64, Whole(2, 2**14), "size of hidden states of a new model", decides=True)

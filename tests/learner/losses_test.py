@@ -7,7 +7,7 @@ import pytest
 
 from motif_jax.devices.mesh import DATA, total
 from motif_jax.learner import losses
-from motif_jax.learner.settings import Settings, find_algorithm
+from motif_jax.learner.settings import RATIO_RANGE, Settings, find_algorithm
 
 RNG = np.random.default_rng(0)
 VALID = RNG.random((9, 8)) < 0.8
@@ -46,8 +46,8 @@ def appo(ratio, advantages, weight):
 @pytest.mark.quick
 def test_the_ratio_is_clamped_and_its_gradient_is_finite():
     logs = jnp.array([0.0, np.log(2), -9.0, 9.0, 500.0, -500.0])
-    np.testing.assert_allclose(losses.clamped_ratio(logs), [1, 2, 0.05, 20, 20, 0.05], rtol=1e-6)
-    gradient = jax.grad(lambda logs: losses.clamped_ratio(logs).sum())(logs)
+    np.testing.assert_allclose(losses.clamped_ratio(logs, RATIO_RANGE), [1, 2, 0.05, 20, 20, 0.05], rtol=1e-6)
+    gradient = jax.grad(lambda logs: losses.clamped_ratio(logs, RATIO_RANGE).sum())(logs)
     np.testing.assert_allclose(gradient, [1, 2, 0, 0, 0, 0], rtol=1e-6)
 
 
@@ -114,9 +114,9 @@ def test_the_loss_of_appo_and_its_gradients_are_those_of_pytorch(devices):
             weight, log_all = losses.weigh(valid), jax.nn.log_softmax(logits)
             now, before = (jnp.take_along_axis(jax.nn.log_softmax(array), action[..., None], -1)[..., 0]
                            for array in (logits, old_logits))  # fmt: skip
-            policy = appo(losses.clamped_ratio(now - before), losses.normalise(advantages, valid), weight)
+            policy = appo(losses.clamped_ratio(now - before, RATIO_RANGE), losses.normalise(advantages, valid), weight)
             error = losses.value_loss(values, old_values, targets, weight, 1.0)
-            return policy + 0.5 * error - 0.003 * losses.entropy(log_all, weight)
+            return policy + 0.5 * error - 0.003 * losses.Head(log_all, log_all, action).entropy(weight)
 
         loss, gradients = jax.value_and_grad(loss_of, (0, 1))(logits, values)
         return total(loss), gradients

@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 from linear_policy import B, T, make_params, make_rollouts, shape_rewards, unroll
 
+from motif_jax.config.table import table_of
 from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.learner.algorithms import Appo, ClippedSurrogate, OnPolicy
 from motif_jax.learner.samples import vtrace_targets
-from motif_jax.learner.settings import CHOICES, GroupSettings, Settings, find_algorithm, table_of
+from motif_jax.learner.settings import GroupSettings, LearnerSection, Settings, find_algorithm
 from motif_jax.learner.update import init_state, make_policy_update
 from motif_jax.schedules import schedule
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
+CHOICES = {name: row.kind.choices for name, row in table_of(LearnerSection).items() if hasattr(row.kind, "choices")}
 ALGORITHMS = [name for name in CHOICES["algorithm"] if not find_algorithm(name).from_replay]  # of update.py
 ANNEALED = Settings(anneal_learning_rate_to=0.1, anneal_exploration_to=0.3, total_updates=10)
 GROUP = GroupSettings(group_size=4)
