@@ -15,9 +15,7 @@ LONGEST_LINE = 2000  # characters of a line with everything that is quoted in it
 def clean(text: object, limit: int = LIMIT) -> str:
     """One safe line: control characters and invalid text are written as escapes, the middle of a long text is left out.
 
-    Args:
-      text: anything that comes from outside, or a message that quotes such things.
-      limit: the most characters that the line may have, before escapes.
+    `limit`: the most characters that the line may have, before escapes.
     """
     whole = str(text)
     if len(whole) > limit:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,17 +52,15 @@ def check(config: Values, names: list[str]) -> list[Stage[Any]]:
 
 def run(config: Values, workdir: Path, names: list[str] | None) -> None:
     """Runs the named stages in the workdir; those that the config lists if `names` is None. Skips complete ones."""
-    names = names or [*config["stages"]]
-    stages = check(config, names)
-    check_start(config, workdir, stages)
+    stages = check_start(config, workdir, names)
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the directory {str(workdir)!r}: {error.strerror} (--workdir)") from error
-    with Run(workdir).lock(stage.lock(stage.view(config)) for stage in stages):
-        for stage in stages:  # conflicts are reported before the first stage has worked for hours
+    with Run(workdir).lock(stage.lock(stage.view(config)) for stage in stages.values()):
+        for stage in stages.values():  # conflicts are reported before the first stage has worked for hours
             check_artefacts(config, workdir, stage)
-        for name, stage in zip(names, stages, strict=True):
+        for name, stage in stages.items():
             with explained(workdir, name, stage.writes, stage.memory, stage.device_memory):
                 check_artefacts(config, workdir, stage)
                 if not config["distributed"]["process_id"]:  # of several hosts, only the first writes
@@ -76,48 +73,34 @@ def run(config: Values, workdir: Path, names: list[str] | None) -> None:
 
 def dry_run(config: Values, workdir: Path, names: list[str] | None) -> None:
     """Makes the checks that `run` begins with, and prints for each stage what `run` would do. Writes nothing."""
-    names = names or [*config["stages"]]
-    stages = check(config, names)
-    check_start(config, workdir, stages)
+    stages = check_start(config, workdir, names)
     if config["sized"]:
         print_line(f"for this machine ({describe_machine()}): {sizes_of(config['policy']).describe()}")
-    for name, stage in zip(names, stages, strict=True):
+    for name, stage in stages.items():
         check_artefacts(config, workdir, stage)
         view = stage.view(config)
         begun = stage.artefacts(workdir) or stage.begun(view, workdir)
         if stage.is_complete(view, workdir):
             print_line(f"{name}: complete in {str(workdir)!r}, would be skipped")
-            continue
-        if any(folder.exists() for folder in begun):
+        elif any(folder.exists() for folder in begun):
             print_line(f"{name}: begun in {str(workdir)!r}, would go on")
         else:
             print_line(f"{name}: would run")
 
 
-def check_start(config: Values, workdir: Path, stages: list[Stage[Any]]) -> None:
-    """Raises UserError if the stages cannot work in this workdir."""
+def check_start(config: Values, workdir: Path, names: list[str] | None) -> dict[str, Stage[Any]]:
+    """The stages to run, by name; raises UserError if they cannot work in this workdir."""
+    names = names or [*config["stages"]]
+    stages = dict(zip(names, check(config, names), strict=True))
     if (workdir / CONFIG).exists():
-        read_record(workdir / CONFIG)
-    if any(stage.loads_jax(stage.view(config)) for stage in stages):
-        check_name(workdir)
+        read_record(workdir / CONFIG)  # whose layout may be another one
+    return stages
 
 
 def check_artefacts(config: Values, workdir: Path, stage: Stage[Any]) -> None:
     """Raises UserError if what the stage has made in the workdir belongs to another experiment."""
     for made in stage.artefacts(workdir):
         check_same_experiment(config, workdir, made / CONFIG, stage)
-
-
-def check_name(workdir: Path) -> None:
-    """Raises UserError if the path is not valid UTF-8, as orbax could not write there."""
-    try:
-        str(workdir.absolute()).encode()
-    except UnicodeEncodeError:
-        encoding = sys.getfilesystemencoding()
-        hint = "" if encoding == "utf-8" else f", or the variable PYTHONUTF8=1, as names are read as {encoding} now"
-        raise UserError(
-            f"the name {str(workdir)!r} is not valid UTF-8, which checkpoints need (--workdir{hint})"
-        ) from None
 
 
 def tables() -> Tables:

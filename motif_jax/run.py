@@ -29,8 +29,6 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args,
 from motif_jax.config.table import flatten, shown
 from motif_jax.console import clean
 from motif_jax.files import (
-    LAYOUT,
-    LAYOUT_KEY,
     LONGEST,
     LineFile,
     check_layout,
@@ -40,6 +38,7 @@ from motif_jax.files import (
     short_name,
     take,
     to_plain,
+    write_config,
     write_json,
 )
 from motif_jax.structs import UserError
@@ -208,7 +207,7 @@ class StageRun:
     def bind(self, config: Any) -> None:
         """Records whose results these are, before the first is written."""
         if self.writes:
-            write_json(self.path / CONFIG, to_plain(config) | {LAYOUT_KEY: LAYOUT})
+            write_config(self.path, config)
 
     def read(self, name: str, kind: type[Value]) -> Value | None:
         """The value of this dataclass that `write` wrote; None if it does not exist."""
@@ -254,9 +253,7 @@ class StageRun:
     def report(self, head: Head = Head(), part: str = "") -> None:
         """Writes the sections, in place of this stage's earlier ones; do it before the file that marks a result.
 
-        Args:
-          head: what the report's first screen says of this stage.
-          part: tells results of the stage apart that stand side by side, such as annotations.
+        `part` tells results of the stage apart that stand side by side, such as annotations.
         """
         if self.writes:
             sections = [{"title": title, "blocks": blocks} for title, blocks in self._sections.items()]

@@ -30,12 +30,9 @@ def _is_plain(character: str) -> bool:
 
 
 def screen_text(chars: np.ndarray, colors: np.ndarray | None = None, cursor: tuple[int, int] | None = None) -> str:
-    """A screen as text, with ANSI colours if `colors` are given.
+    """A screen of character codes as text, with ANSI colours if `colors` are given. [rows, columns] each
 
-    Args:
-      chars: [rows, columns] character codes.
-      colors: [rows, columns] 0..15, from 16 on reversed.
-      cursor: row and column of the square to underline.
+    Colours from 16 on are reversed. `cursor`: row and column of the square to underline.
     """
     lines = []
     for row, codes in enumerate(SHOWN[chars]):

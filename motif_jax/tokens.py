@@ -78,8 +78,6 @@ class BuiltInTokeniser:
 
     def __init__(self, words: Sequence[str]):
         """`words`: all tokens, in the order of their ids; those of `first` begin."""
-        if tuple(words[: len(self.first)]) != self.first:
-            raise ValueError(f"its first tokens are {list(words[:3])!s:.80}, and not {', '.join(self.first)}")
         self._words = tuple(words)
         self._ids = {word: index for index, word in enumerate(words)}
         self._special = {self._ids[word] for word in self.first if word != UNKNOWN}

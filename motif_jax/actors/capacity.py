@@ -21,13 +21,10 @@ def check_capacity(
     flag: str = "--config.collect",
     engine: bool = True,
 ) -> None:
-    """Raises UserError if this machine cannot run these workers and games.
+    """Raises UserError if this machine cannot run these workers and games, with the shared memory of their rollouts.
 
-    Args:
-      num_workers, games_per_worker, groups: as in `ActorPool`.
-      shared_bytes: shared memory of their rollouts.
-      flag: section of the config, for errors.
-      engine: whether each game has a copy of NetHack's engine; other games count as free.
+    `flag`: section of the config, for errors. `engine`: whether each game has a copy of NetHack's engine; other games
+    count as free.
     """
     if games_per_worker % groups:
         flags = f"{flag}.games_per_worker" + (", .groups" if flag == "--config.policy" else "")

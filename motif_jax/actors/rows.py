@@ -36,11 +36,6 @@ class RolloutRows:
         """Concatenates rows of one array. [max(R * E, room), ...], padded with zeros
 
         A single row is not copied: it changes when its group writes the next rollout into this slot.
-
-        Args:
-          key: name of the array.
-          places: of the R rows.
-          room: least number of games in the result.
         """
         array = self._arrays[key]
         size, shape = array.shape[2], array.shape[3:]
