@@ -27,6 +27,7 @@ from motif_jax.console import clean
 from motif_jax.structs import UserError
 
 LONGEST = 255  # bytes of a name, the limit of file systems
+CHECKSUM = "checksum"  # a key of objects that version 0.1 wrote
 LAYOUT = 2  # version of the files in a workdir; raise it with every change by which older files would be misread
 LAYOUT_KEY = "layout"  # the key of a version in each config.json and in the facts of checkpoints
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
@@ -154,7 +155,13 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Reads an object."""
-    content: dict[str, Any] = json.loads(path.read_bytes())
+    return parse_json(path.read_bytes())
+
+
+def parse_json(text: bytes) -> dict[str, Any]:
+    """Parses an object, without the checksum of version 0.1."""
+    content: dict[str, Any] = json.loads(text)
+    content.pop(CHECKSUM, None)
     return content
 
 
@@ -204,7 +211,7 @@ def _whole_bytes(file: BinaryIO) -> int:
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the rows of a file of JSON lines; a torn last line, whose writer runs or was killed, is left out."""
     with open(path, "rb") as lines:
-        yield from (json.loads(line) for line in lines if line.endswith(b"\n"))
+        yield from (parse_json(line) for line in lines if line.endswith(b"\n"))
 
 
 def keep_lines(path: Path, key: str, last: float) -> None:

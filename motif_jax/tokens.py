@@ -260,24 +260,18 @@ def tokeniser_from_text(text: str) -> Tokeniser:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(whole, dict) or not isinstance(whole.get("model"), dict):
         raise ValueError("it has no model")
-    for kind in (WordTokeniser, LetterTokeniser):
-        words = _our_words(whole["model"], kind) if whole.get("pre_tokenizer") == kind.split() else None
-        if words is not None and json.loads(kind(words).text) == whole:
-            return kind(words)
+    words = whole["model"].get("vocab")
+    for kind in (WordTokeniser, LetterTokeniser) if isinstance(words, dict) else ():
+        if whole.get("pre_tokenizer") == kind.split() and tuple(words)[: len(kind.first)] == kind.first:
+            built = kind([*words])
+            if json.loads(built.text) == whole:  # it was written here
+                return built
     try:
         return HubTokeniser(text)
     except (UserError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of the library, which is written in Rust, is no Exception
         raise ValueError(str(error) or type(error).__name__) from error
-
-
-def _our_words(model: dict[str, Any], kind: type[BuiltInTokeniser]) -> list[str] | None:
-    """The words of a model that may have been written here, by their ids."""
-    words = model.get("vocab")
-    if not isinstance(words, dict) or list(words.values()) != list(range(len(words))):
-        return None
-    return list(words) if tuple(words)[: len(kind.first)] == kind.first else None
 
 
 def write_tokeniser(directory: Path, tokeniser: Tokeniser) -> None:

@@ -43,8 +43,9 @@ class RandomPlayer:
 class ScriptedPlayers:
     """One scripted player per game of a group."""
 
-    def __init__(self, shares: dict[str, float], world: World, num_games: int):
-        """Makes the players; `shares` are their shares of the episodes."""
+    def __init__(self, text: str, world: World, num_games: int):
+        """Makes the players of a description such as `explorer:0.8,random:0.2`."""
+        shares = parse_scripted(text, world)
         self._names, self._shares = list(shares), list(shares.values())
         self._all = [{name: _make(name, world) for name in shares} for _ in range(num_games)]
         self._now = [next(iter(players.values())) for players in self._all]  # the current player of each game
@@ -64,11 +65,6 @@ class ScriptedPlayers:
     def choose(self, index: int, game: Any) -> Any:
         """Returns the action of one game; in text worlds a text."""
         return self._now[index].choose(game)
-
-
-def make_scripted(text: str, world: World, num_games: int) -> ScriptedPlayers:
-    """Makes the scripted players of a group from a description such as `explorer:0.8,random:0.2`."""
-    return ScriptedPlayers(parse_scripted(text, world), world, num_games)
 
 
 def parse_scripted(text: str, world: World, flag: str = FLAG) -> dict[str, float]:

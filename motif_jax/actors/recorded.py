@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from motif_jax.actors.players import ScriptedPlayers, make_scripted
+from motif_jax.actors.players import ScriptedPlayers
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.text_game import TextGame
 from motif_jax.envs.text_world import TextWorld
@@ -23,7 +23,7 @@ def play_episodes(world: TextWorld, player: str, episodes: Iterable[int], *, see
 
     Numbers and seed determine the games. `player`: as for `players.parse_scripted`.
     """
-    game, players = world.game(shown=False), make_scripted(player, world, 1)
+    game, players = world.game(shown=False), ScriptedPlayers(player, world, 1)
     try:
         for number in episodes:
             _begin(game, players, number, seed)
@@ -45,7 +45,7 @@ def play_branches(
       or 0 for the expert's episode; and `shared`, the number of first turns in common with the expert's episode.
     """
     game = world.game(shown=False)
-    experts, others = make_scripted(expert, world, 1), make_scripted(other, world, 1)
+    experts, others = ScriptedPlayers(expert, world, 1), ScriptedPlayers(other, world, 1)
     try:
         for number in episodes:
             _begin(game, experts, number, seed)

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from motif_jax.actors.layout import MESSAGE_FORMAT, Layout, Op
-from motif_jax.actors.players import make_scripted
+from motif_jax.actors.players import ScriptedPlayers
 from motif_jax.actors.recorder import RecordedGame
 from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.envs.own_code import as_failure, check_observations, check_rewards, owner
@@ -58,7 +58,7 @@ class Group:
         self._stepping = memoryview(shared["stepping"][worker, group : group + 1])
         self._played = memoryview(shared["played"][worker, group : group + 1])
         self._actions = shared["actions"][worker, group]
-        self.scripted = make_scripted(layout.player, world, layout.group_size) if layout.player else None
+        self.scripted = ScriptedPlayers(layout.player, world, layout.group_size) if layout.player else None
         self.vector = world.vector(
             layout.group_size,
             tuple(key for key, _ in layout.observations),

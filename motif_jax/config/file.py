@@ -117,8 +117,6 @@ def read(file: str) -> bytes:
         raise UserError(
             f"there is no config file {shown(file)} (--config); {', '.join(names)} and {last} come with the program"
         )
-    if not os.path.isfile(file):
-        raise UserError(f"the config {shown(file)} is not a file (--config)")
     try:
         return read_bytes(Path(file), LIMIT)
     except (OSError, ValueError) as error:

@@ -104,18 +104,21 @@ class Checkpoints:
         ranked = [step for step in self.steps() if LOSS in self._ranks(step)]
         return min(ranked, key=lambda step: (self._ranks(step)[LOSS], step), default=None)
 
-    def metadata(self, step: int) -> dict[str, Any]:
-        """The metadata of a checkpoint; raises ValueError if they are damaged, UserError for another layout."""
-        return self._read_metadata(step)[0]
-
     def _read_metadata(self, step: int) -> tuple[dict[str, Any], str]:
-        """The metadata, and the checksum of the arrays."""
+        """The metadata of a checkpoint, and the checksum of its arrays.
+
+        Raises ValueError if they are damaged, UserError for another layout.
+        """
         items = ocp.args.Composite(facts=ocp.args.JsonRestore())
         saved = dict(self._manager.restore(step, args=items)["facts"])
         if saved.keys() != {METADATA, SUMS} or saved[SUMS]["facts"] != checksum_of(saved[METADATA]):
             raise ValueError("its metadata are damaged")
         check_layout(saved[METADATA], self.directory, LAYOUT)
         return saved[METADATA], saved[SUMS]["state"]
+
+    def raw(self, step: int) -> Any:
+        """The arrays as they were saved, on the host, in dictionaries."""
+        return self._read(step)[1]
 
     def _read(self, step: int) -> tuple[int, Any, dict[str, Any]]:
         metadata, checksum = self._read_metadata(step)  # first, because they name the layout
@@ -127,7 +130,7 @@ class Checkpoints:
         return step, _with_empty(arrays, empty), metadata
 
     def latest(self) -> tuple[int, Any, dict[str, Any]] | None:
-        """Step, arrays in dictionaries and metadata of the last readable checkpoint; None without checkpoints.
+        """Step, arrays (as `raw`) and metadata of the last readable checkpoint; None without checkpoints.
 
         Later, unreadable checkpoints are renamed, as training will write these steps again. Raises UserError, and does
         not rename, if all are unreadable: the user decides whether to start again.
@@ -192,7 +195,7 @@ class Checkpoints:
 
     def _ranks(self, step: int) -> dict[str, Any]:
         if step not in self._rankings:
-            metadata = self._try(step, self.metadata) or {LOSS: float("inf")}
+            metadata, _ = self._try(step, self._read_metadata) or ({LOSS: float("inf")}, "")
             self._rankings[step] = {key: metadata[key] for key in (LOSS, MILESTONE) if key in metadata}
         return self._rankings[step]
 

@@ -57,19 +57,18 @@ class PolicyNetwork(nnx.Module):
           rngs: of the initialisation.
         """
         for_cpu = jax.default_backend() == "cpu" if for_cpu is None else for_cpu
+        how: dict[str, Any] = {"behaviours": behaviours, "for_cpu": for_cpu, "dtype": dtype, "rngs": rngs}
+        self.core_size = GENERAL_CORE
         if preset in BY_SPECS:
-            general = ENCODERS[preset](specs or {}, behaviours=behaviours, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
-            self.reads, features, self.core_size = general.reads, general.features, GENERAL_CORE
-            self.encoder: Any = general
+            self.encoder: Any = ENCODERS[preset](specs or {}, **how)
         elif is_own(preset):
             self.encoder = OwnEncoder(preset, specs or {}, dtype=dtype, rngs=rngs)
-            self.reads, features, self.core_size = self.encoder.reads, self.encoder.features, GENERAL_CORE
         else:
             encoder, self.core_size = PRESETS[preset]
-            self.encoder = encoder(behaviours=behaviours, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
-            self.reads, features = encoder.READS, encoder.FEATURES
+            self.encoder = encoder(**how)
+        self.reads = self.encoder.reads
         self.behaviour = BehaviourVector(behaviours, BEHAVIOUR_FEATURES, rngs=rngs) if behaviours else None
-        features += BEHAVIOUR_FEATURES if behaviours else 0
+        features = self.encoder.features + (BEHAVIOUR_FEATURES if behaviours else 0)
         self.core = Core(features, self.core_size, dtype=dtype, rngs=rngs)
         self.value = nnx.Linear(self.core_size, 1, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
         self.policy = nnx.Linear(self.core_size, num_actions, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)

@@ -64,8 +64,8 @@ class BehaviourVector(nnx.Module):
 class ReferenceEncoder(nnx.Module):
     """The published encoder: crop as a picture, bottom line encoded and raw, message bytes as numbers."""
 
-    READS = ("crop", "blstats", "message")
-    FEATURES = ImageEncoder.FEATURES + 128 + BLSTATS + 128
+    reads = ("crop", "blstats", "message")
+    features = ImageEncoder.FEATURES + 128 + BLSTATS + 128
 
     def __init__(self, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises the layers, which compute in `dtype`; `for_cpu` as in images.py. `behaviours` has no effect."""
@@ -86,11 +86,37 @@ class ReferenceEncoder(nnx.Module):
         return jnp.concatenate([image, self.vector(vector), vector, self.message(message)], -1)
 
 
-class SmallEncoder(nnx.Module):
+class PiecewiseEncoder(nnx.Module):
+    """An encoder that computes all features from the observations, on CPUs a few rows at a time.
+
+    So intermediate results stay in the cache, and recomputing them for gradients is faster than storing them.
+    """
+
+    reads: tuple[str, ...]  # names of the observations
+    features: int
+    for_cpu: bool
+    behaviour: Any  # whether it also reads BEHAVIOUR
+
+    def prepare(self) -> None:
+        """Returns None: nothing depends on the parameters alone."""
+
+    def __call__(self, observations: Mapping[str, jax.Array], prepared: None = None) -> jax.Array:
+        """Observations [N, ...] -> [N, features]"""
+        if not self.for_cpu:
+            return self._encode(observations)
+        keys = (*self.reads, *([BEHAVIOUR] if self.behaviour else []))
+        features = jax.lax.map(jax.checkpoint(self._encode), {key: in_pieces(observations[key]) for key in keys})
+        return features.reshape(-1, self.features)[: len(observations[self.reads[0]])]
+
+    def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
+        raise NotImplementedError
+
+
+class SmallEncoder(PiecewiseEncoder):
     """An encoder for CPUs: learnt vectors of characters and colours instead of pixels, trigrams instead of bytes."""
 
-    READS = ("crop", "blstats", "message")
-    FEATURES = 128 + 32 + 32
+    reads = ("crop", "blstats", "message")
+    features = 128 + 32 + 32
     EMBEDDING = 16
     BLOCK = 32  # features of 2 x 2 cells
     PLACES = 256  # buckets of hashed trigrams
@@ -99,7 +125,6 @@ class SmallEncoder(nnx.Module):
         """Initialises the layers, which compute in `dtype`.
 
         `behaviours`: size of the observation BEHAVIOUR, which is added to each cell of the crop; 0: without it.
-        `for_cpu`: encode a few frames at a time.
         """
         size = self.EMBEDDING
         self.characters = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, size)))
@@ -110,18 +135,6 @@ class SmallEncoder(nnx.Module):
         self.message = Layers(self.PLACES, 64, 32, dtype=dtype, rngs=rngs)
         self.dtype, self.for_cpu = dtype, for_cpu
         self.behaviour = BehaviourVector(behaviours, size, rngs=rngs) if behaviours else None
-
-    def prepare(self) -> None:
-        """Returns None: all computations depend on the observations."""
-
-    def __call__(self, observations: Mapping[str, jax.Array], prepared: None = None) -> jax.Array:
-        """Observations [N, ...] -> [N, 192]"""
-        if not self.for_cpu:
-            return self._encode(observations)
-        # Intermediate results stay in the cache, and recomputing them is faster than storing them.
-        keys = (*self.READS, *([BEHAVIOUR] if self.behaviour else []))
-        features = jax.lax.map(jax.checkpoint(self._encode), {key: in_pieces(observations[key]) for key in keys})
-        return features.reshape(-1, self.FEATURES)[: len(observations["crop"])]
 
     def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
         vector = scale(observations["blstats"]).astype(self.dtype)
@@ -154,5 +167,5 @@ def trigrams(message: jax.Array, size: int, most: int = MOST_TEXT) -> jax.Array:
     return jnp.zeros((len(text), size)).at[jnp.arange(len(text))[:, None], at].add(counted)
 
 
-# The encoder of each network (a class with READS, FEATURES, `prepare` and `__call__`), and the size of its memory.
+# The encoder of each network (a class with `reads`, `features`, `prepare` and `__call__`), and the size of its memory.
 PRESETS: dict[str, tuple[Any, int]] = {"reference": (ReferenceEncoder, 512), "small": (SmallEncoder, 128)}

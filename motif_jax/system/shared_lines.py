@@ -78,7 +78,8 @@ class SharedLines:
 def read_shared(folder: Path) -> Iterator[dict[str, Any]]:
     """Yields the lines of all jobs, in no particular order."""
     for file in sorted(folder.glob("*.jsonl")):
-        yield from read_lines(file)
+        with contextlib.suppress(FileNotFoundError):  # a job of version 0.1 removes its file if it has no answer
+            yield from read_lines(file)
 
 
 def slug(text: str) -> str:

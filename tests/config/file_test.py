@@ -50,7 +50,7 @@ def test_what_is_no_file_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     os.mkfifo(tmp_path / "fifo.py")
     for file in (name, "fifo.py"):
-        with pytest.raises(UserError, match=r"there is no config file|is not a file \(--config\)"):
+        with pytest.raises(UserError, match=r"there is no config file|it is not a regular file \(--config\)"):
             load(file, None, tables())
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from nle import nethack
 
-from motif_jax.actors.players import make_scripted
+from motif_jax.actors.players import ScriptedPlayers
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.figures import BY_DEPTH, BY_EXPERIENCE, FIGURES
 from motif_jax.envs.nethack.game import BRANCH, CONDITION, ORACLE_GLYPH, STAIRS_LEVEL, NetHackGame, X, Y
@@ -134,7 +134,7 @@ def test_an_eat_prompt_whose_first_offer_is_not_a_letter_is_declined():
 
 def descend(game: NetHackGame, episode: int, steps: int = 3000):
     """Lets the explorer play; the reward of each step."""
-    player = make_scripted("explorer", make_world({}), 1)
+    player = ScriptedPlayers("explorer", make_world({}), 1)
     seed = game_seed(5, SeedStream.TRAIN, episode)
     player.begin(0, seed)
     game.reset(seed, episode)

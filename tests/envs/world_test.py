@@ -8,7 +8,7 @@ import pytest
 from own_worlds import LENGTH
 
 from motif_jax.actors.acting import RandomPolicy, answer
-from motif_jax.actors.players import make_scripted, parse_scripted
+from motif_jax.actors.players import ScriptedPlayers, parse_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
@@ -71,7 +71,7 @@ def test_every_world_has_the_members_of_the_protocol(env):
     assert "random" in world.players
     assert len(set(world.action_names)) == len(world.action_names)
     assert not {*world.figures} & {*TAKEN}
-    make_scripted(",".join(world.players), world, 1)
+    ScriptedPlayers(",".join(world.players), world, 1)
 
 
 @pytest.mark.parametrize("env", BUILT_IN, ids=str)
@@ -152,6 +152,6 @@ def test_a_users_world_makes_its_scripted_players():
     message = r"the world 'guided' names the scripted player 'guide', but has no method scripted\(name\)"
     with pytest.raises(UserError, match=message):
         parse_scripted("guide", make_world({"world": "own_worlds:Guided"}))
-    players = make_scripted("guide", make_world({"world": "own_worlds:WithGuide"}), 1)
+    players = ScriptedPlayers("guide", make_world({"world": "own_worlds:WithGuide"}), 1)
     players.begin(0, game_seed(0, SeedStream.TRAIN, 0))
     assert players.choose(0, None) == 1

@@ -155,7 +155,8 @@ def trained(workdir: Path) -> None:
     with reading(folder / "checkpoints") as checkpoints:
         kept = checkpoints.steps()
         for step in kept:
-            learner, facts = checkpoints.raw(step)["learner"], checkpoints.metadata(step)
+            _, arrays, facts = checkpoints.readable(str(step))
+            learner = arrays["learner"]
             assert int(learner["version"]) * TRAINING["batch_size"] == step == facts["progress"]["env_steps"]
             assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learner["params"]))
     assert kept[-1] == total

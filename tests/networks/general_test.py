@@ -97,7 +97,7 @@ def test_every_network_reads_the_worlds_that_come_with_the_program(name):
 
 @pytest.mark.quick
 def test_the_observations_of_fixed_networks_are_listed():
-    encoders = {one for one in vars(presets).values() if hasattr(one, "READS")}
+    encoders = {one for one in vars(presets).values() if hasattr(one, "reads")}
     assert encoders == {encoder for encoder, _ in PRESETS.values()}, "PRESETS of presets.py lacks an encoder"
-    reads = {name: encoder.READS for name, (encoder, _) in PRESETS.items()}
+    reads = {name: encoder.reads for name, (encoder, _) in PRESETS.items()}
     assert reads == FIXED, "FIXED of kinds.py must say what the encoders of PRESETS read"
