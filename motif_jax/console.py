@@ -1,11 +1,13 @@
-"""Safe printing of texts from outside: servers, datasets, files, command lines.
+"""Safe printing of texts from outside: servers, datasets, files, command lines; and hints for unknown names.
 
 Everything that the program prints goes through `print_line`, except the help text and full-screen drawing.
 """
 
 from __future__ import annotations
 
+import difflib
 import sys
+from collections.abc import Iterable
 from typing import TextIO
 
 LIMIT = 300  # characters of one foreign text in a message
@@ -22,6 +24,13 @@ def clean(text: object, limit: int = LIMIT) -> str:
         half = (limit - 5) // 2
         whole = f"{whole[:half]} ... {whole[-half:]}"
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in whole)
+
+
+def suggest(name: str, names: Iterable[str], otherwise: str = "") -> str:
+    """How to correct an unknown name: the nearest of `names`, or else all of them, or `otherwise`."""
+    names = list(names)
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise or f"choose from {', '.join(names)}"
 
 
 def print_line(text: object, file: TextIO | None = None) -> None:

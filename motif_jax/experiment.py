@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from motif_jax.config.file import default_config
+from motif_jax.config.file import complete
 from motif_jax.config.table import Tables, check_values, flatten, keys
-from motif_jax.console import print_line
+from motif_jax.console import print_line, suggest
 from motif_jax.files import to_plain, write_config
 from motif_jax.run import CONFIG, Identity, Run, check_identity, read_record
 from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
@@ -39,9 +38,7 @@ def check(config: Values, names: list[str]) -> list[Stage[Any]]:
     check_values(config, EXPERIMENT)
     for name in names:
         if name not in NAMES:
-            near = difflib.get_close_matches(name, NAMES, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NAMES)}"
-            raise UserError(f"unknown stage {name!r} (--stage): {hint}")
+            raise UserError(f"unknown stage {name!r} (--stage): {suggest(name, NAMES)}")
     stages = [find_stage(name) for name in names]
     if any(stage.loads_jax(stage.view(config)) for stage in stages):
         divide_cpu(config["cpu_devices"])  # now, as the user's code, which the checks import, may load JAX
@@ -113,7 +110,9 @@ def tables() -> Tables:
 
 def defaults() -> ConfigDict:
     """A config of all values with their defaults, with which config files begin."""
-    return default_config(tables())
+    config = ConfigDict()
+    complete(config, tables())
+    return config
 
 
 def check_same_experiment(config: Values, workdir: Path, recorded: Path, stage: Stage[Any]) -> None:

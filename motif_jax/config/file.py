@@ -62,13 +62,6 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
     return config
 
 
-def default_config(tables: Tables) -> ConfigDict:
-    """A config with the defaults of all values."""
-    config = ConfigDict()
-    complete(config, tables)
-    return config
-
-
 def complete(config: ConfigDict, tables: Tables) -> None:
     """Adds missing values to a config, in place, with their defaults; raises UserError for unknown values."""
     flat, known = flatten(config.to_dict()), keys(tables)

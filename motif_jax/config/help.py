@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from motif_jax.config.table import Tables, Value, keys
+from motif_jax.console import suggest
 from motif_jax.structs import UserError
 
 REFERENCE, ALL, MARKDOWN = "reference", "all", "markdown"
@@ -57,8 +57,7 @@ def describe(topic: str, tables: Tables, given: Mapping[str, Any]) -> str:
     if not topic:
         listed = {name: next(iter(keys(section).values())).group for name, section in sections.items()} | TOPICS
         return "\n".join(f"--help={name:15} {about}" for name, about in listed.items())
-    near = difflib.get_close_matches(topic, [*sections, *TOPICS], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join([*sections, *TOPICS])}"
+    hint = suggest(topic, [*sections, *TOPICS])
     raise UserError(f"the config has no section {topic[:80]!r} (--help): {hint}")
 
 

@@ -9,7 +9,6 @@ Defaults, checks, the identity of an experiment in its workdir, `--help` and doc
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import math
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
-from motif_jax.console import clean
+from motif_jax.console import clean, suggest
 from motif_jax.structs import UserError
 
 Config = TypeVar("Config")
@@ -109,8 +108,7 @@ class Text(Kind):
     def check(self, name: str, flag: str, value: object) -> None:
         if self.choices and not (self.own and isinstance(value, str) and ":" in value):
             if value not in self.choices:
-                near = difflib.get_close_matches(value, self.choices, 1, 0.7) if isinstance(value, str) else []
-                hint = f"did you mean {near[0]!r}?" if near else f"choose from {self}"
+                hint = suggest(str(value)[:200], self.choices, f"choose from {self}")
                 raise UserError(f"unknown {name} {shown(value)} ({flag}): {hint}")
             return
         if not isinstance(value, str):

@@ -9,7 +9,6 @@ the message of a moment is its caption.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from motif_jax.captions import WIDTH
+from motif_jax.console import suggest
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, UserError
 
@@ -198,13 +198,6 @@ def select_specs(specs: Mapping[str, ArraySpec], keys: Iterable[str]) -> dict[st
         if key not in specs:
             raise UserError(f"unknown observation {key!r} (observations): {suggest(key, specs)}")
     return {key: specs[key] for key in keys}
-
-
-def suggest(name: str, names: Iterable[str], otherwise: str = "") -> str:
-    """Returns how to correct an unknown name: the nearest of `names`, or else all of them, or `otherwise`."""
-    names = list(names)
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else otherwise or f"choose from {', '.join(names)}"
 
 
 def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
