@@ -10,10 +10,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from motif_jax.config.file import complete
-from motif_jax.config.table import Tables, check_values, flatten, keys
-from motif_jax.console import print_line, suggest
+from motif_jax.config.table import Tables, check_values, flatten, keys, shown
+from motif_jax.console import clean, print_line, suggest
 from motif_jax.files import to_plain, write_config
-from motif_jax.run import CONFIG, Identity, Run, check_identity, read_record
+from motif_jax.run import CONFIG, Run, read_record
 from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
@@ -116,24 +116,28 @@ def defaults() -> ConfigDict:
 
 
 def check_same_experiment(config: Values, workdir: Path, recorded: Path, stage: Stage[Any]) -> None:
-    """Raises UserError if a value that decides the result differs from that in `recorded`, an earlier config.json."""
-    check_identity(recorded, identity_of(config, stage), workdir)
-
-
-def identity_of(config: Values, stage: Stage[Any]) -> Identity:
-    """The values that decide the stage's results.
+    """Raises UserError if a value that decides the result differs from that in `recorded`, an earlier config.json.
 
     A record that lacks a value has its default, or the declared value of the time before it existed.
     """
+    if not recorded.exists():
+        return
+    before, now, view = read_record(recorded), flatten(to_plain(config)), stage.view(config)
     known, values = keys({name: stage.reads[name] for name in stage.identity}), keys(stage.reads)
-    view = stage.view(config)
     deciding = {key: value for key, value in known.items() if value.decides}
     deciding |= {key: values[key] for key in stage.more_identity(view)}
-    for key in stage.unused(view):
-        deciding.pop(key, None)
-    now = flatten(to_plain(config))
-    return Identity(
-        {key: now[key] for key in deciding},
-        {key: to_plain(value.default if value.before is None else value.before) for key, value in deciding.items()},
-        stage.identity, frozenset(known), GONE,
-    )  # fmt: skip
+    for key in sorted(deciding.keys() - {*stage.unused(view)}):
+        value = deciding[key]
+        old = before.get(key, to_plain(value.default if value.before is None else value.before))
+        if old != now[key]:
+            raise UserError(
+                f"workdir {str(workdir)!r} belongs to an experiment with {key} = {shown(old)}, not {shown(now[key])}: "
+                f"choose another --workdir, or --config.{key}={clean(old)}"
+            )
+    for key in sorted(before.keys() - known.keys()):
+        unchanged = key in GONE and before[key] == GONE[key]
+        if key.partition(".")[0] in stage.identity and not unchanged:
+            raise UserError(
+                f"workdir {str(workdir)!r} belongs to an experiment with {clean(key)} = {shown(before[key])}, a value "
+                "that this version does not know: use the version that made it, or choose another --workdir"
+            )

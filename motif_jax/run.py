@@ -1,4 +1,4 @@
-"""A workdir and its stages: lock, identity, resuming, typed files, metrics, checkpoints, sections of the report.
+"""A workdir and its stages: lock, resuming, typed files, metrics, checkpoints, sections of the report.
 
     with Run(workdir).stage("train_values", "values") as stage:  # locks workdir/values
         stage.bind(config)  # values/config.json: whose results these are
@@ -26,8 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from motif_jax.config.table import flatten, shown
-from motif_jax.console import clean
+from motif_jax.config.table import flatten
 from motif_jax.files import (
     LONGEST,
     LineFile,
@@ -49,40 +48,6 @@ if TYPE_CHECKING:
 CONFIG, LOCK, METRICS = "config.json", ".lock", "metrics.jsonl"
 SECTIONS = "sections"  # directory of the workdir
 Value = TypeVar("Value")
-
-
-# ---- the identity of results
-
-
-class Identity(NamedTuple):
-    """The values that decide results, by their names in the config."""
-
-    values: Mapping[str, Any]  # as JSON has them
-    before: Mapping[str, Any]  # what a record has that lacks a value
-    sections: tuple[str, ...]  # where a record may have no other values than `known`
-    known: frozenset[str]
-    gone: Mapping[str, Any]  # values of earlier versions; at these settings nothing has changed
-
-
-def check_identity(file: Path, identity: Identity, workdir: Path) -> None:
-    """Raises UserError if a record of the config exists and belongs to other results; names the value that differs."""
-    if not file.exists():
-        return
-    before = read_record(file)
-    for key, value in sorted(identity.values.items()):
-        old = before.get(key, identity.before[key])
-        if old != value:
-            raise UserError(
-                f"workdir {str(workdir)!r} belongs to an experiment with {key} = {shown(old)}, not {shown(value)}: "
-                f"choose another --workdir, or --config.{key}={clean(old)}"
-            )
-    for key in sorted(before.keys() - identity.known):
-        unchanged = key in identity.gone and before[key] == identity.gone[key]
-        if key.partition(".")[0] in identity.sections and not unchanged:
-            raise UserError(
-                f"workdir {str(workdir)!r} belongs to an experiment with {clean(key)} = {shown(before[key])}, a value "
-                "that this version does not know: use the version that made it, or choose another --workdir"
-            )
 
 
 def read_record(file: Path) -> dict[str, Any]:
