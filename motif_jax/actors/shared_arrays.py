@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -25,7 +24,7 @@ class SharedArrays:
             offsets[name] = size
             size += -(-spec.nbytes // ALIGNMENT) * ALIGNMENT
         self.size = max(size, mmap.PAGESIZE)
-        self.file = _anonymous_file() if file is None else file
+        self.file = os.memfd_create("motif_jax") if file is None else file
         if file is None:
             os.ftruncate(self.file, self.size)
         mapping = mmap.mmap(self.file, self.size)  # kept alive by the arrays that refer to it
@@ -53,10 +52,3 @@ class SharedArrays:
         """Closes the file; the memory itself is freed with the last array that refers to it."""
         self.arrays = {}
         os.close(self.file)
-
-
-def _anonymous_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("motif_jax")
-    with tempfile.TemporaryFile() as file:  # unlinked from the start
-        return os.dup(file.fileno())

@@ -237,10 +237,9 @@ def main() -> None:
     start = json.load(sys.stdin)
     for number in (signal.SIGINT, signal.SIGTERM):  # for the parent, which then ends its workers
         signal.signal(number, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != start["parent"]:
-            return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != start["parent"]:  # it has ended before
+        return
     index, messages_in, messages_out = start["index"], start["messages_in"], start["messages_out"]
 
     def reply(op: Op, group: int, slot: int) -> None:

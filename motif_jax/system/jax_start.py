@@ -55,9 +55,6 @@ def cache_directory(environment: Mapping[str, str], kind: str) -> Path:
 
 def kind_of_machine() -> str:
     """A digest of the processor's features: machines with different ones may share a home directory."""
-    try:
-        with open("/proc/cpuinfo", errors="replace") as lines:
-            features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    except OSError:
-        features = ""
+    with open("/proc/cpuinfo", errors="replace") as lines:
+        features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     return hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:12]

@@ -40,9 +40,7 @@ def commit(checkout: Path = Path(__file__).parents[2]) -> str:
 
 def usable_cores() -> int:
     """The number of cores that this process may use, which a cluster's job may limit."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def available_mib() -> int:
@@ -61,16 +59,13 @@ def available_mib() -> int:
                     used -= int(line.split()[1])
             limits.append((int(limit) - used) // 2**20)
     except (OSError, ValueError):
-        pass  # not Linux, or without control groups: the limits found so far are used
+        pass  # without control groups: the limits found so far are used
     return min(limits, default=2**30)
 
 
 def processor() -> str:
     """The processor's model; the architecture if the system does not report it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine()
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
 

@@ -190,8 +190,7 @@ def start(
 
     def prepare() -> None:
         os.sched_setaffinity(0, cores)
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # which the kernel sends when the parent ends
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # which the kernel sends when the parent ends
 
     # In a new session, so that a signal from the terminal arrives once, through this process.
     if not log:
