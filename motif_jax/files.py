@@ -187,7 +187,7 @@ class LineFile:
 
     def add(self, rows: Iterable[Mapping[str, Any]], sync: bool = False) -> None:
         """Appends rows, which another process can read when this returns; with `sync`, they are on the disk."""
-        self._file.write("".join(json.dumps(to_plain(row), allow_nan=False) + "\n" for row in rows).encode())
+        self._file.write("".join(map(json_line, rows)).encode())
         self._file.flush()
         if sync:
             os.fsync(self._file.fileno())

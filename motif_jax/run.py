@@ -289,10 +289,10 @@ class Metrics:
 
     def write(self, count: int, row: Mapping[str, Any]) -> None:
         """Writes one row of metrics by name, where NaN and infinity become null; curves get only its numbers."""
-        finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value
-                  for name, value in row.items()}  # fmt: skip
-        self._lines.add([{self._counter: count} | finite])
-        numbers = {name: value for name, value in finite.items() if isinstance(value, int | float)}
+        self._lines.add([{self._counter: count, **row}])
+        numbers = {
+            name: value for name, value in row.items() if isinstance(value, int | float) and math.isfinite(value)
+        }
         if self._curves:
             from tensorboardX.proto.event_pb2 import Event
             from tensorboardX.summary import scalar

@@ -18,7 +18,7 @@ from motif_jax.language.hub import read_language_model, read_model_tokeniser
 from motif_jax.language.layers import Types
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.structs import UserError
-from motif_jax.tokens import Tokeniser, digest
+from motif_jax.tokens import Tokeniser
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES
 
@@ -72,8 +72,6 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
     types = Types(compute, compute if rank else jnp.dtype(jnp.float32))
     graph, params, config = read_language_model(folder, types)
     tokeniser = read_model_tokeniser(folder, config)
-    if digest(tokeniser) != metadata["tokeniser"]:
-        raise UserError(f"{str(folder)!r} has another tokeniser than the values beside it were trained with")
     check_parameters(saved["train"], directory)
 
     def values_from(parts: dict[str, Any]) -> dict[str, Any]:
