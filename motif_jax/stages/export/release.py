@@ -231,10 +231,10 @@ def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
     if len(scores) < 2:
         return None
     shared = [figure for figure in scores[0] if all(figure in means for means in scores)]
-    estimates = {figure: estimate([np.array([means[figure] for means in scores])]) for figure in shared}
+    estimates = {figure: estimate(np.array([means[figure] for means in scores])) for figure in shared}
     return {
         "seeds": len(scores),
-        "over_seeds": {name: {"mean": one.value, "low": one.low, "high": one.high} for name, one in estimates.items()},
+        "over_seeds": {name: {"mean": one.mean, "low": one.low, "high": one.high} for name, one in estimates.items()},
     }
 
 
