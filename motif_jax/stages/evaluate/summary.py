@@ -16,7 +16,9 @@ from motif_jax.envs.protocols import TASK, suffix
 from motif_jax.envs.rules import Rules
 from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import World
+from motif_jax.pages.formats import Interval, exact
 from motif_jax.pages.over_seeds import large_exponents
+from motif_jax.run import from_plain
 
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
 COMMON = {  # figures of every world's episodes, with their keys in episodes.jsonl
@@ -31,7 +33,7 @@ BESIDE = 4  # other players in the table
 HAPPENINGS = 8  # in the table
 
 EpisodeRow = dict[str, Any]  # a line of `episodes.jsonl`
-Interval = dict[str, float | None]
+Statistics = dict[str, float | None]
 
 
 def rules_of(world: World) -> Rules:
@@ -80,7 +82,7 @@ def _ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [(row["cause"] if has_causes else "") or END_NAMES[row["end_status"]] for row in rows]
 
 
-def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Interval]:
+def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Statistics]:
     successes: dict[str, list[float]] = {}
     for row in rows if families else ():
         successes.setdefault(families[row[FAMILY]], []).append(float(row["success"]))
@@ -104,7 +106,7 @@ def keys_of(figures: Iterable[str]) -> dict[str, str]:
     return {"return": COMMON["return"]} | {name: name for name in figures} | COMMON
 
 
-def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) -> dict[str, Interval]:
+def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) -> dict[str, Statistics]:
     """Mean and median of each column; with two or more episodes also their 95 % bootstrap intervals.
 
     The same episodes are drawn for all columns. `n` is their number if it is not the `wanted` one.
@@ -128,7 +130,7 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
             means[number], medians[number] = drawn.mean(0), np.median(drawn, 0)
         quantiles = [end for each in (means, medians) for end in np.quantile(each, (0.025, 0.975), axis=0).tolist()]
         statistics |= dict(zip(ends, quantiles, strict=True))
-    n: Interval = {} if count == wanted else {"n": count}
+    n: Statistics = {} if count == wanted else {"n": count}
     return {
         name: n
         | {
@@ -237,17 +239,8 @@ def show(figure: Mapping[str, float | None] | None, median: bool = False) -> str
     """A mean with its interval, and the `median` if that is wanted; unknown ones are left out."""
     if figure is None:
         return "-"
-    numbers = [number for name in ("mean", "low", "high") if (number := figure[name]) is not None]
-    mean, *ends = map(_spell, numbers)
-    middle = figure.get("median") if median else None
-    interval = (f" [{', '.join(ends)}]" if ends else "") + (f" n {n:,.0f}" if (n := figure.get("n")) else "")
-    return f"{mean}{interval}" + ("" if middle is None else f" median {_spell(middle)}")
-
-
-def _spell(number: float) -> str:
-    if abs(number) >= 1e15:
-        return f"{number:.3g}"
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.2f}"
+    interval = from_plain(Interval, figure)
+    return interval.spelt + ("" if interval.median is None or not median else f" median {exact(interval.median)}")
 
 
 def read_json(file: Path) -> dict[str, Any] | None:

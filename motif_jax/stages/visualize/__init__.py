@@ -186,7 +186,7 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     """Plays an episode that was not evaluated and writes its replay, unless it is there from the last time."""
     from motif_jax.stages.evaluate.play import make_playing, play
 
-    playing = make_playing(config, workdir, contender, f"{FLAG}.policy")
+    playing = make_playing(config, workdir, contender, f"{FLAG}.policy", {})
     player = contender.metadata() | playing.metadata
     if file.is_file():
         before = load_replay(file, "--workdir").metadata
