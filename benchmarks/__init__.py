@@ -51,7 +51,7 @@ MEASUREMENTS = {  # the function of each; it is given the config and the workdir
     "questions": "benchmarks.questions:measure",
     "limits": "benchmarks.limits:measure",
     "policy": "benchmarks.policy:measure",
-    "options": "benchmarks.options:measure",
+    "options": "benchmarks.policy:measure_options",
     "language": "benchmarks.language:measure",
     "offline": "benchmarks.offline:measure",
     "peers": "benchmarks.peers:measure",
