@@ -24,7 +24,7 @@ from motif_jax.language.hub import write_language_model
 from motif_jax.language.peft import write_adapter
 from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
 from motif_jax.pages.figures import in_order
-from motif_jax.pages.formats import exact
+from motif_jax.pages.formats import Interval, exact
 from motif_jax.pages.over_seeds import estimate
 from motif_jax.pages.players import SUMMARIES
 from motif_jax.policies.choice import list_steps
@@ -267,7 +267,7 @@ def find_replay(workdir: Path, evaluated: Mapping[str, Facts]) -> bytes | None:
 
 
 def write_card(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]], words: str) -> str:
-    """The text of the card. `facts`: of config.json. `about`: sentences of the user's own."""
+    """The text of the card. `metadata`: of config.json. `words`: sentences of the user's own."""
     name, results = metadata["name"], metadata["results"]
     parts = [_front_matter(metadata), f"# {clean(name)}", *([clean(words, 2000)] if words else []), _use(metadata)]
     parts += ["## How it was made", _table(("", ""), _made(metadata, arrays))]
@@ -390,9 +390,8 @@ def _figures(evaluation: Facts) -> str:
 def _cells(interval: Facts | None) -> list[str]:
     if not interval:
         return ["", ""]
-    has_interval = interval.get("low") is not None
-    ends = f" [{exact(interval['low'])}, {exact(interval['high'])}]" if has_interval else ""
-    return [f"{exact(interval['mean'])}{ends}", "" if interval.get("median") is None else exact(interval["median"])]
+    one = Interval(interval["mean"], interval.get("low"), interval.get("high"))
+    return [one.spelt, "" if interval.get("median") is None else exact(interval["median"])]
 
 
 def _over_seeds(figures: Facts) -> str:
