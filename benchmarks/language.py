@@ -126,7 +126,6 @@ class Playing(Training):
     """A language model that learns by playing."""
 
     def __init__(self, config: ConfigDict):
-        """Builds it as train_policy does."""
         super().__init__(config, LANGUAGE, rewarded=False)
         model = self._model
 

@@ -129,7 +129,6 @@ class Subject:
     """What is measured: transcripts, their batches, a new model with new values, and conversations to continue."""
 
     def __init__(self) -> None:
-        """Plays the games and makes the model."""
         world = make_world(ENV)
         assert isinstance(world, TextWorld)
         episodes = list(play_episodes(world, PLAYER, range(EPISODES), seed=0))

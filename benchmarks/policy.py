@@ -248,7 +248,6 @@ class Training:
 
     @property
     def table(self) -> Any:
-        """The table of the learnt reward."""
         return self._parts.sources.learnt.table
 
     def lookup(self, seconds: float) -> float:

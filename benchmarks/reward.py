@@ -132,7 +132,6 @@ class Instant:
     model = "instant"
 
     def __init__(self, backend: Prompted):
-        """Takes prompt and mode from the backend."""
         self._prompt, self._mode = backend.template, backend.section.mode
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:

@@ -76,7 +76,6 @@ class Encoder(nnx.Module):
     """Linear layers on NetHack's bottom line alone, each with ELU, for `--config.policy.network`."""
 
     def __init__(self, specs: Mapping[str, ArraySpec], *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Initialises layers of WIDTHS."""
         sizes = itertools.pairwise((*specs["blstats"].shape, *WIDTHS))
         self.layers = nnx.List([nnx.Linear(*pair, dtype=dtype, rngs=rngs) for pair in sizes])
 

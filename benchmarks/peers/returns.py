@@ -91,7 +91,6 @@ class Comparison:
     """The transcripts, and what both sides learn and play with."""
 
     def __init__(self, updates: int) -> None:
-        """Plays the recorded games."""
         self._made = tempfile.TemporaryDirectory()  # as long as this object, since games read the file
         (words := Path(self._made.name) / "words.txt").write_text("\n".join(WORDS))
         world = make_world({"world": "wordle", "options": json.dumps({"words": str(words)})})
@@ -107,12 +106,10 @@ class Comparison:
         return np.random.default_rng(seed).integers(EPISODES, size=(self.updates, BATCH))
 
     def model(self, seed: int) -> ValueModel:
-        """A new model without values."""
         allowed = allowed_tokens(self.tokeniser.size, self.renderer.emitted(), self.live)
         return new_model("ilql+joint", self.tokeniser, self.live, allowed, seed=seed)
 
     def learn(self, seed: int) -> ValueWriter:
-        """Ours."""
         model, mesh = self.model(seed), make_mesh()
         language = as_functions(model.graph, model.config)
         update = map_update(make_offline_update(language, model.recipe, self.settings), mesh, 0, num_constants=1)

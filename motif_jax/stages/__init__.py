@@ -51,7 +51,6 @@ class Stage(Generic[Config]):
 
     @property
     def tables(self) -> Tables:
-        """The values of its own sections."""
         return {name: self.reads[name] for name in self.sections}
 
     def view(self, values: Mapping[str, Any]) -> Config:

@@ -166,7 +166,6 @@ class Training:
             stop.watch(self.checkpoints.directory, lambda: self.done.steps, "updates")
 
     def run(self) -> None:
-        """Trains for all epochs."""
         job, section, done = self.job, self.section, self.done
         if not done.steps:
             self.evaluate()
@@ -218,7 +217,6 @@ class Training:
         self.saved = time.monotonic()
 
     def log(self) -> None:
-        """Writes a row of metrics."""
         done, means = self.done, _check(self.stage, self.done)
         done.pending = []
         if self.metrics and self.progress:

@@ -157,7 +157,6 @@ class Evaluation:
         self.repeatable = plays_the_same_twice(self.config.env, seed, games > 1)
 
     def run(self) -> None:
-        """Plays the episodes that are missing, and writes the results."""
         self.begin()
         if not self.repeatable:
             print_line("evaluate: this game cannot be repeated exactly: it can only be recorded while it is played")
@@ -176,7 +175,6 @@ class Evaluation:
 
     @property
     def steps(self) -> int:
-        """The steps of all episodes so far."""
         return sum(row["steps"] for row in self.rows.values())
 
     def begin(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,26 +116,18 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
     exponents = large_exponents(values)
     values = np.ldexp(values, -exponents)
     rng, count = np.random.default_rng(seed), len(values)
-    statistics: dict[str, Sequence[float | None]] = {
-        "mean": [float(column.mean()) for column in values.T],
-        "median": [float(np.median(column)) for column in values.T],
-    }
-    ends = ("low", "high", "median_low", "median_high")
-    statistics |= dict.fromkeys(ends, [None] * len(columns))
+    statistics = {"mean": [column.mean() for column in values.T], "median": [*np.median(values, 0)]}
     if count > 1:
         means, medians = np.empty((RESAMPLES, len(columns))), np.empty((RESAMPLES, len(columns)))
         for number in range(RESAMPLES):
             drawn = values[rng.integers(count, size=count)]
             means[number], medians[number] = drawn.mean(0), np.median(drawn, 0)
-        quantiles = [end for each in (means, medians) for end in np.quantile(each, (0.025, 0.975), axis=0).tolist()]
-        statistics |= dict(zip(ends, quantiles, strict=True))
-    n: Statistics = {} if count == wanted else {"n": count}
+        statistics["low"], statistics["high"] = np.quantile(means, (0.025, 0.975), axis=0)
+        statistics["median_low"], statistics["median_high"] = np.quantile(medians, (0.025, 0.975), axis=0)
+    unknown: Statistics = dict.fromkeys(("low", "high", "median_low", "median_high"))
+    unknown |= {} if count == wanted else {"n": count}
     return {
-        name: n
-        | {
-            key: None if (value := numbers[at]) is None else math.ldexp(value, int(exponents[at]))
-            for key, numbers in statistics.items()
-        }
+        name: unknown | {key: float(np.ldexp(numbers[at], exponents[at])) for key, numbers in statistics.items()}
         for at, name in enumerate(columns)
     }
 

@@ -200,7 +200,6 @@ class RunRecord(NamedTuple):
 
     @property
     def chance(self) -> Player | None:
-        """The evaluation of random play."""
         return chance_of(self.players)
 
     @property
@@ -210,7 +209,6 @@ class RunRecord(NamedTuple):
 
     @property
     def versions(self) -> str:
-        """The versions of the libraries, as HTML."""
         versions = (self.head.machine or {}).get("versions", {})
         return esc(", ".join(f"{name} {version}" for name, version in versions.items()))
 

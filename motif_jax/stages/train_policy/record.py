@@ -108,7 +108,6 @@ class MetricsCollector:
 
     @property
     def updates(self) -> int:
-        """Number of updates since the last row."""
         return len(self._updates)
 
     def update(self, metrics: dict[str, float]) -> None:
@@ -284,7 +283,6 @@ class Trace:
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """A context for one update."""
         if self._left and self._seen >= self._start and not self._open:
             jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
             self._open = True

@@ -10,6 +10,8 @@ Without a terminal, a summary of the episode is printed in a few lines.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import os
 from collections.abc import Mapping
@@ -218,16 +220,10 @@ def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, pl
 def _export(path: Path, story: Story, speed: float) -> None:
     from motif_jax.replays.film import count_sheets, write_cast, write_gif, write_mp4
 
-    bar = Progress(path.name, count_sheets(story, speed), "pictures")
-    try:
-        if path.suffix.lower() == ".cast":
-            write_cast(path, story, speed, bar.update)
-        elif path.suffix.lower() == ".gif":
-            write_gif(path, story, speed, bar.update)
-        else:
-            write_mp4(path, story, speed, bar.update, f"{FLAG}.export")
-    finally:
-        bar.close()
+    write_film = functools.partial(write_mp4, flag=f"{FLAG}.export")
+    write = {".cast": write_cast, ".gif": write_gif, ".mp4": write_film}[path.suffix.lower()]
+    with contextlib.closing(Progress(path.name, count_sheets(story, speed), "pictures")) as bar:
+        write(path, story, speed, bar.update)
     print_line(
         f"visualize: {clean(story.replay.title)}, written to {str(path)!r} ({path.stat().st_size / 1e6:,.1f} MB)"
     )
