@@ -116,13 +116,12 @@ def export_language(workdir: Path, directory: Path, kind: str) -> None:
     if language is None:
         raise UserError(f"the policy in {str(workdir)!r} is not a language model ({FLAG}.language)")
     if kind == "merged":
-        write_tokeniser(directory, tokeniser_from_text(options[LANGUAGE]["tokeniser"]))
         write_language_model(directory, merge_low_rank(language))
     else:
         base = metadata["config"]["policy"]["language"]["model"]
         trained = str(find_trained(workdir, f"{FLAG}.language").resolve()) if base == TRAINED else base
         write_adapter(directory, language, trained)
-        write_tokeniser(directory, tokeniser_from_text(options[LANGUAGE]["tokeniser"]))
+    write_tokeniser(directory, tokeniser_from_text(options[LANGUAGE]["tokeniser"]))
     print_line(f"export: the language model of step {steps[-1]:,}, {kind}, in {directory}")
 
 
