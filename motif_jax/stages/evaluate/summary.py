@@ -82,16 +82,12 @@ def _ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Statistics]:
-    successes: dict[str, list[float]] = {}
-    for row in rows if families else ():
-        successes.setdefault(families[row[FAMILY]], []).append(float(row["success"]))
-    if len(successes) < 2:
+    """Success in each family of missions that was played, if there are several."""
+    of = {name: [float(row["success"]) for row in rows if families[row[FAMILY]] == name] for name in families}
+    played = {name: successes for name, successes in of.items() if successes}
+    if len(played) < 2:
         return {}
-    return {
-        f"success_{name}": intervals({"": successes[name]}, seed, len(rows))[""]
-        for name in families
-        if name in successes
-    }
+    return {f"success_{name}": intervals({"": one}, seed, len(rows))[""] for name, one in played.items()}
 
 
 def _shared(returns: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
@@ -148,7 +144,7 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
     often = sorted(mine["did"], key=lambda happening: -mine["did"][happening]["mean"])[:HAPPENINGS]
     listed = dict.fromkeys([*keys_of(own), *sorted(mine["figures"])])  # also the success in each family of missions
     figures = [figure for figure in listed if any(summary["figures"].get(figure) for summary in summaries.values())]
-    rewarded = sorted(mine.get("returns", {}))  # the sources beside the learnt reward
+    rewarded = sorted(mine["returns"])  # the sources beside the learnt reward
     columns = {other: [f"{summary['episodes']:,} episodes"] for other, summary in summaries.items()}
     for other, summary in summaries.items():
         for figure in figures:

@@ -191,7 +191,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
     failures = parts.sources.failures()
     if checkpoints:
         timed = done.env_steps - timed_from, done.seconds - before.seconds
-        write_summary(stage, done, timed, collector, pool.restarts, failures)
+        write_summary(stage, done, timed, collector, failures)
     if vote == Vote.STOP:
         raise Stopped(
             f"stopped by {stop.asked or 'a signal to another host'} after {done.env_steps:,} steps, which are "
@@ -218,7 +218,7 @@ def check_update(
 
 
 def write_summary(
-    stage: StageRun, done: TrainingProgress, timed: tuple[int, float], collector: MetricsCollector, restarts: int,
+    stage: StageRun, done: TrainingProgress, timed: tuple[int, float], collector: MetricsCollector,
     failures: Sequence[str],
 ) -> None:  # fmt: skip
     """Writes and prints the summary, and the report's part before it; `timed`: steps and their seconds."""
@@ -228,7 +228,7 @@ def write_summary(
         "checkpoint": done.env_steps,
         "steps_per_s": rate,
         "recent_episodes": summarise_recent(list(collector.recent), collector.figures),
-        "worker_restarts": restarts,
+        "worker_restarts": collector.pool.restarts,
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
     report_training(stage.workdir, summary)

@@ -183,8 +183,8 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
 
 def sources_of(rows: Rows) -> list[str]:
     """Names of the reward sources beside the learnt reward."""
-    named = dict.fromkeys(name for row in rows for name in row if re.fullmatch(r"episode/.*_return", name))
-    return [name.removeprefix("episode/").removesuffix("_return") for name in named if name != LEARNT_RETURN]
+    matches = (re.fullmatch(r"episode/(.*)_return", name) for row in rows for name in row if name != LEARNT_RETURN)
+    return list(dict.fromkeys(match[1] for match in matches if match))
 
 
 def _return_curve(rows: Rows, source: str, own: Player | None, chance: Player | None) -> str:
