@@ -40,8 +40,8 @@ def estimate(scores: np.ndarray, seed: int = 0) -> Interval:
     if len(scores) < 2:
         return Interval(mean)
     drawn = np.random.default_rng(seed).integers(len(scores), size=(RESAMPLES, len(scores)))
-    ends = np.quantile(scores[drawn].mean(1), ENDS).tolist()
-    return Interval(mean, *(math.ldexp(end, exponent) for end in ends))
+    low, high = np.quantile(scores[drawn].mean(1), ENDS).tolist()
+    return Interval(mean, math.ldexp(low, exponent), math.ldexp(high, exponent))
 
 
 def large_exponents(values: np.ndarray) -> np.ndarray:
