@@ -52,7 +52,7 @@ NAMES = ((2, 3), (2, 4), (5, 6), (7, 8), (9,), (10,))  # "turn left", "turn righ
 PROMPT, STATES = 200, 16  # tokens of a prompt, prompts of a call
 WIDTH, LAYERS, HEADS, VOCABULARY = 256, 4, 8, 256
 GAMES = 32
-BEGIN, TEXTS, VERDICTS, WORDS = 150, 128, (1, 2), 512  # tokens that texts share; texts; tokens that rate
+BEGIN, TEXTS, VERDICTS, WORDS = 150, 128, (1, 2), 512  # tokens that texts share; texts; ratings; vocabulary
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:

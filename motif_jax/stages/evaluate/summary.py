@@ -199,19 +199,18 @@ def print_sweep(directory: Path, names: Sequence[str]) -> None:
       directory: with a directory per player.
       names: of the players: decodings of one policy, and others.
     """
-    summaries = {name: read_json(directory / name / SUMMARY) or {} for name in names}
-    means = {name: (summary["figures"].get("return") or {}).get("mean") for name, summary in summaries.items()}
-    swept = {name: mean for name, mean in means.items() if mean is not None and "decoding" in summaries[name]}
-    best = max(swept, key=lambda name: swept[name], default="")
-    shown = ("return", "success", "steps")
-    files.write_json(directory / "sweep.json", {"best": best, "rows": [
-        {"name": name, "decoding": summary.get("decoding"), "episodes": summary["episodes"]}
-        | {figure: summary["figures"].get(figure) for figure in shown} for name, summary in summaries.items()
-    ]})  # fmt: skip
+    shown, table = ("return", "success", "steps"), list[dict[str, Any]]()
+    for name in names:
+        summary = files.read_json(directory / name / SUMMARY)
+        row = {"name": name, "decoding": summary.get("decoding"), "episodes": summary["episodes"]}
+        table.append(row | {figure: summary["figures"].get(figure) for figure in shown})
+    swept = [row for row in table if row["decoding"] and row["return"]]
+    best = max(swept, key=lambda row: row["return"]["mean"], default={"name": ""})["name"]
+    files.write_json(directory / "sweep.json", {"best": best, "rows": table})
     rows = [["", "episodes", *shown]]
-    for name, summary in summaries.items():
-        cells = [show(summary["figures"].get(figure)) for figure in shown]
-        rows.append([f"{name}{' *' if name == best else ''}", f"{summary['episodes']:,}", *cells])
+    for row in table:
+        mark = " *" if row["name"] == best else ""
+        rows.append([f"{row['name']}{mark}", f"{row['episodes']:,}", *(show(row[figure]) for figure in shown)])
     _print_rows(rows)
 
 
