@@ -115,7 +115,7 @@ def new_model(
     return ValueModel(config, graph, params, {}, {}, recipe_of(recipe), tokeniser, live, allowed)
 
 
-def peer_task(file: Path, renderer: Renderer, settings: OfflineSettings, **arrays: np.ndarray) -> dict[str, Any]:
+def peer_task(file: Path, renderer: Renderer, settings: OfflineSettings, **arrays: Any) -> dict[str, Any]:
     """What a peer needs to learn as we do; writes all transcripts, and these `arrays`, to `file`."""
     rows = renderer.rows(np.arange(len(renderer.lengths)), LONGEST)
     lengths = (rows.segments > 0).sum(1)

@@ -14,7 +14,7 @@ import contextlib
 import functools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -221,9 +221,9 @@ def _export(path: Path, story: Story, speed: float) -> None:
     from motif_jax.replays.film import count_sheets, write_cast, write_gif, write_mp4
 
     write_film = functools.partial(write_mp4, flag=f"{FLAG}.export")
-    write = {".cast": write_cast, ".gif": write_gif, ".mp4": write_film}[path.suffix.lower()]
+    writers: dict[str, Callable[..., None]] = {".cast": write_cast, ".gif": write_gif, ".mp4": write_film}
     with contextlib.closing(Progress(path.name, count_sheets(story, speed), "pictures")) as bar:
-        write(path, story, speed, bar.update)
+        writers[path.suffix.lower()](path, story, speed, bar.update)
     print_line(
         f"visualize: {clean(story.replay.title)}, written to {str(path)!r} ({path.stat().st_size / 1e6:,.1f} MB)"
     )
