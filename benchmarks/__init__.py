@@ -13,7 +13,6 @@ for the README. The stage `benchmark` of the package calls `check`, `loads_jax` 
 from __future__ import annotations
 
 import gc
-import importlib
 import math
 import os
 import platform
@@ -29,6 +28,7 @@ from benchmarks.rows import Row
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.files import write_json, write_whole
 from motif_jax.learner.settings import find_algorithm
+from motif_jax.names import import_named
 from motif_jax.stages import collect, train_policy, train_reward
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import processor
@@ -51,7 +51,7 @@ MEASUREMENTS = {  # the function of each; it is given the config and the workdir
     "questions": "benchmarks.questions:measure",
     "limits": "benchmarks.limits:measure",
     "policy": "benchmarks.policy:measure",
-    "options": "benchmarks.options:measure",
+    "options": "benchmarks.policy:measure_options",
     "language": "benchmarks.language:measure",
     "offline": "benchmarks.offline:measure",
     "peers": "benchmarks.peers:measure",
@@ -64,19 +64,14 @@ TRAINING = {"limits", "policy", "options", "online", "language"} | GPU  # those 
 LEAST_S = 20.0  # no measurement is begun with less time left, and as much is kept for the next ones
 
 
-def chosen(config: BenchmarkConfig) -> dict[str, None]:
-    """The measurements that the config names, in its order, each once."""
-    return dict.fromkeys(config.benchmark.parts)
-
-
 def loads_jax(config: BenchmarkConfig) -> bool:
     """Whether one of the measurements uses JAX."""
-    return bool(({"reward", "offline", "questions", "peers"} | TRAINING) & chosen(config).keys())
+    return bool(({"reward", "offline", "questions", "peers"} | TRAINING) & set(config.benchmark.parts))
 
 
 def check(config: BenchmarkConfig) -> None:
     """Raises UserError for values that the measured stages would refuse."""
-    names = chosen(config).keys()
+    names = set(config.benchmark.parts)
     if {"env", "annotation", "reward", "train"} & names:
         collect.check(config)
     if {"reward", "train"} & names:
@@ -94,21 +89,20 @@ def run(config: BenchmarkConfig, workdir: Path) -> None:
     start, limit = time.monotonic(), config.benchmark.limit_s or math.inf
     result: dict[str, Any] = {"machine": describe_machine(), "skipped": {}, "seconds": {}, "rows": []}
     print_line(f"benchmark: {result['machine']}")
-    on_gpu = GPU & chosen(config).keys()
+    on_gpu = GPU & set(config.benchmark.parts)
     if on_gpu:
-        result |= importlib.import_module("benchmarks.gpu").describe_run(changeable(config))
+        result |= import_named("benchmarks.gpu:describe_run")(changeable(config))
     rows: list[Row] = []
     errors: list[Exception] = []
-    for name in chosen(config):
+    for name in dict.fromkeys(config.benchmark.parts):
         begun = time.monotonic()
         left = limit - (begun - start)
         if left < LEAST_S:
             result["skipped"][name] = "no time was left"
             print_line(f"benchmark: {name} is left out, as no time is left (--config.benchmark.limit_s)")
             continue
-        module, _, function = MEASUREMENTS[name].partition(":")
         try:
-            rows += getattr(importlib.import_module(module), function)(changeable(config, left - LEAST_S), workdir)
+            rows += import_named(MEASUREMENTS[name])(changeable(config, left - LEAST_S), workdir)
         except Stopped:
             raise
         except Exception as error:  # raised below: the machine may be there for minutes only, for the others
@@ -121,14 +115,14 @@ def run(config: BenchmarkConfig, workdir: Path) -> None:
         write_json(workdir / "benchmark.json", result)  # after each, so that a kill costs one
     write_json(workdir / "benchmark.json", result)
     if on_gpu:
-        table = importlib.import_module("benchmarks.gpu").make_table(result)
+        table = import_named("benchmarks.gpu:make_table")(result)
         write_whole(workdir / "benchmark.md", lambda file: file.write(table.encode()))
         print_lines(table)
     print_line(f"benchmark: written to {workdir / 'benchmark.json'}")
     if errors:
         raise errors[0]
     if "numerics" in on_gpu:
-        importlib.import_module("benchmarks.numerics").check_agreement(rows)
+        import_named("benchmarks.numerics:check_agreement")(rows)
 
 
 def changeable(config: BenchmarkConfig, seconds: float = math.inf) -> ConfigDict:

@@ -17,6 +17,7 @@ from motif_jax.system import startup
 if __name__ == "__main__":
     startup.set_up_process()  # before the imports that take long
 
+import argparse
 import sys
 
 from benchmarks import MEASUREMENTS, PARTS
@@ -26,27 +27,16 @@ from motif_jax.structs import UserError
 
 def arguments(given: list[str]) -> list[str]:
     """The arguments of `motif_jax.launch` for those of this program."""
-    parts, rest = ",".join(PARTS), []
-    for word in given:
-        if word.startswith("--parts="):
-            parts = word.partition("=")[2]
-        else:
-            rest.append(word)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--parts", default=",".join(PARTS))
+    flags, rest = parser.parse_known_args(given)
     chosen: list[str] = []
-    for name in filter(None, parts.split(",")):
+    for name in flags.parts.split(","):
         if name not in PARTS and name not in MEASUREMENTS:
             raise UserError(f"unknown part {name!r} (--parts): choose from {', '.join(PARTS)}")
         chosen += PARTS.get(name, (name,))
-    if not chosen:
-        raise UserError(f"say which parts to measure (--parts): {', '.join(PARTS)}")
-    value = tuple(dict.fromkeys(chosen))
-    return [
-        "--config=motif",
-        "--workdir=runs/benchmark",
-        f"--config.benchmark.parts={value!r}",
-        *rest,
-        "--stage=benchmark",
-    ]
+    parts = f"--config.benchmark.parts={tuple(dict.fromkeys(chosen))!r}"
+    return ["--config=motif", "--workdir=runs/benchmark", parts, *rest, "--stage=benchmark"]
 
 
 def main() -> int:

@@ -135,7 +135,6 @@ class Recorder:
         self._engine = engine
 
     def step(self, key: int) -> None:
-        """Sends a key."""
         self.keys.append(key)
         self._engine.step(key)
 

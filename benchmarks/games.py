@@ -74,15 +74,17 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 
     # ---- many games
     runs: dict[str, Callable[[], float]] = {}
+    sizes: dict[str, tuple[int, int]] = {}  # workers and games
     for games in GAMES:
-        runs[f"env.gymnasium_async.{games}"] = partial(gymnasium_async, seconds, games)
+        name = f"env.gymnasium_async.{games}"
+        runs[name], sizes[name] = partial(gymnasium_async, seconds, games), (games, games)
         for kind, player in (("pool", "random"), ("pool_policy", "")):
             for workers in sorted({1, WORKERS, usable_cores()}):
-                runs[f"env.{kind}.{workers}x{games}"] = partial(pool, seconds, games, workers, player)
+                name = f"env.{kind}.{workers}x{games}"
+                runs[name], sizes[name] = partial(pool, seconds, games, workers, player), (workers, games)
     rounds |= take_turns(runs, repeats)
     rates = medians(rounds)
-    for name in runs:
-        workers, games = sizes_of(name)
+    for name, (workers, games) in sizes.items():
         actions = "in the workers" if ".pool." in name else "from the parent"
         rows.add(name, rates[name], "steps/s", games=games, workers=workers, actions=actions)
 
@@ -104,7 +106,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     rows.add("collect.steps_per_s", collect_rate(config, workdir), "steps/s", collector="random", workers=WORKERS)
 
     for kind, words in (("pool", "scripted players"), ("pool_policy", "a policy")):
-        workers, games = sizes_of(max((name for name in rates if f".{kind}." in name), key=lambda name: rates[name]))
+        workers, games = sizes[max((name for name in sizes if f".{kind}." in name), key=lambda name: rates[name])]
         print_line(
             f"benchmark: for {words}, num_workers={workers} and games_per_worker={games // workers} were fastest here"
         )
@@ -114,12 +116,6 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 def learnt(library: str) -> float:
     """Steps per second of recorded games of the released agent, which are the same on every machine."""
     return 1e6 / play(library, slice(-AT_A_TIME, None))[0]
-
-
-def sizes_of(name: str) -> tuple[int, int]:
-    """Workers and games, from a row's name."""
-    workers, _, games = name.rpartition(".")[2].rpartition("x")
-    return int(workers or games), int(games)
 
 
 def bytes_per_step() -> int:

@@ -4,6 +4,9 @@ Scores are of six names behind prompts of 200 tokens, for a decoder that is larg
 the policy packs them, one row per name, and one row per name in transformers with the same weights, where PyTorch is
 installed. Games and training are those of the config if its policy is a language model, else of CONFIG. Its prompts are
 read in shared rows, as the policy does it, and in turn with a padded row each.
+
+Messages are rated by a language model as the backend of the judge does it, whole, and in transformers, whose cache
+keeps the beginning.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 from benchmarks.device import is_accelerated, matrix_product
-from benchmarks.judging import BEGIN, TEXTS, Judging
 from benchmarks.policy import STRETCH, Training
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.config.file import find_config, load
@@ -34,19 +36,23 @@ from motif_jax.experiment import tables
 from motif_jax.language.config import LanguageConfig, from_record
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
+from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
+from motif_jax.language.next_tokens import NextTokens
 from motif_jax.language.scoring import make_tree, score
+from motif_jax.language.texts import pad_rows
 from motif_jax.networks.kinds import LANGUAGE
 from motif_jax.policies.language_policy import PLACES
 from motif_jax.policies.prompts import BUCKET, PADDING, encode_names
 from motif_jax.policies.text_sections import TRAINED
-from motif_jax.tokens import tokeniser_from_text
+from motif_jax.tokens import WordTokeniser, tokeniser_from_text
 
 CONFIG = "glam_quickstart", "goto_small,unread"
 NAMES = ((2, 3), (2, 4), (5, 6), (7, 8), (9,), (10,))  # "turn left", "turn right", "go forward", "pick up", ...
 PROMPT, STATES = 200, 16  # tokens of a prompt, prompts of a call
 WIDTH, LAYERS, HEADS, VOCABULARY = 256, 4, 8, 256
 GAMES = 32
+BEGIN, TEXTS, VERDICTS, WORDS = 150, 128, (1, 2), 512  # tokens that texts share; texts; ratings; vocabulary
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
@@ -120,7 +126,6 @@ class Playing(Training):
     """A language model that learns by playing."""
 
     def __init__(self, config: ConfigDict):
-        """Builds it as train_policy does."""
         super().__init__(config, LANGUAGE, rewarded=False)
         model = self._model
 
@@ -260,11 +265,8 @@ class Scoring:
     def in_torch(self) -> Callable[[], np.ndarray]:
         """The same in transformers."""
         import torch
-        import transformers
 
-        write_language_model(self._folder, nnx.merge(self._graph, self._params))
-        transformers.utils.logging.disable_progress_bar()
-        model = transformers.AutoModelForCausalLM.from_pretrained(self._folder, dtype=torch.float32).eval()
+        model = torch_model(self._folder, nnx.merge(self._graph, self._params))
         tokens = torch.from_numpy(self._rows).long()
         places, counts = torch.from_numpy(self._named), torch.from_numpy(self._counts)
 
@@ -287,6 +289,74 @@ class Scoring:
         names = jnp.take_along_axis(rows, self._named + 1, 1)
         found = jnp.take_along_axis(odds, names[..., None], -1)[..., 0]
         return (found * self._counts).sum(1).reshape(STATES, len(NAMES))
+
+
+class Judging:
+    """Ratings of messages: next tokens after texts that begin alike and share words, computed in several ways.
+
+    Each gives log-probabilities [texts, verdicts].
+    """
+
+    def __init__(self, folder: Path):
+        """`folder`: for the files of the model, which transformers reads."""
+        self._folder = folder
+        config = make_config("llama", WORDS, WIDTH, LAYERS, HEADS, max_position_embeddings=512)
+        self._model = make_language_model(config)
+        tokeniser = WordTokeniser.from_texts([" ".join(map(str, range(WORDS - 8)))])
+        self._language = Language(self._model, tokeniser)
+        rng = np.random.default_rng(0)
+        begin = rng.integers(8, WORDS, BEGIN).tolist()
+        # As messages do: half of a text is one of a few beginnings.
+        starts = [rng.integers(8, WORDS, size).tolist() for size in rng.integers(2, 9, 12)]
+        ends = [[*starts[rng.integers(12)], *rng.integers(8, WORDS, rng.integers(2, 9)).tolist()] for _ in range(TEXTS)]
+        self._begin, self._ends = begin, ends
+        self.tokens = sum(map(len, ends))
+        self._shared = NextTokens(self._language, VERDICTS)
+
+        @jax.jit
+        def whole(params: Any, tokens: jax.Array, segments: jax.Array) -> jax.Array:
+            model = nnx.merge(self._language.graph, params)
+            last = model(tokens, segments)[np.arange(TEXTS), segments.sum(1) - 1]
+            return jax.nn.log_softmax(model.logits(last))[:, np.array(VERDICTS)]
+
+        self._whole = whole
+
+    def shared(self) -> np.ndarray:
+        """The verdicts as the backend computes them: the common beginning is read once."""
+        return self._shared([[*self._begin, *end] for end in self._ends])
+
+    def whole(self) -> np.ndarray:
+        """Each text whole, padded to the longest."""
+        tokens, segments = pad_rows([[*self._begin, *end] for end in self._ends], 1)
+        return np.asarray(self._whole(self._language.params, tokens, segments))
+
+    def in_torch(self) -> Callable[[], np.ndarray]:
+        """In transformers, whose cache of the beginning is repeated for all texts."""
+        import torch
+
+        model = torch_model(self._folder, self._model)
+        tokens, segments = (torch.from_numpy(np.asarray(array)).long() for array in pad_rows(self._ends, 1))
+        mask = torch.cat([torch.ones(TEXTS, BEGIN, dtype=torch.long), segments], 1)
+
+        def run() -> np.ndarray:
+            with torch.no_grad():
+                cache = model(torch.tensor([self._begin]), use_cache=True).past_key_values
+                cache.batch_repeat_interleave(TEXTS)
+                hidden = model.model(tokens, attention_mask=mask, past_key_values=cache).last_hidden_state
+                last = hidden[torch.arange(TEXTS), segments.sum(1) - 1]
+                return torch.log_softmax(model.lm_head(last), -1)[:, list(VERDICTS)].numpy()
+
+        return run
+
+
+def torch_model(folder: Path, model: Any) -> Any:
+    """The same model in transformers, by way of files in `folder`."""
+    import torch
+    import transformers
+
+    write_language_model(folder, model)
+    transformers.utils.logging.disable_progress_bar()
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def games_rate(config: ConfigDict, seconds: float) -> float:

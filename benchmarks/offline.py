@@ -40,7 +40,7 @@ from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import as_functions
 from motif_jax.policies.values import ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
-from motif_jax.tokens import LetterTokeniser
+from motif_jax.tokens import LetterTokeniser, Tokeniser
 from motif_jax.transcripts.batches import make_batch, plan_buckets, planner
 from motif_jax.transcripts.live import LiveRenderer
 from motif_jax.transcripts.render import TEMPLATES, Renderer
@@ -105,11 +105,30 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     return rows
 
 
+def new_model(
+    recipe: str, tokeniser: Tokeniser, live: LiveRenderer, allowed: np.ndarray, positions: int = 2 * LONGEST,
+    seed: int = 0,
+) -> ValueModel:  # fmt: skip
+    """A new language model without values. `allowed`: which tokens it may write. [V]"""
+    config = make_config("gpt2", tokeniser.size, WIDTH, LAYERS, HEADS, n_positions=positions)
+    graph, params = nnx.split(make_language_model(config, seed=seed))
+    return ValueModel(config, graph, params, {}, {}, recipe_of(recipe), tokeniser, live, allowed)
+
+
+def peer_task(file: Path, renderer: Renderer, settings: OfflineSettings, **arrays: Any) -> dict[str, Any]:
+    """What a peer needs to learn as we do; writes all transcripts, and these `arrays`, to `file`."""
+    rows = renderer.rows(np.arange(len(renderer.lengths)), LONGEST)
+    lengths = (rows.segments > 0).sum(1)
+    np.savez(file, tokens=rows.tokens, lengths=lengths, is_action=rows.is_action, reward=rows.reward, **arrays)
+    names = ("learning_rate", "discount", "expectile", "polyak", "conservative_weight")
+    task: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    return task | {"transcripts": str(file.absolute()), "width": WIDTH, "layers": LAYERS, "heads": HEADS}
+
+
 class Subject:
     """What is measured: transcripts, their batches, a new model with new values, and conversations to continue."""
 
     def __init__(self) -> None:
-        """Plays the games and makes the model."""
         world = make_world(ENV)
         assert isinstance(world, TextWorld)
         episodes = list(play_episodes(world, PLAYER, range(EPISODES), seed=0))
@@ -122,15 +141,13 @@ class Subject:
         self.padded = plan_buckets(np.arange(EPISODES), self.renderer.lengths, [LONGEST], ROWS, seed=0, epoch=0)
 
         # ---- the model and the update
-        language_config = make_config("gpt2", tokeniser.size, WIDTH, LAYERS, HEADS, n_positions=2 * LONGEST)
-        graph, params = nnx.split(make_language_model(language_config, seed=0))
-        recipe, live = recipe_of("ilql"), LiveRenderer(tokeniser, template)
-        allowed = allowed_tokens(tokeniser.size, self.renderer.emitted(), live)
-        model = ValueModel(language_config, graph, params, {}, {}, recipe, tokeniser, live, allowed)
-        self.language, self.mesh, settings = as_functions(graph, language_config), make_mesh(), OfflineSettings()
-        learn = make_offline_update(self.language, recipe, settings)
+        live = LiveRenderer(tokeniser, template)
+        model = new_model("ilql", tokeniser, live, allowed_tokens(tokeniser.size, self.renderer.emitted(), live))
+        params = model.policy
+        self.language, self.mesh, settings = as_functions(model.graph, model.config), make_mesh(), OfflineSettings()
+        learn = make_offline_update(self.language, model.recipe, settings)
         update = map_update(learn, self.mesh, batch_axis=0, num_constants=1)
-        state = init_state(jax.random.key(0), self.language, recipe, settings, params, params, -2.0)
+        state = init_state(jax.random.key(0), self.language, model.recipe, settings, params, params, -2.0)
         # Copies, as the update is given the memory of its state.
         heads = jax.tree.map(np.array, {name: state.learnt[name] for name in ("v", "q")})
         self.model = model._replace(

@@ -1,4 +1,4 @@
-"""Training of the policy: steps per second end to end and of single parts, and the share of the limit.
+"""Training of the policy: steps per second end to end and of single parts, the share of the limit, and options.
 
 End to end, games, inference, hand-off and learner run at the same time. Every step passes the network once forward to
 act, and once forward and backward to learn; the limit is what the machine's matrix products would allow for the
@@ -37,6 +37,7 @@ from motif_jax.stages.train_policy.setup import assemble, make_player, make_roll
 
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end
 WARMUP_BATCHES = 3
+OPTIONS, CONTROLLER = "all=game,half=game:0.5,less=game:-1", "game"
 
 
 def measure(config: ConfigDict, workdir: Path) -> list[Row]:
@@ -101,6 +102,38 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     if "torch_learner" in rates:
         rows.add("policy.torch_learner", rates["torch_learner"], "steps/s", batch=config.policy.batch_size)
         rows.compare("policy.learner_over_torch", rounds["learner.reference"], rounds["torch_learner"], digits=2)
+    return rows
+
+
+def measure_options(config: ConfigDict, workdir: Path) -> list[Row]:
+    """Rows `options.*`: the same training with three options over rewards and their controller, and without them.
+
+    A row of a rollout is a step of a game, or a decision, in which the game waits. Rows per second with options over
+    those without tell what the wider network, the columns of returns and the waiting cost.
+    """
+    seconds, rows = config.benchmark.seconds, Rows()
+
+    def rows_per_s(training: Training, run: Callable[[float], float], seconds: float) -> float:
+        return run(seconds) / training.played
+
+    for network in config.benchmark.networks:
+        trainings = {
+            "with": Training(config, network, False, OPTIONS, CONTROLLER),
+            "without": Training(config, network, False),
+        }
+        runs: dict[str, Callable[[], float]] = {}
+        for name, training in trainings.items():
+            training.run(0.0)  # compiles, and leaves a batch to measure with
+            runs[f"end_to_end.{name}"] = partial(rows_per_s, training, training.run, STRETCH * seconds)
+            runs[f"learner.{name}"] = partial(rows_per_s, training, training.learn, seconds)
+        rounds = take_turns(runs, config.benchmark.repeats)
+        rates, played = medians(rounds), trainings["with"].played
+        whole = rates["end_to_end.with"]
+        rows.add(f"options.end_to_end.{network}", whole * played, "steps/s", **trainings["with"].sizes())
+        rows.add(f"options.decisions.{network}", 100 * (1 - played), "%", rows_per_s=round(whole))
+        for part in ("end_to_end", "learner"):
+            name = f"options.{part}_rows_over_without.{network}"
+            rows.compare(name, rounds[f"{part}.with"], rounds[f"{part}.without"], digits=2)
     return rows
 
 
@@ -215,7 +248,6 @@ class Training:
 
     @property
     def table(self) -> Any:
-        """The table of the learnt reward."""
         return self._parts.sources.learnt.table
 
     def lookup(self, seconds: float) -> float:

@@ -132,7 +132,6 @@ class Instant:
     model = "instant"
 
     def __init__(self, backend: Prompted):
-        """Takes prompt and mode from the backend."""
         self._prompt, self._mode = backend.template, backend.section.mode
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
@@ -183,8 +182,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 def label_pairs(config: ConfigDict, workdir: Path, values: dict[str, str]) -> LabelledPairs:
     """Collects a dataset in `workdir` with these values of `collect`, and labels it with the lexicon."""
     config = config.copy_and_resolve_references()
-    config.annotate.update({"backend": "lexicon", "goal": "defaultgoal", "num_shards": 1, "shard": 0, "max_pairs": 0})
-    config.annotate.update({"custom_name": "", "compare_with": "", "merge": "auto"})
+    config.annotate.update(FRESH | {"backend": "lexicon", "custom_name": ""})
     config.reward.update({"annotators": "", "labels": "hard"})
     workdir.mkdir()
     collect_pairs(config, workdir, PAIRS, **values)

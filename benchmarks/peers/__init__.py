@@ -33,18 +33,14 @@ from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import make_world
 from motif_jax.experiment import tables
-from motif_jax.language.hub_config import make_config
-from motif_jax.language.model import make_language_model
 from motif_jax.networks.images import elu
 from motif_jax.networks.policy import GENERAL_CORE
 from motif_jax.offline.group_loss import group_objective, restricted
 from motif_jax.offline.offline_settings import OfflineSettings
-from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.update import init_state, make_update
 from motif_jax.policies.conversations import NOT_WRITTEN, play_tokens
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import as_functions
-from motif_jax.policies.values import ValueModel
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.stages.train_values.learning import as_batch
 from motif_jax.structs import ArraySpec
@@ -80,7 +76,6 @@ class Encoder(nnx.Module):
     """Linear layers on NetHack's bottom line alone, each with ELU, for `--config.policy.network`."""
 
     def __init__(self, specs: Mapping[str, ArraySpec], *, dtype: DTypeLike, rngs: nnx.Rngs):
-        """Initialises layers of WIDTHS."""
         sizes = itertools.pairwise((*specs["blstats"].shape, *WIDTHS))
         self.layers = nnx.List([nnx.Linear(*pair, dtype=dtype, rngs=rngs) for pair in sizes])
 
@@ -116,16 +111,11 @@ def play_nethack(seconds: float, folder: Path) -> Subject:
 
 def update_values(seconds: float, folder: Path) -> Subject:
     """ILQL's update on games of Wordle, with as many episodes in a batch on both sides."""
-    subject, settings = offline.Subject(), OfflineSettings()
-    rows = subject.renderer.rows(np.arange(offline.EPISODES), offline.LONGEST)
-    file = folder / "transcripts.npz"
-    arrays = {"tokens": rows.tokens, "lengths": (rows.segments > 0).sum(1)}
-    np.savez(file, **arrays, is_action=rows.is_action, reward=rows.reward)
+    subject = offline.Subject()
     sizes = {"width": offline.WIDTH, "layers": offline.LAYERS, "heads": offline.HEADS, "rows": offline.ROWS * 2}
     sizes["vocabulary"] = subject.model.config.vocabulary
-    names = ("learning_rate", "discount", "expectile", "polyak", "conservative_weight")
-    task = sizes | {name: getattr(settings, name) for name in names}
-    task |= {"seconds": seconds, "longest": offline.LONGEST, "transcripts": str(file.absolute())}
+    task = sizes | {"seconds": seconds, "longest": offline.LONGEST}
+    task |= offline.peer_task(folder / "transcripts.npz", subject.renderer, OfflineSettings())
     return Subject(partial(rate_of, subject.update, seconds), task, sizes)
 
 
@@ -138,16 +128,16 @@ def write_in_groups(seconds: float, folder: Path) -> Subject:
     live = LiveRenderer(tokeniser, renderer)
     prompts = [live.begin(episode.turns[0].text) for episode in episodes]
     longest = max(map(len, prompts)) + LETTERS + 8
-    config = make_config("gpt2", tokeniser.size, offline.WIDTH, offline.LAYERS, offline.HEADS, n_positions=longest)
-    graph, params = nnx.split(make_language_model(config, seed=0))
     allowed = np.ones(tokeniser.size, bool)
     allowed[live.stop] = False  # all comments are equally long
-    recipe, settings = recipe_of("grpo"), OfflineSettings(group_size=GROUP, learning_rate=1e-4)
-    writer = ValueWriter(ValueModel(config, graph, params, {}, {}, recipe, tokeniser, live, allowed), as_drawn=True)
-    language, mesh = restricted(as_functions(graph, config), jnp.asarray(allowed), 1.0), make_mesh()
+    settings = OfflineSettings(group_size=GROUP, learning_rate=1e-4)
+    model = offline.new_model("grpo", tokeniser, live, allowed, longest)
+    writer = ValueWriter(model, as_drawn=True)
+    language, mesh = restricted(as_functions(model.graph, model.config), jnp.asarray(allowed), 1.0), make_mesh()
     update = map_update(make_update(group_objective(language, settings, 0), settings), mesh, 0, num_constants=1)
     decoding, rounds = Decoding("sample", max_tokens=LETTERS, batch_size=BATCH), itertools.count()
-    state = replicate(init_state(jax.random.key(0), language, recipe, settings, params, params), mesh)
+    state = init_state(jax.random.key(0), language, model.recipe, settings, model.policy, model.policy)
+    state = replicate(state, mesh)
 
     def learn() -> int:
         nonlocal state

@@ -27,14 +27,12 @@ class NetHack(gymnasium.Env):
         self._engine = nethack.Nethack(observation_keys=("blstats", "internal"), ttyrec=None)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
-        """Begins an episode."""
         self._steps = 0
         line, _ = self._settle(self._engine.reset(), False)
         self._score = float(line[SCORE])
         return line, {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        """Sends the key of an action."""
         line, done = self._settle(*self._engine.step(self._keys[int(action)]))
         self._steps += 1
         gained, self._score = float(line[SCORE]) - self._score, float(line[SCORE])

@@ -7,12 +7,10 @@ import importlib.metadata
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,6 @@ SCRIPTS = Path(__file__).parent
 PINNED = SCRIPTS.parents[1] / "launch" / "peers"
 INSTALL_S, RUN_S = 1800.0, 600.0  # time limits
 KEPT = 2**16  # bytes of output
-LARGEST = 1e12  # rate
 ERROR = re.compile(r"^\s*([\w.]*(Error|Exception)|ERROR)\b.*:")
 # Build variables: PufferLib without its own games, whose build downloads raylib, and without its trainer's extension.
 BUILD = {"NO_OCEAN": "1", "NO_TRAIN": "1", "PYTHONPATH": str(SCRIPTS / "for_build")}
@@ -64,15 +61,10 @@ def measure_rate(name: str, environment: Path, task: Mapping[str, Any]) -> float
     with tempfile.TemporaryDirectory() as made:  # PufferLib puts a link where it runs
         command = [str(environment / "bin" / "python"), str(SCRIPTS / f"run_{name}.py"), json.dumps(task)]
         output = run(command, RUN_S, folder=made)
-    for line in reversed(output.splitlines()):
-        with contextlib.suppress(ValueError, RecursionError):
-            result = json.loads(line)
-            if isinstance(result, dict) and "rate" in result:
-                rate = result["rate"]
-                if type(rate) in (int, float) and 0 < rate < LARGEST:
-                    return float(rate)
-                raise PeerError(f"its rate is {clean(rate, 40)}")
-    raise PeerError(f"it printed no rate; its last line: {explain(output)}")
+    rates = [line for line in output.splitlines() if line.startswith('{"rate": ')]
+    if not rates:
+        raise PeerError(f"it printed no rate; its last line: {explain(output)}")
+    return float(json.loads(rates[-1])["rate"])
 
 
 def variables(more: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -92,31 +84,24 @@ def run(
     Raises:
       PeerError: it fails, or does not end within `limit_s` seconds.
     """
-    output, deadline = b"", time.monotonic() + limit_s
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=variables(more), start_new_session=True, cwd=folder,
-        )  # fmt: skip
-    except OSError as error:
-        raise PeerError(clean(error, 200)) from error
-    assert process.stdout is not None
-    try:
-        while (left := deadline - time.monotonic()) > 0:
-            ready, _, _ = select.select([process.stdout], [], [], min(left, 0.5))
-            if ready and (piece := os.read(process.stdout.fileno(), KEPT)):
-                output = (output + piece)[-KEPT:]
-            elif process.poll() is not None:
-                break
-            elif ready:  # it has closed its output
-                time.sleep(0.1)
-        status = process.poll()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-    text = output.decode(errors="replace")
+    with tempfile.TemporaryFile() as output:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=variables(more),
+                start_new_session=True, cwd=folder,
+            )  # fmt: skip
+        except OSError as error:
+            raise PeerError(clean(error, 200)) from error
+        status = None
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = process.wait(limit_s)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(max(output.seek(0, os.SEEK_END) - KEPT, 0))
+        text = output.read().decode(errors="replace")
     if status is None:
         raise PeerError(f"it did not end within {limit_s:g} seconds; its last line: {explain(text)}")
     if status:

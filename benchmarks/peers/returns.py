@@ -17,25 +17,20 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 import scipy.stats
-from flax import nnx
 
-from benchmarks.offline import HEADS, LAYERS, LONGEST, PLAYER, WIDTH
+from benchmarks.offline import LONGEST, PLAYER, new_model, peer_task
 from benchmarks.peers.processes import SCRIPTS, PeerError, install, variables
 from motif_jax.actors.recorded import play_episodes
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import make_world
-from motif_jax.language.hub_config import make_config
-from motif_jax.language.model import make_language_model
 from motif_jax.offline.batch import TranscriptBatch
 from motif_jax.offline.offline_settings import OfflineSettings
-from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.update import init_state, make_offline_update
 from motif_jax.policies.conversations import play_games
 from motif_jax.policies.decoding import Decoding
@@ -96,7 +91,6 @@ class Comparison:
     """The transcripts, and what both sides learn and play with."""
 
     def __init__(self, updates: int) -> None:
-        """Plays the recorded games."""
         self._made = tempfile.TemporaryDirectory()  # as long as this object, since games read the file
         (words := Path(self._made.name) / "words.txt").write_text("\n".join(WORDS))
         world = make_world({"world": "wordle", "options": json.dumps({"words": str(words)})})
@@ -112,15 +106,10 @@ class Comparison:
         return np.random.default_rng(seed).integers(EPISODES, size=(self.updates, BATCH))
 
     def model(self, seed: int) -> ValueModel:
-        """A new model without values."""
-        config = make_config("gpt2", self.tokeniser.size, WIDTH, LAYERS, HEADS, n_positions=2 * LONGEST)
-        graph, params = nnx.split(make_language_model(config, seed=seed))
         allowed = allowed_tokens(self.tokeniser.size, self.renderer.emitted(), self.live)
-        recipe = recipe_of("ilql+joint")
-        return ValueModel(config, graph, params, {}, {}, recipe, self.tokeniser, self.live, allowed)
+        return new_model("ilql+joint", self.tokeniser, self.live, allowed, seed=seed)
 
     def learn(self, seed: int) -> ValueWriter:
-        """Ours."""
         model, mesh = self.model(seed), make_mesh()
         language = as_functions(model.graph, model.config)
         update = map_update(make_offline_update(language, model.recipe, self.settings), mesh, 0, num_constants=1)
@@ -135,13 +124,8 @@ class Comparison:
 
     def learn_peer(self, seed: int, environment: Path, folder: Path) -> tuple[ValueWriter, subprocess.Popen[str]]:
         """AgileRL's, in a process that answers questions until it is killed."""
-        file, rows = folder / "transcripts.npz", self.renderer.rows(np.arange(EPISODES), LONGEST)
-        arrays = {"tokens": rows.tokens, "lengths": (rows.segments > 0).sum(1)}
-        np.savez(file, **arrays, is_action=rows.is_action, reward=rows.reward, batches=self.batches(seed))
-        names = ("learning_rate", "discount", "expectile", "polyak", "conservative_weight")
-        task: dict[str, Any] = {name: getattr(self.settings, name) for name in names}
-        task |= {"width": WIDTH, "layers": LAYERS, "heads": HEADS, "vocabulary": self.tokeniser.size, "seed": seed}
-        task |= {"transcripts": str(file), "longest": 2 * LONGEST}
+        task = peer_task(folder / "transcripts.npz", self.renderer, self.settings, batches=self.batches(seed))
+        task |= {"vocabulary": self.tokeniser.size, "seed": seed, "longest": 2 * LONGEST}
         command = [str(environment / "bin" / "python"), str(SCRIPTS / "run_agilerl_ilql.py"), json.dumps(task)]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder, env=variables()

@@ -26,11 +26,9 @@ class Clock(AlgoObserver):
     """Measures from the end of the warm-up on, and ends the training after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
-        """Starts with the first batch after the warm-up."""
         self._seconds, self.rate = seconds, 0.0
 
     def on_training_step(self, runner: Any, training_iteration_since_resume: int) -> None:
-        """Called after each batch."""
         now, steps = time.perf_counter(), runner.total_env_steps_since_resume
         if training_iteration_since_resume <= WARMUP_BATCHES:
             self._start = now, steps

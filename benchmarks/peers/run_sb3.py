@@ -21,7 +21,6 @@ class Layers(BaseFeaturesExtractor):
     """Linear layers, each with ELU."""
 
     def __init__(self, space: Any, widths: list[int]) -> None:
-        """`widths`: outputs of the layers."""
         super().__init__(space, widths[-1])
         pairs = zip([space.shape[0], *widths], widths, strict=False)
         self.layers = nn.Sequential(*(layer for pair in pairs for layer in (nn.Linear(*pair), nn.ELU())))
@@ -35,7 +34,6 @@ class Clock(BaseCallback):
     """Measures whole rounds, of a rollout and its update, after the first one; ends the training after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
-        """Starts with the second rollout."""
         super().__init__()
         self._seconds, self._rounds, self.rate = seconds, 0, 0.0
 

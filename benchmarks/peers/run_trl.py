@@ -20,11 +20,9 @@ class Clock(TrainerCallback):
     """Measures whole steps after the warm-up; ends the training after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
-        """No tokens so far."""
         self._seconds, self.written, self.rate = seconds, 0, 0.0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Called after each update."""
         now = time.perf_counter()
         if state.global_step <= WARMUP:
             self._start, self.written = now, 0

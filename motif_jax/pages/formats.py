@@ -104,12 +104,6 @@ def number(value: Any) -> float:
     return max(-LARGEST, min(number, LARGEST)) if abs(number) >= 1 / LARGEST else 0.0
 
 
-def count(value: Any) -> int:
-    """The value as an int; raises ValueError as `number` does."""
-    bounded = number(value)
-    return int(value if abs(bounded) < LARGEST else bounded)
-
-
 def in_words(count: int) -> str:
     """A number in words, such as 1.5 million."""
     short = float(f"{count:.3g}")  # first, so that 999,999,999 is 1 billion

@@ -2,8 +2,7 @@
 
 The unit is the seed: an experiment's score with one seed is the mean over its episodes, and intervals are for the mean
 over seeds. As in Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice" (arXiv
-2108.13264): the interquartile mean, the stratified bootstrap (which resamples seeds within each task), and the
-probability of improvement.
+2108.13264): the interquartile mean, the bootstrap over seeds, and the probability of improvement.
 """
 
 from __future__ import annotations
@@ -14,25 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from motif_jax.pages.charts import Point
+from motif_jax.pages.formats import Interval
+
 RESAMPLES = 5000
-LEVEL = 0.95  # of all intervals
+ENDS = (1 - 0.95) / 2, (1 + 0.95) / 2  # quantiles of all intervals
 NORMAL_LEVEL, NORMAL_POWER = 1.959964, 0.841621  # quantiles of the normal distribution: 5 % two-sided, 80 % power
 MOST_SEEDS = 10_000  # larger numbers are not reported
-
-Scores = Sequence[np.ndarray]  # one array per task, with a score per seed. [S] each
-
-
-class Estimate(NamedTuple):
-    """A statistic over seeds and its 95 % interval; the interval is None with a single seed in each task."""
-
-    value: float
-    low: float | None
-    high: float | None
 
 
 def interquartile_mean(scores: np.ndarray) -> float:
     """The mean of the middle half of all scores, with fractional weights at its edges. [N] -> number"""
-    ordered = np.sort(np.asarray(scores, float).ravel())
+    ordered = np.sort(scores)
     count = len(ordered)
     edges = np.arange(count + 1)
     # The part of each score's interval [i, i + 1] between a quarter and three quarters of all.
@@ -40,16 +32,16 @@ def interquartile_mean(scores: np.ndarray) -> float:
     return float(np.average(ordered, weights=np.clip(weight, 0, None)))
 
 
-def estimate(scores: Scores, seed: int = 0) -> Estimate:
-    """The mean of the scores of all tasks and seeds, with its stratified bootstrap interval."""
-    exponent = int(large_exponents(np.concatenate([np.asarray(task, float) for task in scores])))
-    tasks = [np.ldexp(np.asarray(task, float), -exponent) for task in scores]
-    value = math.ldexp(float(np.concatenate(tasks).mean()), exponent)
-    if max(len(task) for task in tasks) < 2:
-        return Estimate(value, None, None)
-    rng = np.random.default_rng(seed)
-    drawn = [float(np.concatenate([_again(task, rng) for task in tasks]).mean()) for _ in range(RESAMPLES)]
-    return Estimate(value, *(math.ldexp(end, exponent) for end in _ends(drawn)))
+def estimate(scores: np.ndarray, seed: int = 0) -> Interval:
+    """The mean of the scores of all seeds, with its bootstrap interval. [S]"""
+    exponent = int(large_exponents(scores))
+    scores = np.ldexp(scores, -exponent)
+    mean = math.ldexp(float(scores.mean()), exponent)
+    if len(scores) < 2:
+        return Interval(mean)
+    drawn = np.random.default_rng(seed).integers(len(scores), size=(RESAMPLES, len(scores)))
+    low, high = np.quantile(scores[drawn].mean(1), ENDS).tolist()
+    return Interval(mean, math.ldexp(low, exponent), math.ldexp(high, exponent))
 
 
 def large_exponents(values: np.ndarray) -> np.ndarray:
@@ -58,15 +50,14 @@ def large_exponents(values: np.ndarray) -> np.ndarray:
     return np.where(exponents > 900, exponents, 0)
 
 
-def improvement(ours: np.ndarray, theirs: np.ndarray) -> Estimate:
+def improvement(ours: np.ndarray, theirs: np.ndarray) -> Interval:
     """The probability that a run of ours scores higher than one of theirs; equal scores count half."""
-    ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
-    value = _share_above(ours, theirs)
+    share = _share_above(ours, theirs)
     if max(len(ours), len(theirs)) < 2:
-        return Estimate(value, None, None)
+        return Interval(share)
     rng = np.random.default_rng(0)
     drawn = [_share_above(_again(ours, rng), _again(theirs, rng)) for _ in range(RESAMPLES)]
-    return Estimate(value, *_ends(drawn))
+    return Interval(share, *np.quantile(drawn, ENDS).tolist())
 
 
 def seeds_needed(ours: np.ndarray, theirs: np.ndarray) -> int | None:
@@ -75,7 +66,6 @@ def seeds_needed(ours: np.ndarray, theirs: np.ndarray) -> int | None:
     For two means at the 5 % level: n = (z_level + z_power)^2 (s1^2 + s2^2) / difference^2, at least two. None if the
     means are equal, if both sides have fewer than two seeds, or if n exceeds MOST_SEEDS.
     """
-    ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
     difference = float(ours.mean() - theirs.mean())
     if not (difference**2) or max(len(ours), len(theirs)) < 2:
         return None
@@ -93,44 +83,26 @@ class SeedBand(NamedTuple):
     high: np.ndarray  # [P]
 
 
-def band(curves: Sequence[tuple[np.ndarray, np.ndarray]], points: int = 100, seed: int = 0) -> SeedBand | None:
-    """The mean curve over seeds, on the steps that every seed has reached.
+def band(curves: Sequence[Sequence[Point]], points: int = 100) -> SeedBand | None:
+    """The mean curve over seeds, on the steps that every seed has reached; between steps, values are interpolated.
 
-    NaN values are left out; between steps, values are interpolated. `seed`: of the bootstrap.
-
-    Returns:
-      The band; None if a seed has no values, or if the seeds have no steps in common.
+    None without curves, or if they have no steps in common.
     """
-    finite = []
-    for steps, values in curves:
-        values = np.asarray(values, float)
-        mask = np.isfinite(values)
-        finite.append((np.asarray(steps, float)[mask], values[mask]))
-    if not finite or any(not len(steps) for steps, _ in finite):
-        return None
-    first, last = max(steps[0] for steps, _ in finite), min(steps[-1] for steps, _ in finite)
+    first, last = max((curve[0][0] for curve in curves), default=1), min((curve[-1][0] for curve in curves), default=0)
     if first > last:
         return None
     grid = np.linspace(first, last, points if last > first else 1)
-    stack = np.stack([np.interp(grid, steps, values) for steps, values in finite])  # [S, P]
+    stack = np.stack([np.interp(grid, *np.array(curve, float).T) for curve in curves])  # [S, P]
     middle = stack.mean(0)
     if len(stack) < 2:
         return SeedBand(grid, middle, middle, middle)
-    drawn = np.random.default_rng(seed).integers(len(stack), size=(RESAMPLES // 5, len(stack)))
-    low, high = np.quantile(stack[drawn].mean(1), ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0)
-    return SeedBand(grid, middle, low, high)
+    drawn = np.random.default_rng(0).integers(len(stack), size=(RESAMPLES // 5, len(stack)))
+    return SeedBand(grid, middle, *np.quantile(stack[drawn].mean(1), ENDS, axis=0))
 
 
 def _again(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return scores[rng.integers(len(scores), size=len(scores))]
 
 
-def _ends(drawn: Sequence[float]) -> tuple[float, float]:
-    low, high = np.quantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return float(low), float(high)
-
-
 def _share_above(ours: np.ndarray, theirs: np.ndarray) -> float:
-    above = ours[:, None] > theirs
-    equal = ours[:, None] == theirs
-    return float((above + 0.5 * equal).mean())
+    return float(((ours[:, None] > theirs) + 0.5 * (ours[:, None] == theirs)).mean())

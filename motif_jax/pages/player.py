@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -33,15 +34,9 @@ class Watched(NamedTuple):
 
 def choose(players: Sequence[tuple[bool, Watched]], most: int) -> list[tuple[Watched, PackedReplay]]:
     """At most `most` replays: those of the workdir's policy first (True), then those of the other players in turn."""
-    chosen = [(player, replay) for is_own, player in players if is_own for replay in player.replays]
-    others = [player for is_own, player in players if not is_own]
-    chosen += [
-        (player, player.replays[turn])
-        for turn in range(max((len(player.replays) for player in others), default=0))
-        for player in others
-        if turn < len(player.replays)
-    ]
-    return chosen[:most]
+    own = [(player, replay) for is_own, player in players if is_own for replay in player.replays]
+    others = [[(player, replay) for replay in player.replays] for is_own, player in players if not is_own]
+    return [*own, *(one for turn in itertools.zip_longest(*others) for one in turn if one)][:most]
 
 
 def replay_blocks(chosen: Sequence[tuple[Watched, PackedReplay]]) -> list[str]:

@@ -135,30 +135,24 @@ def label(player: Player) -> str:
 
 def figures_table(named: Sequence[tuple[str, Player]]) -> str:
     """A table with a row per figure and a column per player."""
-    rows = [["episodes", *(f"{player.episodes:,}" for _, player in named)]]
-    sheet: list[tuple[str, Sequence[Interval | None]]] = [
-        ("episodes", [Interval(player.episodes) for _, player in named])
-    ]
+    counts = [player.episodes for _, player in named]
+    rows = [["episodes", *(f"{count:,}" for count in counts)]]
+    sheet: list[tuple[str, Sequence[Interval | None]]] = [("episodes", [Interval(count) for count in counts])]
 
-    def row(figure: str, intervals: Sequence[Interval | None]) -> tuple[str, Sequence[Interval | None]]:
-        counts = [player.episodes for _, player in named]
+    def add(name: str, note: str, intervals: Sequence[Interval | None], alike: bool) -> None:
+        rows.append(figure_row(name, note, intervals, alike))
         pairs = zip(intervals, counts, strict=True)
-        return figure, [interval and interval._replace(n=interval.n or count) for interval, count in pairs]
+        sheet.append((name, [interval and interval._replace(n=interval.n or count) for interval, count in pairs]))
 
     rewards = {player.reward for _, player in named}
     for figure in in_order(figure for _, player in named for figure in player.figures):
-        name, note = words(figure)
         intervals = [player.figures.get(figure) for _, player in named]
-        if not any(interval and interval.mean for interval in intervals):
-            continue
-        alike = figure != "intrinsic_return" or len(rewards) == 1
-        rows.append(figure_row(name, note, intervals, alike))
-        sheet.append(row(name, intervals))
+        if any(interval and interval.mean for interval in intervals):
+            add(*words(figure), intervals, figure != "intrinsic_return" or len(rewards) == 1)
     for source in {source: None for _, player in named for source in player.returns}:
         intervals = [player.returns.get(source) for _, player in named]
         alike = all(player.sources.get(source) == named[0][1].sources.get(source) for _, player in named)
-        rows.append(figure_row(f"{source} return", "from this reward source", intervals, alike))
-        sheet.append(row(f"{source} return", intervals))
+        add(f"{source} return", "from this reward source", intervals, alike)
     names = [name for name, _ in named]
     return table(("", *names), rows, kind="figures", sheet=of_intervals(sheet, names))
 
@@ -193,15 +187,14 @@ def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
     aims = {behaviour for _, player in named for behaviour in player.aims}
     done = {behaviour: [player.did.get(behaviour, NOTHING) for _, player in named] for behaviour in names}
 
-    def difference(behaviour: str) -> float:
+    def interest(behaviour: str) -> float:
+        if len(named) == 1:
+            return done[behaviour][0].mean
         lows, highs = zip(*(done[behaviour][at].band for at in compared), strict=True)
         return (max(lows) - min(highs)) / max(*highs, 1e-9)
 
     often = [behaviour for behaviour in names if max(interval.mean for interval in done[behaviour]) >= SELDOM]
-    if len(named) > 1:
-        often.sort(key=lambda behaviour: (behaviour not in aims, -difference(behaviour), behaviour))
-    else:
-        often.sort(key=lambda behaviour: (behaviour not in aims, -done[behaviour][0].mean, behaviour))
+    often.sort(key=lambda behaviour: (behaviour not in aims, -interest(behaviour), behaviour))
     first = "; first those that goals ask for" + (", then those that differ most" if len(named) > 1 else "")
     return [
         "<h3>What they did</h3>",

@@ -7,7 +7,6 @@ Importing a declaration is quick and does not load JAX. A stage takes a frozen d
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +50,6 @@ class Stage(Generic[Config]):
 
     @property
     def tables(self) -> Tables:
-        """The values of its own sections."""
         return {name: self.reads[name] for name in self.sections}
 
     def view(self, values: Mapping[str, Any]) -> Config:
@@ -171,18 +169,13 @@ def offline_stage(name: str, folder: str, result: str = SUMMARY, *, config: type
 
 def find_stage(name: str) -> Stage[Any]:
     """The declaration of a stage."""
-    stage: Stage[Any] = importlib.import_module(f"motif_jax.stages.{name}").STAGE
+    stage: Stage[Any] = import_named(f"motif_jax.stages.{name}:STAGE")
     return stage
 
 
 def later(path: str) -> Callable[[Any, Path], None]:
     """The function `module:name`, whose module is imported when it is called: it may load JAX."""
-    module, _, name = path.partition(":")
-
-    def run(config: Any, workdir: Path) -> None:
-        getattr(importlib.import_module(module), name)(config, workdir)
-
-    return run
+    return lambda config, workdir: import_named(path)(config, workdir)
 
 
 def lock_of_hosts(config: Experiment) -> Lock:

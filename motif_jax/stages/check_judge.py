@@ -273,8 +273,10 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
         stage.bind(config)
         page = write_page(stage, trial, section)
         stage.write("trial", trial)  # last: it marks a complete stage
-    for line in sentences_of(trial):
-        print_line(f"{STAGE_NAME}: {line}")
+    for share_or_time, what in _figures(trial):
+        print_line(f"{STAGE_NAME}: {share_or_time} {what}")
+    if not trial.agreement:
+        print_line(f"{STAGE_NAME}: there are no rules for this goal to compare it with")
     print_line(f"{STAGE_NAME}: {page}")
     if problem and not limits.anyway:
         raise UserError(f"this judge is not good enough: {problem}; to continue nevertheless: {FLAG}.anyway=True")
@@ -286,18 +288,6 @@ def _rules(backend: CaptionBackend) -> Lexicon | None:
         return Lexicon(backend.texts, backend.section.goal)
     except UserError:
         return None
-
-
-def sentences_of(trial: Trial) -> list[str]:
-    """The figures as sentences."""
-    sentences = [f"{percent(trial.decided)} of {trial.decided.of:,} questions are decided, {trial.seconds:,.0f} s"]
-    if trial.reversals:
-        sentences.append(f"the better caption changes with the order in {percent(trial.reversals)}")
-    if trial.agreement:
-        sentences.append(f"agrees with the rules in {percent(trial.agreement)} of {trial.agreement.of:,} questions")
-    else:
-        sentences.append("there are no rules for this goal to compare it with")
-    return sentences
 
 
 # ---- the page

@@ -166,7 +166,6 @@ class Training:
             stop.watch(self.checkpoints.directory, lambda: self.done.steps, "updates")
 
     def run(self) -> None:
-        """Trains for all epochs."""
         job, section, done = self.job, self.section, self.done
         if not done.steps:
             self.evaluate()
@@ -218,7 +217,6 @@ class Training:
         self.saved = time.monotonic()
 
     def log(self) -> None:
-        """Writes a row of metrics."""
         done, means = self.done, _check(self.stage, self.done)
         done.pending = []
         if self.metrics and self.progress:
@@ -327,46 +325,42 @@ class LanguageParts(NamedTuple):
         return dict(tree) | {name: with_additions(params, tree[name], self.factor) for name in models}
 
 
-class EpochBatches(NamedTuple):
-    """Batches that depend only on the seed, the epoch and the step; each host has its rows of them."""
+class EpochBatches:
+    """Batches that depend only on the seed, the epoch and the step; each host has its rows of them, on its devices."""
 
-    learnt: int  # number of episodes
-    num_steps: Callable[[int], int]  # batches of an epoch
-    get: Callable[[int, int], TranscriptBatch]  # (epoch, step) -> on the devices
-    num_valid: int  # batches of the validation
-    valid: Callable[[int], TranscriptBatch]  # (number) -> on the devices
+    def __init__(
+        self, session: Session, renderer: Renderer, learnt: np.ndarray, held: np.ndarray, seed: int,
+        replies: ReplySource | None,
+    ):  # fmt: skip
+        """`learnt`, `held`: numbers of the episodes for learning and for validation.
 
+        `replies`: for recipes that need them beside the rows.
+        """
+        self._renderer, self._mesh, self._seed, self._replies = renderer, session.mesh, seed, replies
+        section, hosts = session.section, session.hosts
+        layout: dict[str, Any] = {"packed": section.packed, "in_order": section.in_order, "seed": seed,
+                                  "max_length": section.max_length, "batch_rows": section.batch_size}  # fmt: skip
+        self._plan = functools.lru_cache(maxsize=1)(planner(renderer, learnt, **layout))  # of one epoch
+        self._valid = planner(renderer, held, **layout)(0)
+        here = section.batch_size // hosts.count
+        self._share = slice(hosts.me * here, (hosts.me + 1) * here)
 
-def make_batches(
-    section: OfflineSection, renderer: Renderer, learnt: np.ndarray, held: np.ndarray, seed: int, mesh: Mesh, host: int,
-    num_hosts: int, replies: ReplySource | None = None,
-) -> EpochBatches:  # fmt: skip
-    """Plans the batches of a stage.
+    def num_steps(self, epoch: int) -> int:
+        return len(self._plan(epoch))
 
-    `learnt`, `held`: numbers of the episodes for learning and for validation. `replies`: for recipes that need them
-    beside the rows.
-    """
-    layout: dict[str, Any] = {"packed": section.packed, "in_order": section.in_order, "max_length": section.max_length,
-                              "batch_rows": section.batch_size, "seed": seed}  # fmt: skip
-    plans = functools.lru_cache(maxsize=1)(planner(renderer, learnt, **layout))  # of one epoch
-    valid_plan = planner(renderer, held, **layout)(0)
-    here = section.batch_size // num_hosts
-    share = slice(host * here, (host + 1) * here)
+    def get(self, epoch: int, step: int) -> TranscriptBatch:
+        return self._put(self._plan(epoch), epoch, step)
 
-    def put(plan: EpochPlan, epoch: int, step: int) -> TranscriptBatch:
-        batch = shard(TranscriptBatch(make_batch(renderer, plan, step, share)), mesh)
-        if not replies:
+    def validation(self) -> Iterator[TranscriptBatch]:
+        return (self._put(self._valid, VALIDATION, number) for number in range(len(self._valid)))
+
+    def _put(self, plan: EpochPlan, epoch: int, step: int) -> TranscriptBatch:
+        renderer = self._renderer
+        batch = shard(TranscriptBatch(make_batch(renderer, plan, step, self._share)), self._mesh)
+        if not self._replies:
             return batch
         most = max(sum(int(renderer.num_actions[episode]) for episode in row) for row in plan.rows[step])
-        return batch._replace(replies=replies(batch.rows, most, (seed, epoch, step)))
-
-    return EpochBatches(
-        len(learnt),
-        lambda epoch: len(plans(epoch)),
-        lambda epoch, step: put(plans(epoch), epoch, step),
-        len(valid_plan),
-        lambda number: put(valid_plan, VALIDATION, number),
-    )
+        return batch._replace(replies=self._replies(batch.rows, most, (self._seed, epoch, step)))
 
 
 def choose_episodes(
@@ -419,12 +413,12 @@ def make_job(
       figures: (state, means of all terms over the validation episodes) -> figures of the evaluation.
       trunk, bias: where the values begin, if the recipe has any; see `update.init_state`.
       identity, metadata: of this stage, for its checkpoints.
-      replies: see `make_batches`.
+      replies: see `EpochBatches`.
     """
-    section, mesh, hosts, transcripts = session.section, session.mesh, session.hosts, session.transcripts
+    section, mesh, transcripts = session.section, session.mesh, session.transcripts
     warn_of_truncation(session, renderer.lengths)
     learnt, held = choose_episodes(section, recipe, transcripts, config.seed)
-    batches = make_batches(section, renderer, learnt, held, config.seed, mesh, hosts.me, hosts.count, replies)
+    batches = EpochBatches(session, renderer, learnt, held, config.seed, replies)
     settings = settings_of(section, section.num_epochs * batches.num_steps(0))  # other epochs may differ a little
     start = parts.params if parts.additions is None else parts.additions
     given = replicate({} if recipe.learns_policy and start is parts.params else {"policy": parts.params}, mesh)
@@ -443,8 +437,8 @@ def make_job(
 
     def evaluate(state: Any) -> dict[str, float]:
         sums = replicate(zero_sums(recipe.validation, settings), mesh)
-        for number in range(batches.num_valid):
-            sums = measure(sums, state, given, batches.valid(number))
+        for batch in batches.validation():
+            sums = measure(sums, state, given, batch)
         means = {name: float(value) for name, value in jax.device_get(sums).items()}
         return figures(state, means_of(means, recipe.validation, settings))
 
@@ -460,7 +454,7 @@ def make_job(
         identity=same,
         metadata=same | {
             "model": to_record(parts.config), "recipe": recipe.name, "config": to_plain(config),
-            "episodes": batches.learnt, "versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__},
+            "episodes": len(learnt), "versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__},
             **metadata,
         },
     )  # fmt: skip

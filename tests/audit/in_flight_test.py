@@ -63,8 +63,7 @@ def test_episodes_are_those_of_a_slow_walk(monkeypatch, most):
     else:
         assert sorted(shown) == sorted(map(sorted, ended[-25:]))
         assert [bool(one) for one in shown] == sorted(bool(one) for one in shown)
-    episodes.clear()
-    assert len(episodes.steps().pay) == 0
+    assert len(Episodes().steps().pay) == 0
 
 
 def play(rng, exploit: float) -> tuple[Steps, list[str], np.ndarray]:

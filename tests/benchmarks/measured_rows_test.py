@@ -79,4 +79,4 @@ def test_parts_are_named_by_what_they_measure():
 def test_the_config_takes_the_names_of_all_measurements():
     measured = benchmarks.MEASUREMENTS.keys()
     assert set(PARTS) == measured, "PARTS of stages/benchmark and MEASUREMENTS of benchmarks/__init__.py"
-    assert list(benchmarks.chosen(get_config())) == ["env", "annotation", "reward", "policy"]
+    assert list(get_config().benchmark.parts) == ["env", "annotation", "reward", "policy"]

@@ -22,20 +22,15 @@ def test_intervals_cover_the_mean_at_their_level(monkeypatch):
     rng = np.random.default_rng(1)
     held = 0
     for trial in range(100):
-        result = estimate([rng.normal(3, 1, 12)], seed=trial)
+        result = estimate(rng.normal(3, 1, 12), seed=trial)
         held += result.low < 3 < result.high
     assert 84 <= held <= 99  # 95 on average, somewhat fewer with twelve seeds
-
-
-def test_seeds_are_drawn_within_their_task():
-    """Two tasks whose scores do not spread: however seeds are drawn, the mean stays, unless tasks are mixed up."""
-    assert estimate([np.full(5, 1.0), np.full(5, 9.0)]) == (5.0, 5.0, 5.0)
 
 
 def test_the_probability_of_improvement_counts_all_pairs():
     ours, theirs = np.array([3.0, 1.0, 2.0]), np.array([2.0, 0.0])
     pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a, b in itertools.product(ours, theirs)]
-    value, low, high = improvement(ours, theirs)
+    value, low, high, *_ = improvement(ours, theirs)
     assert value == pytest.approx(np.mean(pairs))  # (1 + 1 + 0 + 1 + 0.5 + 1) / 6
     assert low <= value <= high
 
@@ -50,12 +45,12 @@ def test_the_number_of_seeds_that_a_claim_needs_is_that_of_the_two_sample_formul
 
 
 def test_a_band_covers_the_steps_that_all_seeds_have():
-    curves = [(np.array([0, 10, 20]), np.array([0.0, 1.0, 2.0])), (np.array([5, 15]), np.array([1.5, 2.5]))]
+    curves = [[(0, 0.0), (10, 1.0), (20, 2.0)], [(5, 1.5), (15, 2.5)]]
     steps, mean, low, high = band(curves, points=3)
     assert steps.tolist() == [5, 10, 15]
     assert mean.tolist() == [1.0, 1.5, 2.0]  # of 0.5, 1, 1.5 and 1.5, 2, 2.5
     assert np.all((low <= mean) & (mean <= high))
-    assert band([(np.array([0, 1]), np.array([1.0, 1.0])), (np.array([2, 3]), np.array([1.0, 1.0]))]) is None
-    assert band([(np.array([0, 1]), np.array([np.nan, np.nan]))]) is None
-    one = band([(np.array([4]), np.array([7.0]))])
+    assert band([[(0, 1.0), (1, 1.0)], [(2, 1.0), (3, 1.0)]]) is None
+    assert band([]) is None
+    one = band([[(4, 7.0)]])
     assert one.mean.tolist() == one.low.tolist() == [7.0]

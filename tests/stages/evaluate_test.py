@@ -132,7 +132,7 @@ def test_medians_stand_beside_means_with_intervals_of_their_own():
     assert [score["median_low"], score["median_high"]] == ends.tolist()
     means = np.quantile([sum(draw) / 101 for draw in drawn], (0.025, 0.975))
     assert [score["low"], score["high"]] == pytest.approx(means.tolist())
-    assert evaluate_summary.show(score, median=True) == "1,129 [539.17, 1,816] median 50.00"
+    assert evaluate_summary.show(score, median=True) == "1,129 [539.2, 1,816] median 50.00"
     assert evaluate_summary.show({"mean": 1.0, "low": None, "high": None}, median=True) == "1.00"
 
 

@@ -69,7 +69,7 @@ def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, 
     def saved(whole, done):
         keeper = PolicyCheckpoints(viewed(config), tmp_path, parts)
         keeper.frozen = parts.model.frozen
-        keeper.save(start._replace(**{name: whole[name] for name in start._fields}), done)
+        keeper.save_policy(start._replace(**{name: whole[name] for name in start._fields}), done)
         keeper.close()
         with reading(tmp_path / "checkpoints") as checkpoints:
             _, arrays, metadata = checkpoints.readable("last")

@@ -30,7 +30,6 @@ from motif_jax.policies.choice import LAST, PlayerChoice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
 from motif_jax.rewards.mixtures import Weights, find_behaviour
 from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
-from motif_jax.rewards.section import RewardsSection
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.stages.train_policy.section import Policy
 from motif_jax.stages.train_values import ValuesConfig
@@ -39,6 +38,10 @@ from motif_jax.system.machine import usable_cores
 
 WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing
 OPTION = "#"  # before the name of an option that plays alone: WORKDIR@STEP#gold
+REWARDS = (  # values of the policy that decide which rewards are added up
+    "reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "pay", "reference_alignment", "options",
+    "controller", "sources",
+)  # fmt: skip
 FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
 
 
@@ -293,13 +296,8 @@ def is_evaluated(config: EvaluateConfig, workdir: Path, contender: Contender) ->
 def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
     """A checksum that changes whenever the player or the learnt reward may have changed; `evaluate` then reads both."""
     section, own = asdict(config.policy), workdir / "policy" / "checkpoints"
-    names = ("reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "pay", "reference_alignment")
-    values = [section[name] for name in names]
-    if section["options"].strip():
-        values += [section["options"], section["controller"]]
-    if section["sources"] != RewardsSection.sources:
-        given = flatten(section)
-        values += [section["sources"], *(given[name] for name in SOURCE_VALUES)]
+    given = flatten(section)
+    values = [given[name] for name in (*REWARDS, *SOURCE_VALUES)]
     if contender.decoding:
         values += astuple(contender.decoding)
         trained = read_json(contender.folder(workdir).parent / "config.json") or {}

@@ -440,17 +440,11 @@ def page_pictures(replay: Replay) -> tuple[list[bytes], np.ndarray]:
     own = np.flatnonzero(np.diff(replay.picture_ends, prepend=0))
     for at in own[:: -(-len(own) // PICTURES) or 1]:
         numbers[at:] = len(pictures)
-        pictures.append(page_picture(replay.picture(int(at))))
+        picture, out = open_picture(replay.picture(int(at))), io.BytesIO()
+        picture.thumbnail((PICTURE_SIDE, PICTURE_SIDE))
+        picture.save(out, "WEBP", quality=PICTURE_QUALITY, method=2)
+        pictures.append(out.getvalue())
     return pictures, numbers
-
-
-def page_picture(packed: bytes) -> bytes:
-    """A picture of a replay as the page shows it."""
-    picture = open_picture(packed)
-    picture.thumbnail((PICTURE_SIDE, PICTURE_SIDE))
-    out = io.BytesIO()
-    picture.save(out, "WEBP", quality=PICTURE_QUALITY, method=2)
-    return out.getvalue()
 
 
 def used_box(replay: Replay) -> list[int]:

@@ -157,7 +157,6 @@ class Evaluation:
         self.repeatable = plays_the_same_twice(self.config.env, seed, games > 1)
 
     def run(self) -> None:
-        """Plays the episodes that are missing, and writes the results."""
         self.begin()
         if not self.repeatable:
             print_line("evaluate: this game cannot be repeated exactly: it can only be recorded while it is played")
@@ -176,7 +175,6 @@ class Evaluation:
 
     @property
     def steps(self) -> int:
-        """The steps of all episodes so far."""
         return sum(row["steps"] for row in self.rows.values())
 
     def begin(self) -> None:
@@ -305,7 +303,7 @@ class LoadedPlayer(NamedTuple):
 
 
 def make_playing(
-    config: EvaluateConfig, workdir: Path, contender: Contender, flag: str, loaded: Writers | None = None
+    config: EvaluateConfig, workdir: Path, contender: Contender, flag: str, loaded: Writers
 ) -> LoadedPlayer:
     """Loads the policy and its reward sources; without a learnt reward of its own it gets the workdir's.
 
@@ -316,8 +314,8 @@ def make_playing(
         return make_trained(config, workdir, contender, flag)
     name, sources = contender.name, sources_of_workdir(config, workdir)
     if contender.decoding:
-        writer, checksum = load_writer(config, workdir, contender, flag, {} if loaded is None else loaded)
-        metadata: dict[str, Any] = {"parameters": checksum, "recipe": writer.model.recipe.name}
+        writer = load_writer(config, workdir, contender, flag, loaded)
+        metadata: dict[str, Any] = {"parameters": writer.model.checksum(), "recipe": writer.model.recipe.name}
         if any(map(math.isfinite, bounds := writer.model.bounds)):
             metadata["bounds"] = to_plain(bounds)
         return LoadedPlayer(
@@ -392,28 +390,19 @@ def source_metadata(sources: RewardSources) -> dict[str, Any]:
     return learnt | ({"sources": others} if others else {})
 
 
-class LoadedWriter(NamedTuple):
-    """A policy that writes."""
-
-    writer: ValueWriter
-    checksum: str  # of its parameters
-
-
 # By path and step, all policies loaded so far; only the last one stays in memory, the others are None.
-Writers = dict[tuple[str, int], LoadedWriter | None]
+Writers = dict[tuple[str, int], ValueWriter | None]
 
 
-def load_writer(
-    config: EvaluateConfig, workdir: Path, contender: Contender, flag: str, loaded: Writers
-) -> LoadedWriter:
+def load_writer(config: EvaluateConfig, workdir: Path, contender: Contender, flag: str, loaded: Writers) -> ValueWriter:
     """The policy that writes of a contender, from `loaded` or from its checkpoint.
 
     Raises UserError if it was trained in another world, or if its decoding needs values that it has not learnt.
     """
     assert contender.decoding
     key = contender.path, contender.step
-    entry = loaded.get(key)
-    if not entry:
+    writer = loaded.get(key)
+    if not writer:
         again = key in loaded
         loaded.update(dict.fromkeys(loaded))
         folder = contender.folder(workdir)
@@ -426,9 +415,9 @@ def load_writer(
         if not again:
             name = contender.name.removesuffix(f"-{contender.decoding.name}")
             report_other_games(name, metadata["config"]["env"], config)
-        entry = loaded[key] = LoadedWriter(ValueWriter(model), model.checksum())
-    entry.writer.check(contender.decoding)
-    return entry
+        writer = loaded[key] = ValueWriter(model)
+    writer.check(contender.decoding)
+    return writer
 
 
 def check_writers(
@@ -441,7 +430,7 @@ def check_writers(
     decodings: dict[tuple[str, Recipe], list[Decoding]] = {}
     for contender, flag in contenders:
         if contender.decoding:
-            recipe = load_writer(config, workdir, contender, flag, loaded).writer.model.recipe
+            recipe = load_writer(config, workdir, contender, flag, loaded).model.recipe
             decodings.setdefault((contender.path, recipe), []).append(contender.decoding)
     for (_, recipe), several in decodings.items():
         for line in describe_unused(recipe, several):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,9 @@ from motif_jax.envs.protocols import TASK, suffix
 from motif_jax.envs.rules import Rules
 from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import World
+from motif_jax.pages.formats import Interval, exact
 from motif_jax.pages.over_seeds import large_exponents
+from motif_jax.run import from_plain
 
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
 COMMON = {  # figures of every world's episodes, with their keys in episodes.jsonl
@@ -31,7 +32,7 @@ BESIDE = 4  # other players in the table
 HAPPENINGS = 8  # in the table
 
 EpisodeRow = dict[str, Any]  # a line of `episodes.jsonl`
-Interval = dict[str, float | None]
+Statistics = dict[str, float | None]
 
 
 def rules_of(world: World) -> Rules:
@@ -80,17 +81,13 @@ def _ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [(row["cause"] if has_causes else "") or END_NAMES[row["end_status"]] for row in rows]
 
 
-def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Interval]:
-    successes: dict[str, list[float]] = {}
-    for row in rows if families else ():
-        successes.setdefault(families[row[FAMILY]], []).append(float(row["success"]))
-    if len(successes) < 2:
+def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Statistics]:
+    """Success in each family of missions that was played, if there are several."""
+    of = {name: [float(row["success"]) for row in rows if families[row[FAMILY]] == name] for name in families}
+    played = {name: successes for name, successes in of.items() if successes}
+    if len(played) < 2:
         return {}
-    return {
-        f"success_{name}": intervals({"": successes[name]}, seed, len(rows))[""]
-        for name in families
-        if name in successes
-    }
+    return {f"success_{name}": intervals({"": one}, seed, len(rows))[""] for name, one in played.items()}
 
 
 def _shared(returns: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
@@ -104,7 +101,7 @@ def keys_of(figures: Iterable[str]) -> dict[str, str]:
     return {"return": COMMON["return"]} | {name: name for name in figures} | COMMON
 
 
-def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) -> dict[str, Interval]:
+def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) -> dict[str, Statistics]:
     """Mean and median of each column; with two or more episodes also their 95 % bootstrap intervals.
 
     The same episodes are drawn for all columns. `n` is their number if it is not the `wanted` one.
@@ -115,26 +112,18 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
     exponents = large_exponents(values)
     values = np.ldexp(values, -exponents)
     rng, count = np.random.default_rng(seed), len(values)
-    statistics: dict[str, Sequence[float | None]] = {
-        "mean": [float(column.mean()) for column in values.T],
-        "median": [float(np.median(column)) for column in values.T],
-    }
-    ends = ("low", "high", "median_low", "median_high")
-    statistics |= dict.fromkeys(ends, [None] * len(columns))
+    statistics = {"mean": [column.mean() for column in values.T], "median": [*np.median(values, 0)]}
     if count > 1:
         means, medians = np.empty((RESAMPLES, len(columns))), np.empty((RESAMPLES, len(columns)))
         for number in range(RESAMPLES):
             drawn = values[rng.integers(count, size=count)]
             means[number], medians[number] = drawn.mean(0), np.median(drawn, 0)
-        quantiles = [end for each in (means, medians) for end in np.quantile(each, (0.025, 0.975), axis=0).tolist()]
-        statistics |= dict(zip(ends, quantiles, strict=True))
-    n: Interval = {} if count == wanted else {"n": count}
+        statistics["low"], statistics["high"] = np.quantile(means, (0.025, 0.975), axis=0)
+        statistics["median_low"], statistics["median_high"] = np.quantile(medians, (0.025, 0.975), axis=0)
+    unknown: Statistics = dict.fromkeys(("low", "high", "median_low", "median_high"))
+    unknown |= {} if count == wanted else {"n": count}
     return {
-        name: n
-        | {
-            key: None if (value := numbers[at]) is None else math.ldexp(value, int(exponents[at]))
-            for key, numbers in statistics.items()
-        }
+        name: unknown | {key: float(np.ldexp(numbers[at], exponents[at])) for key, numbers in statistics.items()}
         for at, name in enumerate(columns)
     }
 
@@ -155,7 +144,7 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
     often = sorted(mine["did"], key=lambda happening: -mine["did"][happening]["mean"])[:HAPPENINGS]
     listed = dict.fromkeys([*keys_of(own), *sorted(mine["figures"])])  # also the success in each family of missions
     figures = [figure for figure in listed if any(summary["figures"].get(figure) for summary in summaries.values())]
-    rewarded = sorted(mine.get("returns", {}))  # the sources beside the learnt reward
+    rewarded = sorted(mine["returns"])  # the sources beside the learnt reward
     columns = {other: [f"{summary['episodes']:,} episodes"] for other, summary in summaries.items()}
     for other, summary in summaries.items():
         for figure in figures:
@@ -210,19 +199,18 @@ def print_sweep(directory: Path, names: Sequence[str]) -> None:
       directory: with a directory per player.
       names: of the players: decodings of one policy, and others.
     """
-    summaries = {name: read_json(directory / name / SUMMARY) or {} for name in names}
-    means = {name: (summary["figures"].get("return") or {}).get("mean") for name, summary in summaries.items()}
-    swept = {name: mean for name, mean in means.items() if mean is not None and "decoding" in summaries[name]}
-    best = max(swept, key=lambda name: swept[name], default="")
-    shown = ("return", "success", "steps")
-    files.write_json(directory / "sweep.json", {"best": best, "rows": [
-        {"name": name, "decoding": summary.get("decoding"), "episodes": summary["episodes"]}
-        | {figure: summary["figures"].get(figure) for figure in shown} for name, summary in summaries.items()
-    ]})  # fmt: skip
+    shown, table = ("return", "success", "steps"), list[dict[str, Any]]()
+    for name in names:
+        summary = files.read_json(directory / name / SUMMARY)
+        row = {"name": name, "decoding": summary.get("decoding"), "episodes": summary["episodes"]}
+        table.append(row | {figure: summary["figures"].get(figure) for figure in shown})
+    swept = [row for row in table if row["decoding"] and row["return"]]
+    best = max(swept, key=lambda row: row["return"]["mean"], default={"name": ""})["name"]
+    files.write_json(directory / "sweep.json", {"best": best, "rows": table})
     rows = [["", "episodes", *shown]]
-    for name, summary in summaries.items():
-        cells = [show(summary["figures"].get(figure)) for figure in shown]
-        rows.append([f"{name}{' *' if name == best else ''}", f"{summary['episodes']:,}", *cells])
+    for row in table:
+        mark = " *" if row["name"] == best else ""
+        rows.append([f"{row['name']}{mark}", f"{row['episodes']:,}", *(show(row[figure]) for figure in shown)])
     _print_rows(rows)
 
 
@@ -237,17 +225,8 @@ def show(figure: Mapping[str, float | None] | None, median: bool = False) -> str
     """A mean with its interval, and the `median` if that is wanted; unknown ones are left out."""
     if figure is None:
         return "-"
-    numbers = [number for name in ("mean", "low", "high") if (number := figure[name]) is not None]
-    mean, *ends = map(_spell, numbers)
-    middle = figure.get("median") if median else None
-    interval = (f" [{', '.join(ends)}]" if ends else "") + (f" n {n:,.0f}" if (n := figure.get("n")) else "")
-    return f"{mean}{interval}" + ("" if middle is None else f" median {_spell(middle)}")
-
-
-def _spell(number: float) -> str:
-    if abs(number) >= 1e15:
-        return f"{number:.3g}"
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.2f}"
+    interval = from_plain(Interval, figure)
+    return interval.spelt + ("" if interval.median is None or not median else f" median {exact(interval.median)}")
 
 
 def read_json(file: Path) -> dict[str, Any] | None:

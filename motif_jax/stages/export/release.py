@@ -24,7 +24,7 @@ from motif_jax.language.hub import write_language_model
 from motif_jax.language.peft import write_adapter
 from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
 from motif_jax.pages.figures import in_order
-from motif_jax.pages.formats import exact
+from motif_jax.pages.formats import Interval, exact
 from motif_jax.pages.over_seeds import estimate
 from motif_jax.pages.players import SUMMARIES
 from motif_jax.policies.choice import list_steps
@@ -116,13 +116,12 @@ def export_language(workdir: Path, directory: Path, kind: str) -> None:
     if language is None:
         raise UserError(f"the policy in {str(workdir)!r} is not a language model ({FLAG}.language)")
     if kind == "merged":
-        write_tokeniser(directory, tokeniser_from_text(options[LANGUAGE]["tokeniser"]))
         write_language_model(directory, merge_low_rank(language))
     else:
         base = metadata["config"]["policy"]["language"]["model"]
         trained = str(find_trained(workdir, f"{FLAG}.language").resolve()) if base == TRAINED else base
         write_adapter(directory, language, trained)
-        write_tokeniser(directory, tokeniser_from_text(options[LANGUAGE]["tokeniser"]))
+    write_tokeniser(directory, tokeniser_from_text(options[LANGUAGE]["tokeniser"]))
     print_line(f"export: the language model of step {steps[-1]:,}, {kind}, in {directory}")
 
 
@@ -231,10 +230,10 @@ def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
     if len(scores) < 2:
         return None
     shared = [figure for figure in scores[0] if all(figure in means for means in scores)]
-    estimates = {figure: estimate([np.array([means[figure] for means in scores])]) for figure in shared}
+    estimates = {figure: estimate(np.array([means[figure] for means in scores])) for figure in shared}
     return {
         "seeds": len(scores),
-        "over_seeds": {name: {"mean": one.value, "low": one.low, "high": one.high} for name, one in estimates.items()},
+        "over_seeds": {name: {"mean": one.mean, "low": one.low, "high": one.high} for name, one in estimates.items()},
     }
 
 
@@ -267,7 +266,7 @@ def find_replay(workdir: Path, evaluated: Mapping[str, Facts]) -> bytes | None:
 
 
 def write_card(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]], words: str) -> str:
-    """The text of the card. `facts`: of config.json. `about`: sentences of the user's own."""
+    """The text of the card. `metadata`: of config.json. `words`: sentences of the user's own."""
     name, results = metadata["name"], metadata["results"]
     parts = [_front_matter(metadata), f"# {clean(name)}", *([clean(words, 2000)] if words else []), _use(metadata)]
     parts += ["## How it was made", _table(("", ""), _made(metadata, arrays))]
@@ -390,9 +389,8 @@ def _figures(evaluation: Facts) -> str:
 def _cells(interval: Facts | None) -> list[str]:
     if not interval:
         return ["", ""]
-    has_interval = interval.get("low") is not None
-    ends = f" [{exact(interval['low'])}, {exact(interval['high'])}]" if has_interval else ""
-    return [f"{exact(interval['mean'])}{ends}", "" if interval.get("median") is None else exact(interval["median"])]
+    one = Interval(interval["mean"], interval.get("low"), interval.get("high"))
+    return [one.spelt, "" if interval.get("median") is None else exact(interval["median"])]
 
 
 def _over_seeds(figures: Facts) -> str:

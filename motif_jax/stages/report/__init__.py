@@ -200,7 +200,6 @@ class RunRecord(NamedTuple):
 
     @property
     def chance(self) -> Player | None:
-        """The evaluation of random play."""
         return chance_of(self.players)
 
     @property
@@ -210,7 +209,6 @@ class RunRecord(NamedTuple):
 
     @property
     def versions(self) -> str:
-        """The versions of the libraries, as HTML."""
         versions = (self.head.machine or {}).get("versions", {})
         return esc(", ".join(f"{name} {version}" for name, version in versions.items()))
 
@@ -261,9 +259,9 @@ def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
         charts.append(curves(lines, "steps", title=title, note=note, colours=colours))
     if charts:
         body += ["<h3>Training</h3>", f'<div class="charts">{"".join(charts)}</div>']
-    played = [(run, record.own) for run, record in runs.items() if record.own]
     chance = next((record.chance for record in runs.values() if record.chance), None) if not differ else None
-    named = [(run, player) for run, player in played if player] + ([("random play", chance)] if chance else [])
+    named = [(run, own) for run, record in runs.items() if (own := record.own)]
+    named += [("random play", chance)] if chance else []
     if len(named) > 1:
         body += [
             "<h3>Evaluation</h3>",
@@ -271,11 +269,8 @@ def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
             figures_table(named),
             *behaviours(named),
         ]
-    likes = [
-        f"<div><h3>{esc(run)} likes most</h3>{record.head.likes}</div>"
-        for run, record in runs.items()
-        if record.head.likes
-    ]
+    liked = {run: record.head.likes for run, record in runs.items() if record.head.likes}
+    likes = [f"<div><h3>{esc(run)} likes most</h3>{captions}</div>" for run, captions in liked.items()]
     return [*body, f'<div class="pair">{"".join(likes)}</div>'] if likes else body
 
 
@@ -321,13 +316,11 @@ def games(record: RunRecord) -> dict[str, str]:
 
 def differences(runs: Sequence[RunRecord]) -> dict[str, list[str]]:
     """Settings of the games, and seeds, that differ between runs, with their values."""
-    settings = [games(one) for one in runs]
-    names = dict.fromkeys(name for games_of_run in settings for name in games_of_run)
-    values = {
-        name: list(dict.fromkeys(games_of_run[name] for games_of_run in settings if name in games_of_run))
-        for name in names
-    }
-    return {name: kinds for name, kinds in values.items() if len(kinds) > 1}
+    values: dict[str, dict[str, None]] = {}
+    for one in runs:
+        for name, setting in games(one).items():
+            values.setdefault(name, {})[setting] = None
+    return {name: list(kinds) for name, kinds in values.items() if len(kinds) > 1}
 
 
 def by_name(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:

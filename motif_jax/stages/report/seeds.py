@@ -21,7 +21,7 @@ from motif_jax.pages.blocks import page, quoted, table
 from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
 from motif_jax.pages.figures import better, curve, curves_of, in_order, words
 from motif_jax.pages.formats import Interval, amount, duration, esc, exact, machine_words
-from motif_jax.pages.over_seeds import Estimate, band, estimate, improvement, interquartile_mean, seeds_needed
+from motif_jax.pages.over_seeds import band, estimate, improvement, interquartile_mean, seeds_needed
 from motif_jax.pages.players import Player
 from motif_jax.pages.spreadsheet import Sheet
 from motif_jax.stages.report import RunRecord, link, read_record
@@ -58,7 +58,7 @@ def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: 
     write_whole(home / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
     for players in by_rules(variants).values():
         for name, scores in columns(players).items():
-            means = (f"{figure} {spell(estimate([values]))}" for figure, values in scores.items())
+            means = (f"{figure} {estimate(values).spelt}" for figure, values in scores.items())
             print_line(f"{name}{of_rules(players)}: {'; '.join(means)}")
     return home / "index.html"
 
@@ -70,7 +70,7 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
         f'<p class="eyebrow">motif_jax · {esc(workdir.resolve().name)}</p><h1>{seeds} seeds'
         f"{f', {len(variants)} variants' if len(variants) > 1 else ''}</h1>",
         '<p class="lead">A dot is one run: the mean over its evaluated episodes. The mark is the mean over runs, the '
-        "shade its 95 % interval over seeds (stratified bootstrap).</p>",
+        "shade its 95 % interval over seeds (bootstrap).</p>",
     ]
     for players in by_rules(variants).values():
         for variant in players:
@@ -136,7 +136,7 @@ def figures_table(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     figures = in_order(figure for scores in variants.values() for figure in scores)
     for figure in figures:
         values = {name: scores[figure] for name, scores in variants.items() if figure in scores}
-        intervals = {name: as_interval(estimate([array])) for name, array in values.items()}
+        intervals = {name: estimate(array) for name, array in values.items()}
         ends = [Interval(float(end)) for array in values.values() for end in (array.min(), array.max())]
         low, high = reach([*intervals.values(), *ends])
         what, note = words(figure)
@@ -175,7 +175,7 @@ def comparison(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
             needed = seeds_needed(first, second)
             rows.append([
                 f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(words(figure)[0]), side or "not known",
-                f"{first.mean() - second.mean():+.2f}", spell(improvement(sign * first, sign * second)),
+                f"{first.mean() - second.mean():+.2f}", improvement(sign * first, sign * second).spelt,
                 "–" if needed is None else str(needed),
             ])  # fmt: skip
     return (
@@ -194,8 +194,7 @@ def training(variants: Sequence[Variant]) -> list[str]:
         lines: dict[str, list[tuple[float, float]]] = {}
         bands: dict[str, Band] = {}
         for variant in variants:
-            points = [curve(one.rows, name) for one in variant.runs.values()]
-            over = band([tuple(np.array(axis) for axis in zip(*line, strict=True)) for line in points if line])  # type: ignore[misc]
+            over = band([points for one in variant.runs.values() if (points := curve(one.rows, name))])
             if over is not None:
                 label = variant.name or "mean over seeds"
                 lines[label] = list(zip(over.steps.tolist(), over.mean.tolist(), strict=True))
@@ -233,17 +232,6 @@ def runs_table(variants: Sequence[Variant], home: Path) -> str:
     head = ("variant", "seed", "steps", "seconds", "episodes", *(words(figure)[0] for figure in figures))
     names = ("run", "steps", "trained for", "episodes evaluated")
     return table(names, rows, (1, 2, 3), kind="fits", sheet=Sheet(head, sheet))
-
-
-def as_interval(estimated: Estimate) -> Interval:
-    """Converts an estimate for the page."""
-    return Interval(estimated.value, estimated.low, estimated.high)
-
-
-def spell(estimated: Estimate) -> str:
-    """An estimate with its interval, as text."""
-    interval = as_interval(estimated)
-    return f"{exact(interval.mean)} {interval.words}".strip()
 
 
 # ---- the figures

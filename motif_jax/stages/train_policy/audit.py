@@ -39,12 +39,6 @@ class Episodes:
         self._steps: list[Steps] = []  # by rollout
         self._next = self._kept = 0  # number of the next episode; number of steps in `_steps`
 
-    def clear(self) -> None:
-        """Drops all episodes; those that are open begin anew."""
-        self.ended.clear()
-        self._open.clear()
-        self._steps, self._kept = [], 0
-
     def add(self, batch: RolloutBatch, caption: np.ndarray, pay: np.ndarray) -> None:
         """Adds the steps of a batch; captions below 0 are left out. [T, B] each"""
         placed: PlacedBatch = batch.arrays
@@ -124,7 +118,7 @@ class FlightAudit:
     def _add(self, batch: RolloutBatch, source: OnlineSource) -> None:
         if source.goal != self._goal:  # the pay so far was for another goal
             self._goal = source.goal
-            self._episodes.clear()
+            self._episodes = Episodes()
         pay = batch.arrays.rewards[ONLINE]
         caption = np.full(pay.shape, -1)
         caption[pay > 0] = source.store.captions.lookup.find(batch.arrays.paid_messages)

@@ -98,7 +98,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
     player.swap(player.prepare(params, done.updates), wait=True)
     with contextlib.ExitStack() as stack:
         every = section.probe_every if host == 0 else 0
-        probes = stack.enter_context(Probes(model, parts.world, folder, every, done.env_steps))
+        probes = Probes(model, parts.world, folder, every, done.env_steps)
         if not done.updates:
             probes.ask(params, done)
         pool = stack.enter_context(open_pool(config, parts, player, host * EPISODES_PER_HOST + done.next_episode))
@@ -111,7 +111,9 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
         row_file = stack.enter_context(
             stage.metrics("env_steps", done.env_steps, section.tensorboard, section.wandb, config, "policy")
         )
-        log = stack.enter_context(Log(section, folder, done, collector, parts.sources, row_file)) if row_file else None
+        log = Log(section, folder, done, collector, parts.sources, row_file) if row_file else None
+        if log:
+            stack.callback(log.close)
 
         # ---- learn
         before, timed_from, broken = replace(done), done.env_steps, ""
@@ -170,7 +172,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             now = time.monotonic()
             due = done.env_steps - saved_steps >= section.save_every_steps or now - saved >= save_every_s
             if checkpoints and due and not broken:
-                checkpoints.save(state, done)
+                checkpoints.save_policy(state, done)
                 saved, saved_steps = time.monotonic(), done.env_steps
                 if saved - reported > REPORT_EVERY_S:
                     report_training(workdir)
@@ -182,14 +184,14 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
 
     # ---- results
     if checkpoints:
-        checkpoints.save(state, done)
+        checkpoints.save_policy(state, done)
         saving.close()
     if broken:
         raise UserError(broken)
     failures = parts.sources.failures()
     if checkpoints:
         timed = done.env_steps - timed_from, done.seconds - before.seconds
-        write_summary(stage, done, timed, collector, pool.restarts, failures)
+        write_summary(stage, done, timed, collector, failures)
     if vote == Vote.STOP:
         raise Stopped(
             f"stopped by {stop.asked or 'a signal to another host'} after {done.env_steps:,} steps, which are "
@@ -212,11 +214,11 @@ def check_update(
     check_fits(parts.update, arguments, jax.local_devices()[0], what, DEVICE_MEMORY)
     network = find_prompt_network(section.network)
     if checkpoints and network and network.keeps_untrained and not done.env_steps:
-        checkpoints.save(arguments[0], done)
+        checkpoints.save_policy(arguments[0], done)
 
 
 def write_summary(
-    stage: StageRun, done: TrainingProgress, timed: tuple[int, float], collector: MetricsCollector, restarts: int,
+    stage: StageRun, done: TrainingProgress, timed: tuple[int, float], collector: MetricsCollector,
     failures: Sequence[str],
 ) -> None:  # fmt: skip
     """Writes and prints the summary, and the report's part before it; `timed`: steps and their seconds."""
@@ -226,7 +228,7 @@ def write_summary(
         "checkpoint": done.env_steps,
         "steps_per_s": rate,
         "recent_episodes": summarise_recent(list(collector.recent), collector.figures),
-        "worker_restarts": restarts,
+        "worker_restarts": collector.pool.restarts,
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
     report_training(stage.workdir, summary)
@@ -247,7 +249,7 @@ def saved_on_error(checkpoints: PolicyCheckpoints | None, state: Any, done: Trai
         yield
     except Exception:
         if checkpoints and done.updates:
-            checkpoints.save(state, done)
+            checkpoints.save_policy(state, done)
         raise
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import collections
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,8 +44,7 @@ PALETTE = ("first", "second", "good", "plum")
 LEAST = 0.02  # actions with lower probabilities throughout are left out
 CELL = '<span style="background:color-mix(in srgb, var(--first) {1}, transparent);padding:.2em .5em">{0:.4f}</span>'
 EARNS = re.compile(r"option/(.+)/earns/(.+)")
-ASKED = 20  # questions to the judge
-READ_BYTES = 2**18  # of the end of opinions.jsonl, which may be large
+OPINIONS, ASKED = "opinions.jsonl", 20  # the answers of the judge, and how many are shown
 WORTHS = {1.0: "better than nothing", 0.0: "neutral", -1.0: "worse than nothing", None: "no label"}
 
 Rows = Sequence[Mapping[str, Any]]
@@ -71,14 +70,11 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
     is_over = done.get("env_steps", 0) >= rows[-1]["env_steps"]  # a stopped training, which has a summary, may go on
     last = done if is_over else rows[-1] | {"episodes": rows[-1].get("episode/all", 0)}
     stage.section(TITLE, *_training(rows, last, config["policy"], players, stage.path))
-    opinions = stage.path / "opinions.jsonl"
-    judged = _last_lines(opinions) if opinions.exists() else None
-    if judged is not None:
-        stage.section(JUDGE, *_judge(rows, last["env_steps"], config["policy"]["online"], judged, stage.path))
     head = _head(workdir, rows, last, config, done.get("machine") or {}, is_over)
-    if judged is not None:
-        by = sorted({row["by"] for row in judged if row.get("by")})
-        head |= {"goal": _schedule(config["policy"]["online"]), "judge": esc(", ".join(by))}
+    if (stage.path / OPINIONS).exists():
+        judged, online = _last_lines(stage.path / OPINIONS), config["policy"]["online"]
+        stage.section(JUDGE, *_judge(rows, last["env_steps"], online, judged, stage.path))
+        head |= {"goal": _schedule(online), "judge": esc(", ".join(_judges(judged)))}
     stage.report(Head(**head, made=date_of((stage.path / METRICS).stat().st_mtime)))
 
 
@@ -187,8 +183,8 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
 
 def sources_of(rows: Rows) -> list[str]:
     """Names of the reward sources beside the learnt reward."""
-    named = dict.fromkeys(name for row in rows for name in row if re.fullmatch(r"episode/.*_return", name))
-    return [name.removeprefix("episode/").removesuffix("_return") for name in named if name != LEARNT_RETURN]
+    matches = (re.fullmatch(r"episode/(.*)_return", name) for row in rows for name in row if name != LEARNT_RETURN)
+    return list(dict.fromkeys(match[1] for match in matches if match))
 
 
 def _return_curve(rows: Rows, source: str, own: Player | None, chance: Player | None) -> str:
@@ -400,8 +396,7 @@ def kind_of(online: Facts, judged: list[dict[str, Any]]) -> str:
     if asks_pairs(kind):
         against = "a moment without a message" if is_anchored(online) else "each other"
         kind += f": captions against {against}"
-    by = sorted({row["by"] for row in judged if row.get("by")})
-    return " · ".join([kind, *(f"asked: {name}" for name in by), f"goal: {_schedule(online)}"])
+    return " · ".join([kind, *(f"asked: {name}" for name in _judges(judged)), f"goal: {_schedule(online)}"])
 
 
 def _schedule(online: Facts) -> str:
@@ -415,11 +410,13 @@ def _schedule(online: Facts) -> str:
 def _last_lines(file: Path) -> list[dict[str, Any]]:
     """The last answers of the judge, the newest first."""
     with file.open("rb") as lines:
-        lines.seek(max(os.fstat(lines.fileno()).st_size - READ_BYTES, 0))
-        if lines.tell():
-            lines.readline()  # the remainder of a line
-        complete = [line for line in lines.read().splitlines(keepends=True) if line.endswith(b"\n")]
-    return [json.loads(line) for line in complete[: -ASKED - 1 : -1]]
+        last = collections.deque(lines, ASKED + 1)  # only these are parsed, as there may be many
+    return [json.loads(line) for line in reversed(last) if line.endswith(b"\n")][:ASKED]
+
+
+def _judges(judged: Sequence[Facts]) -> list[str]:
+    """The models that gave these answers."""
+    return sorted({row["by"] for row in judged if row.get("by")})
 
 
 def answers(rows: Sequence[Facts]) -> str:

@@ -108,7 +108,6 @@ class MetricsCollector:
 
     @property
     def updates(self) -> int:
-        """Number of updates since the last row."""
         return len(self._updates)
 
     def update(self, metrics: dict[str, float]) -> None:
@@ -142,7 +141,7 @@ class MetricsCollector:
 
 
 class Log:
-    """Writes the progress line and rows of metrics; use as a context manager."""
+    """Writes the progress line and rows of metrics."""
 
     def __init__(
         self,
@@ -154,18 +153,13 @@ class Log:
         metrics: Metrics,
     ):
         """Goes on after `done`. `folder`: for the rows of audits."""
-        self._collector, self._sources, self._every_s = collector, sources, section.log_every_s
-        self._limits = section.train_for_env_steps, section.train_for_seconds
-        self._metrics = metrics
+        self._section, self._collector, self._sources, self._metrics = section, collector, sources, metrics
         self._bar = Progress("train_policy", section.train_for_env_steps, "steps", done.env_steps)
         self._audit = FlightAudit(section.online, folder, done.env_steps, sources)
         self._written, self._steps = time.monotonic(), done.env_steps
-        self._section, self._seen, self._told = section, (0, 0.0), False
+        self._seen, self._told = (0, 0.0), False
 
-    def __enter__(self) -> Log:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._bar.close()
 
     def playing(self, done: TrainingProgress, hosts: int, calls: int) -> None:
@@ -185,7 +179,7 @@ class Log:
         self._told = True
         step = (seconds - spent) / (calls - before) / games
         learning = LEARNING * self._section.num_epochs * step
-        batch, left = self._section.batch_size, self._limits[0] - done.env_steps
+        batch, left = self._section.batch_size, self._section.train_for_env_steps - done.env_steps
         print_line(
             f"train_policy: choosing an action takes {step:.2g} s, and learning from it about {learning:.2g} s: about "
             f"{batch * (step + learning):,.0f} s for a batch of {batch:,} steps, and {left * (step + learning):,.0f} s "
@@ -200,7 +194,7 @@ class Log:
             print_line(
                 f"train_policy: the controller received no reward in {UNPAID:,} steps (--config.policy.controller)"
             )
-        if time.monotonic() - self._written > self._every_s and self._collector.updates:
+        if time.monotonic() - self._written > self._section.log_every_s and self._collector.updates:
             self._write(done)
         notes = {}
         if self._collector.recent:
@@ -208,7 +202,7 @@ class Log:
             notes = {"return": f"{recent['return']:.2f}"}
             notes |= {"depth": f"{recent['max_depth']:.1f}"} if "max_depth" in recent else {}
             notes |= {one.name: f"{recent[return_name(one.name)]:.2f}" for one in self._sources}
-        steps, seconds = self._limits
+        steps, seconds = self._section.train_for_env_steps, self._section.train_for_seconds
         if seconds and done.seconds:  # time ends the run: estimate its steps
             self._bar.expect(min(steps, round(done.env_steps * seconds / done.seconds)))
         self._bar.update(done.env_steps, **notes)
@@ -247,36 +241,27 @@ def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, An
 
 
 class Probes:
-    """Records the policy's outputs for the world's probes, if it reads prompts; use as a context manager."""
+    """Records the policy's outputs for the world's probes, if it reads prompts."""
 
     def __init__(self, model: Model, world: World, folder: Path, every: int, env_steps: int):
-        """Opens the file.
+        """Removes the rows after `env_steps`, where training resumes.
 
-        A world without `probes`, or an `every` of 0, has no rows. Rows after `env_steps`, where training resumes, are
-        removed.
+        There are no rows for a world without `probes`, or if `every` is 0.
         """
         probes = dict(getattr(world, "probes", {})) if PROMPT in model.reads and every else {}
-        self._names, self._every, self._file = tuple(probes), every, None
+        self._names, self._every, self._file = tuple(probes), every, folder / PROBES
         if not probes:
             return
         width = max(len(prompt.encode()) for prompt in probes.values())
         self._seen = model.encode({PROMPT: np.stack([to_row(prompt, width) for prompt in probes.values()])})
         self._first, self._core = np.ones(len(probes), bool), np.zeros((len(probes), model.core_size), np.float32)
         self._prepare, self._step, self._frozen = jax.jit(model.prepare), jax.jit(model.step), model.frozen
-        keep_lines(folder / PROBES, "env_steps", env_steps or -1)  # a new run writes the row of step 0 again
+        keep_lines(self._file, "env_steps", env_steps or -1)  # a new run writes the row of step 0 again
         write_json(folder / PROMPTS, {"actions": list(world.action_names), "prompts": probes})
-        self._file = open(folder / PROBES, "a")  # noqa: SIM115  (until __exit__)
-
-    def __enter__(self) -> Probes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
 
     def ask(self, params: Any, done: TrainingProgress) -> None:
         """Writes a row, if one is due after this update."""
-        if self._file is None or done.updates % self._every:
+        if not self._names or done.updates % self._every:
             return
         weights = params, self._frozen
         logits, values, _ = self._step(*weights, self._seen, self._first, self._core, self._prepare(*weights))
@@ -284,8 +269,8 @@ class Probes:
         row: dict[str, Any] = {"env_steps": done.env_steps, "updates": done.updates}
         row |= {"probabilities": dict(zip(self._names, odds.round(5).tolist(), strict=True))}
         row |= {"values": dict(zip(self._names, np.asarray(values, np.float64).round(4).tolist(), strict=True))}
-        self._file.write(json_line(row))
-        self._file.flush()
+        with open(self._file, "a") as file:
+            file.write(json_line(row))
 
 
 class Trace:
@@ -298,7 +283,6 @@ class Trace:
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """A context for one update."""
         if self._left and self._seen >= self._start and not self._open:
             jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
             self._open = True

@@ -219,40 +219,28 @@ def make_shape_rewards(
 # ---- start and checkpoints
 
 
-class PolicyCheckpoints:
+class PolicyCheckpoints(Checkpoints):
     """Checkpoints of a policy, each of which can be used without other files."""
 
     def __init__(self, config: TrainConfig, folder: Path, parts: TrainerParts):
         """`folder`: the stage's, which is locked."""
         section, self._sources = config.policy, parts.sources
+        super().__init__(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
         self.frozen: Any = ()  # parameters that are not trained; every checkpoint has them
-        self._checkpoints = Checkpoints(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
-        self._metadata: dict[str, Any] = {"model": parts.spec, "config": to_plain(config)}
-        self._metadata |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
+        self._always: dict[str, Any] = {"model": parts.spec, "config": to_plain(config)}
+        self._always |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
 
-    @property
-    def directory(self) -> Path:
-        return self._checkpoints.directory
-
-    def latest(self) -> tuple[int, Any, dict[str, Any]] | None:
-        """Step, arrays and facts of the last checkpoint that can be read."""
-        return self._checkpoints.latest()
-
-    def save(self, state: LearnerState, done: TrainingProgress) -> None:
+    def save_policy(self, state: LearnerState, done: TrainingProgress) -> None:
         """Starts to write a checkpoint, unless there is one with the same number of steps."""
-        if done.env_steps in self._checkpoints.steps():
+        if done.env_steps in self.steps():
             return
         arrays: dict[str, Any] = {"learner": state}
         if jax.tree.leaves(self.frozen):
             arrays["frozen"] = self.frozen
         if of_sources := self._sources.arrays():
             arrays["sources"] = of_sources
-        metadata = self._metadata | {"sources": self._sources.facts(), "progress": asdict(done)}
-        self._checkpoints.save(done.env_steps, arrays, metadata, milestone=done.env_steps == 0)
-
-    def close(self) -> None:
-        """Waits until the last checkpoint is written."""
-        self._checkpoints.close()
+        metadata = self._always | {"sources": self._sources.facts(), "progress": asdict(done)}
+        self.save(done.env_steps, arrays, metadata, milestone=done.env_steps == 0)
 
 
 def arrays_of(checkpoint: dict[str, Any]) -> dict[tuple[str, ...], Any]:

@@ -10,9 +10,11 @@ Without a terminal, a summary of the episode is printed in a few lines.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -186,7 +188,7 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     """Plays an episode that was not evaluated and writes its replay, unless it is there from the last time."""
     from motif_jax.stages.evaluate.play import make_playing, play
 
-    playing = make_playing(config, workdir, contender, f"{FLAG}.policy")
+    playing = make_playing(config, workdir, contender, f"{FLAG}.policy", {})
     player = contender.metadata() | playing.metadata
     if file.is_file():
         before = load_replay(file, "--workdir").metadata
@@ -218,16 +220,10 @@ def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, pl
 def _export(path: Path, story: Story, speed: float) -> None:
     from motif_jax.replays.film import count_sheets, write_cast, write_gif, write_mp4
 
-    bar = Progress(path.name, count_sheets(story, speed), "pictures")
-    try:
-        if path.suffix.lower() == ".cast":
-            write_cast(path, story, speed, bar.update)
-        elif path.suffix.lower() == ".gif":
-            write_gif(path, story, speed, bar.update)
-        else:
-            write_mp4(path, story, speed, bar.update, f"{FLAG}.export")
-    finally:
-        bar.close()
+    write_film = functools.partial(write_mp4, flag=f"{FLAG}.export")
+    writers: dict[str, Callable[..., None]] = {".cast": write_cast, ".gif": write_gif, ".mp4": write_film}
+    with contextlib.closing(Progress(path.name, count_sheets(story, speed), "pictures")) as bar:
+        writers[path.suffix.lower()](path, story, speed, bar.update)
     print_line(
         f"visualize: {clean(story.replay.title)}, written to {str(path)!r} ({path.stat().st_size / 1e6:,.1f} MB)"
     )
