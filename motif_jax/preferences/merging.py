@@ -15,14 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.files import read_json, write_array, write_json
-from motif_jax.preferences.shards import (
-    Part,
-    check_same,
-    count,
-    folder_lock,
-    read_labels,
-    rows_of,
-)
+from motif_jax.preferences.shards import Part, check_same, count, folder_lock, read_labels, rows_of
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.structs import UserError
 
@@ -96,8 +89,7 @@ def merge(
             rows, shard = rows_of(part, of_pair), records.get(part.stem)
             if shard:
                 codes[rows], prob[rows] = read_labels(folder, part, len(rows))
-            begun = shard and shard["counts"]
-            not_asked += int(logs[part.stem].get(NOT_ASKED, 0)) if begun else len(rows)
+            not_asked += logs[part.stem].get(NOT_ASKED, 0) if shard else len(rows)
         counts = count(codes)
         merged = Merged(count_asked(counts, not_asked), missing, True, logs)
         summary: dict[str, Any] = {"facts": dict(metadata), "missing_shards": missing, "counts": counts}

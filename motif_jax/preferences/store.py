@@ -17,7 +17,6 @@ import enum
 import hashlib
 import os
 import re
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -122,7 +121,6 @@ class PairDataset:
         made_of = index / "source.json"  # written last
         if made_of.exists() and read_json(made_of) == stamp:
             return CaptionTable.load(index), np.load(index / "caption_id.npy", mmap_mode="r")
-        self._check_room()
         table = CaptionTable()
         messages = self.data["message"]
         ids = np.empty(messages.shape[:-1], np.int32)
@@ -151,15 +149,6 @@ class PairDataset:
         except (ValueError, OSError) as error:  # not an array, truncated, with Python objects, unreadable
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(f"cannot read {str(file)!r} ({FLAG}): {reason}") from error
-
-    def _check_room(self) -> None:
-        """Raises UserError if the disk has no room for the index."""
-        needed, free = self.num_pairs * 2 * self.length * 4, shutil.disk_usage(self.path).free
-        if needed > free:
-            raise UserError(
-                f"the index of {self.num_pairs:,} pairs needs {needed / 2**20:,.0f} MiB, but {str(self.path)!r} has "
-                f"{free / 2**20:,.0f} MiB left (--workdir)"
-            )
 
     def _check(self, name: str, array: np.ndarray, shape: tuple[int, ...], kinds: str) -> None:
         if array.shape != shape:

@@ -23,7 +23,7 @@ from motif_jax.pages.blocks import folded, page, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import esc
 from motif_jax.preferences.merging import Merged
-from motif_jax.preferences.questions import AnswerTable, Questions, to_numbers
+from motif_jax.preferences.questions import AnswerTable, Questions
 from motif_jax.preferences.shards import to_codes
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder
 from motif_jax.rewards.statistics import share_interval
@@ -253,10 +253,10 @@ def _evidence(
         for lines in batched(read_answers(Path(folder)), LINES):
             lines = [(question, answer) for question, answer in lines if question.second is not None]
             numbers, turned = questions.find([(question.first, str(question.second)) for question, _ in lines])
-            asked.take(numbers, turned, to_numbers(answer.yes for _, answer in lines))
             for number, backwards, (question, answer) in zip(numbers.tolist(), turned.tolist(), lines, strict=True):
                 if number < 0:
                     continue
+                asked.put(number, backwards, answer.yes)
                 masses = [masses[0] + 1, masses[1] + answer.mass]
                 if answer.yes is None and np.isnan(label[number]) and len(unreadable) < EXAMPLES:
                     unreadable[question] = answer
