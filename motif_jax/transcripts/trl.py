@@ -25,7 +25,7 @@ from typing import Any
 from motif_jax.config.table import shown
 from motif_jax.files import write_whole
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.transcripts.imports import MOST_TURNS, check_number, checked_text, read_lines
+from motif_jax.transcripts.imports import MOST_TURNS, check_number, read_lines
 from motif_jax.transcripts.store import Transcripts
 
 FORMATS = ("messages", "turns", "preferences")
@@ -102,10 +102,7 @@ def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
     for reward in rewards:
         check_number(reward, "a reward")
     left = iter(rewards)
-    turns = (
-        Turn(checked_text(message["content"]), float(next(left)) if message["role"] == AGENT else None)
-        for message in messages
-    )
+    turns = (Turn(message["content"], float(next(left)) if message["role"] == AGENT else None) for message in messages)
     return Episode(tuple(turns), terminal=done)
 
 
