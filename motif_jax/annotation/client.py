@@ -4,7 +4,7 @@ At most `in_flight` questions are in flight. system/http.py repeats each one aft
 restarts. A question that keeps failing while others succeed is given up, and its answer stays unknown. When the server
 fails for good, the job stops and keeps its answers.
 
-Requests run in the event loop of system/http.py, on another thread; the caller waits on a queue.
+Requests run in the event loop of system/http.py, on another thread.
 
     python -m motif_jax.annotation.client URL MODEL     status 0 if the server has the model (launch/slurm/oni.sbatch)
 """
@@ -14,12 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import queue
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeVar
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any, NamedTuple
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer, Sampling
 from motif_jax.annotation.parsing import OPENING, to_answer, verdict_probabilities
@@ -39,7 +38,6 @@ SCORED_TOKENS = 4  # contain the verdict: "(", "1", ")"
 MAX_SAID = 2**16  # characters kept of an answer (start and end); the verdict is parsed from the whole text
 PATH = "/chat/completions"
 END, NOT_DRAWN = "end", "not drawn"  # instead of a question: the stream is used up; enough are in flight
-Result = TypeVar("Result")
 Tokens = tuple[int, int, int]  # of the prompt, of these cached, written
 
 
@@ -104,7 +102,6 @@ class ChatClient:
         """
         stream, failure = iter(questions), None
         waiting: set[Future[tuple[Question, QuestionAnswer]]] = set()
-        done: queue.SimpleQueue[Future[tuple[Question, QuestionAnswer]]] = queue.SimpleQueue()
         try:
             while True:
                 question: Question | str | None = NOT_DRAWN
@@ -112,16 +109,12 @@ class ChatClient:
                     question = next(stream, END)
                     if not isinstance(question, Question):
                         break
-                    future = asyncio.run_coroutine_threadsafe(self._answer(question), self._loop)
-                    waiting.add(future)
-                    future.add_done_callback(done.put)
-                paused = question is PAUSE
-                if paused and done.empty():
-                    continue
-                if not waiting or (failure is not None and done.empty()):
+                    waiting.add(asyncio.run_coroutine_threadsafe(self._answer(question), self._loop))
+                without_waiting = question is PAUSE or failure is not None
+                done, waiting = wait(waiting, 0 if without_waiting else None, FIRST_COMPLETED)
+                if not done and question is not PAUSE:
                     break
-                for future in finished(done, every=paused):
-                    waiting.discard(future)
+                for future in done:
                     if (error := future.exception()) is not None:
                         failure = error  # raised after the other finished answers are yielded
                     else:
@@ -254,14 +247,6 @@ async def find_model(http: HttpClient, model: str, start_s: float) -> str:
 def _is_name(name: Any) -> bool:
     """Whether `name` is safe to print, record and send as the name of a model."""
     return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
-
-
-def finished(done: queue.SimpleQueue[Result], every: bool) -> Iterator[Result]:
-    """Waits for one item and yields it; if `every`, yields all others that are available."""
-    yield done.get()
-    with contextlib.suppress(queue.Empty):
-        while every:
-            yield done.get_nowait()
 
 
 def _shortened(text: str) -> str:

@@ -200,18 +200,12 @@ def _of_the_questions(
     cells = 5 if evidence.said else 4
     rows = []
     for number in top.tolist():
-        code = int(codes[number])
-        marks = [("better", "worse")[code ^ side] if code < Preference.TIE else "" for side in (0, 1)]
-        first, second = (
-            f'<code class="{mark}">{esc(text) or "<i>(nothing)</i>"}</code>'
-            for mark, text in zip(marks, questions.text(number), strict=True)
-        )
-        verdict = f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>'
+        row = _row_of(questions, number, int(codes[number]))
         if not np.isnan(label[number]) and label[number] not in (0.0, 0.5, 1.0):
-            verdict += f'&nbsp;<span class="soft">{label[number]:.2f}</span>'
+            row[-1] += f'&nbsp;<span class="soft">{label[number]:.2f}</span>'
         reason = evidence.said.get(number, "")
         why = folded("why", reason) if len(reason) > 90 else f'<span class="soft">{esc(reason)}</span>'
-        rows.append([f"{questions.counts[number]:,}", first, second, verdict, why][:cells])
+        rows.append([*row, why][:cells])
     body = [
         "<h2>Most frequent questions</h2>",
         '<p class="soft">Pairs with the question, its captions (the better one in bold), and the verdict.</p>',
@@ -232,6 +226,14 @@ def _of_the_questions(
         for question, answer in evidence.unreadable.items():
             body.append(folded(" / ".join(text or "(nothing)" for text in question), answer.said))
     return body
+
+
+def _row_of(questions: Questions, number: int, code: int) -> list[str]:
+    """The number of pairs with a question, its captions with the better one in bold, and the verdict, as HTML."""
+    marks = [("better", "worse")[code ^ side] if code < Preference.TIE else "" for side in (0, 1)]
+    sides = zip(marks, questions.text(number), strict=True)
+    cells = [f'<span class="{mark}">{quoted(text)}</span>' for mark, text in sides]
+    return [f"{questions.counts[number]:,}", *cells, f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>']
 
 
 def _evidence(
@@ -271,14 +273,7 @@ def _most_asked(margin: float, questions: Questions, label: np.ndarray, evidence
     sided = order[codes[order] < Preference.TIE]
     body = ['<p class="soft">The number of pairs that share the question; the better caption is in bold.</p>']
     for title, chosen, most in (("Preferred most often", sided, ASKED), ("Asked most", order, ASKED // 2)):
-        rows = []
-        for number in chosen[:most].tolist():
-            better = NAMES[codes[number]]
-            marks = {"first": ("better", "worse"), "second": ("worse", "better")}.get(better, ("", ""))
-            sides = zip(marks, questions.text(number), strict=True)
-            cells = [f'<span class="{mark}">{quoted(text)}</span>' for mark, text in sides]
-            rows.append([f"{questions.counts[number]:,}", *cells, f'<b style="color:var(--{better})">{better}</b>'])
-        if rows:
+        if rows := [_row_of(questions, number, int(codes[number])) for number in chosen[:most].tolist()]:
             body += [f"<h3>{title}</h3>", table(("pairs", "first", "second", "better"), rows, numbers=(0,))]
     if len(evidence.both):
         body += ["<h3>Position bias</h3>", bias_tiles(measure_bias(evidence.both, margin))]

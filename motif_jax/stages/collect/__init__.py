@@ -612,19 +612,10 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
 
 def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
     """Names of the files and directories beside the arrays that are not read."""
-    read = {"data": set(DATA), "info": set(INFO), "preference": set(dataset.preference_names())}
+    read = {"data": DATA, "info": INFO, "preference": dataset.preference_names()}
     for folder, keys in read.items():
-        try:
-            names = os.listdir(source / folder)
-        except FileNotFoundError:
-            continue
-        except OSError:  # not a directory, or not readable
-            yield folder
-            continue
-        for name in names:
-            ours = folder == "preference" and name in keys and _is_ours(source, name)
-            if not ours and (not name.endswith(".npy") or name.removesuffix(".npy") not in keys):
-                yield f"{folder}/{name}"
+        names = os.listdir(source / folder) if (source / folder).is_dir() else []
+        yield from (f"{folder}/{name}" for name in {*names} - {f"{key}.npy" for key in keys})
 
 
 def _is_ours(source: Path, name: str) -> bool:

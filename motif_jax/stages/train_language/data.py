@@ -202,20 +202,6 @@ def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
             )
 
 
-def describe_early_ends(renderer: Renderer, stop: int) -> str:
-    """A sentence about texts of the agent with the token `stop` inside, where writing would end; "" without any.
-
-    With the template "lines", these are texts of several lines.
-    """
-    early = renderer.agent_texts_with(stop)
-    if not early:
-        return ""
-    return (
-        f"{early:,} of {int(renderer.num_actions.sum()):,} texts of the agent have their end mark inside, where "
-        "writing would end"
-    )
-
-
 def check_template(
     language: LanguageSection, template: str, flag: str, directory: str = "", writes: bool = False
 ) -> None:
