@@ -53,15 +53,6 @@ class QuestionAnswer(NamedTuple):
         )
 
 
-class Sampling(NamedTuple):
-    """Sampling parameters of the analysis; not used in mode score."""
-
-    temperature: float
-    top_p: float
-    top_k: int  # -1: all
-    max_tokens: int
-
-
 class Annotator(Protocol):
     """See above."""
 

@@ -18,11 +18,13 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer, Sampling
+from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.parsing import OPENING, to_answer, verdict_probabilities
 from motif_jax.annotation.prompts import Message, QuestionTemplate
+from motif_jax.annotation.section import SamplingSection
 from motif_jax.console import clean, print_line
 from motif_jax.structs import UserError
 from motif_jax.system.http import NO_ACCESS, Down, Failed, HttpClient, Refused
@@ -57,7 +59,7 @@ class ChatClient:
         url: str,
         model: str,
         prompt: QuestionTemplate,
-        sampling: Sampling | None,
+        sampling: SamplingSection | None,
         *,
         key: str = "",
         in_flight: int = 64,
@@ -170,7 +172,7 @@ class ChatClient:
 
     async def _reason(self, messages: list[Message]) -> QuestionAnswer:
         assert self._sampling is not None
-        options = self._sampling._asdict()
+        options = asdict(self._sampling)
         del options["top_k"]  # not in the standard; `extra` can add it
         first = await self._complete(messages, options)
         answer = QuestionAnswer(self._prompt.read(first.text), _shortened(first.text), 1.0, *first.tokens)

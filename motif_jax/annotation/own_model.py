@@ -26,9 +26,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import jax
 import numpy as np
 
-from motif_jax.annotation.annotator import Question, QuestionAnswer, Sampling, batches_between_pauses
+from motif_jax.annotation.annotator import Question, QuestionAnswer, batches_between_pauses
 from motif_jax.annotation.parsing import MIN_MASS, OPENING, VERDICTS
 from motif_jax.annotation.prompts import Message, QuestionTemplate
+from motif_jax.annotation.section import SamplingSection
 from motif_jax.console import print_line
 from motif_jax.language.chat import ChatFormat
 from motif_jax.language.generation import TokenSampling
@@ -139,7 +140,7 @@ class OwnReasons:
     """An annotator that parses what a model in this process writes."""
 
     def __init__(
-        self, language: Language, template: QuestionTemplate, chat: ChatFormat, sampling: Sampling, seed: int,
+        self, language: Language, template: QuestionTemplate, chat: ChatFormat, sampling: SamplingSection, seed: int,
         model: str,
     ):  # fmt: skip
         """Raises UserError if the model's context is too short for a question and its answer."""

@@ -15,12 +15,14 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.annotator import Question, QuestionAnswer, Sampling, batches_between_pauses
+from motif_jax.annotation.annotator import Question, QuestionAnswer, batches_between_pauses
 from motif_jax.annotation.parsing import OPENING, VERDICTS, to_answer
 from motif_jax.annotation.prompts import Message, QuestionTemplate
+from motif_jax.annotation.section import SamplingSection
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_text
 
@@ -36,7 +38,7 @@ class VllmEngine:
     """An annotator with a chat model in this process."""
 
     def __init__(
-        self, model: str, prompt: QuestionTemplate, sampling: Sampling | None, batch: int, engine: dict[str, Any]
+        self, model: str, prompt: QuestionTemplate, sampling: SamplingSection | None, batch: int, engine: dict[str, Any]
     ):
         """Loads the model.
 
@@ -64,7 +66,7 @@ class VllmEngine:
             wanted = [token for ids in self._tokens.values() for token in ids]
             self._params = SamplingParams(temperature=0, max_tokens=1, logprob_token_ids=wanted, detokenize=False)
         else:
-            self._params = SamplingParams(**sampling._asdict())
+            self._params = SamplingParams(**asdict(sampling))
             choice = StructuredOutputsParams(choice=prompt.verdicts) if prompt.verdicts else None
             self._retry_params = SamplingParams(temperature=0, max_tokens=64, structured_outputs=choice)
 

@@ -66,23 +66,20 @@ class Preference(enum.IntEnum):
 class PairDataset:
     """A directory of pairs; its arrays are memory-mapped."""
 
-    def __init__(self, path: str | Path, require: Iterable[str] = ("message",), follow_links: bool = True):
+    def __init__(self, path: str | Path, follow_links: bool = True):
         """Opens and checks `path`.
 
-        `require`: data arrays that must exist. `follow_links`: whether its arrays may be links that lead out of the
-        directory, as in a workdir whose dataset was collected elsewhere.
+        `follow_links`: whether its arrays may be links that lead out of the directory, as in a workdir whose dataset
+        was collected elsewhere.
         """
         self.path, self._follow_links = Path(path), follow_links
         if not self.path.is_dir():
             raise UserError(f"there is no dataset directory {str(self.path)!r} ({FLAG})")
         self.data = self._open_all("data", DATA)  # [N, 2, L, ...]
         self.info = self._open_all("info", INFO)  # [N, 2]
-        for key in require:
-            if key not in self.data:
-                raise UserError(f"dataset {str(self.path)!r} has no data/{key}.npy ({FLAG})")
-        if not self.data:
-            raise UserError(f"dataset {str(self.path)!r} has no data/*.npy ({FLAG})")
-        first = self.data.get("message", next(iter(self.data.values())))
+        if "message" not in self.data:
+            raise UserError(f"dataset {str(self.path)!r} has no data/message.npy ({FLAG})")
+        first = self.data["message"]
         self.num_pairs: int = first.shape[0] if first.ndim >= 3 else 0
         self.length: int = first.shape[2] if first.ndim >= 3 else 0
         for key, array in self.data.items():
@@ -169,12 +166,11 @@ def annotation_folder(dataset: Path, name: str) -> Path:
     return dataset.parent / "annotations" / name
 
 
-def digest_of(arrays: Iterable[np.ndarray]) -> str:
-    """A hash of the arrays that labels depend on beside the messages."""
+def digest_of(array: np.ndarray) -> str:
+    """A hash of an array, which is read in parts."""
     digest = hashlib.sha256()
-    for array in arrays:
-        for start in range(0, len(array), ROWS):
-            digest.update(np.ascontiguousarray(array[start : start + ROWS]).tobytes())
+    for start in range(0, len(array), ROWS):
+        digest.update(np.ascontiguousarray(array[start : start + ROWS]).tobytes())
     return digest.hexdigest()
 
 

@@ -12,15 +12,16 @@ from conftest import LONG_S
 from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, bounded, nothing_is_printed, reply, say  # noqa: F401  a fixture
 from nethack_texts import NETHACK
 
-from motif_jax.annotation.annotator import Incomplete, Question, Sampling
+from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.client import MAX_SAID, ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.section import SamplingSection
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("few_tries")
 
-SAMPLING = Sampling(0.1, 0.95, 50, 200)
+SAMPLING = SamplingSection(0.1, 0.95, 50, 200)
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 KEY = "ses\\ame/1'2+3"
 MEMORY_MIB = 80  # for 32 replies at a time; one endless body takes ten times as much within a second

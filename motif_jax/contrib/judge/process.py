@@ -21,10 +21,10 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from motif_jax.annotation.annotator import Sampling
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import QuestionTemplate
+from motif_jax.annotation.section import SamplingSection
 from motif_jax.console import print_line
 from motif_jax.contrib.judge import server
 from motif_jax.envs.texts import Texts
@@ -135,7 +135,7 @@ class Judge:
 class JudgeClient(ChatClient):
     """An annotator that asks a judge, and closes it at the end."""
 
-    def __init__(self, judge: Judge, prompt: QuestionTemplate, sampling: Sampling | None, **options: Any):
+    def __init__(self, judge: Judge, prompt: QuestionTemplate, sampling: SamplingSection | None, **options: Any):
         self._judge = judge
         super().__init__(judge.url, judge.model, prompt, sampling, **options)
 

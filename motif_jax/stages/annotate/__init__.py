@@ -53,11 +53,6 @@ def begun(config: AnnotateConfig, workdir: Path) -> list[Path]:
     return [annotation_folder(workdir / "dataset", label_name(config.annotate))]
 
 
-def lock(config: AnnotateConfig) -> Lock:
-    """The lock of the workdir: several jobs may work in it at the same time."""
-    return Lock.SHARED if config.annotate.num_shards > 1 else Lock.EXCLUSIVE
-
-
 def check(config: AnnotateConfig) -> None:
     """Raises UserError for values that cannot work, before anything is started."""
     check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
@@ -375,7 +370,7 @@ STAGE = Stage(
     writes="--config.annotate.cache_dir",
     memory="--config.annotate.batch_size",
     begun=begun,
-    lock=lock,
+    lock=lambda config: Lock.SHARED if config.annotate.num_shards > 1 else Lock.EXCLUSIVE,  # of several jobs
     # A language model runs on a server or in vLLM.
     loads_jax=lambda config: bool(config.annotate.order == "disagreement"),
 )
