@@ -62,7 +62,7 @@ class Annotator(Protocol):
         """Consumes questions as its capacity allows, and yields every question with its answer."""
 
     def close(self) -> None:
-        """Releases resources."""
+        """Releases resources, if there are any that do not go with the object."""
 
 
 PAUSE = None  # in a stream of questions: the next question comes later

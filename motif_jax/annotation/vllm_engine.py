@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.annotator import Question, QuestionAnswer, batches_between_pauses
+from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer, batches_between_pauses
 from motif_jax.annotation.parsing import OPENING, VERDICTS, to_answer
 from motif_jax.annotation.prompts import Message, QuestionTemplate
 from motif_jax.annotation.section import SamplingSection
@@ -34,7 +34,7 @@ TOO_LONG = QuestionAnswer(
 SAMPLED_BYTES = 2**20  # hashed at the start, in the middle and at the end of each file, to identify a model
 
 
-class VllmEngine:
+class VllmEngine(Annotator):
     """An annotator with a chat model in this process."""
 
     def __init__(
@@ -75,9 +75,6 @@ class VllmEngine:
         ask = self._score if self._sampling is None else self._reason
         for batch in batches_between_pauses(questions, self._batch):
             yield from zip(batch, ask([self._prompt.messages(question) for question in batch]), strict=True)
-
-    def close(self) -> None:
-        """Does nothing: the engine ends with the process."""
 
     def _score(self, conversations: list[list[Message]]) -> list[QuestionAnswer]:
         prefilled = [[*messages, {"role": "assistant", "content": OPENING}] for messages in conversations]

@@ -43,7 +43,6 @@ ARRAYS = {
     "episodes/terminal": "bool",
 }
 INFO_NAME = r"[a-z][a-z0-9_]{0,59}"
-MAX_INFO = 100
 LARGEST = 3e38  # fits float32
 
 
@@ -77,7 +76,7 @@ class Transcripts:
             raise UserError(f"cannot read {str(path / RECORD)!r} ({reason}) ({flag})") from error
         if self.record.get("version") != VERSION:
             raise UserError(f"{str(path)!r} has transcripts of a later version of this program ({flag})")
-        if len(infos) > MAX_INFO or not all(isinstance(name, str) and re.fullmatch(INFO_NAME, name) for name in infos):
+        if not all(isinstance(name, str) and re.fullmatch(INFO_NAME, name) for name in infos):
             raise UserError(f"{str(path / RECORD)!r} names unusable metrics of episodes ({flag})")
         kinds = ARRAYS | {f"info/{name}": "float64" for name in infos}
         if sums.keys() != kinds.keys():
@@ -202,8 +201,6 @@ class TranscriptWriter:
     def add(self, episode: Episode) -> None:
         """Adds an episode; raises ValueError, with one line, if the format cannot hold it."""
         if self._info is None:
-            if bad := [name for name in episode.info if not re.fullmatch(INFO_NAME, name)]:
-                raise ValueError(f"{bad[0]!r:.80} cannot name a metric of an episode")
             self._info = {name: array("d") for name in episode.info}
         if episode.info.keys() != self._info.keys():
             raise ValueError(f"it has the metrics {[*episode.info]!s:.80}, and others have {[*self._info]!s:.80}")
