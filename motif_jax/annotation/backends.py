@@ -351,13 +351,7 @@ class Server(Prompted):
         from motif_jax.annotation.client import ChatClient
 
         server = self.section.server
-        key = server_key(server)
-        return ChatClient(server.url, self.section.model, template, sampling, key=key, **self._options())
-
-    def _options(self) -> dict[str, Any]:
-        server = self.section.server
-        names = ("in_flight", "timeout_s", "patience_s", "start_s", "prefill")
-        return {name: getattr(server, name) for name in names} | {"extra": read_json(server.extra, "server.extra")}
+        return ChatClient(server, self.section.model, template, sampling, server_key(server))
 
 
 class Oracle(Described):
@@ -441,14 +435,10 @@ def open_judge(
     open_backend: OpenBackend = opened,
     rated_together: int = 0,
 ) -> Asking | Ratings:
-    """Opens a judge.
+    """Opens a judge, whose answers are counted in `counts`.
 
-    Args:
-      backend: its description.
-      cache_dir: the folder of all caches. "": answers are kept in memory only; None: not at all.
-      counts: of its answers.
-      open_backend: opens the backend.
-      rated_together: see `Ratings`.
+    `cache_dir`: the folder of all caches; "": answers are kept in memory only; None: not at all. `rated_together`: see
+    `Ratings`.
     """
     annotator = open_backend(backend)
     try:

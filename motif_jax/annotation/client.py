@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 import time
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.parsing import OPENING, to_answer, verdict_probabilities
 from motif_jax.annotation.prompts import Message, QuestionTemplate
-from motif_jax.annotation.section import SamplingSection
+from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.console import clean, print_line
 from motif_jax.structs import UserError
 from motif_jax.system.http import NO_ACCESS, Down, Failed, HttpClient, Refused
@@ -56,41 +57,28 @@ class ChatClient:
 
     def __init__(
         self,
-        url: str,
+        server: ServerSection,
         model: str,
         prompt: QuestionTemplate,
         sampling: SamplingSection | None,
-        *,
         key: str = "",
-        in_flight: int = 64,
-        timeout_s: float = 120.0,
-        patience_s: float = 600.0,
-        start_s: float = 30.0,
-        prefill: bool = False,
-        extra: dict[str, Any] | None = None,
     ):
         """Checks that the server answers and has the model.
 
         Args:
-          url: the API's address, for example http://127.0.0.1:8000/v1.
+          server: its address, and how it is asked.
           model: a model of the server; "": the server has exactly one.
           prompt: the prompt of every question.
           sampling: how the analysis is sampled; None: mode score.
           key: the bearer token; it is never printed or stored.
-          in_flight: largest number of concurrent questions.
-          timeout_s: limit for one reply.
-          patience_s: limit for the time without any success.
-          start_s: the same for the first contact.
-          prefill: mode score: begin the model's answer with "(", as vLLM's server allows.
-          extra: further fields of the request; None removes a field.
         """
-        self._http = HttpClient(url, URL, timeout_s, patience_s, key, KEY)
-        self._prompt, self._sampling = prompt, sampling
-        self._in_flight, self._prefill, self._extra = in_flight, prefill, extra or {}
+        self._http = HttpClient(server.url, URL, server.timeout_s, server.patience_s, key, KEY)
+        self._server, self._prompt, self._sampling = server, prompt, sampling
+        self._extra = json.loads(server.extra or "{}")  # further fields of the request; None removes a field
         self._constrain = True  # use structured outputs when asking again, until the server refuses them
         self._given_up_in_a_row = 0
         try:
-            self.model = self._http.start(find_model(self._http, model, start_s)).result()
+            self.model = self._http.start(find_model(self._http, model, server.start_s)).result()
             assert self._http.loop is not None
             self._loop = self._http.loop  # not that of a later `start`: what is closed stays closed
         except BaseException:
@@ -107,7 +95,7 @@ class ChatClient:
         try:
             while True:
                 question: Question | str | None = NOT_DRAWN
-                while failure is None and len(waiting) < self._in_flight:
+                while failure is None and len(waiting) < self._server.in_flight:
                     question = next(stream, END)
                     if not isinstance(question, Question):
                         break
@@ -150,7 +138,7 @@ class ChatClient:
     async def _score(self, messages: list[Message]) -> QuestionAnswer:
         options: dict[str, Any] = {"temperature": 0, "max_tokens": SCORED_TOKENS}
         options |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
-        if self._prefill:
+        if self._server.prefill:
             messages = [*messages, {"role": "assistant", "content": OPENING}]
             options |= {"add_generation_prompt": False, "continue_final_message": True}
         reply = await self._complete(messages, options)

@@ -15,7 +15,7 @@ from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.client import KEY, URL, ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.section import SamplingSection
+from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.structs import UserError
 from motif_jax.system import http
 from motif_jax.system.http import MAX_RETRY_AFTER_S, check_address, retry_after_s
@@ -30,12 +30,11 @@ def soon_restarted(monkeypatch, short_pauses):
     monkeypatch.setattr(http, "RESTART_S", 0.5)
 
 
-def connect(chat: ChatServer, mode: str = "reason", **options) -> ChatClient:
+def connect(chat: ChatServer, mode: str = "reason", model: str = "", key: str = "", **options) -> ChatClient:
     options = {"in_flight": 16, "timeout_s": LONG_S, "patience_s": LONG_S, "start_s": LONG_S} | options
     sampling = SAMPLING if mode == "reason" else None
-    return ChatClient(
-        chat.url, options.pop("model", ""), make_prompt(NETHACK, mode, "defaultgoal", "default"), sampling, **options
-    )
+    server, prompt = ServerSection(url=chat.url, **options), make_prompt(NETHACK, mode, "defaultgoal", "default")
+    return ChatClient(server, model, prompt, sampling, key)
 
 
 def ask(server: ChatClient, questions=QUESTIONS) -> dict:

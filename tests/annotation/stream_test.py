@@ -15,7 +15,7 @@ from motif_jax.annotation.cache import AnswerCache
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.section import SamplingSection
+from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.annotation.stream import Item, Stream
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -129,7 +129,7 @@ def connect(chat, **options):
     prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default", one=True)
     options = {"in_flight": 4, "timeout_s": LONG_S, "patience_s": 0.5, "start_s": 1.0} | options
     return lambda counts: Asking(
-        ChatClient(chat.url, "", prompt, SamplingSection(0.1, 0.95, 50, 200), **options),
+        ChatClient(ServerSection(url=chat.url, **options), "", prompt, SamplingSection(0.1, 0.95, 50, 200)),
         AnswerCache(ABOUT, None),
         counts,
     )

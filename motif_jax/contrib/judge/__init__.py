@@ -47,7 +47,7 @@ class RuleServer(Server):
         options = self.section.judge
         delay_s, at_a_time = options.delay_s, options.at_a_time
         judge = Judge(self.section.goal, template, self.texts, delay_s=delay_s, at_a_time=at_a_time)
-        return JudgeClient(judge, template, sampling, **self._options())
+        return JudgeClient(judge, self.section.server, template, sampling)
 
     @classmethod
     def model_name(cls, section: AnnotateSection) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -240,17 +241,15 @@ def _evidence(
     backend: CaptionBackend, questions: Questions, logs: list[dict[str, Any]], top: np.ndarray, label: np.ndarray
 ) -> AnswerDetails:
     """Collects the evidence: asks rules again, or reads the answer caches of the jobs."""
-    explanations: dict[int, str] = {}
     if not backend.is_model:
-        annotator = backend.open()
-        for number in top.tolist():
-            for _, answer in annotator.answers([Question(*questions.text(number))]):
-                explanations[number] = answer.said
-        annotator.close()
-        return AnswerDetails(explanations, np.empty((0, 2)), {}, 1.0)
+        with contextlib.closing(backend.open()) as annotator:
+            number_of = {Question(*questions.text(number)): number for number in top.tolist()}
+            said = {number_of[question]: answer.said for question, answer in annotator.answers(number_of)}
+        return AnswerDetails(said, np.empty((0, 2)), {}, 1.0)
     asked, wanted = AnswerTable(0, np.ones(len(questions), bool)), set(top.tolist())
+    explanations: dict[int, str] = {}
     unreadable: dict[Question, QuestionAnswer] = {}
-    masses = [0.0, 0.0]  # number and sum
+    count, mass = 0, 0.0
     for folder in {str(log["answers"]) for log in logs if log.get("answers")}:
         for lines in batched(read_answers(Path(folder)), LINES):
             lines = [(question, answer) for question, answer in lines if question.second is not None]
@@ -259,12 +258,12 @@ def _evidence(
                 if number < 0:
                     continue
                 asked.put(number, backwards, answer.yes)
-                masses = [masses[0] + 1, masses[1] + answer.mass]
+                count, mass = count + 1, mass + answer.mass
                 if answer.yes is None and np.isnan(label[number]) and len(unreadable) < EXAMPLES:
                     unreadable[question] = answer
                 if number in wanted and answer.said and not backwards:
                     explanations[number] = answer.said
-    return AnswerDetails(explanations, asked.both_answers(), unreadable, masses[1] / masses[0] if masses[0] else 1.0)
+    return AnswerDetails(explanations, asked.both_answers(), unreadable, mass / count if count else 1.0)
 
 
 def _most_asked(margin: float, questions: Questions, label: np.ndarray, evidence: AnswerDetails) -> list[str]:
