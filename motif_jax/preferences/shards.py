@@ -46,12 +46,7 @@ class Shard:
     """The labels of some rows, new or from an earlier run, locked against other jobs; a context manager."""
 
     def __init__(
-        self,
-        folder: Path,
-        part: Part,
-        num_rows: int,
-        metadata: Mapping[str, Any],
-        replaces: Path | None = None,
+        self, folder: Path, part: Part, num_rows: int, metadata: Mapping[str, Any], replaces: Path | None = None
     ):
         """Opens the shard.
 

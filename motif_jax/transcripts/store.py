@@ -15,6 +15,7 @@ Arrays are memory-mapped. A store is written under another name and then renamed
 
 from __future__ import annotations
 
+import collections
 import functools
 import hashlib
 import os
@@ -137,13 +138,12 @@ class Transcripts:
         file = self.path / f"{name}.npy"
         self._check_place(file)
         try:
-            array = read_array(file, mapped=True) if file.stat().st_size else None
+            array = read_array(file, mapped=True)
         except (ValueError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(f"cannot read {str(file)!r}: {reason} ({self._flag})") from error
-        if array is None or array.ndim != 1 or array.dtype != np.dtype(kind):
-            shown = "nothing" if array is None else f"{array.shape} {array.dtype}"
-            raise UserError(f"{str(file)!r} holds {shown}, expected a row of {kind} ({self._flag})")
+        if array.ndim != 1 or array.dtype != np.dtype(kind):
+            raise UserError(f"{str(file)!r} holds {array.shape} {array.dtype}, expected a row of {kind} ({self._flag})")
         if wanted != _sum(array):
             raise UserError(f"{str(file)!r} has changed since it was written: its checksum differs ({self._flag})")
         return array
@@ -176,11 +176,8 @@ class Transcripts:
             problem = "has a reward for a turn that the agent does not say"
         if not problem:
             try:
-                bytes(self._bytes).decode()
-                starts = self._text_ends[:-1][self._text_ends[:-1] < len(self._bytes)]
-                if ((self._bytes[starts] & 0xC0) == 0x80).any():
-                    raise ValueError
-            except ValueError:
+                collections.deque(self.texts(), maxlen=0)
+            except UnicodeDecodeError:
                 problem = "has a text that is not UTF-8"
         if problem:
             raise UserError(f"the store of transcripts {str(self.path)!r} {problem} ({self._flag})")

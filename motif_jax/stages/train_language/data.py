@@ -122,17 +122,14 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
             else:
                 episodes = _episodes(files, given.import_format)
         provenance["files"] = [file.name for file in files]
-        if path.exists():
-            transcripts = Transcripts(path)
-            if transcripts.record["provenance"] != provenance:
-                raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({FLAG})")
-            report_transcripts(workdir)  # a kill may have come between the two
-            return transcripts
-        transcripts = import_episodes(episodes, path, provenance)
-        report_transcripts(workdir)
-        print_line(
-            f"transcripts: imported {len(transcripts):,} episodes with {transcripts.num_texts:,} texts to {str(path)!r}"
-        )
+        is_new = not path.exists()
+        transcripts = import_episodes(episodes, path, provenance) if is_new else Transcripts(path)
+        if transcripts.record["provenance"] != provenance:
+            raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({FLAG})")
+        report_transcripts(workdir)  # also of earlier ones: a kill may have come between the two
+        if is_new:
+            texts = f"{len(transcripts):,} episodes with {transcripts.num_texts:,} texts"
+            print_line(f"transcripts: imported {texts} to {str(path)!r}")
         return transcripts
     transcripts = Transcripts(path)
     if not transcripts.is_action.any():
