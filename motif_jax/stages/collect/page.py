@@ -65,9 +65,8 @@ def _spreads(dataset: PairDataset) -> list[str]:
         low, high = int(values.min()), int(values.max())
         if high - low < BINS:  # whole numbers: a column each
             of = [amount(value) for value in range(low, high + 1)]
-            chart = columns(
-                np.bincount(values.astype(int) - low).tolist(), tuple(dict.fromkeys((of[0], of[-1]))), of=of
-            )
+            heights = np.bincount(values.astype(int) - low).tolist()
+            chart = columns(heights, of[:1] if high == low else (of[0], of[-1]), of=of)
         else:
             chart = _histogram(values, amount)
         histograms.append(f"<div><h3>{title}</h3>{chart}</div>")
