@@ -40,15 +40,11 @@ class Questions:
         self.dataset, self._kind = dataset, kind
         table, self._ids = dataset.captions()
         self._texts = [decode(message) for message in table.messages]
-        digests = self._digests()  # [2N, 2]
-        order = np.lexsort((digests[:, 1], digests[:, 0]))
-        ranked = digests[order]
-        new = np.ones(len(order), bool)
-        new[1:] = (ranked[1:] != ranked[:-1]).any(-1)
-        self._captions = ranked[new]  # [C, 2]; a caption's number is its rank, which depends on the texts alone
-        numbers = np.empty(len(order), np.int64)
-        numbers[order] = np.cumsum(new) - 1
-        self._moments = order[new]  # [C]: a moment that shows the caption
+        # The digest of each caption, [C, 2], and a moment that shows it, [C]. A caption's number is the rank of its
+        # digest, which depends on the texts alone.
+        self._captions, self._moments, numbers = np.unique(
+            self._digests(), axis=0, return_index=True, return_inverse=True
+        )
         pairs = numbers.reshape(-1, 2)
         differ = pairs[:, 0] != pairs[:, 1]
         codes = pairs.min(1) * len(self._captions) + pairs.max(1)

@@ -53,9 +53,7 @@ def stretch_starts(episode: FinishedEpisode, length: int, seed: int, keep_empty:
     rng = np.random.default_rng((seed, STARTS_STREAM, episode.info.episode))
     starts = rng.permutation(steps - length + 1)[: steps // length]
     if keep_empty < 1:
-        silent = ~episode.steps["message"].any(-1)  # [n]
-        silent_before = np.concatenate([[0], np.cumsum(silent)])
-        empty = silent_before[starts + length] - silent_before[starts] == length
+        empty = ~cut(episode.steps["message"].any(-1), starts, length).any(1)  # [k]
         starts = starts[~empty | (rng.random(len(starts)) < keep_empty)]
     return starts
 

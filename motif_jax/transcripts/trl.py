@@ -160,17 +160,10 @@ def _written_turns(transcripts: Transcripts, most_mib: int) -> Iterator[dict[str
 def _written_preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
     """Pairs of episodes that begin alike, best with worst; the agent's first different turns are compared."""
     returns = transcripts.returns()
-    texts, starts, actions = transcripts.text, transcripts.starts.tolist(), transcripts.is_action
-
-    def beginning(index: int) -> tuple[int, ...]:
-        """The texts before the agent's first turn."""
-        first, last = starts[index], int(transcripts.ends[index])
-        before = itertools.takewhile(lambda turn: not actions[turn], range(first, last))
-        return tuple(int(texts[turn]) for turn in before)
-
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for index in range(len(transcripts)):
-        groups.setdefault(beginning(index), []).append(index)
+    groups: dict[tuple[str, ...], list[int]] = {}  # episodes by the texts before the agent's first turn
+    for index, episode in enumerate(_all(transcripts)):
+        before = itertools.takewhile(lambda turn: not turn.is_action, episode.turns)
+        groups.setdefault(tuple(turn.text for turn in before), []).append(index)
     for group in groups.values():
         group.sort(key=lambda index: returns[index])
         for worse, better in zip(group[: len(group) // 2], reversed(group), strict=False):
