@@ -63,6 +63,7 @@ class Annotator(Protocol):
 
     def close(self) -> None:
         """Releases resources, if there are any that do not go with the object."""
+        return
 
 
 PAUSE = None  # in a stream of questions: the next question comes later

@@ -636,7 +636,10 @@ def _copy_records(folder: Path, target: Path, num_pairs: int) -> None:
             continue
         data = _read(file, LIMIT if file.suffix == ".json" else HEAD_BYTES + 4 * num_pairs)
         try:
-            _check_json(file.name, data) if file.suffix == ".json" else _check_labels(file)
+            if file.suffix == ".json":
+                _check_json(file.name, data)
+            else:
+                _check_labels(file)
         except (OSError, ValueError) as error:
             raise UserError(f"{str(file)!r} is not what this program writes: {error} ({FLAG})") from error
         write_whole(target / file.name, lambda out, data=data: out.write(data))  # type: ignore[misc]
