@@ -600,7 +600,7 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
 
 def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
     """Names of the files and directories beside the arrays that are not read."""
-    read = {"data": DATA, "info": INFO, "preference": dataset.preference_names()}
+    read: dict[str, Iterable[str]] = {"data": DATA, "info": INFO, "preference": dataset.preference_names()}
     for folder, keys in read.items():
         names = os.listdir(source / folder) if (source / folder).is_dir() else []
         yield from (f"{folder}/{name}" for name in {*names} - {f"{key}.npy" for key in keys})
