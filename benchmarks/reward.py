@@ -41,7 +41,7 @@ from motif_jax.files import make_anew, remove_folder
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
-from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches
+from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches, without_padding
 from motif_jax.rewards.model import make_reward_model, make_value, value_captions
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 from motif_jax.rewards.statistics import compare, summarise_values
@@ -205,7 +205,7 @@ class Learner:
         update = make_reward_update(apply, optimizer)
         self._update = map_update(update, self._mesh, batch_axis=1, num_constants=2)
         self._state = replicate(TrainState(params, optimizer.init(params), zero_sums()), self._mesh)
-        self._table = replicate(jnp.asarray(data.texts), self._mesh)
+        self._table = replicate(jnp.asarray(without_padding(data.table.messages)), self._mesh)
         self._number, self.items = 0, 0
         self.flops: list[float] = []
         batches = self._batches()

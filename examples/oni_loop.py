@@ -29,10 +29,11 @@ from flax import nnx
 
 from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
-from motif_jax.annotation.annotator import Question, Sampling
+from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.asking import Asking, AskingCounts
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.section import SamplingSection
 from motif_jax.annotation.stream import Item, Stream
 from motif_jax.captions import CaptionTable, decode, distinct_messages
 from motif_jax.contrib.judge.process import Judge, JudgeClient
@@ -63,7 +64,7 @@ def ask_aside() -> Stream:
 
     def open_judge(counts: AskingCounts) -> Asking:
         prompt = make_prompt(TEXTS, "reason", GOAL, "default", one=True)  # is this message helpful?
-        sampling = Sampling(temperature=0.1, top_p=0.95, top_k=50, max_tokens=256)
+        sampling = SamplingSection(temperature=0.1, top_p=0.95, top_k=50, max_tokens=256)
         judge = Judge(GOAL, prompt, TEXTS, delay_s=0.05, at_a_time=8)
         return Asking(JudgeClient(judge, prompt, sampling, in_flight=16), None, counts)
 

@@ -53,15 +53,6 @@ class QuestionAnswer(NamedTuple):
         )
 
 
-class Sampling(NamedTuple):
-    """Sampling parameters of the analysis; not used in mode score."""
-
-    temperature: float
-    top_p: float
-    top_k: int  # -1: all
-    max_tokens: int
-
-
 class Annotator(Protocol):
     """See above."""
 
@@ -71,7 +62,8 @@ class Annotator(Protocol):
         """Consumes questions as its capacity allows, and yields every question with its answer."""
 
     def close(self) -> None:
-        """Releases resources."""
+        """Releases resources, if there are any that do not go with the object."""
+        return
 
 
 PAUSE = None  # in a stream of questions: the next question comes later

@@ -19,17 +19,18 @@ import math
 import os
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from motif_jax.annotation.annotator import Annotator, Sampling
+from motif_jax.annotation.annotator import Annotator
 from motif_jax.annotation.asking import Asking, AskingCounts, Ratings, Sampled
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import EXAMPLES, RATE, QuestionTemplate, is_sentence, make_prompt
-from motif_jax.annotation.section import AnnotateSection, ServerSection
+from motif_jax.annotation.section import AnnotateSection, SamplingSection, ServerSection
 from motif_jax.annotation.vllm_engine import check_vllm
 from motif_jax.config.table import flatten, shown
 from motif_jax.envs.own_code import load_class
@@ -148,7 +149,7 @@ class Prompted(CaptionBackend):
     def metadata(self) -> dict[str, Any]:
         section = self.section
         metadata: dict[str, Any] = {"model": section.model, "mode": section.mode, "prompt": self.template.hash}
-        metadata |= {"sampling": self.sampling._asdict()} if self.sampling else {}
+        metadata |= {"sampling": asdict(self.sampling)} if self.sampling else {}
         return metadata | ({"samples": section.samples} if section.samples > 1 else {})
 
     def cache_metadata(self, model: str) -> dict[str, Any]:
@@ -175,7 +176,7 @@ class Prompted(CaptionBackend):
         return annotator if self.section.samples == 1 else Sampled(annotator, self.section.samples)
 
     @abc.abstractmethod
-    def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
+    def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
         """Opens the model, which is asked with this prompt; without sampling, in mode score."""
 
     @classmethod
@@ -214,11 +215,9 @@ class Prompted(CaptionBackend):
         )
 
     @property
-    def sampling(self) -> Sampling | None:
+    def sampling(self) -> SamplingSection | None:
         """How the analysis is sampled; None in modes without an analysis."""
-        values = self.section.sampling
-        sampling = Sampling(values.temperature, values.top_p, values.top_k, values.max_tokens)
-        return sampling if self.section.mode == "reason" else None
+        return self.section.sampling if self.section.mode == "reason" else None
 
     @property
     def both_orders(self) -> float:
@@ -266,7 +265,7 @@ class Model(Prompted):
     def both_orders(self) -> float:
         return super().both_orders if self.section.mode == "reason" else 0.0  # in mode score each answer is of both
 
-    def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
+    def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
         from motif_jax.annotation.own_model import OwnModel, OwnReasons
         from motif_jax.language.loaded import load_language
 
@@ -309,7 +308,7 @@ class Vllm(Prompted):
         check_vllm(self.section.model)
         read_json(self.section.vllm.extra, "vllm.extra")
 
-    def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
+    def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
         from motif_jax.annotation.vllm_engine import VllmEngine
 
         options = self.section.vllm
@@ -348,17 +347,11 @@ class Server(Prompted):
         server_key(self.section.server)
         read_json(self.section.server.extra, "server.extra")
 
-    def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
+    def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
         from motif_jax.annotation.client import ChatClient
 
         server = self.section.server
-        key = server_key(server)
-        return ChatClient(server.url, self.section.model, template, sampling, key=key, **self._options())
-
-    def _options(self) -> dict[str, Any]:
-        server = self.section.server
-        names = ("in_flight", "timeout_s", "patience_s", "start_s", "prefill")
-        return {name: getattr(server, name) for name in names} | {"extra": read_json(server.extra, "server.extra")}
+        return ChatClient(server, self.section.model, template, sampling, server_key(server))
 
 
 class Oracle(Described):
@@ -442,14 +435,10 @@ def open_judge(
     open_backend: OpenBackend = opened,
     rated_together: int = 0,
 ) -> Asking | Ratings:
-    """Opens a judge.
+    """Opens a judge, whose answers are counted in `counts`.
 
-    Args:
-      backend: its description.
-      cache_dir: the folder of all caches. "": answers are kept in memory only; None: not at all.
-      counts: of its answers.
-      open_backend: opens the backend.
-      rated_together: see `Ratings`.
+    `cache_dir`: the folder of all caches; "": answers are kept in memory only; None: not at all. `rated_together`: see
+    `Ratings`.
     """
     annotator = open_backend(backend)
     try:

@@ -4,7 +4,7 @@ At most `in_flight` questions are in flight. system/http.py repeats each one aft
 restarts. A question that keeps failing while others succeed is given up, and its answer stays unknown. When the server
 fails for good, the job stops and keeps its answers.
 
-Requests run in the event loop of system/http.py, on another thread; the caller waits on a queue.
+Requests run in the event loop of system/http.py, on another thread.
 
     python -m motif_jax.annotation.client URL MODEL     status 0 if the server has the model (launch/slurm/oni.sbatch)
 """
@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
-import queue
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeVar
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
-from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer, Sampling
+from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.parsing import OPENING, to_answer, verdict_probabilities
 from motif_jax.annotation.prompts import Message, QuestionTemplate
+from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.console import clean, print_line
 from motif_jax.structs import UserError
 from motif_jax.system.http import NO_ACCESS, Down, Failed, HttpClient, Refused
@@ -39,7 +41,6 @@ SCORED_TOKENS = 4  # contain the verdict: "(", "1", ")"
 MAX_SAID = 2**16  # characters kept of an answer (start and end); the verdict is parsed from the whole text
 PATH = "/chat/completions"
 END, NOT_DRAWN = "end", "not drawn"  # instead of a question: the stream is used up; enough are in flight
-Result = TypeVar("Result")
 Tokens = tuple[int, int, int]  # of the prompt, of these cached, written
 
 
@@ -56,41 +57,28 @@ class ChatClient:
 
     def __init__(
         self,
-        url: str,
+        server: ServerSection,
         model: str,
         prompt: QuestionTemplate,
-        sampling: Sampling | None,
-        *,
+        sampling: SamplingSection | None,
         key: str = "",
-        in_flight: int = 64,
-        timeout_s: float = 120.0,
-        patience_s: float = 600.0,
-        start_s: float = 30.0,
-        prefill: bool = False,
-        extra: dict[str, Any] | None = None,
     ):
         """Checks that the server answers and has the model.
 
         Args:
-          url: the API's address, for example http://127.0.0.1:8000/v1.
+          server: its address, and how it is asked.
           model: a model of the server; "": the server has exactly one.
           prompt: the prompt of every question.
           sampling: how the analysis is sampled; None: mode score.
           key: the bearer token; it is never printed or stored.
-          in_flight: largest number of concurrent questions.
-          timeout_s: limit for one reply.
-          patience_s: limit for the time without any success.
-          start_s: the same for the first contact.
-          prefill: mode score: begin the model's answer with "(", as vLLM's server allows.
-          extra: further fields of the request; None removes a field.
         """
-        self._http = HttpClient(url, URL, timeout_s, patience_s, key, KEY)
-        self._prompt, self._sampling = prompt, sampling
-        self._in_flight, self._prefill, self._extra = in_flight, prefill, extra or {}
+        self._http = HttpClient(server.url, URL, server.timeout_s, server.patience_s, key, KEY)
+        self._server, self._prompt, self._sampling = server, prompt, sampling
+        self._extra = json.loads(server.extra or "{}")  # further fields of the request; None removes a field
         self._constrain = True  # use structured outputs when asking again, until the server refuses them
         self._given_up_in_a_row = 0
         try:
-            self.model = self._http.start(find_model(self._http, model, start_s)).result()
+            self.model = self._http.start(find_model(self._http, model, server.start_s)).result()
             assert self._http.loop is not None
             self._loop = self._http.loop  # not that of a later `start`: what is closed stays closed
         except BaseException:
@@ -104,24 +92,19 @@ class ChatClient:
         """
         stream, failure = iter(questions), None
         waiting: set[Future[tuple[Question, QuestionAnswer]]] = set()
-        done: queue.SimpleQueue[Future[tuple[Question, QuestionAnswer]]] = queue.SimpleQueue()
         try:
             while True:
                 question: Question | str | None = NOT_DRAWN
-                while failure is None and len(waiting) < self._in_flight:
+                while failure is None and len(waiting) < self._server.in_flight:
                     question = next(stream, END)
                     if not isinstance(question, Question):
                         break
-                    future = asyncio.run_coroutine_threadsafe(self._answer(question), self._loop)
-                    waiting.add(future)
-                    future.add_done_callback(done.put)
-                paused = question is PAUSE
-                if paused and done.empty():
-                    continue
-                if not waiting or (failure is not None and done.empty()):
+                    waiting.add(asyncio.run_coroutine_threadsafe(self._answer(question), self._loop))
+                without_waiting = question is PAUSE or failure is not None
+                done, waiting = wait(waiting, 0 if without_waiting else None, FIRST_COMPLETED)
+                if not done and question is not PAUSE:
                     break
-                for future in finished(done, every=paused):
-                    waiting.discard(future)
+                for future in done:
                     if (error := future.exception()) is not None:
                         failure = error  # raised after the other finished answers are yielded
                     else:
@@ -155,7 +138,7 @@ class ChatClient:
     async def _score(self, messages: list[Message]) -> QuestionAnswer:
         options: dict[str, Any] = {"temperature": 0, "max_tokens": SCORED_TOKENS}
         options |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
-        if self._prefill:
+        if self._server.prefill:
             messages = [*messages, {"role": "assistant", "content": OPENING}]
             options |= {"add_generation_prompt": False, "continue_final_message": True}
         reply = await self._complete(messages, options)
@@ -177,7 +160,7 @@ class ChatClient:
 
     async def _reason(self, messages: list[Message]) -> QuestionAnswer:
         assert self._sampling is not None
-        options = self._sampling._asdict()
+        options = asdict(self._sampling)
         del options["top_k"]  # not in the standard; `extra` can add it
         first = await self._complete(messages, options)
         answer = QuestionAnswer(self._prompt.read(first.text), _shortened(first.text), 1.0, *first.tokens)
@@ -254,14 +237,6 @@ async def find_model(http: HttpClient, model: str, start_s: float) -> str:
 def _is_name(name: Any) -> bool:
     """Whether `name` is safe to print, record and send as the name of a model."""
     return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
-
-
-def finished(done: queue.SimpleQueue[Result], every: bool) -> Iterator[Result]:
-    """Waits for one item and yields it; if `every`, yields all others that are available."""
-    yield done.get()
-    with contextlib.suppress(queue.Empty):
-        while every:
-            yield done.get_nowait()
 
 
 def _shortened(text: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from motif_jax.annotation.annotator import PAUSE, Question, QuestionAnswer
+from motif_jax.annotation.annotator import PAUSE, Annotator, Question, QuestionAnswer
 from motif_jax.envs.rules import preference
 from motif_jax.envs.texts import LEXICON_FLAG, Texts
 from motif_jax.structs import UserError
@@ -18,7 +18,7 @@ from motif_jax.structs import UserError
 MAX_CACHED = 100_000  # captions
 
 
-class Lexicon:
+class Lexicon(Annotator):
     """Answers questions by the rules of a game."""
 
     model = ""
@@ -61,6 +61,3 @@ class Lexicon:
             value, names = self._worth(caption)
             self._cache[caption] = value, ", ".join(names) or "nothing of note"
         return self._cache[caption]
-
-    def close(self) -> None:
-        """Does nothing: there is nothing to release."""

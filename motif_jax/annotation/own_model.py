@@ -26,9 +26,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import jax
 import numpy as np
 
-from motif_jax.annotation.annotator import Question, QuestionAnswer, Sampling, batches_between_pauses
+from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer, batches_between_pauses
 from motif_jax.annotation.parsing import MIN_MASS, OPENING, VERDICTS
 from motif_jax.annotation.prompts import Message, QuestionTemplate
+from motif_jax.annotation.section import SamplingSection
 from motif_jax.console import print_line
 from motif_jax.language.chat import ChatFormat
 from motif_jax.language.generation import TokenSampling
@@ -43,7 +44,7 @@ MANY_REVERSED = 0.5  # share of pairs whose better caption changes with the orde
 RETRY_TOKENS = 64  # maximum tokens of the second answer, where it is written
 
 
-class OwnModel:
+class OwnModel(Annotator):
     """An annotator that scores verdicts with a model in this process."""
 
     def __init__(self, language: Language, template: QuestionTemplate, chat: ChatFormat | None, model: str):
@@ -66,9 +67,6 @@ class OwnModel:
         for batch in batches_between_pauses(questions, SCORED):
             yield from zip(batch, self._one(batch) if self._template.one else self._two(batch), strict=True)
             self._warn()
-
-    def close(self) -> None:
-        """Does nothing: the parameters go with the object."""
 
     def _probabilities(self, rows: Sequence[list[int]]) -> np.ndarray:
         """The probabilities of the verdicts after each text. [B, 2 or 3]"""
@@ -135,11 +133,11 @@ def _answer(z: float, mass: float, tokens: int) -> QuestionAnswer:
 # ---- mode reason
 
 
-class OwnReasons:
+class OwnReasons(Annotator):
     """An annotator that parses what a model in this process writes."""
 
     def __init__(
-        self, language: Language, template: QuestionTemplate, chat: ChatFormat, sampling: Sampling, seed: int,
+        self, language: Language, template: QuestionTemplate, chat: ChatFormat, sampling: SamplingSection, seed: int,
         model: str,
     ):  # fmt: skip
         """Raises UserError if the model's context is too short for a question and its answer."""
@@ -155,9 +153,6 @@ class OwnReasons:
         """See `Annotator`."""
         for batch in batches_between_pauses(questions, WRITTEN):
             yield from zip(batch, self._answer(batch), strict=True)
-
-    def close(self) -> None:
-        """Does nothing: the parameters go with the object."""
 
     def _answer(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
         conversations = [self._template.messages(question) for question in questions]

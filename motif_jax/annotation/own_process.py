@@ -3,15 +3,14 @@
     OwnProcess.answers ──── questions, up to TOGETHER in a message ────> main, in the other process
                        <─── their answers ──────────────────────────────
 
-Messages are JSON. The first one describes the backend, and its reply is the name of the opened model. The process has a
-lower priority than the games, takes an accelerator's memory as it needs it, and ends when its parent ends.
+The first message describes the backend, and its reply is the name of the opened model. The process has a lower priority
+than the games, takes an accelerator's memory as it needs it, and ends when its parent ends.
 
     python -m motif_jax.annotation.own_process DESCRIPTOR     the number of an inherited, connected socket
 """
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import signal
@@ -19,16 +18,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from typing import Any
 
 from motif_jax.annotation.annotator import Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.backends import MODEL_FLAG, CaptionBackend, find_backend
-from motif_jax.annotation.section import AnnotateSection
-from motif_jax.config.table import typed
-from motif_jax.envs.texts import Texts
 from motif_jax.structs import UserError
 
 TOGETHER = 64  # questions in a message: a few seconds of a small model on a CPU
@@ -42,12 +36,6 @@ class OwnProcess:
 
     def __init__(self, backend: CaptionBackend):
         """Starts the process; raises UserError if it cannot open the backend."""
-        folder = backend.texts.folder
-        start = {name: getattr(backend, name) for name in ("seed", "one", "verdicts")}
-        start |= {
-            "section": asdict(backend.section),
-            "texts": backend.texts._asdict() | {"folder": folder and str(folder)},
-        }
         self._flight = 0  # questions without an answer
         self._pipe, end = Pipe()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
@@ -60,7 +48,7 @@ class OwnProcess:
         )
         end.close()
         try:
-            self._send(start)
+            self._send((backend.section, backend.texts, backend.seed, backend.one, backend.verdicts))
             self.model: str = self._receive("model")
         except Incomplete as ended:
             raise UserError(str(ended)) from None
@@ -90,9 +78,9 @@ class OwnProcess:
             wait = self._flight > 0 and (ended or is_full)
             while wait or self._pipe.poll():
                 wait = False
-                for asked, answer in self._receive("answers"):
+                for answered in self._receive("answers"):
                     self._flight -= 1
-                    yield Question(*asked), QuestionAnswer(*answer)
+                    yield answered
 
     def close(self) -> None:
         """Ends the process, also from another thread while it works: `answers` then raises Incomplete."""
@@ -101,13 +89,13 @@ class OwnProcess:
 
     def _send(self, message: Any) -> None:
         try:
-            self._pipe.send_bytes(json.dumps(message).encode())
+            self._pipe.send(message)
         except OSError:
             raise self._ended() from None
 
     def _receive(self, name: str) -> Any:
         try:
-            reply = json.loads(self._pipe.recv_bytes())
+            reply = self._pipe.recv()
         except (EOFError, OSError):
             raise self._ended() from None
         if "error" in reply:
@@ -129,32 +117,25 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     pipe = Connection(int(sys.argv[1]))
     asked: queue.SimpleQueue[list[Question]] = queue.SimpleQueue()
-    start = json.loads(pipe.recv_bytes())
+    section, *more = pipe.recv()
     threading.Thread(target=read, args=(pipe, asked), daemon=True).start()
     try:
-        annotator = make_backend(**start).open()
+        backend = find_backend(section)(section, *more)
+        assert isinstance(backend, CaptionBackend)
+        annotator = backend.open()
         reply: dict[str, Any] = {"model": annotator.model}
         while True:
-            pipe.send_bytes(json.dumps(reply).encode())
+            pipe.send(reply)
             reply = {"answers": list(annotator.answers(waiting(asked)))}
     except UserError as error:
-        pipe.send_bytes(json.dumps({"error": str(error)}).encode())
-
-
-def make_backend(section: dict[str, Any], texts: dict[str, Any], **options: Any) -> CaptionBackend:
-    """The backend that `OwnProcess` describes."""
-    values = typed(AnnotateSection, section)
-    folder = Path(texts["folder"]) if texts["folder"] else None
-    backend = find_backend(values)(values, Texts(**texts)._replace(folder=folder), **options)
-    assert isinstance(backend, CaptionBackend)
-    return backend
+        pipe.send({"error": str(error)})
 
 
 def read(pipe: Connection, asked: queue.SimpleQueue[list[Question]]) -> None:
     """Reads questions also while the model computes, so that the parent never waits; ends the process at the end."""
     try:
         while True:
-            asked.put([Question(*question) for question in json.loads(pipe.recv_bytes())])
+            asked.put(pipe.recv())
     except (EOFError, OSError):
         os._exit(0)
 

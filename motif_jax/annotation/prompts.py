@@ -129,10 +129,6 @@ def make_prompt(
       system_role: whether the model's chat template has the role "system".
       one: whether the prompt asks about one caption instead of two.
     """
-    if mode not in MODES:
-        raise UserError(f"unknown mode {mode!r} (--config.annotate.mode): choose from {', '.join(MODES)}")
-    if not file and version not in (*VERSIONS, RATE):
-        raise UserError(f"unknown prompt {version!r} (--config.annotate.prompt): choose from {', '.join(VERSIONS)}")
     path = Path(file).expanduser() if file else texts.prompt(CLASSIFY if one and version != RATE else version)
     fields, answers, examples = _read(path)
     if mode == "rate" and "rate" not in fields:

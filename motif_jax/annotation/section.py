@@ -14,7 +14,65 @@ DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")  # of vLLM
 
 
 @dataclass(frozen=True)
-class Annotate:
+class SamplingSection:
+    """Sampling of answers in mode reason."""
+
+    temperature: float = value(0.1, Number(0, 1000), "temperature", decides=True)
+    top_p: float = value(0.95, Number(0, 1, above=True), "probability mass to draw tokens from", decides=True)
+    top_k: int = value(50, Whole(-1), "number of tokens to draw from; vllm and model only; -1: all", decides=True)
+    max_tokens: int = value(
+        1024,
+        Whole(1, 10_000_000),
+        "maximum tokens of an answer",
+        decides=True,
+        differs="an analysis has at most 1,024 tokens (`max_tokens`) rather than 4,096",
+    )
+
+
+@dataclass(frozen=True)
+class Vllm:
+    """The backend vllm."""
+
+    tensor_parallel: int = value(1, Whole(1, 1024), "GPUs per copy of the model")
+    dtype: str = value("auto", Text(DTYPES), "type of parameters and activations", decides=True)
+    quantization: str = value("", Text(longest=64), "fp8 halves the memory on recent GPUs", decides=True)
+    max_model_len: int = value(
+        4096, Whole(0, 100_000_000), "maximum tokens of prompt and answer; 0: the model's own limit"
+    )
+    gpu_memory_utilization: float = value(0.92, Number(0, 1, above=True), "share of the GPU's memory for vLLM")
+    extra: str = value("{}", Text(longest=4000), "additional arguments of vllm.LLM, as JSON", decides=True)
+
+
+@dataclass(frozen=True)
+class ServerSection:
+    """The backend server."""
+
+    url: str = value("http://127.0.0.1:8000/v1", Text(longest=2000), "base URL, up to /v1")
+    key_variable: str = value(
+        "MOTIF_JAX_API_KEY", Text(), "environment variable that holds the API key, if the server needs one"
+    )
+    in_flight: int = value(64, Whole(1, 10_000), "maximum number of concurrent requests")
+    timeout_s: float = value(300.0, Number(0.01, MANY_SECONDS), "timeout of a request, in seconds")
+    patience_s: float = value(600.0, Number(0.01, MANY_SECONDS), "seconds to retry a server that is down")
+    start_s: float = value(30.0, Number(0.01, MANY_SECONDS), "seconds to wait for the server at the start of the job")
+    prefill: bool = value(
+        False, Flag(), "mode score: begin the answer with '(', which vLLM's server can and others cannot", decides=True
+    )
+    extra: str = value(
+        "{}", Text(longest=4000), "additional fields of the request, as JSON; null removes one", decides=True
+    )
+
+
+@dataclass(frozen=True)
+class JudgeSection:
+    """The backend judge: a server in its own process that answers by the lexicon's rules."""
+
+    delay_s: float = value(0.05, Number(0, 60), "seconds per question, to simulate a language model")
+    at_a_time: int = value(8, Whole(1, 1000), "questions that it answers in parallel")
+
+
+@dataclass(frozen=True)
+class AnnotateSection:
     """Preferences between the moments of pairs."""
 
     backend: str = value(
@@ -109,70 +167,6 @@ class Annotate:
         "runs/answers", PATH, "cache of language models' answers, shared by all experiments; empty: no cache"
     )
     batch_size: int = value(2048, Whole(1), "answers generated in parallel, and questions per call of vLLM")
-
-
-@dataclass(frozen=True)
-class SamplingSection:
-    """Sampling of answers in mode reason."""
-
-    temperature: float = value(0.1, Number(0, 1000), "temperature", decides=True)
-    top_p: float = value(0.95, Number(0, 1, above=True), "probability mass to draw tokens from", decides=True)
-    top_k: int = value(50, Whole(-1), "number of tokens to draw from; vllm and model only; -1: all", decides=True)
-    max_tokens: int = value(
-        1024,
-        Whole(1, 10_000_000),
-        "maximum tokens of an answer",
-        decides=True,
-        differs="an analysis has at most 1,024 tokens (`max_tokens`) rather than 4,096",
-    )
-
-
-@dataclass(frozen=True)
-class Vllm:
-    """The backend vllm."""
-
-    tensor_parallel: int = value(1, Whole(1, 1024), "GPUs per copy of the model")
-    dtype: str = value("auto", Text(DTYPES), "type of parameters and activations", decides=True)
-    quantization: str = value("", Text(longest=64), "fp8 halves the memory on recent GPUs", decides=True)
-    max_model_len: int = value(
-        4096, Whole(0, 100_000_000), "maximum tokens of prompt and answer; 0: the model's own limit"
-    )
-    gpu_memory_utilization: float = value(0.92, Number(0, 1, above=True), "share of the GPU's memory for vLLM")
-    extra: str = value("{}", Text(longest=4000), "additional arguments of vllm.LLM, as JSON", decides=True)
-
-
-@dataclass(frozen=True)
-class ServerSection:
-    """The backend server."""
-
-    url: str = value("http://127.0.0.1:8000/v1", Text(longest=2000), "base URL, up to /v1")
-    key_variable: str = value(
-        "MOTIF_JAX_API_KEY", Text(), "environment variable that holds the API key, if the server needs one"
-    )
-    in_flight: int = value(64, Whole(1, 10_000), "maximum number of concurrent requests")
-    timeout_s: float = value(300.0, Number(0.01, MANY_SECONDS), "timeout of a request, in seconds")
-    patience_s: float = value(600.0, Number(0.01, MANY_SECONDS), "seconds to retry a server that is down")
-    start_s: float = value(30.0, Number(0.01, MANY_SECONDS), "seconds to wait for the server at the start of the job")
-    prefill: bool = value(
-        False, Flag(), "mode score: begin the answer with '(', which vLLM's server can and others cannot", decides=True
-    )
-    extra: str = value(
-        "{}", Text(longest=4000), "additional fields of the request, as JSON; null removes one", decides=True
-    )
-
-
-@dataclass(frozen=True)
-class JudgeSection:
-    """The backend judge: a server in its own process that answers by the lexicon's rules."""
-
-    delay_s: float = value(0.05, Number(0, 60), "seconds per question, to simulate a language model")
-    at_a_time: int = value(8, Whole(1, 1000), "questions that it answers in parallel")
-
-
-@dataclass(frozen=True)
-class AnnotateSection(Annotate):
-    """The section `annotate`, with its inner sections."""
-
     sampling: SamplingSection = field(default_factory=SamplingSection)
     vllm: Vllm = field(default_factory=Vllm)
     server: ServerSection = field(default_factory=ServerSection)

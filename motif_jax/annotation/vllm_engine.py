@@ -15,12 +15,14 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.annotator import Question, QuestionAnswer, Sampling, batches_between_pauses
+from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer, batches_between_pauses
 from motif_jax.annotation.parsing import OPENING, VERDICTS, to_answer
 from motif_jax.annotation.prompts import Message, QuestionTemplate
+from motif_jax.annotation.section import SamplingSection
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_text
 
@@ -32,11 +34,11 @@ TOO_LONG = QuestionAnswer(
 SAMPLED_BYTES = 2**20  # hashed at the start, in the middle and at the end of each file, to identify a model
 
 
-class VllmEngine:
+class VllmEngine(Annotator):
     """An annotator with a chat model in this process."""
 
     def __init__(
-        self, model: str, prompt: QuestionTemplate, sampling: Sampling | None, batch: int, engine: dict[str, Any]
+        self, model: str, prompt: QuestionTemplate, sampling: SamplingSection | None, batch: int, engine: dict[str, Any]
     ):
         """Loads the model.
 
@@ -64,7 +66,7 @@ class VllmEngine:
             wanted = [token for ids in self._tokens.values() for token in ids]
             self._params = SamplingParams(temperature=0, max_tokens=1, logprob_token_ids=wanted, detokenize=False)
         else:
-            self._params = SamplingParams(**sampling._asdict())
+            self._params = SamplingParams(**asdict(sampling))
             choice = StructuredOutputsParams(choice=prompt.verdicts) if prompt.verdicts else None
             self._retry_params = SamplingParams(temperature=0, max_tokens=64, structured_outputs=choice)
 
@@ -73,9 +75,6 @@ class VllmEngine:
         ask = self._score if self._sampling is None else self._reason
         for batch in batches_between_pauses(questions, self._batch):
             yield from zip(batch, ask([self._prompt.messages(question) for question in batch]), strict=True)
-
-    def close(self) -> None:
-        """Does nothing: the engine ends with the process."""
 
     def _score(self, conversations: list[list[Message]]) -> list[QuestionAnswer]:
         prefilled = [[*messages, {"role": "assistant", "content": OPENING}] for messages in conversations]

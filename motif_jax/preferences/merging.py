@@ -15,14 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.files import read_json, write_array, write_json
-from motif_jax.preferences.shards import (
-    Part,
-    check_same,
-    count,
-    folder_lock,
-    read_labels,
-    rows_of,
-)
+from motif_jax.preferences.shards import Part, check_same, count, folder_lock, read_labels, rows_of
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.structs import UserError
 
@@ -39,16 +32,10 @@ def check_free(dataset: PairDataset, name: str) -> None:
         )
 
 
-def count_asked(counts: Mapping[str, int], not_asked: int) -> dict[str, int]:
-    """Counts of labels by kind, with pairs that were not asked apart from unknown ones."""
-    not_asked = min(not_asked, counts["unknown"])
-    return {**counts, "unknown": counts["unknown"] - not_asked, "not asked": not_asked}
-
-
 class Merged(NamedTuple):
     """The result of a merge."""
 
-    counts: dict[str, int]  # labels by kind (`count_asked`); empty if nothing was written
+    counts: dict[str, int]  # labels by kind, pairs that were not asked apart; empty if nothing was written
     missing: list[int]  # shards that do not exist or are not finished
     written: bool
     logs: dict[str, Any]  # by shard
@@ -96,14 +83,14 @@ def merge(
             rows, shard = rows_of(part, of_pair), records.get(part.stem)
             if shard:
                 codes[rows], prob[rows] = read_labels(folder, part, len(rows))
-            begun = shard and shard["counts"]
-            not_asked += int(logs[part.stem].get(NOT_ASKED, 0)) if begun else len(rows)
+            not_asked += logs[part.stem].get(NOT_ASKED, 0) if shard else len(rows)
         counts = count(codes)
-        merged = Merged(count_asked(counts, not_asked), missing, True, logs)
+        apart = min(not_asked, counts["unknown"])
+        kinds = counts | {"unknown": counts["unknown"] - apart, "not asked": apart}
         summary: dict[str, Any] = {"facts": dict(metadata), "missing_shards": missing, "counts": counts}
         summary |= {"shards": logs, NOT_ASKED: not_asked}
         write_json(folder / "merged.json", summary | {"written": False})  # first: `check_free` needs it beside labels
         write_array(folder / "prob.npy", prob)
         write_array(labels_file(dataset.path, name), codes)
         write_json(folder / "merged.json", summary | {"written": True})
-        return merged
+        return Merged(kinds, missing, True, logs)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -40,15 +40,11 @@ class Questions:
         self.dataset, self._kind = dataset, kind
         table, self._ids = dataset.captions()
         self._texts = [decode(message) for message in table.messages]
-        digests = self._digests()  # [2N, 2]
-        order = np.lexsort((digests[:, 1], digests[:, 0]))
-        ranked = digests[order]
-        new = np.ones(len(order), bool)
-        new[1:] = (ranked[1:] != ranked[:-1]).any(-1)
-        self._captions = ranked[new]  # [C, 2]; a caption's number is its rank, which depends on the texts alone
-        numbers = np.empty(len(order), np.int64)
-        numbers[order] = np.cumsum(new) - 1
-        self._moments = order[new]  # [C]: a moment that shows the caption
+        # The digest of each caption, [C, 2], and a moment that shows it, [C]. A caption's number is the rank of its
+        # digest, which depends on the texts alone.
+        self._captions, self._moments, numbers = np.unique(
+            self._digests(), axis=0, return_index=True, return_inverse=True
+        )
         pairs = numbers.reshape(-1, 2)
         differ = pairs[:, 0] != pairs[:, 1]
         codes = pairs.min(1) * len(self._captions) + pairs.max(1)
@@ -106,8 +102,7 @@ class Questions:
 
     def _caption(self, moment: int) -> str:
         pair, side = divmod(int(moment), 2)
-        messages = [self._texts[number] for number in self._ids[pair, side].tolist()]
-        return caption(messages, None if self._kind == "msg" else self.dataset.data["blstats"][pair, side].tolist())
+        return self._captions_of(slice(pair, pair + 1))[side]
 
     def _captions_of(self, rows: slice) -> list[str]:
         """The captions of the moments of some pairs, in order."""
@@ -137,21 +132,13 @@ class AnswerTable:
         """Stores labels of an earlier run: numbers of questions [M], P(second is better) in their own order [M]."""
         self._earlier[numbers - self._low] = prob
 
-    def take(self, numbers: np.ndarray, turned: np.ndarray, prob: np.ndarray) -> int:
-        """Stores answers; those to questions of other shards or without a verdict are ignored.
+    def put(self, number: int, turned: bool, yes: float | None) -> None:
+        """Stores an answer: P(the caption shown second is better) of a question, which was shown `turned` or not.
 
-        Args:
-          numbers: of the questions, or -1. [M]
-          turned: whether the question was shown in the other order. [M] bool
-          prob: P(the caption shown second is better), NaN without a verdict. [M]
-
-        Returns:
-          The number of stored answers.
+        `yes`: None without a verdict, which is not stored.
         """
-        kept = (numbers >= self._low) & (numbers < self._low + len(self._both)) & ~np.isnan(prob)
-        index, order = numbers[kept] - self._low, turned[kept].astype(np.intp)
-        self._answers[index, order] = np.where(order, 1 - prob[kept], prob[kept])
-        return int(kept.sum())
+        if yes is not None:
+            self._answers[number - self._low, int(turned)] = 1 - yes if turned else yes
 
     def labels(self) -> np.ndarray:
         """P(second is better) of settled questions, NaN elsewhere. [K] float32"""
@@ -173,11 +160,6 @@ class AnswerTable:
     def both_answers(self) -> np.ndarray:
         """The answers to questions that have both, in the question's own order. [J, 2]"""
         return self._answers[~np.isnan(self._answers).any(-1)]
-
-
-def to_numbers(answers: Iterable[float | None]) -> np.ndarray:
-    """Answers as an array, with NaN for None (no verdict). [M] float64"""
-    return np.array([np.nan if answer is None else answer for answer in answers], np.float64)
 
 
 def caption(messages: Sequence[str], blstats: Sequence[Sequence[int]] | None = None) -> str:

@@ -42,70 +42,31 @@ class Part(NamedTuple):
         return f"shard-{self.number:05d}-of-{self.of:05d}"
 
 
-def part_of(file: Path) -> Part:
-    """The part to which a file belongs."""
-    number, of = file.name.partition(".")[0].removeprefix("shard-").split("-of-")
-    return Part(int(number), int(of))
-
-
 class Shard:
     """The labels of some rows, new or from an earlier run, locked against other jobs; a context manager."""
 
     def __init__(
-        self,
-        folder: Path,
-        part: Part,
-        num_rows: int,
-        metadata: Mapping[str, Any],
-        ignore_existing: bool = False,
-        labels: Path | None = None,
+        self, folder: Path, part: Part, num_rows: int, metadata: Mapping[str, Any], replaces: Path | None = None
     ):
         """Opens the shard.
 
         `metadata`: of dataset and config, a flat dict; equal in all shards of an annotation.
-        `ignore_existing`: first delete existing shards, and the file `labels` of merged ones.
+        `replaces`: the merged labels, to delete them and existing shards; None: go on with these.
         """
-        self.folder, self.part, self._labels = folder, part, labels
+        self.folder, self.part = folder, part
+        self._record_file = folder / f"{part.stem}.json"
         folder.mkdir(parents=True, exist_ok=True)
-        self._blank = False
-        with folder_lock(folder):  # first, because jobs that hold it briefly take the locks of other shards
-            self._lock = take_lock(folder, part)
-            try:
-                self._open(num_rows, metadata, ignore_existing)
-            except BaseException:
-                self._lock.close()
-                raise
-
-    def _open(self, num_rows: int, metadata: Mapping[str, Any], ignore_existing: bool) -> None:
-        folder, part = self.folder, self.part
-        if ignore_existing:
-            self._clear()
-        else:
+        # The folder's lock first, because jobs that hold it briefly take the locks of other shards.
+        with folder_lock(folder), contextlib.ExitStack() as on_error:
+            self._lock = on_error.enter_context(take_lock(folder, part))
+            if replaces:
+                self._clear(replaces)
             for other in sorted(folder.glob("shard-*.json")):  # of all jobs
-                record = read_json(other)
-                if not record["counts"] and self._is_abandoned(other):
-                    other.unlink()  # its job was killed before it labelled anything
-                    continue
-                check_same(folder, record, metadata)
-        file = folder / f"{part.stem}.json"
-        begun = file.exists()
-        blank = {"facts": dict(metadata), "finished": False, "log": {}, "rows": 0, "counts": {}}
-        self.record: dict[str, Any] = read_json(file) if begun else blank
-        self.codes, self.prob = read_labels(folder, part, num_rows)
-        if not begun:  # at once, so that jobs with other settings see it
-            write_json(file, self.record)
-        self._blank = not self.record["counts"]
-
-    def _is_abandoned(self, record: Path) -> bool:
-        """Whether this record's shard is not being written by another job."""
-        part = part_of(record)
-        if part == self.part:
-            return True
-        try:
-            take_lock(self.folder, part).close()
-        except UserError:
-            return False
-        return True
+                check_same(folder, read_json(other), metadata)
+            new = {"facts": dict(metadata), "finished": False, "log": {}}
+            self.record: dict[str, Any] = read_json(self._record_file) if self._record_file.exists() else new
+            self.codes, self.prob = read_labels(folder, part, num_rows)
+            on_error.pop_all()
 
     def set(self, rows: np.ndarray, prob: np.ndarray, tie_margin: float) -> None:
         """Labels rows (indices in this shard, [K]) with P(second is better) ([K]; NaN: unknown)."""
@@ -119,47 +80,35 @@ class Shard:
         merge the shard. `log`: counts, times and versions of this job.
         """
         arrays = {".prob.npy": self.prob, ".npy": self.codes}  # in this order, so that every known code has its prob
-        self.record |= {
-            "finished": finished,
-            "rows": len(self.codes),
-            "counts": count(self.codes),
-            "log": dict(log),
-        }
-        self._blank = False
+        counts = {"rows": len(self.codes), "counts": count(self.codes)}
+        self.record |= {"finished": finished, "log": dict(log)} | counts
         with folder_lock(self.folder):
-            file = self.folder / f"{self.part.stem}.json"
-            write_json(file, self.record | {"finished": False})
+            write_json(self._record_file, self.record | {"finished": False})
             for suffix, array in arrays.items():
                 write_array(self.folder / f"{self.part.stem}{suffix}", array)
             if finished:
-                write_json(file, self.record)
-
-    def close(self) -> None:
-        """Releases the lock. Removes the record if nothing was labelled, so that later jobs may have other settings."""
-        with self._lock:
-            if self._blank:
-                with folder_lock(self.folder):  # other jobs read it under this lock
-                    (self.folder / f"{self.part.stem}.json").unlink(missing_ok=True)
+                write_json(self._record_file, self.record)
 
     def __enter__(self) -> Shard:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._lock.close()
 
-    def _clear(self) -> None:
+    def _clear(self, labels: Path) -> None:
         """Deletes this shard, all shards of another division, and the merged labels.
 
         Records go first: a record that is finished must have its labels.
         """
         files = [file for file in self.folder.glob("shard-*") if re.fullmatch(FILE, file.name)]
         others = [file for file in files if f"-of-{self.part.of:05d}." not in file.name]
-        for other in {part_of(file) for file in others}:
-            take_lock(self.folder, other).close()  # raises if a job is writing it
+        for stem in {file.name.partition(".")[0] for file in others}:
+            number, of = stem.removeprefix("shard-").split("-of-")
+            take_lock(self.folder, Part(int(number), int(of))).close()  # raises if a job is writing it
         own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
         names = ("prob.npy", "merged.json", *(("neutral.json", ORDER) if self.part.number == 0 else ()))
-        merged = [*filter(None, [self._labels]), *(self.folder / name for name in names)]
-        for file in sorted((*merged, *own, *others), key=lambda file: file.suffix != ".json"):
+        merged = [self.folder / name for name in names]
+        for file in sorted((labels, *merged, *own, *others), key=lambda file: file.suffix != ".json"):
             file.unlink(missing_ok=True)
 
 

@@ -17,7 +17,6 @@ import enum
 import hashlib
 import os
 import re
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -67,23 +66,20 @@ class Preference(enum.IntEnum):
 class PairDataset:
     """A directory of pairs; its arrays are memory-mapped."""
 
-    def __init__(self, path: str | Path, require: Iterable[str] = ("message",), follow_links: bool = True):
+    def __init__(self, path: str | Path, follow_links: bool = True):
         """Opens and checks `path`.
 
-        `require`: data arrays that must exist. `follow_links`: whether its arrays may be links that lead out of the
-        directory, as in a workdir whose dataset was collected elsewhere.
+        `follow_links`: whether its arrays may be links that lead out of the directory, as in a workdir whose dataset
+        was collected elsewhere.
         """
         self.path, self._follow_links = Path(path), follow_links
         if not self.path.is_dir():
             raise UserError(f"there is no dataset directory {str(self.path)!r} ({FLAG})")
         self.data = self._open_all("data", DATA)  # [N, 2, L, ...]
         self.info = self._open_all("info", INFO)  # [N, 2]
-        for key in require:
-            if key not in self.data:
-                raise UserError(f"dataset {str(self.path)!r} has no data/{key}.npy ({FLAG})")
-        if not self.data:
-            raise UserError(f"dataset {str(self.path)!r} has no data/*.npy ({FLAG})")
-        first = self.data.get("message", next(iter(self.data.values())))
+        if "message" not in self.data:
+            raise UserError(f"dataset {str(self.path)!r} has no data/message.npy ({FLAG})")
+        first = self.data["message"]
         self.num_pairs: int = first.shape[0] if first.ndim >= 3 else 0
         self.length: int = first.shape[2] if first.ndim >= 3 else 0
         for key, array in self.data.items():
@@ -122,7 +118,6 @@ class PairDataset:
         made_of = index / "source.json"  # written last
         if made_of.exists() and read_json(made_of) == stamp:
             return CaptionTable.load(index), np.load(index / "caption_id.npy", mmap_mode="r")
-        self._check_room()
         table = CaptionTable()
         messages = self.data["message"]
         ids = np.empty(messages.shape[:-1], np.int32)
@@ -152,15 +147,6 @@ class PairDataset:
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(f"cannot read {str(file)!r} ({FLAG}): {reason}") from error
 
-    def _check_room(self) -> None:
-        """Raises UserError if the disk has no room for the index."""
-        needed, free = self.num_pairs * 2 * self.length * 4, shutil.disk_usage(self.path).free
-        if needed > free:
-            raise UserError(
-                f"the index of {self.num_pairs:,} pairs needs {needed / 2**20:,.0f} MiB, but {str(self.path)!r} has "
-                f"{free / 2**20:,.0f} MiB left (--workdir)"
-            )
-
     def _check(self, name: str, array: np.ndarray, shape: tuple[int, ...], kinds: str) -> None:
         if array.shape != shape:
             raise UserError(
@@ -180,12 +166,11 @@ def annotation_folder(dataset: Path, name: str) -> Path:
     return dataset.parent / "annotations" / name
 
 
-def digest_of(arrays: Iterable[np.ndarray]) -> str:
-    """A hash of the arrays that labels depend on beside the messages."""
+def digest_of(array: np.ndarray) -> str:
+    """A hash of an array, which is read in parts."""
     digest = hashlib.sha256()
-    for array in arrays:
-        for start in range(0, len(array), ROWS):
-            digest.update(np.ascontiguousarray(array[start : start + ROWS]).tobytes())
+    for start in range(0, len(array), ROWS):
+        digest.update(np.ascontiguousarray(array[start : start + ROWS]).tobytes())
     return digest.hexdigest()
 
 

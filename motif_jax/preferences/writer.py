@@ -53,9 +53,8 @@ def stretch_starts(episode: FinishedEpisode, length: int, seed: int, keep_empty:
     rng = np.random.default_rng((seed, STARTS_STREAM, episode.info.episode))
     starts = rng.permutation(steps - length + 1)[: steps // length]
     if keep_empty < 1:
-        silent = ~episode.steps["message"].any(-1)  # [n]
-        silent_before = np.concatenate([[0], np.cumsum(silent)])
-        empty = silent_before[starts + length] - silent_before[starts] == length
+        silent = np.asarray(~episode.steps["message"].any(-1))  # [n]
+        empty = cut(silent, starts, length).all(1)  # [k]
         starts = starts[~empty | (rng.random(len(starts)) < keep_empty)]
     return starts
 

@@ -68,11 +68,7 @@ def plan_packed(
 ) -> EpochPlan:
     """Plans batches of rows with several episodes each: an episode goes into the first open row with room for it.
 
-    Args:
-      episodes: the episodes to use. [N]
-      lengths: of all episodes, in tokens. [E]
-      width: of all rows. Longer episodes are cut, and fill a row.
-      seed, epoch: determine the order.
+    All rows have `width` tokens; longer episodes are cut, and fill a row. For the other arguments, see `plan_buckets`.
     """
     rng = np.random.default_rng((seed, epoch))
     rows: list[list[int]] = []

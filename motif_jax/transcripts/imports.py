@@ -69,7 +69,7 @@ def _lmrl_episode(row: Any) -> Episode:
         check_number(reward, "a reward")
         if reward and not pair[1]:
             raise ValueError(f"it gives the reward {reward} to a text of the environment")
-        turns.append(Turn(checked_text(pair[0]), float(reward) if pair[1] else None))
+        turns.append(Turn(pair[0], float(reward) if pair[1] else None))
     return Episode(tuple(turns), row["done"])
 
 
@@ -245,16 +245,7 @@ def _read_json_list(file: Path) -> list[Any]:
 def _text(row: dict[str, Any], name: str) -> str:
     if not isinstance(row.get(name), str):
         raise ValueError(f"its {name} is {shown(row.get(name))}")
-    return checked_text(row[name])
-
-
-def checked_text(text: str) -> str:
-    """The text; raises ValueError if UTF-8 cannot write it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"its text {shown(text)} has characters that UTF-8 cannot write") from error
-    return text
+    return str(row[name])
 
 
 def check_number(value: Any, what: str) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 from motif_jax.config.table import shown
 from motif_jax.files import write_whole
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.transcripts.imports import MOST_TURNS, check_number, checked_text, read_lines
+from motif_jax.transcripts.imports import MOST_TURNS, check_number, read_lines
 from motif_jax.transcripts.store import Transcripts
 
 FORMATS = ("messages", "turns", "preferences")
@@ -102,10 +102,7 @@ def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
     for reward in rewards:
         check_number(reward, "a reward")
     left = iter(rewards)
-    turns = (
-        Turn(checked_text(message["content"]), float(next(left)) if message["role"] == AGENT else None)
-        for message in messages
-    )
+    turns = (Turn(message["content"], float(next(left)) if message["role"] == AGENT else None) for message in messages)
     return Episode(tuple(turns), terminal=done)
 
 
@@ -163,17 +160,10 @@ def _written_turns(transcripts: Transcripts, most_mib: int) -> Iterator[dict[str
 def _written_preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
     """Pairs of episodes that begin alike, best with worst; the agent's first different turns are compared."""
     returns = transcripts.returns()
-    texts, starts, actions = transcripts.text, transcripts.starts.tolist(), transcripts.is_action
-
-    def beginning(index: int) -> tuple[int, ...]:
-        """The texts before the agent's first turn."""
-        first, last = starts[index], int(transcripts.ends[index])
-        before = itertools.takewhile(lambda turn: not actions[turn], range(first, last))
-        return tuple(int(texts[turn]) for turn in before)
-
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for index in range(len(transcripts)):
-        groups.setdefault(beginning(index), []).append(index)
+    groups: dict[tuple[str, ...], list[int]] = {}  # episodes by the texts before the agent's first turn
+    for index, episode in enumerate(_all(transcripts)):
+        before = itertools.takewhile(lambda turn: not turn.is_action, episode.turns)
+        groups.setdefault(tuple(turn.text for turn in before), []).append(index)
     for group in groups.values():
         group.sort(key=lambda index: returns[index])
         for worse, better in zip(group[: len(group) // 2], reversed(group), strict=False):

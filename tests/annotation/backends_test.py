@@ -59,7 +59,7 @@ def config_of(**values):
 
 
 def backend_of(one=False, **values):
-    config = config_of(**values)
+    config = viewed(config_of(**values), "annotate")
     return find_backend(config.annotate)(config.annotate, NETHACK, 5, one)
 
 
@@ -127,7 +127,7 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
     before = backend_of(**given)
     for name, value in changed.items():
         values = given | {name.replace(".", "__"): value}
-        config = config_of(**values)
+        config = viewed(config_of(**values), "annotate")
         texts = NETHACK._replace(lexicon=config.annotate.lexicon)
         after = find_backend(config.annotate)(config.annotate, texts, 5)
         section = name.partition(".")[0]
@@ -166,7 +166,7 @@ EARLIER = [
 
 @pytest.mark.parametrize(("values", "model", "folder", "facts"), EARLIER)
 def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, facts, dataset, tmp_path):
-    config = config_of(**values)
+    config = viewed(config_of(**values), "annotate")
     backend = make_backend(config)
     found = make_metadata(backend, config.annotate, dataset)
     assert found.pop("dataset")

@@ -11,16 +11,17 @@ from conftest import LONG_S
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
-from motif_jax.annotation.annotator import Incomplete, Question, Sampling
+from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.client import KEY, URL, ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.structs import UserError
 from motif_jax.system import http
 from motif_jax.system.http import MAX_RETRY_AFTER_S, check_address, retry_after_s
 
 QUESTIONS = [Question(f"{first} #{number}", second) for number in range(3) for first in EVENTS for second in EVENTS]
-SAMPLING = Sampling(0.1, 0.95, 50, 200)
+SAMPLING = SamplingSection(0.1, 0.95, 50, 200)
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 
 
@@ -29,12 +30,11 @@ def soon_restarted(monkeypatch, short_pauses):
     monkeypatch.setattr(http, "RESTART_S", 0.5)
 
 
-def connect(chat: ChatServer, mode: str = "reason", **options) -> ChatClient:
+def connect(chat: ChatServer, mode: str = "reason", model: str = "", key: str = "", **options) -> ChatClient:
     options = {"in_flight": 16, "timeout_s": LONG_S, "patience_s": LONG_S, "start_s": LONG_S} | options
     sampling = SAMPLING if mode == "reason" else None
-    return ChatClient(
-        chat.url, options.pop("model", ""), make_prompt(NETHACK, mode, "defaultgoal", "default"), sampling, **options
-    )
+    server, prompt = ServerSection(url=chat.url, **options), make_prompt(NETHACK, mode, "defaultgoal", "default")
+    return ChatClient(server, model, prompt, sampling, key)
 
 
 def ask(server: ChatClient, questions=QUESTIONS) -> dict:

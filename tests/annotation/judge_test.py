@@ -12,20 +12,22 @@ from conftest import LONG_S, wait_for
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
-from motif_jax.annotation.annotator import Question, Sampling
+from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.contrib.judge.process import Judge
 
-SAMPLING = Sampling(0.1, 0.95, 50, 200)
+SAMPLING = SamplingSection(0.1, 0.95, 50, 200)
 SINGLE = [Question(event) for event in EVENTS]
 PAIRS = [Question(first, second) for first in EVENTS[:8] for second in EVENTS[:8]]
 
 
 def ask(judge, prompt, questions, **options) -> dict:
     mode = SAMPLING if prompt.retry else None
-    server = ChatClient(judge.url, judge.model, prompt, mode, **({"in_flight": 16, "timeout_s": LONG_S} | options))
+    section = ServerSection(**({"url": judge.url, "in_flight": 16, "timeout_s": LONG_S} | options))
+    server = ChatClient(section, judge.model, prompt, mode)
     try:
         return dict(server.answers(questions))
     finally:

@@ -12,15 +12,16 @@ from conftest import LONG_S
 from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, bounded, nothing_is_printed, reply, say  # noqa: F401  a fixture
 from nethack_texts import NETHACK
 
-from motif_jax.annotation.annotator import Incomplete, Question, Sampling
+from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.client import MAX_SAID, ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("few_tries")
 
-SAMPLING = Sampling(0.1, 0.95, 50, 200)
+SAMPLING = SamplingSection(0.1, 0.95, 50, 200)
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 KEY = "ses\\ame/1'2+3"
 MEMORY_MIB = 80  # for 32 replies at a time; one endless body takes ten times as much within a second
@@ -32,12 +33,13 @@ def memory_stays_bounded():
         yield
 
 
-def connect(url: str, mode: str = "reason", version: str = "default", **options) -> ChatClient:
+def connect(
+    url: str, mode: str = "reason", version: str = "default", model: str = "", key: str = "", **options
+) -> ChatClient:
     options = {"in_flight": 32, "timeout_s": LONG_S, "patience_s": LONG_S, "start_s": LONG_S} | options
     sampling = SAMPLING if mode == "reason" else None
-    return ChatClient(
-        url, options.pop("model", ""), make_prompt(NETHACK, mode, "defaultgoal", version), sampling, **options
-    )
+    server, prompt = ServerSection(url=url, **options), make_prompt(NETHACK, mode, "defaultgoal", version)
+    return ChatClient(server, model, prompt, sampling, key)
 
 
 def harmless(text: str, limit: int) -> bool:

@@ -7,9 +7,10 @@ import pytest
 from conftest import get_config
 from own_models import write_own
 
-from motif_jax.annotation.annotator import PAUSE, Question, Sampling
+from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.own_model import OwnModel, OwnReasons
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.section import SamplingSection
 from motif_jax.envs.texts import texts_of
 from motif_jax.language.chat import CHATML, ChatFormat
 from motif_jax.language.hub_config import make_config
@@ -85,7 +86,11 @@ def few_words(positions):
 def make_reasons(seed=0, positions=4096, file="", one=False, temperature=1.0):
     language = few_words(positions)
     template = make_prompt(texts(), "reason", "gold", "default", file, one=one)
-    return OwnReasons(language, template, STOPS, Sampling(temperature, 1.0, -1, 24), seed, "tiny"), language, template
+    return (
+        OwnReasons(language, template, STOPS, SamplingSection(temperature, 1.0, -1, 24), seed, "tiny"),
+        language,
+        template,
+    )
 
 
 @pytest.mark.parametrize("one", [False, True])

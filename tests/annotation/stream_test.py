@@ -9,12 +9,13 @@ from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.annotation import stream
-from motif_jax.annotation.annotator import PAUSE, Question, Sampling
+from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.asking import Asking, AskingCounts
 from motif_jax.annotation.cache import AnswerCache
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.annotation.stream import Item, Stream
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -128,7 +129,9 @@ def connect(chat, **options):
     prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default", one=True)
     options = {"in_flight": 4, "timeout_s": LONG_S, "patience_s": 0.5, "start_s": 1.0} | options
     return lambda counts: Asking(
-        ChatClient(chat.url, "", prompt, Sampling(0.1, 0.95, 50, 200), **options), AnswerCache(ABOUT, None), counts
+        ChatClient(ServerSection(url=chat.url, **options), "", prompt, SamplingSection(0.1, 0.95, 50, 200)),
+        AnswerCache(ABOUT, None),
+        counts,
     )
 
 

@@ -95,11 +95,6 @@ def test_questions_are_found_by_their_captions(tmp_path):
 # ---- answers
 
 
-def take(asked: AnswerTable, *answers: tuple[int, bool, float]) -> int:
-    numbers, turned, prob = zip(*answers, strict=True)
-    return asked.take(np.array(numbers), np.array(turned), np.array(prob))
-
-
 def test_both_orders_are_averaged_and_one_is_not_enough():
     asked = AnswerTable(10, np.array([True, True, False]))
     wanted = np.ones(3, bool)
@@ -110,7 +105,8 @@ def test_both_orders_are_averaged_and_one_is_not_enough():
         (11, True),
         (12, False),
     ]
-    assert take(asked, (10, False, 0.9), (10, True, 0.3), (11, True, 0.2), (12, False, 1.0)) == 4
+    for answer in ((10, False, 0.9), (10, True, 0.3), (11, False, None), (11, True, 0.2), (12, False, 1.0)):
+        asked.put(*answer)
     # (0.9 + (1 - 0.3)) / 2 = 0.8
     np.testing.assert_allclose(asked.labels(), [0.8, NAN, 1.0], rtol=1e-6)
     assert list(asked.missing(np.flatnonzero(wanted))) == [(11, False)]

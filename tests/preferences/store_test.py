@@ -16,7 +16,8 @@ N = PUBLISHED_PAIRS
 @pytest.mark.parametrize("length", [1, 3])
 def test_the_published_layout_opens_as_it_is(tmp_path, length):
     path, codes = write_published(tmp_path / "motif_dataset", length)
-    dataset = PairDataset(path, require=("message", "blstats", "tty_chars"))
+    dataset = PairDataset(path)
+    assert {"message", "blstats", "tty_chars"} <= dataset.data.keys()
     assert (len(dataset), dataset.length) == (N, length)
     assert dataset.info["character"][0, 0] == "mon-hum-neu-mal"
     assert dataset.preference_names() == ["llama70b_msg_defaultgoal_default", "llama7b_msg_defaultgoal_default"]

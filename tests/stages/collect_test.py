@@ -110,8 +110,8 @@ def test_the_screen_can_be_kept(launch, tmp_path):
     more = ("--config.collect.num_pairs=50", "--config.collect.save_screen=True", "--config.collect.segment_length=3")
     done = launch(*SMALL, f"--workdir={tmp_path}", *more)
     assert done.returncode == 0, done.stderr
-    dataset = PairDataset(tmp_path / "dataset", require=("tty_chars", "tty_colors"))
-    assert dataset.data["tty_chars"].shape == (50, 2, 3, 24, 80)
+    dataset = PairDataset(tmp_path / "dataset")
+    assert dataset.data["tty_chars"].shape == dataset.data["tty_colors"].shape == (50, 2, 3, 24, 80)
     for pair in range(0, 50, 7):  # the message stands on the screen's first line
         text = bytes(dataset.data["message"][pair, 0, 0]).rstrip(b"\0 ")
         assert bytes(dataset.data["tty_chars"][pair, 0, 0, 0]).startswith(text[:70])

@@ -108,7 +108,7 @@ def refusal(tokeniser, template, *turns):
     (Template("", "x", "b", "", ""), [Turn("x"), Turn("a", 1.0)]),
 ])  # fmt: skip
 def test_pieces_that_the_tokeniser_would_join_are_refused(template, turns):
-    assert "other tokens together than apart" in refusal(Greedy(), template, *turns)
+    assert "other tokens as a whole than text by text" in refusal(Greedy(), template, *turns)
 
 
 def test_prompts_and_names_are_read_apart_by_a_policy_and_may_be_when_they_are_cloned():

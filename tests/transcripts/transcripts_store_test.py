@@ -49,7 +49,6 @@ def test_a_writer_that_was_killed_leaves_nothing_in_the_way(tmp_path):
     (Episode((Turn("a", float("nan")),), True), "its reward nan is not finite"),
     (Episode((Turn("a", 1e39),), True), "its reward 1e+39 is not finite"),
     (Episode((Turn("\ud800"),), True), "surrogates not allowed"),
-    (Episode((), True, {"A/b": 1.0}), "'A/b' cannot name a metric of an episode"),
 ])  # fmt: skip
 def test_what_cannot_be_kept_is_refused(episode, said):
     with pytest.raises(ValueError, match=re.escape(said)):

@@ -118,7 +118,6 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
             {"messages": [{"role": "assistant", "content": "x"}], "rewards": [1, 2]},
             "its rewards are [1, 2], for 1 turns",
         ),
-        ({"messages": [{"role": "assistant", "content": "\ud800"}]}, "UTF-8 cannot write"),
         ({"prompt": "x", "completion": "y", "done": 1}, "done is 1, neither"),
         ("{", "not an episode"),
     ],

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from motif_jax.annotation.annotator import Annotator, Sampling
+from motif_jax.annotation.annotator import Annotator
 from motif_jax.annotation.backends import Server, read_json
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.parsing import OWN_WORDS
 from motif_jax.annotation.prompts import QuestionTemplate
-from motif_jax.annotation.section import AnnotateSection
+from motif_jax.annotation.section import AnnotateSection, SamplingSection
 from motif_jax.structs import UserError
 
 
@@ -41,13 +41,13 @@ class RuleServer(Server):
             )
         read_json(self.section.server.extra, "server.extra")
 
-    def _open(self, template: QuestionTemplate, sampling: Sampling | None) -> Annotator:
+    def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
         from motif_jax.contrib.judge.process import Judge, JudgeClient
 
         options = self.section.judge
         delay_s, at_a_time = options.delay_s, options.at_a_time
         judge = Judge(self.section.goal, template, self.texts, delay_s=delay_s, at_a_time=at_a_time)
-        return JudgeClient(judge, template, sampling, **self._options())
+        return JudgeClient(judge, self.section.server, template, sampling)
 
     @classmethod
     def model_name(cls, section: AnnotateSection) -> str:

@@ -1,7 +1,7 @@
 """The embedded judge, which needs neither download nor GPU: the lexicon behind an OpenAI-compatible server process.
 
     with Judge("defaultgoal", prompt, texts) as judge:
-        ChatClient(judge.url, judge.model, prompt, sampling)...
+        ChatClient(ServerSection(url=judge.url), judge.model, prompt, sampling)...
 
 Clients ask it like any language model, over HTTP on loopback. A question takes `delay_s`, and at most `at_a_time`
 questions are answered concurrently. The process (`server.py`) always ends with its parent. If it dies earlier, it
@@ -18,13 +18,12 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
 
-from motif_jax.annotation.annotator import Sampling
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import QuestionTemplate
+from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.console import print_line
 from motif_jax.contrib.judge import server
 from motif_jax.envs.texts import Texts
@@ -135,9 +134,9 @@ class Judge:
 class JudgeClient(ChatClient):
     """An annotator that asks a judge, and closes it at the end."""
 
-    def __init__(self, judge: Judge, prompt: QuestionTemplate, sampling: Sampling | None, **options: Any):
+    def __init__(self, judge: Judge, server: ServerSection, prompt: QuestionTemplate, sampling: SamplingSection | None):
         self._judge = judge
-        super().__init__(judge.url, judge.model, prompt, sampling, **options)
+        super().__init__(replace(server, url=judge.url), judge.model, prompt, sampling)
 
     def close(self) -> None:
         """Closes the connections, then the judge."""

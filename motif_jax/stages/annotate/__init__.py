@@ -7,9 +7,8 @@ shards.
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from motif_jax.envs.worlds import title
 from motif_jax.files import read_json
 from motif_jax.preferences.merging import NOT_ASKED, check_free, is_merged, merge
 from motif_jax.preferences.neutral import NEUTRAL, ask_about, captions_to_ask
-from motif_jax.preferences.questions import WITH_BOTTOM_LINE, AnswerTable, Questions, to_numbers
+from motif_jax.preferences.questions import WITH_BOTTOM_LINE, AnswerTable, Questions
 from motif_jax.preferences.shards import TRY, Part, Shard, count, folder_lock, question_range, rows_of
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.run import Lock, Run
@@ -52,11 +51,6 @@ COMMIT_EVERY_S = 30.0  # even if the batch is not full, as answers of a slow mod
 def begun(config: AnnotateConfig, workdir: Path) -> list[Path]:
     """The directory of the annotation's shards."""
     return [annotation_folder(workdir / "dataset", label_name(config.annotate))]
-
-
-def lock(config: AnnotateConfig) -> Lock:
-    """The lock of the workdir: several jobs may work in it at the same time."""
-    return Lock.SHARED if config.annotate.num_shards > 1 else Lock.EXCLUSIVE
 
 
 def check(config: AnnotateConfig) -> None:
@@ -103,7 +97,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
     stage = Run(workdir).stage("annotate", str(folder.relative_to(workdir)))  # its shards are locked one by one
     if section.merge == "auto":
         rows = rows_of(part, of_pair)
-        with Shard(folder, part, len(rows), metadata, section.ignore_existing, labels) as shard:
+        with Shard(folder, part, len(rows), metadata, labels if section.ignore_existing else None) as shard:
             stage.bind(config)
             if isinstance(backend, Oracle):
                 ask_oracle(backend, dataset, shard, rows[rows < (section.max_pairs or np.inf)])
@@ -180,7 +174,6 @@ class AnnotationJob:
         self._before = dict(shard.record.get("log", {}))  # of earlier runs
         self._counts = AskingCounts("annotate")
         self._started = self._committed = time.monotonic()
-        self._pending: list[tuple[int, bool, float]] = []  # answered, not yet labelled: number, turned, P(yes)
         self._uncommitted = 0  # answers of the judge since the last commit
         self._flight: dict[Question, tuple[int, bool]] = {}  # drawn, not yet answered: number, turned
         self._answers = self._before.get("answers", "")  # the folder of the answer cache
@@ -247,20 +240,9 @@ class AnnotationJob:
         if not 0 < self._backend.both_orders < 1:
             return
         tried = np.random.default_rng(self._low).permutation(self._wanted)[:TRIED] + self._low
-        shown = [Question(*self._questions.text(number)) for number in tried.tolist()]
-        answers: dict[Question, float | None] = {}
         self._asked.ask_both(tried)
-        try:
-            asking.ask(
-                itertools.chain(shown, (question.turned for question in shown)),
-                lambda answered: answers.update({answered.question: answered.answer.yes}),
-            )
-        finally:  # also if the judge stops
-            own, other = (to_numbers(answers.get(one) for one in order) for order in (shown, [q.turned for q in shown]))
-            self._asked.take(np.concatenate([tried, tried]), np.repeat([False, True], len(tried)), np.r_[own, other])
-            self._put[tried - self._low] = True
-        both = np.stack([own, 1 - other], 1)
-        both = both[~np.isnan(both).any(1)]
+        asking.ask(self._draw((number, turned) for turned in (False, True) for number in tried.tolist()), self._take)
+        both = self._asked.both_answers()
         turned = measure_bias(both, self._backend.tie_margin)["turned"] if len(both) else 0.0
         if turned > RARELY:
             self._asked.ask_both(self._low + np.arange(len(self._put)))
@@ -283,7 +265,7 @@ class AnnotationJob:
         def ask(pairs: list[tuple[str, str]]) -> np.ndarray:
             answers: dict[Question, float | None] = {}
             asking.ask((Question(*pair) for pair in pairs), lambda one: answers.update({one.question: one.answer.yes}))
-            return to_numbers(answers[Question(*pair)] for pair in pairs)
+            return np.array([answers[Question(*pair)] for pair in pairs], np.float64)  # None is NaN
 
         ask_about(table, captions_to_ask(table, ids), ask, self._shard.folder)
 
@@ -300,31 +282,28 @@ class AnnotationJob:
     def _stream(self) -> Iterator[Question]:
         """The open questions; in each batch first those in their own order, then the turned ones."""
         for block in batched(self._asked.missing(self._wanted), self._section.batch_size):
-            for number, turned in sorted(block, key=lambda spot: spot[1]):
-                question = Question(*self._questions.text(number))
-                question = question.turned if turned else question
-                self._flight[question] = (number, turned)
-                yield question
+            yield from self._draw(sorted(block, key=lambda spot: spot[1]))
+
+    def _draw(self, spots: Iterable[tuple[int, bool]]) -> Iterator[Question]:
+        """The questions with these numbers, in their own order or turned."""
+        for number, turned in spots:
+            question = Question(*self._questions.text(number))
+            question = question.turned if turned else question
+            self._flight[question] = (number, turned)
+            yield question
 
     def _take(self, answered: Answered) -> None:
         """Records an answer; commits when a batch is full, or after COMMIT_EVERY_S."""
-        yes = answered.answer.yes
-        self._pending.append((*self._flight.pop(answered.question), np.nan if yes is None else yes))
+        number, turned = self._flight.pop(answered.question)
+        self._asked.put(number, turned, answered.answer.yes)
+        self._put[number - self._low] = True
         self._uncommitted += not answered.cached
         full = self._uncommitted >= self._section.batch_size
         if full or time.monotonic() - self._committed > COMMIT_EVERY_S:
             self._save()
 
     def _save(self) -> int:
-        """Labels what is answered, and commits the labels; returns the number of labelled rows.
-
-        After an interruption, a second call completes the work.
-        """
-        if self._pending:
-            numbers, turned, prob = map(np.array, zip(*self._pending, strict=True))
-            self._asked.take(numbers, turned, prob)
-            self._put[numbers - self._low] = True
-            self._pending.clear()
+        """Labels what is answered, and commits the labels; returns the number of labelled rows."""
         labelled = self._label()
         # Not before the first answer: it would bind the annotation to settings that may not work.
         if (self._shard.codes[self._asking] != Preference.UNKNOWN).any():
@@ -391,7 +370,7 @@ STAGE = Stage(
     writes="--config.annotate.cache_dir",
     memory="--config.annotate.batch_size",
     begun=begun,
-    lock=lock,
+    lock=lambda config: Lock.SHARED if config.annotate.num_shards > 1 else Lock.EXCLUSIVE,  # of several jobs
     # A language model runs on a server or in vLLM.
     loads_jax=lambda config: bool(config.annotate.order == "disagreement"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from motif_jax.pages.blocks import folded, page, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import esc
 from motif_jax.preferences.merging import Merged
-from motif_jax.preferences.questions import AnswerTable, Questions, to_numbers
+from motif_jax.preferences.questions import AnswerTable, Questions
 from motif_jax.preferences.shards import to_codes
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder
 from motif_jax.rewards.statistics import share_interval
@@ -200,18 +201,12 @@ def _of_the_questions(
     cells = 5 if evidence.said else 4
     rows = []
     for number in top.tolist():
-        code = int(codes[number])
-        marks = [("better", "worse")[code ^ side] if code < Preference.TIE else "" for side in (0, 1)]
-        first, second = (
-            f'<code class="{mark}">{esc(text) or "<i>(nothing)</i>"}</code>'
-            for mark, text in zip(marks, questions.text(number), strict=True)
-        )
-        verdict = f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>'
+        row = _row_of(questions, number, int(codes[number]))
         if not np.isnan(label[number]) and label[number] not in (0.0, 0.5, 1.0):
-            verdict += f'&nbsp;<span class="soft">{label[number]:.2f}</span>'
+            row[-1] += f'&nbsp;<span class="soft">{label[number]:.2f}</span>'
         reason = evidence.said.get(number, "")
         why = folded("why", reason) if len(reason) > 90 else f'<span class="soft">{esc(reason)}</span>'
-        rows.append([f"{questions.counts[number]:,}", first, second, verdict, why][:cells])
+        rows.append([*row, why][:cells])
     body = [
         "<h2>Most frequent questions</h2>",
         '<p class="soft">Pairs with the question, its captions (the better one in bold), and the verdict.</p>',
@@ -234,35 +229,41 @@ def _of_the_questions(
     return body
 
 
+def _row_of(questions: Questions, number: int, code: int) -> list[str]:
+    """The number of pairs with a question, its captions with the better one in bold, and the verdict, as HTML."""
+    marks = [("better", "worse")[code ^ side] if code < Preference.TIE else "" for side in (0, 1)]
+    sides = zip(marks, questions.text(number), strict=True)
+    cells = [f'<span class="{mark}">{quoted(text)}</span>' for mark, text in sides]
+    return [f"{questions.counts[number]:,}", *cells, f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>']
+
+
 def _evidence(
     backend: CaptionBackend, questions: Questions, logs: list[dict[str, Any]], top: np.ndarray, label: np.ndarray
 ) -> AnswerDetails:
     """Collects the evidence: asks rules again, or reads the answer caches of the jobs."""
-    explanations: dict[int, str] = {}
     if not backend.is_model:
-        annotator = backend.open()
-        for number in top.tolist():
-            for _, answer in annotator.answers([Question(*questions.text(number))]):
-                explanations[number] = answer.said
-        annotator.close()
-        return AnswerDetails(explanations, np.empty((0, 2)), {}, 1.0)
+        with contextlib.closing(backend.open()) as annotator:
+            number_of = {Question(*questions.text(number)): number for number in top.tolist()}
+            said = {number_of[question]: answer.said for question, answer in annotator.answers(number_of)}
+        return AnswerDetails(said, np.empty((0, 2)), {}, 1.0)
     asked, wanted = AnswerTable(0, np.ones(len(questions), bool)), set(top.tolist())
+    explanations: dict[int, str] = {}
     unreadable: dict[Question, QuestionAnswer] = {}
-    masses = [0.0, 0.0]  # number and sum
+    count, mass = 0, 0.0
     for folder in {str(log["answers"]) for log in logs if log.get("answers")}:
         for lines in batched(read_answers(Path(folder)), LINES):
             lines = [(question, answer) for question, answer in lines if question.second is not None]
             numbers, turned = questions.find([(question.first, str(question.second)) for question, _ in lines])
-            asked.take(numbers, turned, to_numbers(answer.yes for _, answer in lines))
             for number, backwards, (question, answer) in zip(numbers.tolist(), turned.tolist(), lines, strict=True):
                 if number < 0:
                     continue
-                masses = [masses[0] + 1, masses[1] + answer.mass]
+                asked.put(number, backwards, answer.yes)
+                count, mass = count + 1, mass + answer.mass
                 if answer.yes is None and np.isnan(label[number]) and len(unreadable) < EXAMPLES:
                     unreadable[question] = answer
                 if number in wanted and answer.said and not backwards:
                     explanations[number] = answer.said
-    return AnswerDetails(explanations, asked.both_answers(), unreadable, masses[1] / masses[0] if masses[0] else 1.0)
+    return AnswerDetails(explanations, asked.both_answers(), unreadable, mass / count if count else 1.0)
 
 
 def _most_asked(margin: float, questions: Questions, label: np.ndarray, evidence: AnswerDetails) -> list[str]:
@@ -271,14 +272,7 @@ def _most_asked(margin: float, questions: Questions, label: np.ndarray, evidence
     sided = order[codes[order] < Preference.TIE]
     body = ['<p class="soft">The number of pairs that share the question; the better caption is in bold.</p>']
     for title, chosen, most in (("Preferred most often", sided, ASKED), ("Asked most", order, ASKED // 2)):
-        rows = []
-        for number in chosen[:most].tolist():
-            better = NAMES[codes[number]]
-            marks = {"first": ("better", "worse"), "second": ("worse", "better")}.get(better, ("", ""))
-            sides = zip(marks, questions.text(number), strict=True)
-            cells = [f'<span class="{mark}">{quoted(text)}</span>' for mark, text in sides]
-            rows.append([f"{questions.counts[number]:,}", *cells, f'<b style="color:var(--{better})">{better}</b>'])
-        if rows:
+        if rows := [_row_of(questions, number, int(codes[number])) for number in chosen[:most].tolist()]:
             body += [f"<h3>{title}</h3>", table(("pairs", "first", "second", "better"), rows, numbers=(0,))]
     if len(evidence.both):
         body += ["<h3>Position bias</h3>", bias_tiles(measure_bias(evidence.both, margin))]

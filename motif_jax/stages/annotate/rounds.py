@@ -34,8 +34,9 @@ class QuestionRounds:
         self._dataset, self._rows, self._shard = questions.dataset, questions.rows(), shard
         self._file, self._facts = shard.folder / ORDER, dict(shard.record["facts"])
         self._budget, self._size, self._seed = budget, math.ceil(budget / rounds), seed
-        earlier = self._read()
-        self.order = np.flatnonzero(~np.isnan(shard.prob[self._rows])) if earlier is None else earlier
+        self.order = np.flatnonzero(~np.isnan(shard.prob[self._rows]))
+        if self._file.exists() and (record := read_json(self._file))["facts"] == self._facts:
+            self.order = np.array(record["numbers"], np.int64)
 
     def add(self) -> bool:
         """Chooses the next round by the shard's labels of earlier ones; returns False if the budget is used up."""
@@ -54,13 +55,6 @@ class QuestionRounds:
         self.order = np.concatenate([self.order, others[:count]])
         write_json(self._file, {"facts": self._facts, "numbers": self.order.tolist()})
         return True
-
-    def _read(self) -> np.ndarray | None:
-        """The questions in `order.json`; None if there are none for this annotation."""
-        if not self._file.exists():
-            return None
-        record = read_json(self._file)
-        return np.array(record["numbers"], np.int64) if record["facts"] == self._facts else None
 
 
 def disagreement(rewards: np.ndarray, ids: np.ndarray) -> np.ndarray:

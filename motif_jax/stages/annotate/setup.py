@@ -86,4 +86,4 @@ def make_metadata(backend: Backend, section: AnnotateSection, dataset: PairDatas
         metadata |= {"captions": section.captions, "goal": section.goal} | backend.labelling()
         if section.captions == WITH_BOTTOM_LINE:
             metadata["bottom_line_version"], other_array = BOTTOM_LINE, dataset.data["blstats"]
-    return metadata | {"beside": "" if other_array is None else digest_of([other_array])}
+    return metadata | {"beside": "" if other_array is None else digest_of(other_array)}

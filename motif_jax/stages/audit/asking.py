@@ -125,5 +125,4 @@ def ask_second(config: AnnotateConfig, named: str, plan: JudgePlan, file: Path) 
 def _kept(file: Path, stamp: str, count: int) -> np.ndarray:
     """The answers of an earlier run to the same questions, NaN where it had no answer. [count]"""
     record = read_json(file) or {}
-    answers = record["answers"] if record.get("stamp") == stamp else [None] * count
-    return np.array([np.nan if answer is None else answer for answer in answers], np.float64)
+    return np.array(record["answers"] if record.get("stamp") == stamp else [None] * count, np.float64)  # None is NaN

@@ -12,16 +12,7 @@ from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_back
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
 from motif_jax.audit.captions import SEVERAL, Captions, group_captions
-from motif_jax.audit.examine import (
-    SECOND,
-    Audited,
-    EpisodePairs,
-    Evidence,
-    Figures,
-    Labels,
-    examine,
-    make_plan,
-)
+from motif_jax.audit.examine import SECOND, Audited, EpisodePairs, Evidence, Figures, Labels, examine, make_plan
 from motif_jax.audit.judge import QuestionLimits
 from motif_jax.audit.pay import Steps
 from motif_jax.audit.record import make_record, most_paid, print_record, record_blocks

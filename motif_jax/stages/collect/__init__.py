@@ -7,7 +7,6 @@ With `--config.collect.transcripts=N` games are recorded as text.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import re
@@ -140,11 +139,6 @@ def artefacts(workdir: Path) -> list[Path]:
     return [workdir / DATASET, *with_result(workdir / PARTIAL, "progress.json"), workdir / TRANSCRIPTS]
 
 
-def loads_jax(config: CollectConfig) -> bool:
-    """Whether the stage loads JAX: only if trained policies play."""
-    return bool(config.collect.policies) and not config.collect.dataset
-
-
 def is_complete(config: CollectConfig, workdir: Path) -> bool:
     """Whether the dataset is finished and reported, or the transcripts are."""
     if config.collect.transcripts:
@@ -239,7 +233,13 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
         print_line(f"collect: going on after {writer.moments // 2:,} of {section.num_pairs:,} pairs")
 
     start, first_steps = time.monotonic(), writer.progress["steps"]
-    losses = {} if writer.full else fill(writer, config, keys, mixture)
+    try:
+        losses = {} if writer.full else fill(writer, config, keys, mixture)
+    except Interrupted:
+        if writer.moments:
+            say("saving the pairs that were collected")
+        writer.commit()
+        raise
     played_s, steps = time.monotonic() - start, writer.progress["steps"] - first_steps
 
     dataset = writer.finish(
@@ -294,7 +294,7 @@ def fill(writer: PairWriter, config: CollectConfig, keys: list[str], mixture: Mi
     start, first_steps = time.monotonic(), writer.progress["steps"]
     first, committed = writer.progress["next_episode"], start
     progress = Progress(NAME, section.num_pairs, "pairs", writer.moments // 2)
-    with saved_if_stopped(writer), open_pool(config, arrays.values(), mixture, first) as pool:
+    with open_pool(config, arrays.values(), mixture, first) as pool:
         for ready in play_in_order(pool, mixture, arrays | {"rewards": "reward"}, first):
             for episode in ready:
                 if writer.full:
@@ -323,18 +323,6 @@ def fill(writer: PairWriter, config: CollectConfig, keys: list[str], mixture: Mi
             "seconds_waiting_for_workers": round(pool.timers.seconds.get("wait_for_workers", 0.0), 1),
             "seconds_workers_waited": round(pool.worker_wait_s, 1),
         }
-
-
-@contextlib.contextmanager
-def saved_if_stopped(writer: PairWriter) -> Iterator[None]:
-    """Saves the collected pairs if a signal ends the program within."""
-    try:
-        yield
-    except Interrupted:
-        if writer.moments:
-            say("saving the pairs that were collected")
-        writer.commit()
-        raise
 
 
 def describe_pairs(dataset: PairDataset) -> str:
@@ -612,19 +600,10 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
 
 def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
     """Names of the files and directories beside the arrays that are not read."""
-    read = {"data": set(DATA), "info": set(INFO), "preference": set(dataset.preference_names())}
+    read: dict[str, Iterable[str]] = {"data": DATA, "info": INFO, "preference": dataset.preference_names()}
     for folder, keys in read.items():
-        try:
-            names = os.listdir(source / folder)
-        except FileNotFoundError:
-            continue
-        except OSError:  # not a directory, or not readable
-            yield folder
-            continue
-        for name in names:
-            ours = folder == "preference" and name in keys and _is_ours(source, name)
-            if not ours and (not name.endswith(".npy") or name.removesuffix(".npy") not in keys):
-                yield f"{folder}/{name}"
+        names = os.listdir(source / folder) if (source / folder).is_dir() else []
+        yield from (f"{folder}/{name}" for name in {*names} - {f"{key}.npy" for key in keys})
 
 
 def _is_ours(source: Path, name: str) -> bool:
@@ -656,37 +635,35 @@ def _copy_records(folder: Path, target: Path, num_pairs: int) -> None:
         if not RECORDS.fullmatch(file.name) or leads_out(file, folder):
             continue
         data = _read(file, LIMIT if file.suffix == ".json" else HEAD_BYTES + 4 * num_pairs)
-        if problem := _problem_of_json(file.name, data) if file.suffix == ".json" else _problem_of_labels(file):
-            raise UserError(f"{str(file)!r} is not what this program writes: {problem} ({FLAG})")
+        try:
+            if file.suffix == ".json":
+                _check_json(file.name, data)
+            else:
+                _check_labels(file)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{str(file)!r} is not what this program writes: {error} ({FLAG})") from error
         write_whole(target / file.name, lambda out, data=data: out.write(data))  # type: ignore[misc]
 
 
-def _problem_of_json(name: str, data: bytes) -> str:
-    """The defect of a record of an annotation, or ""."""
-    kinds: dict[str, type] = {} if name == "config.json" else {"facts": dict, "counts": dict}
-    if name == "merged.json":
-        kinds |= {"shards": dict, "missing_shards": list}
-    elif kinds:
-        kinds |= {"log": dict, "finished": bool, "rows": int}
-    try:
-        record = parse_foreign_json(data)
-    except ValueError as error:
-        return str(error)
-    wrong = [key for key, kind in kinds.items() if not isinstance(record.get(key), kind)]
-    return f"it has no {wrong[0]!r}" if wrong else ""
+def _check_json(name: str, data: bytes) -> None:
+    """Raises ValueError for a defective record of an annotation."""
+    of_shards: dict[str, type] = {"facts": dict, "counts": dict, "log": dict, "finished": bool, "rows": int}
+    of_merged: dict[str, type] = {"facts": dict, "counts": dict, "shards": dict, "missing_shards": list}
+    record = parse_foreign_json(data)
+    for key, kind in {"config.json": {}, "merged.json": of_merged}.get(name, of_shards).items():
+        if not isinstance(record.get(key), kind):
+            raise ValueError(f"it has no {key!r}")
 
 
-def _problem_of_labels(file: Path) -> str:
-    """The defect of the codes or probabilities of an annotation, or ""."""
+def _check_labels(file: Path) -> None:
+    """Raises ValueError for defective codes or probabilities of an annotation, OSError if they cannot be read."""
     dtype, highest = ("float32", 1) if file.name.endswith("prob.npy") else ("int8", int(Preference.UNKNOWN))
-    try:
-        labels = read_array(file)
-    except (OSError, ValueError) as error:
-        return str(error)
+    labels = read_array(file)
     if labels.dtype != dtype or labels.ndim != 1:
-        return f"it holds {labels.shape} {labels.dtype}"
+        raise ValueError(f"it holds {labels.shape} {labels.dtype}")
     finite = labels[~np.isnan(labels)]
-    return "" if ((finite >= 0) & (finite <= highest)).all() else f"it has numbers that are not between 0 and {highest}"
+    if not ((finite >= 0) & (finite <= highest)).all():
+        raise ValueError(f"it has numbers that are not between 0 and {highest}")
 
 
 def _read(file: Path, limit: int) -> bytes:
@@ -707,5 +684,5 @@ STAGE = Stage(
     writes="--config.collect.num_pairs, .save_screen, .save_glyphs",
     memory="--config.collect.num_workers, .games_per_worker, .rollout_length",
     artefacts=artefacts,
-    loads_jax=loads_jax,
+    loads_jax=lambda config: bool(config.collect.policies) and not config.collect.dataset,
 )

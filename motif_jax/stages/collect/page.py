@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -63,15 +64,20 @@ def _spreads(dataset: PairDataset) -> list[str]:
             continue
         low, high = int(values.min()), int(values.max())
         if high - low < BINS:  # whole numbers: a column each
+            of = [amount(value) for value in range(low, high + 1)]
             heights = np.bincount(values.astype(int) - low).tolist()
-            words: tuple[str, ...] = (amount(low), amount(high)) if high > low else (amount(low),)
-            of = [amount(low + at) for at in range(len(heights))]
+            chart = columns(heights, of[:1] if high == low else (of[0], of[-1]), of=of)
         else:
-            heights, edges = (array.tolist() for array in np.histogram(values, bins=BINS))
-            words = (amount(low), amount((low + high) / 2), amount(high))
-            of = [f"{amount(edge)} and more" for edge in edges[:-1]]
-        histograms.append(f"<div><h3>{title}</h3>{columns(heights, words, of=of)}</div>")
+            chart = _histogram(values, amount)
+        histograms.append(f"<div><h3>{title}</h3>{chart}</div>")
     return histograms
+
+
+def _histogram(values: np.ndarray, word: Callable[[float], str]) -> str:
+    """A histogram whose numbers are formatted by `word`, as HTML."""
+    heights, edges = (array.tolist() for array in np.histogram(values, bins=BINS))
+    ends = word(edges[0]), word((edges[0] + edges[-1]) / 2), word(edges[-1])
+    return columns(heights, ends, of=[f"{word(edge)} and more" for edge in edges[:-1]])
 
 
 def _common(dataset: PairDataset) -> list[str]:
@@ -98,11 +104,8 @@ def report_transcripts(workdir: Path) -> None:
         figures.append((exact(float(returns.mean())), "mean return"))
         figures.append((exact(float(returns.max())), "best return"))
     body = [f'<p class="soft">Played by {esc(by)}.</p>' if by else "", tiles(figures)]
-    low, high = float(returns.min()), float(returns.max())
-    if high > low:
-        heights, edges = (array.tolist() for array in np.histogram(returns, bins=BINS))
-        ends = (exact(low), exact((low + high) / 2), exact(high))
-        body += ["<h3>Returns</h3>", columns(heights, ends, of=[f"{exact(edge)} and more" for edge in edges[:-1]])]
+    if np.ptp(returns):
+        body += ["<h3>Returns</h3>", _histogram(returns, exact)]
     stage = Run(workdir).stage("collect", "transcripts")
     stage.section("The transcripts", *body)
     who = f" played by <b>{esc(by)}</b>" if by else ""

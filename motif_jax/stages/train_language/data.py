@@ -122,17 +122,14 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
             else:
                 episodes = _episodes(files, given.import_format)
         provenance["files"] = [file.name for file in files]
-        if path.exists():
-            transcripts = Transcripts(path)
-            if transcripts.record["provenance"] != provenance:
-                raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({FLAG})")
-            report_transcripts(workdir)  # a kill may have come between the two
-            return transcripts
-        transcripts = import_episodes(episodes, path, provenance)
-        report_transcripts(workdir)
-        print_line(
-            f"transcripts: imported {len(transcripts):,} episodes with {transcripts.num_texts:,} texts to {str(path)!r}"
-        )
+        is_new = not path.exists()
+        transcripts = import_episodes(episodes, path, provenance) if is_new else Transcripts(path)
+        if transcripts.record["provenance"] != provenance:
+            raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({FLAG})")
+        report_transcripts(workdir)  # also of earlier ones: a kill may have come between the two
+        if is_new:
+            texts = f"{len(transcripts):,} episodes with {transcripts.num_texts:,} texts"
+            print_line(f"transcripts: imported {texts} to {str(path)!r}")
         return transcripts
     transcripts = Transcripts(path)
     if not transcripts.is_action.any():
@@ -200,20 +197,6 @@ def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
                 f"the policy's tokeniser was made for other transcripts: it does not know all of {text[:60]!r} in "
                 f"{str(transcripts.path)!r} ({flag}, --config.transcripts.path)"
             )
-
-
-def describe_early_ends(renderer: Renderer, stop: int) -> str:
-    """A sentence about texts of the agent with the token `stop` inside, where writing would end; "" without any.
-
-    With the template "lines", these are texts of several lines.
-    """
-    early = renderer.agent_texts_with(stop)
-    if not early:
-        return ""
-    return (
-        f"{early:,} of {int(renderer.num_actions.sum()):,} texts of the agent have their end mark inside, where "
-        "writing would end"
-    )
 
 
 def check_template(

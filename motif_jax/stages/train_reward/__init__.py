@@ -116,7 +116,7 @@ def label_checksums(dataset: PairDataset, config: RewardConfig) -> dict[str, str
     """Checksums of the dataset and of all labels, which identify what a reward was learnt from."""
     checksums = {"dataset": fingerprint(dataset)}
     for name in learnt_from(config):
-        checksums[name] = digest_of([dataset.preference(name)])
+        checksums[name] = digest_of(dataset.preference(name))
         folder = annotation_folder(dataset.path, name)
         for file, wanted in (("prob.npy", config.reward.is_soft), (NEUTRAL, config.reward.is_anchored)):
             if wanted and (folder / file).exists():

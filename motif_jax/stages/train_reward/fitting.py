@@ -39,7 +39,7 @@ from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder
 from motif_jax.rewards import labels
-from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches, without_padding
+from motif_jax.rewards.batches import epoch_order, make_batches, without_padding
 from motif_jax.rewards.model import Value, make_reward_model, make_value, value_captions
 from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
 from motif_jax.rewards.statistics import (
@@ -150,7 +150,6 @@ class LabelledPairs(NamedTuple):
     dataset: PairDataset
     table: CaptionTable
     ids: np.ndarray  # [N, 2, L]; rows from `len(dataset)` on are pairs with the neutral moment
-    texts: np.ndarray  # [U, W]: the captions, without trailing columns of zeros
     target: np.ndarray  # [N]: P(second is better), NaN where unknown
     targets: dict[str, np.ndarray]  # the same by annotation
     sided: np.ndarray  # [N] bool: whether the hard labels have a preference
@@ -196,8 +195,7 @@ def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
             "reward that reads messages alone (--config.reward.annotators, .blstats, .crop, .glyphs)"
         )
     trained = np.concatenate([split.train, np.arange(len(dataset), len(target))])
-    texts = without_padding(table.messages)
-    return LabelledPairs(dataset, table, ids, texts, target, targets, sided, weights, checksums, split, trained, counts)
+    return LabelledPairs(dataset, table, ids, target, targets, sided, weights, checksums, split, trained, counts)
 
 
 def extra_observations(dataset: PairDataset, section: TrainReward) -> Extra:
@@ -260,7 +258,7 @@ def make_model(section: TrainReward, data: LabelledPairs, seed: int) -> Model:
         replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh),
         make_value(apply),
         map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2),
-        replicate(jnp.asarray(data.texts), mesh),
+        replicate(jnp.asarray(without_padding(data.table.messages)), mesh),
         extra_observations(data.dataset, section),
         mesh,
     )
@@ -295,23 +293,10 @@ def learn_epoch(
         placed = shard(batches, model.mesh, axis=1)
         for step in range(len(batches.captions)):
             state = model.update(state, model.table, np.int32(step), placed)
-        check_finite(state, batches, data, folder, start // batch_size, done.epoch)
+        if broken := int(state.sums.broken):
+            step = start // batch_size + broken - 1
+            raise UserError(f"the loss is not finite, first at step {step} of epoch {done.epoch}; {_remedy(folder)}")
     return state
-
-
-def check_finite(
-    state: TrainState, batches: PairBatches, data: LabelledPairs, folder: Path, before: int, epoch: int
-) -> None:
-    """Raises UserError if the loss was not finite at a step of `batches`, which follow `before` steps of the epoch."""
-    step = int(state.sums.broken) - 1
-    if step < 0:
-        return
-    shown = batches.captions[step, 0][batches.shows[step, 0, :3].reshape(-1)]
-    captions = ", ".join(repr(decode(message)) for message in data.table.messages[shown[:6]])
-    raise UserError(
-        f"the loss is not finite, first at step {before + step} of epoch {epoch}, on a batch whose first pairs "
-        f"show {captions}; {_remedy(folder)}"
-    )
 
 
 def _remedy(folder: Path) -> str:
@@ -401,7 +386,7 @@ def finish(
     rewards: np.ndarray, worth: np.ndarray | None,
 ) -> None:  # fmt: skip
     """Writes the page, the report's part and the summary, and prints the results."""
-    last, chosen = done.history[-1], data.split.validation
+    last = done.history[-1]
     summary = done.metadata | {
         "best_epoch": min(done.history, key=lambda row: row["loss"])["epoch"],
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
@@ -409,10 +394,9 @@ def finish(
     neutral = neutral_reward(rewards, data)
     if values is not None and worth is not None:
         held_out = np.zeros(len(values), bool)
-        held_out[data.ids[chosen]] = True
+        held_out[data.ids[data.split.validation]] = True
         summary["worth"] = compare_with_worth(values, worth, data.counts, held_out, neutral)
-    path = write_page(stage, summary, values, data.table.messages, data.counts, rewards[chosen].mean(-1),
-                      data.target[chosen], data.dataset, title(config.env))  # fmt: skip
+    path = write_page(stage, summary, data, values, rewards, title(config.env))
     stage.write(SUMMARY, summary)  # last: the stage is complete
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
     print_line(
@@ -515,19 +499,12 @@ class Captions(NamedTuple):
 
 
 def write_page(
-    stage: StageRun, summary: Mapping[str, Any], values: np.ndarray | None, messages: np.ndarray, counts: np.ndarray,
-    rewards: np.ndarray, target: np.ndarray, dataset: PairDataset, task: str,
+    stage: StageRun, summary: Mapping[str, Any], data: LabelledPairs, values: np.ndarray | None, rewards: np.ndarray,
+    task: str,
 ) -> Path:  # fmt: skip
     """Writes `reward/reward.html`, and the reward's part of the report.
 
-    Args:
-      stage: the directory.
-      summary: the content of statistics.json.
-      values: raw reward of every caption; None if the reward reads more than the message. [U]
-      messages, counts: the captions, and how often training shows each. [U, 256], [U]
-      rewards, target: of the validation pairs. [M, 2], [M]
-      dataset: the pairs.
-      task: the game's name.
+    `summary`: the content of statistics.json. `values`, `rewards`: see `value_pairs`. `task`: the game's name.
     """
     weights, last = summary["annotators"], summary["history"][-1]
     words = f"learnt from {esc(', '.join(weights))} · {summary['parameters']:,} parameters · epoch {summary['epoch']}"
@@ -540,15 +517,17 @@ def write_page(
         body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "agreement"), rows, (1, 2))]
     captions = None
     if values is not None:
-        statistics, seen = RewardStatistics(**summary["statistics"]), counts > 0
-        captions = Captions(statistics, statistics.normalise(values[seen]), messages[seen], counts[seen])
+        statistics, seen = RewardStatistics(**summary["statistics"]), data.counts > 0
+        rewards_of_seen = statistics.normalise(values[seen])
+        captions = Captions(statistics, rewards_of_seen, data.table.messages[seen], data.counts[seen])
         most_frequent = np.argsort(-captions.counts, kind="stable")[:SHOWN]
         body += [*_captions(captions, SHOWN), "<h3>Most frequent</h3>", captions.table(most_frequent)]
-    body += ["<h2>Calibration</h2>", _calibration(rewards, target)]
+    held_out = data.split.validation
+    body += ["<h2>Calibration</h2>", _calibration(rewards[held_out].mean(-1), data.target[held_out])]
     path = stage.path / "reward.html"
     text = page(TITLE, body)
     write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
-    report_reward(stage, summary, captions, dataset, task)
+    report_reward(stage, summary, captions, data.dataset, task)
     return path
 
 
@@ -557,12 +536,7 @@ def report_reward(
 ) -> None:
     """Writes the part of the report: accuracy and loss, spread of the rewards, best and worst captions.
 
-    Args:
-      stage: the directory.
-      summary: the content of statistics.json.
-      captions: None if the reward reads more than the message, or was imported.
-      dataset: the pairs; None if the reward was imported.
-      task: the game's name.
+    `captions` and `dataset` are None if the reward was imported; `captions` also if it reads more than the message.
     """
     last, likes = None, None
     words, body = ["imported", f"epoch {summary['epoch']}"], list[str]()

@@ -59,7 +59,7 @@ from motif_jax.stages.offline import (
     report_learning,
 )
 from motif_jax.stages.offline import train as train_offline
-from motif_jax.stages.train_language.data import check_known, describe_early_ends, make_renderer, open_transcripts
+from motif_jax.stages.train_language.data import check_known, make_renderer, open_transcripts
 from motif_jax.stages.train_language.model import make_parts, new_params, write_model
 from motif_jax.stages.train_values import FOLDER, ValuesConfig, ValuesSection, unused_values
 from motif_jax.system.machine import describe
@@ -128,8 +128,11 @@ def make_values_job(
     section, transcripts = config.train_values, session.transcripts
     check_known(transcripts, parts.tokeniser, FLAG)
     live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])  # raises UserError if it cannot decode
-    if (early := describe_early_ends(renderer, live.stop)) and session.stage.writes:
-        print_line(f"{STAGE}: {early} (--config.transcripts.template)")
+    if (early := renderer.agent_texts_with(live.stop)) and session.stage.writes:  # texts of several lines in "lines"
+        print_line(
+            f"{STAGE}: {early:,} of {int(renderer.num_actions.sum()):,} texts of the agent have their end mark inside, "
+            "where writing would end (--config.transcripts.template)"
+        )
     play = make_play(config, recipe, parts, renderer) if section.games and session.stage.writes else None
 
     def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
