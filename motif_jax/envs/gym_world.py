@@ -38,9 +38,9 @@ from motif_jax.envs.action_space import ActionSpace, space_from
 from motif_jax.envs.drawing import GREY, Pieces, ScreenRow, draw_screen
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
-from motif_jax.envs.sequential import SequentialWorld
+from motif_jax.envs.sequential import SequentialGame, SequentialWorld
 from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, Viewpoint, step_specs, suggest, trained_world, unreadable
-from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, EpisodeInfo, UserError
+from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, UserError
 
 ALONE = "observation"  # the name of an observation outside a Dict
 STEP = "(observation, reward, terminated, truncated, info)"
@@ -424,7 +424,7 @@ def quiet() -> Iterator[None]:
 # ---- games and worlds
 
 
-class GymWorldGame:
+class GymWorldGame(SequentialGame):
     """One environment as a `world.Game`."""
 
     def __init__(self, world: GymWorld, shown: bool):
@@ -453,9 +453,7 @@ class GymWorldGame:
         with quiet():
             result = self._env.reset(seed=seed.core % SEEDS)
         observation, _ = self._answers.parts("reset()", RESET, result)
-        self._episode, self._steps, self._return, self._success = episode, 0, 0.0, False
-        self.end, self.cause = EndStatus.RUNNING, ""
-        self._counts: dict[bytes, int] = {}
+        self.start_episode(episode)
         self._look("reset()", observation)
 
     def step(self, action: Any) -> float:
@@ -465,8 +463,7 @@ class GymWorldGame:
         reward = answers.reward(paid)
         terminated = answers.flag("step()", "terminated", terminated)
         truncated = answers.flag("step()", "truncated", truncated)
-        self._steps += 1
-        self._return += reward
+        self.count_step(reward)
         if terminated:
             success = self._world.succeeded(reward, self._state)
             self._success = answers.flag("succeeded()", "success", success)
@@ -477,14 +474,12 @@ class GymWorldGame:
         self._look("step()", observation)
         return reward
 
-    def info(self) -> EpisodeInfo:
+    def measure(self) -> tuple[float, ...]:
         figures = self._world.figures
-        own = self._answers.figures(figures, self._world.measure(self._state)) if figures else ()
-        return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, own)
+        return self._answers.figures(figures, self._world.measure(self._state)) if figures else ()
 
     def draw(self, chance: float) -> Any:
-        """Returns the action for a number in [0, 1), all equally likely."""
-        return self._parts.space.draw(chance) if self._parts else int(chance * self.num_actions)
+        return self._parts.space.draw(chance) if self._parts else super().draw(chance)
 
     def screen(self) -> Screen:
         """Draws the caption, and below it the world's screen or the environment's text."""
@@ -524,10 +519,7 @@ class GymWorldGame:
         for name, field in self._fields.items():
             self.seen[name] = self._answers.array(method, name, field, observation)
         caption = self._answers.text("caption()", self._world.caption(observation, self._state))
-        self.message = caption.strip().encode("latin-1", "replace").replace(b"\0", b"")[:WIDTH]
-        self.message_count = self._counts[self.message] = self._counts.get(self.message, 0) + 1
-        padded = np.frombuffer(self.message.ljust(WIDTH, b"\0"), np.uint8)
-        self.seen |= {"message": padded, "message_count": np.array(self.message_count, np.int32)}
+        self.seen |= self.show_caption(caption.strip().encode("latin-1", "replace").replace(b"\0", b"")[:WIDTH])
 
 
 class GymWorld(SequentialWorld):
