@@ -43,7 +43,7 @@ from minigrid.envs.babyai.core.verifier import (
 from motif_jax.envs.babyai import bot
 from motif_jax.envs.babyai.describe import COLUMN, ROW, VIEW, caption, describe
 from motif_jax.envs.babyai.level_settings import FAMILIES, FRENCH_LEVELS, MISSION_BYTES, BabyAISettings, short_name
-from motif_jax.envs.babyai.prompt import Prompt, PromptBytes
+from motif_jax.envs.babyai.prompt import Prompt, encode_prompt
 from motif_jax.envs.babyai.words import HELD_OUT, shuffle_words
 from motif_jax.envs.gym_world import SEEDS, quiet
 from motif_jax.envs.seeding import GameSeed
@@ -290,9 +290,9 @@ class LazyObservations(dict[str, Any]):
 class BabyAIGame(SequentialGame):
     """Implements `world.Game`; `SequentialVector` and the bot also use `seen`, `num_actions` and `env`."""
 
-    def __init__(self, settings: BabyAISettings, prompts: PromptBytes):
+    def __init__(self, settings: BabyAISettings):
         """Makes the environments of the level, one for each family of missions."""
-        self._settings, self._language, self._prompts = settings, settings.words, prompts
+        self._settings, self._language = settings, settings.words
         self._names = settings.action_names
         self.num_actions = len(self._names)
         self._envs = [_make(maker) for maker in makers_of(settings.level)]
@@ -353,15 +353,14 @@ class BabyAIGame(SequentialGame):
         self._image = image
         self._sentences = functools.cache(lambda: describe(image, self._language, self._settings.faithful_walls))
         self.seen = LazyObservations(self._observe)
-        self.seen |= {"image": image} | self.show_caption(
-            caption(before, action, image, self._success).encode("latin-1")
-        )
+        text = caption(before, action, image, self._success)
+        self.seen |= {"image": image} | self.show_caption(text.encode("latin-1"))
 
     def _observe(self, name: str) -> Any:
         if name == "mission":
             return to_row(self.mission, MISSION_BYTES)
         assert name == "prompt"
-        return self._prompts.encode(self._prompt.text())
+        return encode_prompt(self._prompt.text(), self._settings.prompt_length)
 
     def _ask_the_bot(self) -> int:
         """Returns the steps that the bot needs in the same episode; 0 if it fails."""
