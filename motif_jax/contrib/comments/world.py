@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from motif_jax.config.table import Flag, Number, Text
+from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
 from motif_jax.structs import EndStatus, Turn, UserError
@@ -39,7 +40,6 @@ from motif_jax.system.foreign import read_bytes, read_text
 from motif_jax.system.http import HttpClient
 from motif_jax.system.shared_lines import SharedLines, read_shared, slug
 
-FLAG = "--config.env.options"
 FOLDER = Path(__file__).parent / "words"
 MOST_BYTES = 2**28  # of a table
 MOST_REMEMBERED = 100_000  # scores of a server in memory, without a cache on disk
@@ -81,7 +81,9 @@ class TableScorer:
         for text in texts:
             score = self._scores.get(text, self._unknown)
             if score is None:
-                raise UserError(f"the table does not have a score of {text!r:.120}: set the option 'unknown' ({FLAG})")
+                raise UserError(
+                    f"the table does not have a score of {text!r:.120}: set the option 'unknown' ({OPTIONS_FLAG})"
+                )
             scores.append(score)
         return scores
 
@@ -99,7 +101,7 @@ class RemoteScorer:
         self._lines: SharedLines | None = None
         self._is_open = False
         if cache is not None:
-            self._lines = SharedLines(cache, f"{slug(client.url)}-scores", {"server": client.url}, FLAG)
+            self._lines = SharedLines(cache, f"{slug(client.url)}-scores", {"server": client.url}, OPTIONS_FLAG)
 
     def score(self, texts: Sequence[str]) -> list[float]:
         try:
@@ -151,8 +153,10 @@ def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s
         return TableScorer(_read_table(rest), unknown)
     if kind == "server" and rest:
         cache = Path(cache_dir).expanduser() if cache_dir else None
-        return RemoteScorer(HttpClient(rest, FLAG, timeout_s, patience_s), cache)
-    raise UserError(f"scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not {source!r} ({FLAG})")
+        return RemoteScorer(HttpClient(rest, OPTIONS_FLAG, timeout_s, patience_s), cache)
+    raise UserError(
+        f"scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not {source!r} ({OPTIONS_FLAG})"
+    )
 
 
 def words_of(text: str) -> list[str]:
@@ -167,7 +171,7 @@ def read_lines(path: str) -> list[str]:
         if not any(lines):
             raise ValueError("it is empty")
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path!r}: {error!s:.200} ({FLAG})") from error
+        raise UserError(f"cannot read {path!r}: {error!s:.200} ({OPTIONS_FLAG})") from error
     return [line for line in lines if line]
 
 
@@ -184,7 +188,7 @@ def _read_table(path: str) -> dict[str, float]:
         if not scores:
             raise ValueError("it is empty")
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UserError(f"cannot read line {at} of the table {path!r}: {error!s:.200} ({FLAG})") from error
+        raise UserError(f"cannot read line {at} of the table {path!r}: {error!s:.200} ({OPTIONS_FLAG})") from error
     return scores
 
 
@@ -293,13 +297,13 @@ class CommentsWorld(TextWorld):
     ):
         super().__init__(max_episode_steps)
         for name, text in (("scores", scores), ("posts", posts), ("cache_dir", cache_dir)):
-            Text(longest=4000).check(name, FLAG, text)
+            Text(longest=4000).check(name, OPTIONS_FLAG, text)
         for name, number in (("scale", scale), ("shift", shift), ("unknown", 0.0 if unknown is None else unknown)):
-            Number(-1e6, 1e6).check(name, FLAG, number)
+            Number(-1e6, 1e6).check(name, OPTIONS_FLAG, number)
         for name, seconds in (("timeout_s", timeout_s), ("patience_s", patience_s)):
-            Number(0.001, 1e6).check(name, FLAG, seconds)
+            Number(0.001, 1e6).check(name, OPTIONS_FLAG, seconds)
         for name, flag in (("noised", noised), ("include_parent", include_parent)):
-            Flag().check(name, FLAG, flag)
+            Flag().check(name, OPTIONS_FLAG, flag)
         self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s, cache_dir)
         self._posts_file, self._include_parent = posts or str(FOLDER / "parents.txt"), include_parent
         self.scale, self.shift, self.noised = float(scale), float(shift), noised
