@@ -50,7 +50,6 @@ MOST_PIXELS = 8192  # per side of a picture
 COLOURS = 16  # of a world's screen
 CHOICES = {np.dtype(np.bool_): 2, np.dtype(np.uint8): 256}  # number of values of small types
 UNSIGNED = {number.itemsize: number for number in map(np.dtype, ("u1", "u2", "u4", "u8"))}  # by size in bytes
-ENVIRONMENT = ("reset", "step", "close", "unwrapped", "observation_space", "action_space")
 SIDE = 320  # maximum pixels of the longer side of a picture
 QUALITY = 80  # of WebP, out of 100
 REVERSED = 16  # added to a colour for reversed video
@@ -222,11 +221,9 @@ class AnswerChecks:
 
     def environment(self, env: Any) -> Any:
         """Checks the return value of `make`."""
-        if not all(hasattr(env, name) for name in ENVIRONMENT):
-            raise self.refusal("make()", "an environment of gymnasium", env)
-        for name in ("observation_space", "action_space"):
-            if not isinstance(getattr(env, name), spaces.Space):
-                raise self.refusal("make()", f"an environment whose {name} is a space of gymnasium", getattr(env, name))
+        both = [getattr(env, name, None) for name in ("observation_space", "action_space")]
+        if not all(isinstance(space, spaces.Space) for space in both):
+            raise self.refusal("make()", "an environment with an observation and an action space of gymnasium", env)
         return env
 
     def parts(self, method: str, wanted: str, value: Any) -> Sequence[Any]:
@@ -414,11 +411,9 @@ def _color(codes: str, color: int) -> int:
     return color
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> contextlib.AbstractContextManager[Any]:
     """Suppresses what environments print."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        yield
+    return contextlib.redirect_stdout(io.StringIO())
 
 
 # ---- games and worlds

@@ -134,10 +134,14 @@ class SequentialVector:
             for event, name in self._events:
                 rows[event][index] = game.seen[name]
             if game.end:
-                rows["truncated" if game.end == EndStatus.ABORTED else "terminated"][index] = True
-                self.finished.append((index, game.info()))
-                self.first[index] = True
-                self._start(index)
+                self._end_episode(index, rows, cut=game.end == EndStatus.ABORTED)
+
+    def _end_episode(self, index: int, rows: Rows, cut: bool) -> None:
+        """Records the end of a game's episode, `cut` if by a limit, and begins the next."""
+        rows["truncated" if cut else "terminated"][index] = True
+        self.finished.append((index, self.games[index].info()))
+        self.first[index] = True
+        self._start(index)
 
     def close(self) -> None:
         """Closes all games, ignoring their errors."""
@@ -164,13 +168,10 @@ class SequentialWorld:
         *,
         seed: int,
         stream: int,
-        next_episode: Callable[[int], int] | None = None,
         extra_frames: Iterable[str] = (),
-        stepping: Any = None,
+        **options: Any,
     ) -> SequentialVector:
         games = [self.game(shown=self.screen_frames[0] in extra_frames) for _ in range(num_games)]
-        vector = SequentialVector(
-            games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
-        )
+        vector = SequentialVector(games, observations, seed=seed, stream=stream, **options)
         self.prepare(vector, seed, stream)
         return vector

@@ -126,9 +126,6 @@ class TreasureWorld(SequentialWorld, World):
     def __init__(self, max_episode_steps: int = STEPS):
         self._max_steps = max_episode_steps
 
-    def check(self) -> None:
-        """See `World.check`."""
-
     def game(self, shown: bool = True) -> TreasureGame:
         return TreasureGame(self._max_steps)
 
