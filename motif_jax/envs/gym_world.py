@@ -48,8 +48,6 @@ RESET = "(observation, info)"
 LARGEST = float(np.finfo(np.float32).max)  # rewards are recorded as float32
 MOST_PIXELS = 8192  # per side of a picture
 COLOURS = 16  # of a world's screen
-CHOICES = {np.dtype(np.bool_): 2, np.dtype(np.uint8): 256}  # number of values of small types
-UNSIGNED = {number.itemsize: number for number in map(np.dtype, ("u1", "u2", "u4", "u8"))}  # by size in bytes
 SIDE = 320  # maximum pixels of the longer side of a picture
 QUALITY = 80  # of WebP, out of 100
 REVERSED = 16  # added to a colour for reversed video
@@ -276,7 +274,7 @@ class AnswerChecks:
         elif kind not in "biu":
             raise self.refusal(method, f"numbers in the observation {name!r}", value)
         if spec.categories and kind != "f":
-            if spec.categories < CHOICES.get(given.dtype, math.inf) and not _in_range(given, spec.categories):
+            if not 0 <= given.min() <= given.max() < spec.categories:
                 wanted = f"numbers from 0 to {spec.categories - 1} in the observation {name!r}, as its space says"
                 raise self.refusal(method, wanted, value)
             return given.astype(dtype, copy=False)
@@ -349,15 +347,6 @@ class AnswerChecks:
         return rows
 
 
-def _in_range(given: np.ndarray, categories: int) -> bool:
-    """Whether all integers are in [0, categories)."""
-    if not given.ndim:
-        return 0 <= int(given) < categories
-    if given.dtype.kind == "i":
-        given = given.view(UNSIGNED[given.itemsize])  # negative numbers become huge
-    return bool(np.maximum.reduce(given, axis=None) < categories)
-
-
 def _spelled(value: Any) -> str:
     """Describes a value in a few words."""
     if isinstance(value, np.ndarray) and value.size > 9:
@@ -427,21 +416,26 @@ class GymWorldGame(SequentialGame):
         self._world, self._fields, self._answers = world, world.fields, AnswerChecks(world.name)
         self._drawn = b""  # the last picture, unencoded
         self._trouble: list[Pieces] = []  # why a picture is missing
+        env, self._draws = None, None
+        if shown:
+            with self._explained():
+                env = world.make_shown()
+                self._draws = getattr(env, "render_mode", None)
         with quiet():
-            env = self._make_shown() if shown else None
             self._env = self._answers.environment(world.make() if env is None else env)
-        self._draws = None if env is None else getattr(env, "render_mode", None)
         self._state = self._env.unwrapped
         self.num_actions, self._parts = len(world.action_names), world.action_parts
         self.seen: dict[str, np.ndarray] = {}  # current observations by name
 
-    def _make_shown(self) -> Any:
-        """Makes an environment that can render itself; on an error returns None and shows it on the screen."""
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Runs code that renders: on an error there are no pictures, and the screen shows why."""
         try:
-            return self._world.make_shown()
+            with quiet():
+                yield
         except Exception as error:
-            self._explain(error)
-            return None
+            self._draws = None
+            self._trouble = [[(f"no picture: {error}".splitlines()[0], GREY)]]
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         self._drawn = b""  # so that an episode begins with a picture
@@ -494,17 +488,10 @@ class GymWorldGame(SequentialGame):
         return encode_picture(pixels)
 
     def _render(self) -> Any:
-        """Renders the environment; on an error returns None and shows it on the screen."""
-        try:
-            with quiet():
-                return self._env.render()
-        except Exception as error:
-            self._draws = None
-            self._explain(error)
-            return None
-
-    def _explain(self, error: Exception) -> None:
-        self._trouble = [[(f"no picture: {error}".splitlines()[0], GREY)]]
+        """Renders the environment; None after an error."""
+        with self._explained():
+            return self._env.render()
+        return None
 
     def close(self) -> None:
         self._env.close()

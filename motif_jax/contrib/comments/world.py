@@ -22,7 +22,6 @@ the lexicon.
 
 from __future__ import annotations
 
-import collections
 import functools
 import json
 import random
@@ -53,10 +52,12 @@ class Scorer(Protocol):
     """Scores comments."""
 
     def score(self, texts: Sequence[str]) -> list[float]: ...
-    def close(self) -> None: ...
+
+    def close(self) -> None:
+        """Releases resources; another request opens them again."""
 
 
-class LexiconScorer:
+class LexiconScorer(Scorer):
     """Counts listed words."""
 
     def __init__(self, words: Sequence[str]):
@@ -65,11 +66,8 @@ class LexiconScorer:
     def score(self, texts: Sequence[str]) -> list[float]:
         return [float(min(MOST, sum(word in self._words for word in words_of(text)))) for text in texts]
 
-    def close(self) -> None:
-        """Nothing to close."""
 
-
-class TableScorer:
+class TableScorer(Scorer):
     """Looks up scores by the whole text of a comment."""
 
     def __init__(self, scores: dict[str, float], unknown: float | None):
@@ -87,25 +85,22 @@ class TableScorer:
             scores.append(score)
         return scores
 
-    def close(self) -> None:
-        """Nothing to close."""
 
-
-class RemoteScorer:
+class RemoteScorer(Scorer):
     """Asks a server about each text once; with a cache, once across runs."""
 
     def __init__(self, client: HttpClient, cache: Path | None):
         """Takes the connection and the folder of caches; None: scores are not stored."""
-        self._client = client
-        self._known: collections.OrderedDict[str, float] = collections.OrderedDict()
-        self._lines: SharedLines | None = None
-        self._is_open = False
+        self._client, self._lines = client, None
+        self._known: dict[str, float] = {}
         if cache is not None:
             self._lines = SharedLines(cache, f"{slug(client.url)}-scores", {"server": client.url}, OPTIONS_FLAG)
 
     def score(self, texts: Sequence[str]) -> list[float]:
         try:
-            self._open()
+            if self._lines is not None and not self._known:
+                self._known |= {row["text"]: row["score"] for row in read_shared(self._lines.folder)}
+                self._lines.open()
             new = [text for text in dict.fromkeys(texts) if text not in self._known]
             for first in range(0, len(new), AT_ONCE):
                 batch = new[first : first + AT_ONCE]
@@ -118,22 +113,14 @@ class RemoteScorer:
             raise
         known = [self._known[text] for text in texts]
         while self._lines is None and len(self._known) > MOST_REMEMBERED:
-            self._known.popitem(last=False)
+            del self._known[next(iter(self._known))]
         return known
 
     def close(self) -> None:
         """Closes the connection and writes the last scores to disk."""
         self._client.close()
-        if self._lines is not None and self._is_open:
-            self._is_open = False
+        if self._lines is not None:
             self._lines.close()
-
-    def _open(self) -> None:
-        if self._lines is not None and not self._is_open:
-            if not self._known:
-                self._known |= {row["text"]: row["score"] for row in read_shared(self._lines.folder)}
-            self._lines.open()
-            self._is_open = True
 
 
 def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s: float, cache_dir: str = "") -> Scorer:

@@ -40,7 +40,7 @@ class Answerer(Protocol):
         """Releases resources."""
 
 
-class LocalAnswerer:
+class LocalAnswerer(Answerer):
     """Answers from a scene's attributes; the closeness is the share of attributes that were revealed.
 
     A question that names an attribute is answered with its value. Any other question is answered `yes` if it names a
@@ -58,9 +58,6 @@ class LocalAnswerer:
         text, new = self._reveal(scene, history[-1].text)
         return text, len(new - revealed) / len(ATTRIBUTES)
 
-    def close(self) -> None:
-        """Nothing to close."""
-
     def _reveal(self, scene: Scene, question: str) -> tuple[str, set[str]]:
         """Returns the answer, and the attributes that it reveals."""
         words = words_of(question)
@@ -70,7 +67,7 @@ class LocalAnswerer:
         return ("yes" if right else "no"), right
 
 
-class RemoteAnswerer:
+class RemoteAnswerer(Answerer):
     """Asks a server in the wire format of the original: POSTs of form fields, all JSON except the caption.
 
     `/fetch_reward_rank` answers with a number, the percentile after the caption; `/step_rank` with `[answer, change of
