@@ -84,7 +84,6 @@ class MazeGame(TextGame):
         self.walk = Walk(GOAL, GOAL)
 
     def open(self) -> str:
-        """See `TextGame`: chooses where the walk begins."""
         start = self.random.choice([cell for cell in FREE if cell != GOAL])
         self.walk = Walk(start, start)
         return f"goal {GOAL[0]} {GOAL[1]} {self._described()}"
@@ -103,7 +102,6 @@ class MazeGame(TextGame):
         return Answer(self._described(), -1.0)
 
     def draw(self, chance: float) -> str:
-        """See `TextGame`: returns a move."""
         return tuple(MOVES)[int(chance * len(MOVES))]
 
     @property
@@ -126,7 +124,6 @@ class MazeGame(TextGame):
         return f"You go {text} and are at {where}" if text in MOVES else f'"{text[:100]}" is no move'
 
     def drawn(self) -> Sequence[Pieces]:
-        """See `TextGame`: the maze with the goal and the agent."""
         rows: list[Pieces] = [[(cell, GREY) for cell in row] for row in MAZE]
         rows[GOAL[0]][GOAL[1]] = (">", GREEN)
         rows[self.walk.at[0]][self.walk.at[1]] = ("@", YELLOW)

@@ -227,7 +227,6 @@ class CommentGame(TextGame):
         self._score = 0.0
 
     def open(self) -> str:
-        """See `TextGame`: draws a post."""
         self._score = 0.0
         return self.random.choice(self._posts) if self._posts else ""
 
@@ -239,7 +238,6 @@ class CommentGame(TextGame):
         return Answer("", score * self._world.scale + self._world.shift, EndStatus.ENDED, "the comment was written")
 
     def draw(self, chance: float) -> str:
-        """See `TextGame`: returns a sample comment."""
         return self._samples[int(chance * len(self._samples))]
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:

@@ -78,7 +78,6 @@ class GuessingGame(TextGame):
         self._draw, self._answerer, self._rewards = world.draw, world.answerer, world.rewards
 
     def open(self) -> str:
-        """See `TextGame`: draws a scene and returns its caption."""
         scene = self._draw(self.random)
         self._now = Hidden(scene, self._answerer.begin(scene))
         return scene.caption
@@ -97,7 +96,6 @@ class GuessingGame(TextGame):
         return Answer(reply, reward - 1.0)
 
     def draw(self, chance: float) -> str:
-        """See `TextGame`: returns a sample question."""
         return QUESTIONS[int(chance * len(QUESTIONS))]
 
     @property

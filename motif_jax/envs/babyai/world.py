@@ -56,7 +56,6 @@ class BabyAIWorld(SequentialWorld, World):
 
     @staticmethod
     def title(env: Mapping[str, Any]) -> str:
-        """See `World`: the level."""
         return BabyAISettings.of(env).level
 
     def scripted(self, name: str) -> Any:

@@ -101,7 +101,6 @@ class WordleGame(TextGame):
         return Answer(reply, reward(self.position))
 
     def draw(self, chance: float) -> str:
-        """See `TextGame`: draws a word of the list."""
         return self.vocabulary.words[int(chance * len(self.vocabulary.words))]
 
     @property
