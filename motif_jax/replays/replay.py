@@ -101,10 +101,10 @@ def load_replay(path: Path, flag: str) -> Replay:
         raise UserError(f"{str(path)!r} is not a replay, or is damaged ({error}): remove it, or see {flag}") from error
     if not isinstance(metadata, dict) or not all(isinstance(metadata.get(key), kind) for key, kind in METADATA.items()):
         raise UserError(f"{str(path)!r} is not a replay: its metadata is incomplete ({flag})")
-    steps = arrays["action"].size
+    steps, nothing = arrays["action"].size, np.zeros(0)
     wanted = {name: (dtype, (steps + more, *shape)) for name, (dtype, more, shape) in ARRAYS.items()}
     wanted |= {"odds": ("float32", (steps, len(metadata["action_names"]))), "charge": ("int32", (steps,))}
-    wanted |= {"pictures": ("uint8", (np.size(arrays.get("pictures")),)), "picture_ends": ("int64", (steps + 1,))}
+    wanted |= {"pictures": ("uint8", (arrays.get("pictures", nothing).size,)), "picture_ends": ("int64", (steps + 1,))}
     for name, array in arrays.items():
         if (str(array.dtype), array.shape) != wanted[name]:
             raise UserError(f"{str(path)!r} is not a replay: its {name!r} is {array.dtype} {array.shape} ({flag})")

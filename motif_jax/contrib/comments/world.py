@@ -28,7 +28,7 @@ import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from motif_jax.config.table import Flag, Number, Text
 from motif_jax.envs.own_code import OPTIONS_FLAG
@@ -48,10 +48,11 @@ LARGEST = 1e9  # of a score
 FIGURES: dict[str, type] = {"score": float}
 
 
-class Scorer(Protocol):
+class Scorer:
     """Scores comments."""
 
-    def score(self, texts: Sequence[str]) -> list[float]: ...
+    def score(self, texts: Sequence[str]) -> list[float]:
+        raise NotImplementedError
 
     def close(self) -> None:
         """Releases resources; another request opens them again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from motif_jax.contrib.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, CAPTIONED, Scene, words_of
 from motif_jax.screens import printable
@@ -27,14 +27,16 @@ class Utterance(NamedTuple):
     text: str
 
 
-class Answerer(Protocol):
+class Answerer:
     """Answers questions."""
 
     def begin(self, scene: Scene) -> float:
         """Returns the closeness after the caption alone, from 0 to 1."""
+        raise NotImplementedError
 
     def answer(self, scene: Scene, history: Sequence[Utterance], closeness: float) -> tuple[str, float]:
         """Returns the answer to the last question of the history, and the change of the closeness."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Releases resources."""
