@@ -503,7 +503,7 @@ def play(
             for info, steps in some:
                 if due := info.episode in missing:
                     missing.remove(info.episode)
-                    tracks[info.episode] = Track(**{name: steps.get(name) for name in Track._fields})
+                    tracks[info.episode] = Track(**{name: steps[name] for name in Track._fields if name in steps})
                     rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
                 recorded = recordings.take(info.episode) if recordings else None
                 if due and recorded and keep_frames:  # a second attempt does not have a row
