@@ -39,14 +39,14 @@ def claim(file: Path) -> None:
 def claim_inside(file: Path) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         claim(file.with_name("inner"))
-        for name in ("about", *replay.DTYPES, "episode", "steps", *playback.COLUMNS):
+        for name in ("about", *replay.ARRAYS, "episode", "steps", *playback.Track._fields):
             archive.write(file.with_name("inner"), f"{name}.npy")
 
 
 def bomb(file: Path) -> None:
     """Some megabytes that unpack to more than sixteen gigabytes, most of them never made here."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ("about", *replay.DTYPES, "episode", "steps", *playback.COLUMNS):
+        for name in ("about", *replay.ARRAYS, "episode", "steps", *playback.Track._fields):
             if name in archive.namelist():
                 continue
             archive.writestr(f"{name}.npy", bytes(1000))

@@ -52,7 +52,6 @@ class ArenaWorld(TextWorld):
         self.about = self.about or f"the game {self.name}"
 
     def check(self) -> None:
-        """See `World.check`: begins a game."""
         moves = getattr(self, "moves", ())
         if not (isinstance(moves, list | tuple) and moves and all(isinstance(move, str) for move in moves)):
             raise UserError(f"the world {self.name!r} needs `moves`, a list of texts, for random play ({WORLD_FLAG})")
@@ -97,7 +96,6 @@ class ArenaGame(TextGame):
         super().begin(seed, episode)
 
     def open(self) -> str:
-        """See `TextGame`: the game's prompt."""
         self.opening = self._begin()
         return self.opening
 

@@ -38,9 +38,9 @@ from motif_jax.envs.action_space import ActionSpace, space_from
 from motif_jax.envs.drawing import GREY, Pieces, ScreenRow, draw_screen
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
-from motif_jax.envs.sequential import SequentialWorld
+from motif_jax.envs.sequential import SequentialGame, SequentialWorld
 from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, Viewpoint, step_specs, suggest, trained_world, unreadable
-from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, EpisodeInfo, UserError
+from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, UserError
 
 ALONE = "observation"  # the name of an observation outside a Dict
 STEP = "(observation, reward, terminated, truncated, info)"
@@ -48,9 +48,6 @@ RESET = "(observation, info)"
 LARGEST = float(np.finfo(np.float32).max)  # rewards are recorded as float32
 MOST_PIXELS = 8192  # per side of a picture
 COLOURS = 16  # of a world's screen
-CHOICES = {np.dtype(np.bool_): 2, np.dtype(np.uint8): 256}  # number of values of small types
-UNSIGNED = {number.itemsize: number for number in map(np.dtype, ("u1", "u2", "u4", "u8"))}  # by size in bytes
-ENVIRONMENT = ("reset", "step", "close", "unwrapped", "observation_space", "action_space")
 SIDE = 320  # maximum pixels of the longer side of a picture
 QUALITY = 80  # of WebP, out of 100
 REVERSED = 16  # added to a colour for reversed video
@@ -222,11 +219,9 @@ class AnswerChecks:
 
     def environment(self, env: Any) -> Any:
         """Checks the return value of `make`."""
-        if not all(hasattr(env, name) for name in ENVIRONMENT):
-            raise self.refusal("make()", "an environment of gymnasium", env)
-        for name in ("observation_space", "action_space"):
-            if not isinstance(getattr(env, name), spaces.Space):
-                raise self.refusal("make()", f"an environment whose {name} is a space of gymnasium", getattr(env, name))
+        both = [getattr(env, name, None) for name in ("observation_space", "action_space")]
+        if not all(isinstance(space, spaces.Space) for space in both):
+            raise self.refusal("make()", "an environment with an observation and an action space of gymnasium", env)
         return env
 
     def parts(self, method: str, wanted: str, value: Any) -> Sequence[Any]:
@@ -279,7 +274,7 @@ class AnswerChecks:
         elif kind not in "biu":
             raise self.refusal(method, f"numbers in the observation {name!r}", value)
         if spec.categories and kind != "f":
-            if spec.categories < CHOICES.get(given.dtype, math.inf) and not _in_range(given, spec.categories):
+            if not 0 <= given.min() <= given.max() < spec.categories:
                 wanted = f"numbers from 0 to {spec.categories - 1} in the observation {name!r}, as its space says"
                 raise self.refusal(method, wanted, value)
             return given.astype(dtype, copy=False)
@@ -352,15 +347,6 @@ class AnswerChecks:
         return rows
 
 
-def _in_range(given: np.ndarray, categories: int) -> bool:
-    """Whether all integers are in [0, categories)."""
-    if not given.ndim:
-        return 0 <= int(given) < categories
-    if given.dtype.kind == "i":
-        given = given.view(UNSIGNED[given.itemsize])  # negative numbers become huge
-    return bool(np.maximum.reduce(given, axis=None) < categories)
-
-
 def _spelled(value: Any) -> str:
     """Describes a value in a few words."""
     if isinstance(value, np.ndarray) and value.size > 9:
@@ -414,17 +400,15 @@ def _color(codes: str, color: int) -> int:
     return color
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> contextlib.AbstractContextManager[Any]:
     """Suppresses what environments print."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        yield
+    return contextlib.redirect_stdout(io.StringIO())
 
 
 # ---- games and worlds
 
 
-class GymWorldGame:
+class GymWorldGame(SequentialGame):
     """One environment as a `world.Game`."""
 
     def __init__(self, world: GymWorld, shown: bool):
@@ -432,30 +416,33 @@ class GymWorldGame:
         self._world, self._fields, self._answers = world, world.fields, AnswerChecks(world.name)
         self._drawn = b""  # the last picture, unencoded
         self._trouble: list[Pieces] = []  # why a picture is missing
+        env, self._draws = None, None
+        if shown:
+            with self._explained():
+                env = world.make_shown()
+                self._draws = getattr(env, "render_mode", None)
         with quiet():
-            env = self._make_shown() if shown else None
             self._env = self._answers.environment(world.make() if env is None else env)
-        self._draws = None if env is None else getattr(env, "render_mode", None)
         self._state = self._env.unwrapped
         self.num_actions, self._parts = len(world.action_names), world.action_parts
         self.seen: dict[str, np.ndarray] = {}  # current observations by name
 
-    def _make_shown(self) -> Any:
-        """Makes an environment that can render itself; on an error returns None and shows it on the screen."""
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Runs code that renders: on an error there are no pictures, and the screen shows why."""
         try:
-            return self._world.make_shown()
+            with quiet():
+                yield
         except Exception as error:
-            self._explain(error)
-            return None
+            self._draws = None
+            self._trouble = [[(f"no picture: {error}".splitlines()[0], GREY)]]
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         self._drawn = b""  # so that an episode begins with a picture
         with quiet():
             result = self._env.reset(seed=seed.core % SEEDS)
         observation, _ = self._answers.parts("reset()", RESET, result)
-        self._episode, self._steps, self._return, self._success = episode, 0, 0.0, False
-        self.end, self.cause = EndStatus.RUNNING, ""
-        self._counts: dict[bytes, int] = {}
+        self.start_episode(episode)
         self._look("reset()", observation)
 
     def step(self, action: Any) -> float:
@@ -465,8 +452,7 @@ class GymWorldGame:
         reward = answers.reward(paid)
         terminated = answers.flag("step()", "terminated", terminated)
         truncated = answers.flag("step()", "truncated", truncated)
-        self._steps += 1
-        self._return += reward
+        self.count_step(reward)
         if terminated:
             success = self._world.succeeded(reward, self._state)
             self._success = answers.flag("succeeded()", "success", success)
@@ -477,14 +463,12 @@ class GymWorldGame:
         self._look("step()", observation)
         return reward
 
-    def info(self) -> EpisodeInfo:
+    def measure(self) -> tuple[float, ...]:
         figures = self._world.figures
-        own = self._answers.figures(figures, self._world.measure(self._state)) if figures else ()
-        return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, own)
+        return self._answers.figures(figures, self._world.measure(self._state)) if figures else ()
 
     def draw(self, chance: float) -> Any:
-        """Returns the action for a number in [0, 1), all equally likely."""
-        return self._parts.space.draw(chance) if self._parts else int(chance * self.num_actions)
+        return self._parts.space.draw(chance) if self._parts else super().draw(chance)
 
     def screen(self) -> Screen:
         """Draws the caption, and below it the world's screen or the environment's text."""
@@ -504,17 +488,10 @@ class GymWorldGame:
         return encode_picture(pixels)
 
     def _render(self) -> Any:
-        """Renders the environment; on an error returns None and shows it on the screen."""
-        try:
-            with quiet():
-                return self._env.render()
-        except Exception as error:
-            self._draws = None
-            self._explain(error)
-            return None
-
-    def _explain(self, error: Exception) -> None:
-        self._trouble = [[(f"no picture: {error}".splitlines()[0], GREY)]]
+        """Renders the environment; None after an error."""
+        with self._explained():
+            return self._env.render()
+        return None
 
     def close(self) -> None:
         self._env.close()
@@ -524,10 +501,7 @@ class GymWorldGame:
         for name, field in self._fields.items():
             self.seen[name] = self._answers.array(method, name, field, observation)
         caption = self._answers.text("caption()", self._world.caption(observation, self._state))
-        self.message = caption.strip().encode("latin-1", "replace").replace(b"\0", b"")[:WIDTH]
-        self.message_count = self._counts[self.message] = self._counts.get(self.message, 0) + 1
-        padded = np.frombuffer(self.message.ljust(WIDTH, b"\0"), np.uint8)
-        self.seen |= {"message": padded, "message_count": np.array(self.message_count, np.int32)}
+        self.seen |= self.show_caption(caption.strip().encode("latin-1", "replace").replace(b"\0", b"")[:WIDTH])
 
 
 class GymWorld(SequentialWorld):

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from motif_jax.config.table import Flag
 from motif_jax.envs.drawing import GREY, WHITE, Pieces
+from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
 from motif_jax.structs import EndStatus, Turn
@@ -44,7 +45,6 @@ YELLOW, GREEN = 11, 10
 
 Cell = tuple[int, int]
 FREE: tuple[Cell, ...] = tuple((y, x) for y, row in enumerate(MAZE) for x, cell in enumerate(row) if cell == " ")
-FLAG = "--config.env.options"
 FIGURES: dict[str, type] = {"distance": int, "others": int}  # moves from the start to the goal; other texts
 
 
@@ -78,14 +78,12 @@ def distances() -> Mapping[Cell, int]:
 class MazeGame(TextGame):
     """See the module docstring."""
 
-    def __init__(self, *, tells_position: bool, written: int, heard: int, limit: int):
-        """`tells_position`: include the position in texts; see `TextGame` for the numbers."""
-        super().__init__(written, heard, limit)
-        self._tells_position = tells_position
+    def __init__(self, world: MazeWorld):
+        super().__init__(world.written, world.heard, world.time_limit)
+        self._tells_position = world.tells_position
         self.walk = Walk(GOAL, GOAL)
 
     def open(self) -> str:
-        """See `TextGame`: chooses where the walk begins."""
         start = self.random.choice([cell for cell in FREE if cell != GOAL])
         self.walk = Walk(start, start)
         return f"goal {GOAL[0]} {GOAL[1]} {self._described()}"
@@ -104,7 +102,6 @@ class MazeGame(TextGame):
         return Answer(self._described(), -1.0)
 
     def draw(self, chance: float) -> str:
-        """See `TextGame`: returns a move."""
         return tuple(MOVES)[int(chance * len(MOVES))]
 
     @property
@@ -127,7 +124,6 @@ class MazeGame(TextGame):
         return f"You go {text} and are at {where}" if text in MOVES else f'"{text[:100]}" is no move'
 
     def drawn(self) -> Sequence[Pieces]:
-        """See `TextGame`: the maze with the goal and the agent."""
         rows: list[Pieces] = [[(cell, GREY) for cell in row] for row in MAZE]
         rows[GOAL[0]][GOAL[1]] = (">", GREEN)
         rows[self.walk.at[0]][self.walk.at[1]] = ("@", YELLOW)
@@ -166,8 +162,8 @@ class MazeWorld(TextWorld):
 
     def __init__(self, max_episode_steps: int = 5000, position: bool = True):
         super().__init__(max_episode_steps)
-        Flag().check("position", FLAG, position)
-        self._position = position
+        Flag().check("position", OPTIONS_FLAG, position)
+        self.tells_position = position
 
     def game(self, shown: bool = True) -> MazeGame:
-        return MazeGame(tells_position=self._position, written=self.written, heard=self.heard, limit=self.time_limit)
+        return MazeGame(self)

@@ -24,7 +24,7 @@ from motif_jax.system.errors import find_refusal
 
 PACKAGE = str(Path(__file__).parent.parent)
 CALLERS = tuple(str(Path(__file__).with_name(name)) for name in ("gym_world.py", "arena_world.py"))  # of user code
-WORLD_FLAG, TASK_FLAG = "--config.env.world", "--config.env.task"
+WORLD_FLAG, TASK_FLAG, OPTIONS_FLAG = "--config.env.world", "--config.env.task", "--config.env.options"
 LIBRARIES = {"importlib", "numpy", "jax", "jaxlib", "flax", "optax"}  # called by this package
 LONGEST = 10_000  # characters of a traceback, from its end
 LONGEST_SENTENCE = 500  # characters of an error's message, in one line

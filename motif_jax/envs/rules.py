@@ -11,6 +11,7 @@ game (texts.py). A rule with an empty worth only counts events.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import re
@@ -71,9 +72,9 @@ class Rules(NamedTuple):
         }
 
     def happenings(self) -> Callable[[str], list[str]]:
-        """A function from a message to the names of all rules that it matches."""
+        """A function from a message to the names of all rules that it matches; remembers every message."""
         patterns = [(rule.name, re.compile(rule.pattern)) for rule in self.rules]
-        return lambda message: [name for name, pattern in patterns if pattern.search(message)]
+        return functools.cache(lambda message: [name for name, pattern in patterns if pattern.search(message)])
 
     def worth_to(self, goal: str) -> Callable[[str], Worth]:
         """A function from a caption to its worth to one goal; a caption that no rule matches is worth 0."""

@@ -9,9 +9,46 @@ from typing import Any
 
 import numpy as np
 
+from motif_jax.captions import WIDTH
 from motif_jax.envs.seeding import GameSeed, game_seed
 from motif_jax.envs.world import WAIT, Rows
 from motif_jax.structs import EndStatus, EpisodeInfo
+
+
+class SequentialGame:
+    """Accounts for one episode: steps, rewards, captions. Subclasses set `seen`, `end` and `cause`."""
+
+    num_actions: int
+
+    def start_episode(self, episode: int) -> None:
+        self._episode, self._steps, self._return, self._success = episode, 0, 0.0, False
+        self.end, self.cause = EndStatus.RUNNING, ""
+        self._counts: dict[bytes, int] = {}  # of captions
+
+    def count_step(self, reward: float) -> None:
+        self._steps += 1
+        self._return += reward
+
+    def show_caption(self, caption: bytes) -> dict[str, np.ndarray]:
+        """Makes this the current caption; returns its observations."""
+        self.message = caption
+        self.message_count = self._counts[caption] = self._counts.get(caption, 0) + 1
+        padded = np.frombuffer(caption.ljust(WIDTH, b"\0"), np.uint8)
+        return {"message": padded, "message_count": np.array(self.message_count, np.int32)}
+
+    def draw(self, chance: float) -> Any:
+        """Returns the action for a number in [0, 1), all equally likely."""
+        return int(chance * self.num_actions)
+
+    def measure(self) -> tuple[float, ...]:
+        """Returns the values of the world's figures."""
+        return ()
+
+    def info(self) -> EpisodeInfo:
+        return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, self.measure())
+
+    def close(self) -> None:
+        """Nothing to free."""
 
 
 class SequentialVector:
@@ -74,7 +111,6 @@ class SequentialVector:
                 self._start(index)
 
     def draw(self, game: Any, chance: float) -> Any:
-        """Returns an action for a number in [0, 1)."""
         return game.draw(chance)
 
     def observe(self, rows: Rows) -> None:
@@ -98,10 +134,14 @@ class SequentialVector:
             for event, name in self._events:
                 rows[event][index] = game.seen[name]
             if game.end:
-                rows["truncated" if game.end == EndStatus.ABORTED else "terminated"][index] = True
-                self.finished.append((index, game.info()))
-                self.first[index] = True
-                self._start(index)
+                self._end_episode(index, rows, cut=game.end == EndStatus.ABORTED)
+
+    def _end_episode(self, index: int, rows: Rows, cut: bool) -> None:
+        """Records the end of a game's episode, `cut` if by a limit, and begins the next."""
+        rows["truncated" if cut else "terminated"][index] = True
+        self.finished.append((index, self.games[index].info()))
+        self.first[index] = True
+        self._start(index)
 
     def close(self) -> None:
         """Closes all games, ignoring their errors."""
@@ -128,13 +168,10 @@ class SequentialWorld:
         *,
         seed: int,
         stream: int,
-        next_episode: Callable[[int], int] | None = None,
         extra_frames: Iterable[str] = (),
-        stepping: Any = None,
+        **options: Any,
     ) -> SequentialVector:
         games = [self.game(shown=self.screen_frames[0] in extra_frames) for _ in range(num_games)]
-        vector = SequentialVector(
-            games, observations, seed=seed, stream=stream, next_episode=next_episode, stepping=stepping
-        )
+        vector = SequentialVector(games, observations, seed=seed, stream=stream, **options)
         self.prepare(vector, seed, stream)
         return vector

@@ -11,12 +11,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from motif_jax.captions import WIDTH
 from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
 from motif_jax.envs.gym_world import LARGEST, AnswerChecks
 from motif_jax.envs.seeding import GameSeed
+from motif_jax.envs.sequential import SequentialGame
 from motif_jax.envs.world import SCREEN_SHAPE, Screen, to_row, to_text
 from motif_jax.screens import printable
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn
@@ -45,7 +44,7 @@ class TextState(NamedTuple):
     hidden: Any  # the world's hidden state, on which its answers depend; None without one
 
 
-class TextGame:
+class TextGame(SequentialGame):
     """Implements `world.Game`; see the module docstring."""
 
     def __init__(self, written: int, heard: int, time_limit: int):
@@ -76,10 +75,6 @@ class TextGame:
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
         """Restores the world's state after these turns."""
 
-    def measure(self) -> tuple[float, ...]:
-        """Returns the values of the world's figures."""
-        return ()
-
     def caption(self) -> str:
         """Describes what has just happened in one line."""
         written = next((turn.text for turn in reversed(self.turns) if turn.is_action), None)
@@ -104,7 +99,7 @@ class TextGame:
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         self.begin(seed, episode)
-        self._counts: dict[bytes, int] = {}
+        self._counts = {}
         self._look()
 
     def step(self, action: Any) -> float:
@@ -159,9 +154,6 @@ class TextGame:
         """Draws the caption, and the world's rows below it."""
         return draw_screen(self.message.decode("latin-1"), self.drawn())
 
-    def close(self) -> None:
-        """Nothing to free."""
-
     def _check(self, answer: Any) -> Answer:
         """Validates an answer, which may come from a user's code."""
         if type(answer) is Answer and tuple(map(type, answer)) == FORM and abs(answer[1]) <= LARGEST:  # a fast test
@@ -173,13 +165,8 @@ class TextGame:
         return Answer(checks.text(method, reply), checks.reward(reward, method), end, checks.text(method, cause))
 
     def _look(self) -> None:
-        self.message = printable(self.caption()).encode("latin-1", "replace")[:WIDTH]
-        self.message_count = self._counts[self.message] = self._counts.get(self.message, 0) + 1
-        self.seen = {
-            "heard": to_row(self.heard, self._heard),
-            "message": np.frombuffer(self.message.ljust(WIDTH, b"\0"), np.uint8),
-            "message_count": np.array(self.message_count, np.int32),
-        }
+        message = printable(self.caption()).encode("latin-1", "replace")[:WIDTH]
+        self.seen = {"heard": to_row(self.heard, self._heard)} | self.show_caption(message)
 
 
 def _fit(text: str, width: int) -> str:

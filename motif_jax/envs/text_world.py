@@ -154,9 +154,6 @@ class TextWorld(SequentialWorld, World):
         """Makes a scripted player, see the module docstring."""
         return parse_player(text, self.makers)
 
-    def check(self) -> None:
-        """See `World.check`."""
-
     def game(self, shown: bool = True) -> TextGame:
         raise NotImplementedError
 

@@ -145,6 +145,3 @@ class ToyWorld(FrameWorld):
 
     def __init__(self, max_episode_steps: int = MAX_STEPS):
         super().__init__(ToySettings(max_episode_steps))
-
-    def check(self) -> None:
-        """See `World.check`."""

@@ -14,7 +14,7 @@ from motif_jax.config.table import Table, Text, flatten, shown, table_of, value
 from motif_jax.envs.action_space import ActionSpace, space_of
 from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
 from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.own_code import WORLD_FLAG, load_class, reported
+from motif_jax.envs.own_code import OPTIONS_FLAG, WORLD_FLAG, load_class, reported
 from motif_jax.envs.world import CAPTIONS, World, is_text, suggest
 from motif_jax.names import WORLDS, find
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
@@ -34,7 +34,6 @@ class WorldSection:
 
 
 TABLE: Table = table_of(WorldSection) | table_of(GameSettings) | table_of(BabyAISettings, SECTION)
-OPTIONS_FLAG = "--config.env.options"
 # Names of other values in the lines, summaries and metrics of episodes; no figure of a world can have them.
 TAKEN = (
     *EpisodeInfo._fields, "return", "intrinsic_return", "returns", "terms", "cause", "did", "count", "all",

@@ -39,10 +39,6 @@ class Track(NamedTuple):
     charge: np.ndarray | None = None  # the number of the option in charge, of a policy with options. int32
 
 
-OPTIONAL = ODDS, CHARGE = "odds", "charge"
-COLUMNS = tuple(name for name in Track._fields if name not in OPTIONAL)  # in every track
-
-
 class EpisodeEvents(NamedTuple):
     """The events of an episode, beside the figures in `EpisodeInfo`."""
 
@@ -57,31 +53,24 @@ class EpisodeMessages(NamedTuple):
     still: list[bool]  # whether the step changed none of the world's figures
 
 
-class Happenings:
-    """Counts the events that messages report."""
+Happenings = Callable[[str], Iterable[str]]  # a message -> the names of the events that it reports
 
-    def __init__(self, happenings: Callable[[str], Iterable[str]]):
-        """`happenings` maps a message to the events that it reports."""
-        self._happenings = happenings
-        self._known: dict[bytes, list[str]] = {}
 
-    def count(self, captions: Mapping[bytes, int]) -> dict[str, int]:
-        """The number of events by kind, from the number of times of each message."""
-        did: dict[str, int] = {}
-        for message, times in captions.items():
-            if message not in self._known:
-                self._known[message] = list(self._happenings(decode(np.frombuffer(message, np.uint8))))
-            for name in self._known[message]:
-                did[name] = did.get(name, 0) + times
-        return did
+def count_events(captions: Mapping[bytes, int], happenings: Happenings) -> dict[str, int]:
+    """The number of events by kind, from the number of times of each message."""
+    did: collections.Counter[str] = collections.Counter()
+    for message, times in captions.items():
+        for name in happenings(decode(np.frombuffer(message, np.uint8))):
+            did[name] += times
+    return dict(did)
 
 
 class EventCounter:
     """Plays episodes back and counts their events; a context manager."""
 
-    def __init__(self, env: Mapping[str, Any], seed: int, happenings: Callable[[str], Iterable[str]]):
-        """`env` and `seed` are those of the episodes; `happenings` maps a message to the events that it reports."""
-        self._env, self._seed, self._happenings = dict(env), seed, Happenings(happenings)
+    def __init__(self, env: Mapping[str, Any], seed: int, happenings: Happenings):
+        """`env` and `seed` are those of the episodes."""
+        self._env, self._seed, self._happenings = dict(env), seed, happenings
         self._game: Game | None = None
 
     def __enter__(self) -> EventCounter:
@@ -101,12 +90,12 @@ class EventCounter:
             begin(self._game, self._seed, info.episode)
             for action in actions.tolist():
                 if self._game.end:  # earlier than in the original episode
-                    return None
+                    break
                 self._game.step(action)
                 captions[caption_of(self._game)] += 1
             if self._game.info() != info:
                 return None
-            return EpisodeEvents(self._game.cause, self._happenings.count(captions))
+            return EpisodeEvents(self._game.cause, count_events(captions, self._happenings))
 
 
 def messages_of(
@@ -205,20 +194,15 @@ def numbered(texts: list[str]) -> tuple[np.ndarray, list[str]]:
 
 
 def write_tracks(file: Path, tracks: Mapping[int, Track]) -> None:
-    """Writes the steps of episodes, by episode number, to one file."""
+    """Writes the steps of episodes, by number, to one file; a column is left out unless all episodes have it."""
     numbers = sorted(tracks)
     arrays: dict[str, Any] = {"episode": np.array(numbers, np.int64)}
     arrays |= {"steps": np.array([len(tracks[number].action) for number in numbers], np.int64)}
-    odds = [track.odds for track in tracks.values()]
-    if len({None if array is None else array.shape[1] for array in odds}) == 1 and odds[0] is not None:
-        arrays[ODDS] = np.concatenate([tracks[number].odds for number in numbers])
-    if all(track.charge is not None for track in tracks.values()) and numbers:
-        arrays[CHARGE] = np.concatenate([tracks[number].charge for number in numbers])
-    for name in COLUMNS:
-        dtype = np.int32 if name == "action" else np.float32
+    for name in Track._fields:
         parts = [getattr(tracks[number], name) for number in numbers]
-        several = name == "action" and parts and parts[0].ndim > 1
-        arrays[name] = np.concatenate(parts if several else [np.zeros(0, dtype), *parts])
+        shapes = {np.shape(part)[1:] if part is not None else None for part in parts}
+        if len(shapes) == 1 and None not in shapes:
+            arrays[name] = np.concatenate(parts)
     write_whole(file, lambda out: np.savez_compressed(out, **arrays))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from motif_jax.captions import WIDTH
 from motif_jax.envs.own_code import owner, reported
 from motif_jax.envs.world import World
 from motif_jax.envs.worlds import make_world
-from motif_jax.episodes.playback import EpisodeEvents, Happenings, begin
+from motif_jax.episodes.playback import EpisodeEvents, Happenings, begin, count_events
 from motif_jax.structs import EpisodeInfo
 
 EPISODES, STEPS = 3, 70  # number of test episodes, and most steps of each
@@ -81,9 +81,8 @@ class Recordings:
     A recording is on disk from the end of its episode until `take`.
     """
 
-    def __init__(self, happenings: Callable[[str], Iterable[str]]):
-        """`happenings` maps a message to the events that it reports."""
-        self._happenings = Happenings(happenings)
+    def __init__(self, happenings: Happenings):
+        self._happenings = happenings
         self._folder = tempfile.TemporaryDirectory(prefix="motif_jax-")
 
     def __enter__(self) -> Recordings:
@@ -107,7 +106,7 @@ class Recordings:
             cause, times = arrays["cause"].tobytes().decode(), arrays["times"].tolist()
         if sum(times) != len(actions):  # from an earlier attempt at this episode, whose worker died
             return None
-        return EpisodeEvents(cause, self._happenings.count(dict(zip(captions, times, strict=True))))
+        return EpisodeEvents(cause, count_events(dict(zip(captions, times, strict=True)), self._happenings))
 
     def take(self, episode: int) -> dict[str, np.ndarray] | None:
         """Reads an episode's frames (`recorder.RecordedFrames.packed`), and removes its file; None without frames."""

@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
@@ -182,42 +182,26 @@ def _write_mp4(
         "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{rate:.6f}", "-i", "pipe:0",
         "-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4", file.name,
     ]  # fmt: skip
-    with tempfile.TemporaryFile() as complaints, _process(command, complaints) as process:
-        pictures = process.stdin
-        assert pictures is not None
-        shown = 0  # pictures so far; a sheet is repeated according to its duration
-        with contextlib.suppress(BrokenPipeError):  # the exit status is checked below
-            for number, sheet in enumerate(film(story, speed), 1):
-                pixels = colours[painter.paint(sheet.canvas)]
-                if sheet.picture:
-                    pixels = paste(pixels, sheet.picture, story.rows * HEIGHT)
-                data = pixels.tobytes()
-                end = max(round(rate * (sheet.start + sheet.seconds)), shown + 1)
-                for _ in range(end - shown):
-                    pictures.write(data)
-                shown = end
-                progress(number)
-            pictures.close()
-        if process.wait():
+    with tempfile.TemporaryFile() as complaints:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints) as process:
+            shown = 0  # pictures so far; a sheet is repeated according to its duration
+            # The exit status, and not a broken pipe, tells of a failure.
+            with contextlib.suppress(BrokenPipeError), cast(IO[bytes], process.stdin) as pictures:
+                for number, sheet in enumerate(film(story, speed), 1):
+                    pixels = colours[painter.paint(sheet.canvas)]
+                    if sheet.picture:
+                        pixels = paste(pixels, sheet.picture, story.rows * HEIGHT)
+                    data = pixels.tobytes()
+                    end = max(round(rate * (sheet.start + sheet.seconds)), shown + 1)
+                    for _ in range(end - shown):
+                        pictures.write(data)
+                    shown = end
+                    progress(number)
+        if process.returncode:
             complaints.seek(0)
             lines = complaints.read().decode(errors="replace").split("\n")
             why = next((line for line in reversed(lines) if line.strip()), f"status {process.returncode}")
             raise UserError(f"{program} could not make the film: {why.strip()} ({flag})")
-
-
-@contextlib.contextmanager
-def _process(command: list[str], complaints: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts a program with a pipe as its input; kills it on exit if it is still running."""
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaints)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        if process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.close()
 
 
 def write_gif(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:

@@ -70,26 +70,22 @@ class TopMessage(NamedTuple):
     z: float  # normalised learnt reward; NaN without one
 
 
-SHAPES = {
-    "chars": (ROWS, COLUMNS), "colors": (ROWS, COLUMNS), "cursor": (2,), "message": (256,), "count": (), "action": (),
-    "reward": (), "z": (), "intrinsic": (), "value": (), "probability": (),
+ARRAYS: dict[str, tuple[str, int, tuple[int, ...]]] = {  # dtype, rows beyond those of the steps, shape of a row
+    "chars": ("uint8", 1, (ROWS, COLUMNS)), "colors": ("uint8", 1, (ROWS, COLUMNS)), "cursor": ("uint8", 1, (2,)),
+    "message": ("uint8", 1, (256,)), "count": ("int32", 1, ()), "action": ("int32", 0, ()),
+    "reward": ("float32", 0, ()), "z": ("float32", 0, ()), "intrinsic": ("float32", 0, ()),
+    "value": ("float32", 0, ()), "probability": ("float32", 0, ()),
 }  # fmt: skip
-DTYPES = {
-    "chars": "uint8", "colors": "uint8", "cursor": "uint8", "message": "uint8", "count": "int32", "action": "int32",
-    "reward": "float32", "z": "float32", "intrinsic": "float32", "value": "float32", "probability": "float32",
-}  # fmt: skip
+OPTIONAL = ("odds", "charge", "pictures", "picture_ends")
 METADATA = {
     "player": str, "task": str, "episode": int, "chosen": list, "end": str, "cause": str, "action_names": list,
     "figures": dict,
 }  # fmt: skip
-OPTIONAL = {"odds": "float32", "charge": "int32", "pictures": "uint8", "picture_ends": "int64"}
-OF_FRAMES = ("chars", "colors", "cursor", "message", "count", "picture_ends")  # have T + 1 rows instead of T
 
 
 def save_replay(path: Path, replay: Replay) -> None:
     """Writes a replay to a file, atomically."""
-    arrays = {name: getattr(replay, name) for name in DTYPES}
-    arrays |= {name: getattr(replay, name) for name in OPTIONAL if getattr(replay, name) is not None}
+    arrays = {name: getattr(replay, name) for name in (*ARRAYS, *OPTIONAL) if getattr(replay, name) is not None}
     metadata = np.frombuffer(json.dumps(replay.metadata).encode(), np.uint8)
     write_whole(path, lambda file: np.savez_compressed(file, about=metadata, **arrays))
 
@@ -99,17 +95,18 @@ def load_replay(path: Path, flag: str) -> Replay:
     if not os.path.isfile(path):  # False for a name that is too long
         raise UserError(f"there is no replay {str(path)!r} ({flag})")
     try:
-        arrays = read_arrays(path, ("about", *DTYPES), optional=OPTIONAL, limit=LARGEST)
+        arrays = read_arrays(path, ("about", *ARRAYS), optional=OPTIONAL, limit=LARGEST)
         metadata = json.loads(arrays.pop("about").tobytes())
     except (OSError, ValueError) as error:
         raise UserError(f"{str(path)!r} is not a replay, or is damaged ({error}): remove it, or see {flag}") from error
     if not isinstance(metadata, dict) or not all(isinstance(metadata.get(key), kind) for key, kind in METADATA.items()):
         raise UserError(f"{str(path)!r} is not a replay: its metadata is incomplete ({flag})")
-    steps = len(arrays["action"]) if arrays["action"].ndim else 0
-    shapes = SHAPES | {"odds": (len(metadata["action_names"]),), "charge": (), "picture_ends": ()}
+    steps, nothing = arrays["action"].size, np.zeros(0)
+    wanted = {name: (dtype, (steps + more, *shape)) for name, (dtype, more, shape) in ARRAYS.items()}
+    wanted |= {"odds": ("float32", (steps, len(metadata["action_names"]))), "charge": ("int32", (steps,))}
+    wanted |= {"pictures": ("uint8", (arrays.get("pictures", nothing).size,)), "picture_ends": ("int64", (steps + 1,))}
     for name, array in arrays.items():
-        wanted = (steps + (name in OF_FRAMES), *shapes[name]) if name in shapes else (array.size,)
-        if array.shape != wanted or array.dtype != (DTYPES | OPTIONAL)[name]:
+        if (str(array.dtype), array.shape) != wanted[name]:
             raise UserError(f"{str(path)!r} is not a replay: its {name!r} is {array.dtype} {array.shape} ({flag})")
     ends = arrays.get("picture_ends")
     if (ends is None) != ("pictures" not in arrays) or (

@@ -70,7 +70,7 @@ PARENT = """
     judge = Judge("defaultgoal", prompt, NETHACK, delay_s=100.0)
     if os.fork() == 0:  # holds the other end of the judge's input
         time.sleep(1000)
-    print(judge.process, flush=True)
+    print(judge.process.pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 

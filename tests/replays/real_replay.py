@@ -12,7 +12,7 @@ from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.keys import ACTION_NAMES
 from motif_jax.envs.nethack.observations import FRAME, Frames, frame_keys
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.replays.replay import COLUMNS, DTYPES, ROWS, Replay
+from motif_jax.replays.replay import ARRAYS, COLUMNS, ROWS, Replay
 from motif_jax.replays.scene import STATUS_LINES
 
 NEEDED = COLUMNS, ROWS + len(STATUS_LINES)  # columns and rows that show everything of a game that uses the whole screen
@@ -31,7 +31,7 @@ def play(steps: int = 60) -> Replay:
         Frames(1, dict.fromkeys((*frame_keys((), "terminal"), *SCREEN))).views(0)
     )
     game.reset(game_seed(3, SeedStream.EVALUATE, 0), 0)
-    columns: dict[str, list[Any]] = {name: [] for name in DTYPES}
+    columns: dict[str, list[Any]] = {name: [] for name in ARRAYS}
 
     def show() -> None:
         frame = game.last_frame if game.end else game.buffers
@@ -52,7 +52,7 @@ def play(steps: int = 60) -> Replay:
         columns["probability"].append(0.5)
     game.close()
     assert columns["chars"][0].shape == FRAME["tty_chars"].shape
-    return Replay(ABOUT, **{name: np.array(column, DTYPES[name]) for name, column in columns.items()})
+    return Replay(ABOUT, **{name: np.array(column, ARRAYS[name][0]) for name, column in columns.items()})
 
 
 def made(messages: list[str], reward: list[float], intrinsic: list[float] | None = None, **about: Any) -> Replay:
@@ -67,4 +67,4 @@ def made(messages: list[str], reward: list[float], intrinsic: list[float] | None
         "value": np.full(steps, np.nan), "probability": np.full(steps, np.nan),
     }  # fmt: skip
     arrays["chars"][:, -1, 0] = ord(".")
-    return Replay(ABOUT | about, **{name: array.astype(DTYPES[name]) for name, array in arrays.items()})
+    return Replay(ABOUT | about, **{name: array.astype(ARRAYS[name][0]) for name, array in arrays.items()})

@@ -22,16 +22,16 @@ the lexicon.
 
 from __future__ import annotations
 
-import collections
 import functools
 import json
 import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from motif_jax.config.table import Flag, Number, Text
+from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
 from motif_jax.structs import EndStatus, Turn, UserError
@@ -39,7 +39,6 @@ from motif_jax.system.foreign import read_bytes, read_text
 from motif_jax.system.http import HttpClient
 from motif_jax.system.shared_lines import SharedLines, read_shared, slug
 
-FLAG = "--config.env.options"
 FOLDER = Path(__file__).parent / "words"
 MOST_BYTES = 2**28  # of a table
 MOST_REMEMBERED = 100_000  # scores of a server in memory, without a cache on disk
@@ -49,14 +48,17 @@ LARGEST = 1e9  # of a score
 FIGURES: dict[str, type] = {"score": float}
 
 
-class Scorer(Protocol):
+class Scorer:
     """Scores comments."""
 
-    def score(self, texts: Sequence[str]) -> list[float]: ...
-    def close(self) -> None: ...
+    def score(self, texts: Sequence[str]) -> list[float]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Releases resources; another request opens them again."""
 
 
-class LexiconScorer:
+class LexiconScorer(Scorer):
     """Counts listed words."""
 
     def __init__(self, words: Sequence[str]):
@@ -65,11 +67,8 @@ class LexiconScorer:
     def score(self, texts: Sequence[str]) -> list[float]:
         return [float(min(MOST, sum(word in self._words for word in words_of(text)))) for text in texts]
 
-    def close(self) -> None:
-        """Nothing to close."""
 
-
-class TableScorer:
+class TableScorer(Scorer):
     """Looks up scores by the whole text of a comment."""
 
     def __init__(self, scores: dict[str, float], unknown: float | None):
@@ -81,29 +80,28 @@ class TableScorer:
         for text in texts:
             score = self._scores.get(text, self._unknown)
             if score is None:
-                raise UserError(f"the table does not have a score of {text!r:.120}: set the option 'unknown' ({FLAG})")
+                raise UserError(
+                    f"the table does not have a score of {text!r:.120}: set the option 'unknown' ({OPTIONS_FLAG})"
+                )
             scores.append(score)
         return scores
 
-    def close(self) -> None:
-        """Nothing to close."""
 
-
-class RemoteScorer:
+class RemoteScorer(Scorer):
     """Asks a server about each text once; with a cache, once across runs."""
 
     def __init__(self, client: HttpClient, cache: Path | None):
         """Takes the connection and the folder of caches; None: scores are not stored."""
-        self._client = client
-        self._known: collections.OrderedDict[str, float] = collections.OrderedDict()
-        self._lines: SharedLines | None = None
-        self._is_open = False
+        self._client, self._lines = client, None
+        self._known: dict[str, float] = {}
         if cache is not None:
-            self._lines = SharedLines(cache, f"{slug(client.url)}-scores", {"server": client.url}, FLAG)
+            self._lines = SharedLines(cache, f"{slug(client.url)}-scores", {"server": client.url}, OPTIONS_FLAG)
 
     def score(self, texts: Sequence[str]) -> list[float]:
         try:
-            self._open()
+            if self._lines is not None and not self._known:
+                self._known |= {row["text"]: row["score"] for row in read_shared(self._lines.folder)}
+                self._lines.open()
             new = [text for text in dict.fromkeys(texts) if text not in self._known]
             for first in range(0, len(new), AT_ONCE):
                 batch = new[first : first + AT_ONCE]
@@ -116,22 +114,14 @@ class RemoteScorer:
             raise
         known = [self._known[text] for text in texts]
         while self._lines is None and len(self._known) > MOST_REMEMBERED:
-            self._known.popitem(last=False)
+            del self._known[next(iter(self._known))]
         return known
 
     def close(self) -> None:
         """Closes the connection and writes the last scores to disk."""
         self._client.close()
-        if self._lines is not None and self._is_open:
-            self._is_open = False
+        if self._lines is not None:
             self._lines.close()
-
-    def _open(self) -> None:
-        if self._lines is not None and not self._is_open:
-            if not self._known:
-                self._known |= {row["text"]: row["score"] for row in read_shared(self._lines.folder)}
-            self._lines.open()
-            self._is_open = True
 
 
 def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s: float, cache_dir: str = "") -> Scorer:
@@ -151,8 +141,10 @@ def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s
         return TableScorer(_read_table(rest), unknown)
     if kind == "server" and rest:
         cache = Path(cache_dir).expanduser() if cache_dir else None
-        return RemoteScorer(HttpClient(rest, FLAG, timeout_s, patience_s), cache)
-    raise UserError(f"scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not {source!r} ({FLAG})")
+        return RemoteScorer(HttpClient(rest, OPTIONS_FLAG, timeout_s, patience_s), cache)
+    raise UserError(
+        f"scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not {source!r} ({OPTIONS_FLAG})"
+    )
 
 
 def words_of(text: str) -> list[str]:
@@ -167,7 +159,7 @@ def read_lines(path: str) -> list[str]:
         if not any(lines):
             raise ValueError("it is empty")
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path!r}: {error!s:.200} ({FLAG})") from error
+        raise UserError(f"cannot read {path!r}: {error!s:.200} ({OPTIONS_FLAG})") from error
     return [line for line in lines if line]
 
 
@@ -184,7 +176,7 @@ def _read_table(path: str) -> dict[str, float]:
         if not scores:
             raise ValueError("it is empty")
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UserError(f"cannot read line {at} of the table {path!r}: {error!s:.200} ({FLAG})") from error
+        raise UserError(f"cannot read line {at} of the table {path!r}: {error!s:.200} ({OPTIONS_FLAG})") from error
     return scores
 
 
@@ -236,7 +228,6 @@ class CommentGame(TextGame):
         self._score = 0.0
 
     def open(self) -> str:
-        """See `TextGame`: draws a post."""
         self._score = 0.0
         return self.random.choice(self._posts) if self._posts else ""
 
@@ -248,7 +239,6 @@ class CommentGame(TextGame):
         return Answer("", score * self._world.scale + self._world.shift, EndStatus.ENDED, "the comment was written")
 
     def draw(self, chance: float) -> str:
-        """See `TextGame`: returns a sample comment."""
         return self._samples[int(chance * len(self._samples))]
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
@@ -293,13 +283,13 @@ class CommentsWorld(TextWorld):
     ):
         super().__init__(max_episode_steps)
         for name, text in (("scores", scores), ("posts", posts), ("cache_dir", cache_dir)):
-            Text(longest=4000).check(name, FLAG, text)
+            Text(longest=4000).check(name, OPTIONS_FLAG, text)
         for name, number in (("scale", scale), ("shift", shift), ("unknown", 0.0 if unknown is None else unknown)):
-            Number(-1e6, 1e6).check(name, FLAG, number)
+            Number(-1e6, 1e6).check(name, OPTIONS_FLAG, number)
         for name, seconds in (("timeout_s", timeout_s), ("patience_s", patience_s)):
-            Number(0.001, 1e6).check(name, FLAG, seconds)
+            Number(0.001, 1e6).check(name, OPTIONS_FLAG, seconds)
         for name, flag in (("noised", noised), ("include_parent", include_parent)):
-            Flag().check(name, FLAG, flag)
+            Flag().check(name, OPTIONS_FLAG, flag)
         self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s, cache_dir)
         self._posts_file, self._include_parent = posts or str(FOLDER / "parents.txt"), include_parent
         self.scale, self.shift, self.noised = float(scale), float(shift), noised

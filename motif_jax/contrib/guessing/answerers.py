@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from motif_jax.contrib.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, CAPTIONED, Scene, words_of
 from motif_jax.screens import printable
@@ -27,20 +27,22 @@ class Utterance(NamedTuple):
     text: str
 
 
-class Answerer(Protocol):
+class Answerer:
     """Answers questions."""
 
     def begin(self, scene: Scene) -> float:
         """Returns the closeness after the caption alone, from 0 to 1."""
+        raise NotImplementedError
 
     def answer(self, scene: Scene, history: Sequence[Utterance], closeness: float) -> tuple[str, float]:
         """Returns the answer to the last question of the history, and the change of the closeness."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Releases resources."""
 
 
-class LocalAnswerer:
+class LocalAnswerer(Answerer):
     """Answers from a scene's attributes; the closeness is the share of attributes that were revealed.
 
     A question that names an attribute is answered with its value. Any other question is answered `yes` if it names a
@@ -58,9 +60,6 @@ class LocalAnswerer:
         text, new = self._reveal(scene, history[-1].text)
         return text, len(new - revealed) / len(ATTRIBUTES)
 
-    def close(self) -> None:
-        """Nothing to close."""
-
     def _reveal(self, scene: Scene, question: str) -> tuple[str, set[str]]:
         """Returns the answer, and the attributes that it reveals."""
         words = words_of(question)
@@ -70,7 +69,7 @@ class LocalAnswerer:
         return ("yes" if right else "no"), right
 
 
-class RemoteAnswerer:
+class RemoteAnswerer(Answerer):
     """Asks a server in the wire format of the original: POSTs of form fields, all JSON except the caption.
 
     `/fetch_reward_rank` answers with a number, the percentile after the caption; `/step_rank` with `[answer, change of

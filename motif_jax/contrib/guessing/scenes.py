@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.structs import UserError
 from motif_jax.system.arrays import read_array
 from motif_jax.system.foreign import read_bytes
 
-FLAG = "--config.env.options"
 MOST_BYTES = 2**28  # of a file of dialogues
 ATTRIBUTES = {
     "animal": ("dog", "cat", "horse", "bird", "sheep", "cow"),
@@ -70,7 +70,7 @@ class SceneFiles:
                 raise ValueError("it must be a list of objects with a caption, at least one")
             "".join(self._captions).encode()  # UnicodeEncodeError is a ValueError
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise UserError(f"cannot read the scenes {dialogues!r}: {error!s:.200} ({FLAG})") from error
+            raise UserError(f"cannot read the scenes {dialogues!r}: {error!s:.200} ({OPTIONS_FLAG})") from error
         self._features: np.ndarray | None = None
         if features:
             try:
@@ -79,7 +79,7 @@ class SceneFiles:
                 if len(shape) != 2 or shape[0] != len(self._captions) or kind != "f":
                     raise ValueError(f"{kind}{shape} are not {len(self._captions):,} rows of floating-point numbers")
             except (OSError, ValueError) as error:
-                raise UserError(f"cannot read the features {features!r}: {error!s:.200} ({FLAG})") from error
+                raise UserError(f"cannot read the features {features!r}: {error!s:.200} ({OPTIONS_FLAG})") from error
 
     def __len__(self) -> int:
         return len(self._captions)
@@ -92,5 +92,5 @@ class SceneFiles:
         row = np.asarray(self._features[number], np.float32)
         length = float(np.linalg.norm(row))
         if not np.isfinite(length):
-            raise UserError(f"row {number} of the features has numbers that are not finite ({FLAG})")
+            raise UserError(f"row {number} of the features has numbers that are not finite ({OPTIONS_FLAG})")
         return Scene(caption, row / (length or 1.0), {})

@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 from motif_jax.config.table import Number, Text
 from motif_jax.contrib.guessing.answerers import Answerer, LocalAnswerer, RemoteAnswerer, Utterance
-from motif_jax.contrib.guessing.scenes import ATTRIBUTES, CAPTIONED, FLAG, Scene, SceneFiles, draw_scene
+from motif_jax.contrib.guessing.scenes import ATTRIBUTES, CAPTIONED, Scene, SceneFiles, draw_scene
+from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
 from motif_jax.structs import EndStatus, Turn, UserError
@@ -54,10 +55,10 @@ FIGURES: dict[str, type] = {"closeness": float, "yes_or_no": int}  # final perce
 class QuestionRewards(NamedTuple):
     """Rewards of questions."""
 
-    rule: str = "standard"  # of RULES
-    yes_no_reward: float = -2.0
-    enough: float = 0.5
-    gain_scale: float = 0.0
+    rule: str  # of RULES
+    yes_no_reward: float
+    enough: float
+    gain_scale: float
 
 
 class Hidden(NamedTuple):
@@ -72,22 +73,11 @@ class Hidden(NamedTuple):
 class GuessingGame(TextGame):
     """See the module docstring."""
 
-    def __init__(
-        self,
-        draw: Callable[..., Scene],
-        answerer: Answerer,
-        rewards: QuestionRewards,
-        *,
-        written: int,
-        heard: int,
-        limit: int,
-    ):
-        """`draw` draws a scene with a random generator; see `TextGame` for the numbers."""
-        super().__init__(written, heard, limit)
-        self._draw, self._answerer, self._rewards = draw, answerer, rewards
+    def __init__(self, world: GuessingWorld):
+        super().__init__(world.written, world.heard, world.time_limit)
+        self._draw, self._answerer, self._rewards = world.draw, world.answerer, world.rewards
 
     def open(self) -> str:
-        """See `TextGame`: draws a scene and returns its caption."""
         scene = self._draw(self.random)
         self._now = Hidden(scene, self._answerer.begin(scene))
         return scene.caption
@@ -106,7 +96,6 @@ class GuessingGame(TextGame):
         return Answer(reply, reward - 1.0)
 
     def draw(self, chance: float) -> str:
-        """See `TextGame`: returns a sample question."""
         return QUESTIONS[int(chance * len(QUESTIONS))]
 
     @property
@@ -187,43 +176,40 @@ class GuessingWorld(TextWorld):
     ):
         super().__init__(max_episode_steps)
         for name, path in (("server", server), ("scenes", scenes), ("features", features)):
-            Text(longest=4000).check(name, FLAG, path)
+            Text(longest=4000).check(name, OPTIONS_FLAG, path)
         for name, seconds in (("timeout_s", timeout_s), ("patience_s", patience_s)):
-            Number(0.001, 1e6).check(name, FLAG, seconds)
+            Number(0.001, 1e6).check(name, OPTIONS_FLAG, seconds)
         for name, reward in (("yes_no_reward", yes_no_reward), ("gain_scale", gain_scale)):
-            Number(-1e6, 1e6).check(name, FLAG, reward)
-        Number(0, 1).check("enough", FLAG, enough)
-        Text(tuple(RULES)).check("rule", FLAG, rule)
+            Number(-1e6, 1e6).check(name, OPTIONS_FLAG, reward)
+        Number(0, 1).check("enough", OPTIONS_FLAG, enough)
+        Text(tuple(RULES)).check("rule", OPTIONS_FLAG, rule)
         if server and not scenes:
-            raise UserError(f"a server needs scenes, as it only answers questions about them ({FLAG})")
+            raise UserError(f"a server needs scenes, as it only answers questions about them ({OPTIONS_FLAG})")
         if (scenes or features) and not server:
-            raise UserError(f"scenes and features need a server: set the option 'server' ({FLAG})")
+            raise UserError(f"scenes and features need a server: set the option 'server' ({OPTIONS_FLAG})")
         self._server, self._files = server, (scenes, features)
         self._timeout_s, self._patience_s = timeout_s, patience_s
-        self._rewards = QuestionRewards(rule, float(yes_no_reward), float(enough), float(gain_scale))
+        self.rewards = QuestionRewards(rule, float(yes_no_reward), float(enough), float(gain_scale))
 
     @functools.cached_property
     def _scenes(self) -> SceneFiles:
         return SceneFiles(*self._files)
 
     @functools.cached_property
-    def _answerer(self) -> Answerer:
+    def answerer(self) -> Answerer:
         """Shared by all games of this process."""
         if not self._server:
             return LocalAnswerer()
-        return RemoteAnswerer(HttpClient(self._server, FLAG, self._timeout_s, self._patience_s))
+        return RemoteAnswerer(HttpClient(self._server, OPTIONS_FLAG, self._timeout_s, self._patience_s))
 
     def check(self) -> None:
         """See `World.check`: reads the files; the server is asked when the first game begins."""
         if self._server:
-            check_address(self._server, FLAG)
+            check_address(self._server, OPTIONS_FLAG)
             self._scenes.scene(0)
 
     def game(self, shown: bool = True) -> GuessingGame:
-        draw = self._draw if self._server else draw_scene
-        return GuessingGame(
-            draw, self._answerer, self._rewards, written=self.written, heard=self.heard, limit=self.time_limit
-        )
+        return GuessingGame(self)
 
-    def _draw(self, rng: random.Random) -> Scene:
-        return self._scenes.scene(int(rng.random() * len(self._scenes)))
+    def draw(self, rng: random.Random) -> Scene:
+        return self._scenes.scene(int(rng.random() * len(self._scenes))) if self._server else draw_scene(rng)

@@ -1,6 +1,6 @@
 """The backend `judge`: the rules of the game's texts in a process of its own, asked over HTTP as a model would be.
 
-`process` starts and watches the process, `server` answers chat completions in it.
+`process` starts the process, `server` answers chat completions in it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The process of the embedded judge (`process.py`), which answers questions by the rules of the lexicon.
 
-Its first line of input is a JSON object (`Judge._start`); its first line of output is its port. It does not load JAX,
-and ends when its parent or its standard input ends.
+Its first line of input is a JSON object, from `process.Judge`; its first line of output is its port. It does not load
+JAX, and ends when its parent or its standard input ends.
 
-The goal's rules decide, in the words that the prompt asks for. Captions are untrusted
-text: one may look like the end of a caption and the start of the next. So `read_question` reads the captions of a
-message only if they can be read in exactly one way; other questions get an answer without a verdict.
+The goal's rules decide, in the words that the prompt asks for. Captions are untrusted text: one may look like the end
+of a caption and the start of the next. So `read_question` reads the captions of a message only if they can be read in
+exactly one way; other questions get an answer without a verdict.
 
 The handler of chat completions on loopback also serves the tests.
 """
@@ -48,7 +48,7 @@ class LoopbackServer(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def __init__(self, port: int, handler: type[ChatHandler]):
-        """Listens on `port`; 0: on a free port."""
+        """Listens on `port`; 0: a free port."""
         self.connections: set[Any] = set()
         super().__init__(("127.0.0.1", port), handler)
 
@@ -162,7 +162,7 @@ class JudgeServer(LoopbackServer):
     """Answers questions by the rules."""
 
     def __init__(self, start: Mapping[str, Any]):
-        super().__init__(start["port"], JudgeHandler)
+        super().__init__(0, JudgeHandler)
         texts = Texts(**start["texts"])
         texts = texts._replace(folder=Path(texts.folder) if texts.folder else None)
         self.model = start["model"]

@@ -54,7 +54,7 @@ def describe(image: np.ndarray, language: Wording = ENGLISH, faithful_walls: boo
             kind, colour, state = cells[column][row]
             if kind > WALL and (column, row) != (COLUMN, ROW):
                 words = {"kind": language.kinds[kind], "colour": language.colours[colour]}
-                words["place"] = _place(language, column - COLUMN, ROW - row)
+                words["place"] = place(language, column - COLUMN, ROW - row)
                 template = language.door if kind == DOOR else language.thing
                 sentences.append(template.format(state=language.states[state], **words))
     return sentences
@@ -70,7 +70,8 @@ def _wall_at(kinds: Iterable[int], faithful: bool) -> int:
     return 0
 
 
-def _place(language: Wording, right: int, forward: int) -> str:
+def place(language: Wording, right: int, forward: int) -> str:
+    """Returns a place as steps to the right (negative: left) and forward."""
     parts = []
     if right:
         parts.append(_part(language, abs(right), language.right if right > 0 else language.left))

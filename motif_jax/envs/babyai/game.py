@@ -40,16 +40,16 @@ from minigrid.envs.babyai.core.verifier import (
     SeqInstr,
 )
 
-from motif_jax.captions import encode
 from motif_jax.envs.babyai import bot
 from motif_jax.envs.babyai.describe import COLUMN, ROW, VIEW, caption, describe
 from motif_jax.envs.babyai.level_settings import FAMILIES, FRENCH_LEVELS, MISSION_BYTES, BabyAISettings, short_name
-from motif_jax.envs.babyai.prompt import Prompt, PromptBytes
+from motif_jax.envs.babyai.prompt import Prompt, encode_prompt
 from motif_jax.envs.babyai.words import HELD_OUT, shuffle_words
 from motif_jax.envs.gym_world import SEEDS, quiet
 from motif_jax.envs.seeding import GameSeed
-from motif_jax.envs.world import SCREEN_SHAPE, Screen, suggest
-from motif_jax.structs import EndStatus, EpisodeInfo, UserError
+from motif_jax.envs.sequential import SequentialGame
+from motif_jax.envs.world import SCREEN_SHAPE, Screen, suggest, to_row
+from motif_jax.structs import EndStatus, UserError
 
 LEVEL_FLAG = "--config.env.babyai.level"
 NEEDED = {"goto": 1, "pickup": 1, "open": 0, "putnext": 2, "sequence": 2, "pickups": 2}  # objects, without a key
@@ -287,12 +287,12 @@ class LazyObservations(dict[str, Any]):
         return self[name]
 
 
-class BabyAIGame:
+class BabyAIGame(SequentialGame):
     """Implements `world.Game`; `SequentialVector` and the bot also use `seen`, `num_actions` and `env`."""
 
-    def __init__(self, settings: BabyAISettings, prompts: PromptBytes):
+    def __init__(self, settings: BabyAISettings):
         """Makes the environments of the level, one for each family of missions."""
-        self._settings, self._language, self._prompts = settings, settings.words, prompts
+        self._settings, self._language = settings, settings.words
         self._names = settings.action_names
         self.num_actions = len(self._names)
         self._envs = [_make(maker) for maker in makers_of(settings.level)]
@@ -313,9 +313,7 @@ class BabyAIGame:
             observation, _ = self.env.reset(seed=seed.core % SEEDS)
         if self.env.carrying:  # some levels hand the player an object after the observation was made
             observation = self.env.gen_obs()
-        self._episode, self._steps, self._return, self._success = episode, 0, 0.0, False
-        self.end, self.cause = EndStatus.RUNNING, ""
-        self._counts: dict[bytes, int] = {}
+        self.start_episode(episode)
         self.mission = str(self.env.mission)
         if self._settings.mission == "shuffled":
             self.mission = shuffle_words(self.mission, random.Random(seed.core + 1))  # not as the family is drawn
@@ -325,8 +323,7 @@ class BabyAIGame:
     def step(self, action: int) -> float:
         observation, given, terminated, truncated, _ = self.env.step(min(int(action), NOTHING))
         reward = float(given)
-        self._steps += 1
-        self._return += reward
+        self.count_step(reward)
         if terminated:
             self._success = reward > 0
             self.end = EndStatus.TASK_SUCCESSFUL if self._success else EndStatus.ENDED
@@ -337,15 +334,10 @@ class BabyAIGame:
         self._prompt.go_on(self._names[int(action)], self._sentences)
         return reward
 
-    def draw(self, chance: float) -> int:
-        """Returns the action for a number in [0, 1), all equally likely."""
-        return int(chance * self.num_actions)
-
-    def info(self) -> EpisodeInfo:
+    def measure(self) -> tuple[float, ...]:
         if self._bot_steps is None:
             self._bot_steps = self._ask_the_bot() if self._seed % 2 else 0
-        figures = (family_of(self.env.instrs), self._bot_steps)
-        return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._success, figures)
+        return family_of(self.env.instrs), self._bot_steps
 
     def screen(self) -> Screen:
         rewrite = self._settings.rewrite
@@ -359,20 +351,16 @@ class BabyAIGame:
     def _look(self, before: np.ndarray | None, action: int, image: np.ndarray) -> None:
         """Stores the current view and its caption."""
         self._image = image
-        self._caption = caption(before, action, image, self._success)
         self._sentences = functools.cache(lambda: describe(image, self._language, self._settings.faithful_walls))
-        self.message = self._caption.encode("latin-1")
-        self.message_count = self._counts[self.message] = self._counts.get(self.message, 0) + 1
         self.seen = LazyObservations(self._observe)
+        text = caption(before, action, image, self._success)
+        self.seen |= {"image": image} | self.show_caption(text.encode("latin-1"))
 
     def _observe(self, name: str) -> Any:
-        if name == "image":
-            return self._image
         if name == "mission":
-            return np.frombuffer(self.mission.encode()[:MISSION_BYTES].ljust(MISSION_BYTES, b"\0"), np.uint8)
-        if name == "prompt":
-            return self._prompts.encode(self._prompt.text())
-        return {"message": encode(self._caption), "message_count": np.int32(self.message_count)}[name]
+            return to_row(self.mission, MISSION_BYTES)
+        assert name == "prompt"
+        return encode_prompt(self._prompt.text(), self._settings.prompt_length)
 
     def _ask_the_bot(self) -> int:
         """Returns the steps that the bot needs in the same episode; 0 if it fails."""

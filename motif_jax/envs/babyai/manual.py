@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from motif_jax.envs.babyai.describe import place
 from motif_jax.envs.babyai.prompt import Prompt
 from motif_jax.envs.babyai.words import BALL, BOX, CANONICAL, COLOURS, ENGLISH, HELD_OUT, KEY
 from motif_jax.structs import UserError
@@ -136,7 +137,7 @@ def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> 
         thing = f"{rng.choice(COLOURS)} {rng.choice(KINDS)}"
         right, forward = rng.randint(-3, 3), rng.randint(0, MOST_STEPS)  # negative: steps to the left
         if thing not in named and (right or forward > 1):
-            things.append(f"You see a {thing} {_place(right, forward)}")
+            things.append(f"You see a {thing} {place(ENGLISH, right, forward)}")
     for side in (ENGLISH.forward, ENGLISH.left, ENGLISH.right):
         ahead = side == ENGLISH.forward
         if rng.random() < 0.4 and not (ahead and (lesson.blocked or walls)):
@@ -144,12 +145,6 @@ def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> 
             walls.append(f"You see a wall {_steps(rng.randint(least, MOST_STEPS if ahead else 3))} {side}")
     rng.shuffle(things)
     return [*carried, *walls, *things]
-
-
-def _place(right: int, forward: int) -> str:
-    parts = [f"{_steps(abs(right))} {ENGLISH.right if right > 0 else ENGLISH.left}"] if right else []
-    parts += [f"{_steps(forward)} {ENGLISH.forward}"] if forward else []
-    return ENGLISH.both.join(parts)
 
 
 def _steps(count: int) -> str:

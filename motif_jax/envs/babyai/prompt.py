@@ -22,10 +22,10 @@ import numpy as np
 from motif_jax.envs.babyai.describe import COLUMN, EMPTY, LOCKED, ROW, VIEW, WALL, describe
 from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.words import BALL, BOX, COLOURS, DOOR, KEY, Wording
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.envs.world import to_row
+from motif_jax.structs import UserError
 
 BYTES_FLAG = "--config.env.babyai.prompt_bytes"
-FIXED_BYTES, BYTES_PER_OBSERVATION = 1024, 1280  # enough for levels of one room: 16 objects take 900 bytes
 
 
 class PromptStep(NamedTuple):
@@ -64,23 +64,14 @@ class Prompt:
         return self._rewrite(text)
 
 
-class PromptBytes:
-    """Encodes prompts for recording, as UTF-8 padded with zeros. A tokeniser in the worker can replace it."""
-
-    def __init__(self, length: int, window: int):
-        """`length`: bytes of a prompt; 0: enough for `window` observations."""
-        length = length or FIXED_BYTES + BYTES_PER_OBSERVATION * window
-        self.spec = ArraySpec((length,), "uint8", "text")
-
-    def encode(self, text: str) -> np.ndarray:
-        """Encodes a prompt as [L] uint8; raises UserError if it is longer."""
-        data, length = text.encode(), self.spec.shape[0]
-        if len(data) > length:
-            raise UserError(
-                f"a prompt of {len(data):,} bytes does not fit into {length:,} ({BYTES_FLAG}, or fewer observations: "
-                f"--config.env.babyai.window): {text[:100]!r}..."
-            )
-        return np.frombuffer(data.ljust(length, b"\0"), np.uint8)
+def encode_prompt(text: str, length: int) -> np.ndarray:
+    """Encodes a prompt as UTF-8 padded with zeros, [length] uint8; raises UserError if it is longer."""
+    if (size := len(text.encode())) > length:
+        raise UserError(
+            f"a prompt of {size:,} bytes does not fit into {length:,} ({BYTES_FLAG}, or fewer observations: "
+            f"--config.env.babyai.window): {text[:100]!r}..."
+        )
+    return to_row(text, length)
 
 
 HERE = (0, 0)  # place of the carried object

@@ -20,7 +20,7 @@ import numpy as np
 
 from motif_jax.envs.babyai.describe import COLUMN, ROW, VIEW
 from motif_jax.envs.babyai.level_settings import FAMILIES, MISSION_BYTES, BabyAISettings, short_name
-from motif_jax.envs.babyai.prompt import PromptBytes, make_probes
+from motif_jax.envs.babyai.prompt import make_probes
 from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.gym_world import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
@@ -56,7 +56,6 @@ class BabyAIWorld(SequentialWorld, World):
 
     @staticmethod
     def title(env: Mapping[str, Any]) -> str:
-        """See `World`: the level."""
         return BabyAISettings.of(env).level
 
     def scripted(self, name: str) -> Any:
@@ -66,7 +65,6 @@ class BabyAIWorld(SequentialWorld, World):
 
     def __init__(self, settings: BabyAISettings):
         self.settings = settings
-        self._prompts = PromptBytes(settings.prompt_bytes, settings.window)
 
     @functools.cached_property
     def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -85,7 +83,7 @@ class BabyAIWorld(SequentialWorld, World):
     @functools.cached_property
     def specs(self) -> dict[str, ArraySpec]:  # type: ignore[override]
         return {
-            "prompt": self._prompts.spec,
+            "prompt": ArraySpec((self.settings.prompt_length,), "uint8", "text"),
             "image": ArraySpec((VIEW, VIEW, 3), "uint8", "grid", CATEGORIES),
             "mission": ArraySpec((MISSION_BYTES,), "uint8", "text"),
         } | CAPTIONS
@@ -118,7 +116,7 @@ class BabyAIWorld(SequentialWorld, World):
         need_minigrid()
         from motif_jax.envs.babyai.game import BabyAIGame  # imports minigrid, which takes a second
 
-        return BabyAIGame(self.settings, self._prompts)
+        return BabyAIGame(self.settings)
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world, the number of actions and the observations must match."""

@@ -117,13 +117,9 @@ def _libc() -> ctypes.CDLL:
 
 @functools.cache
 def _shared_code(path: str) -> _Code | None:
-    """Finds the code in the library's program headers; None if it is not a little-endian 64-bit ELF file."""
+    """Finds the code in the program headers of a 64-bit ELF file; None if it cannot be mapped to whole pages."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    header = os.pread(file, 64, 0)
-    if header[:6] != b"\x7fELF\x02\x01":  # 64 bit, little endian
-        os.close(file)
-        return None
-    table, entry_size, entries = struct.unpack_from("<Q14xHH", header, 32)
+    table, entry_size, entries = struct.unpack("<Q14xHH", os.pread(file, 26, 32))
     page = mmap.PAGESIZE
     for number in range(entries):
         kind, flags, offset, address, _, size, _, _ = struct.unpack(
@@ -133,7 +129,6 @@ def _shared_code(path: str) -> _Code | None:
             first = offset % page
             pages = -(-(size + first) // page)
             return _Code(file, offset - first, address - first, pages * page)
-    os.close(file)
     return None
 
 

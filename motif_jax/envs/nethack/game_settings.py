@@ -129,16 +129,12 @@ class GameSettings:
             return import_named(GAMES[self.task])(buffers, max_episode_steps=self.max_episode_steps)
         if ":" in self.task:
             return load_class(self.task, "game", TASK_FLAG)(buffers)
-        options: dict[str, Any] = {
-            "max_episode_steps": self.max_episode_steps,
-            "penalty_mode": self.penalty_mode,
-            "penalty_step": self.penalty_step,
-            "reference_sober": self.reference_sober,
-            "character": self.character,
-            "no_progress_steps": self.no_progress_steps,
-            "stairs_message": self.stairs_message,
-            "library": self.library or self.engine_library.path,
-        }
+        names = (
+            "max_episode_steps", "penalty_mode", "penalty_step", "reference_sober", "character", "no_progress_steps",
+            "stairs_message",
+        )  # fmt: skip
+        options: dict[str, Any] = {name: getattr(self, name) for name in names}
+        options["library"] = self.library or self.engine_library.path
         if self.actions == "extended":
             from motif_jax.envs.nethack.extended import ExtendedGame
 

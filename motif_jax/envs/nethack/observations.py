@@ -44,13 +44,12 @@ OBSERVATIONS = {
     "position": ArraySpec((4,), "int32"),  # the hero's dungeon, level, column, row
     "message": CAPTIONS["message"],
     "message_count": CAPTIONS["message_count"],
-    "tty_chars": ArraySpec(SCREEN_SHAPE, "uint8"),
-    "tty_colors": ArraySpec(SCREEN_SHAPE, "int8"),
-    "glyphs": ArraySpec((21, 79), "int16"),
+    **{key: FRAME[key] for key in ("tty_chars", "tty_colors", "glyphs")},
 }
-EVENTS = {f"event_{key}": OBSERVATIONS[key] for key in ("blstats", "message", "message_count")}
-EVENTS |= {f"event_{key}": OBSERVATIONS[key] for key in ("tty_chars", "tty_colors", "glyphs")}
-
+EVENTS = {
+    f"event_{key}": OBSERVATIONS[key]
+    for key in ("blstats", "message", "message_count", "tty_chars", "tty_colors", "glyphs")
+}
 EVENTS["event_drawn"] = ArraySpec((), "int32")  # squares of the level that are drawn on the map
 
 # Readings of a step, which can be rewards: changes of numbers of the bottom line, whether the step took no turn of the

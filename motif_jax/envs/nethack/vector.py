@@ -75,9 +75,5 @@ class GameVector(SequentialVector):
         self.first[:] = False
         self.finished = []
         for index in ends:
-            game = self.games[index]
-            cut = game.end == EndStatus.ABORTED and not self._terminal_time_limit
-            rows["truncated" if cut else "terminated"][index] = True
-            self.finished.append((index, game.info()))
-            self.first[index] = True
-            self._start(index)
+            cut = self.games[index].end == EndStatus.ABORTED and not self._terminal_time_limit
+            self._end_episode(index, rows, cut)

@@ -99,7 +99,6 @@ class NetHackWorld(FrameWorld):
 
     @staticmethod
     def title(env: Mapping[str, Any]) -> str:
-        """See `World`: the task."""
         return str(env["task"])
 
     @property

@@ -23,12 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.captions import WIDTH
 from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
 from motif_jax.envs.seeding import GameSeed
-from motif_jax.envs.sequential import SequentialWorld
+from motif_jax.envs.sequential import SequentialGame, SequentialWorld
 from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, Viewpoint, World, trained_world, unreadable
-from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
+from motif_jax.structs import ArraySpec, EndStatus
 
 LENGTH = 71  # columns 1..71
 STAIRS_COLUMN, START = 1, 5
@@ -41,13 +40,12 @@ DRAWN = {ROCK: (" ", GREY), FLOOR: (".", GREY), GOLD: ("$", 11), STAIRS: (">", G
 MOVES = {"east": 1, "west": -1}
 ACTIONS = ("north", "east", "south", "west", "northeast", "southeast", "southwest", "northwest", "search")
 PICKED_UP, DOWN, WALL = b"You pick up a gold piece.", b"You stand on the stairs down.", b"It's a wall."
-CAPTION_ROWS = {text: np.frombuffer(text.ljust(WIDTH, b"\0"), np.uint8) for text in (b"", PICKED_UP, DOWN, WALL)}
 KIND_OF = {STAIRS_COLUMN: STAIRS} | dict.fromkeys(GOLD_COLUMNS, GOLD)  # other columns are FLOOR
 CORRIDOR = [KIND_OF.get(column, FLOOR) for column in range(1, LENGTH + 1)]
 SQUARES = np.pad(np.array(CORRIDOR, np.uint8), SIGHT, constant_values=ROCK)  # at the start of an episode
 
 
-class TreasureGame:
+class TreasureGame(SequentialGame):
     """One game; all its episodes begin alike."""
 
     num_actions = len(ACTIONS)
@@ -56,59 +54,43 @@ class TreasureGame:
         self._max_steps = max_episode_steps
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
-        self._squares, self._column = SQUARES.copy(), START
-        self._episode, self._steps, self._gold, self._return = episode, 0, 0, 0.0
-        self.end, self.cause = EndStatus.RUNNING, ""
-        self._counts: dict[bytes, int] = {}
+        self.start_episode(episode)
+        self._squares, self._column, self._gold = SQUARES.copy(), START, 0
         self._look(b"", gold=0)
 
     def step(self, action: int) -> float:
         """Plays one action; see the module docstring."""
         name = ACTIONS[action]
         self._column += MOVES.get(name, 0)
-        self._steps += 1
         here = SIGHT + self._column - 1
         text = b"" if name in MOVES or name == "search" else WALL
-        gold, on_stairs = int(self._squares[here] == GOLD), self._on_stairs
+        gold, self._success = int(self._squares[here] == GOLD), self._column == STAIRS_COLUMN
+        reward = gold + FOR_STAIRS * self._success
+        self.count_step(reward)
+        self._gold += gold
         if gold:
             self._squares[here], text = FLOOR, PICKED_UP
-        if on_stairs:
+        if self._success:
             self.end, text = EndStatus.TASK_SUCCESSFUL, DOWN
         elif self._steps >= STEPS:
             self.end, self.cause = EndStatus.ENDED, "the time is up"
         elif self._steps >= self._max_steps:
             self.end = EndStatus.ABORTED
-        reward = gold + FOR_STAIRS * on_stairs
-        self._gold += gold
-        self._return += reward
         self._look(text, gold)
         return reward
 
-    @property
-    def _on_stairs(self) -> bool:
-        return self._column == STAIRS_COLUMN
-
     def _look(self, text: bytes, gold: int) -> None:
         """Stores the observations and the readings of the step."""
-        self.message = text
-        self.message_count = self._counts[text] = self._counts.get(text, 0) + 1
         numbers = self._column - STAIRS_COLUMN, STEPS - self._steps, self._gold
         self.seen = {
             "view": self._squares[None, self._column - 1 : self._column + 2 * SIGHT].copy(),
             "numbers": np.array(numbers, np.float32),
             "gold": np.array(gold, np.float32),
-            "stairs": np.array(self._on_stairs, np.float32),
-            "message": CAPTION_ROWS[text],
-            "message_count": np.array(self.message_count, np.int32),
-        }
+            "stairs": np.array(self._success, np.float32),
+        } | self.show_caption(text)
 
-    def info(self) -> EpisodeInfo:
-        figures = self._gold, self._on_stairs
-        return EpisodeInfo(self._episode, self._steps, self._return, int(self.end), self._on_stairs, figures)
-
-    def draw(self, chance: float) -> int:
-        """Returns the action for a number in [0, 1), all equally likely."""
-        return int(chance * self.num_actions)
+    def measure(self) -> tuple[float, ...]:
+        return self._gold, self._success
 
     def screen(self) -> Screen:
         """Draws the caption, the corridor between its walls, and the numbers."""
@@ -118,9 +100,6 @@ class TreasureGame:
         numbers = f"Gold {self._gold}   Steps left {STEPS - self._steps}   Return {self._return:g}"
         rows = [wall, [("|", GREY), *cells, ("|", GREY)], wall, [], [(numbers, GREY)]]
         return draw_screen(self.message.decode(), rows)
-
-    def close(self) -> None:
-        """Nothing to free."""
 
 
 class TreasureWorld(SequentialWorld, World):
@@ -146,9 +125,6 @@ class TreasureWorld(SequentialWorld, World):
 
     def __init__(self, max_episode_steps: int = STEPS):
         self._max_steps = max_episode_steps
-
-    def check(self) -> None:
-        """See `World.check`."""
 
     def game(self, shown: bool = True) -> TreasureGame:
         return TreasureGame(self._max_steps)

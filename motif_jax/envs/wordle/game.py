@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from motif_jax.envs.drawing import GREY, WHITE, Pieces
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LENGTH, PATTERNS, Vocabulary, is_guess
+from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LENGTH, PATTERNS, Vocabulary, digits, is_guess
 from motif_jax.screens import REVERSED, printable
 from motif_jax.structs import EndStatus, Turn
 
@@ -77,16 +77,6 @@ def reward(position: Position) -> float:
     return 0.0 if position.won else -1.0
 
 
-def best_colours(position: Position) -> dict[str, int]:
-    """Returns the digit of the best colour so far of each guessed letter."""
-    best: dict[str, int] = {}
-    for text, colours in position.guesses:
-        for place, letter in enumerate(text if colours >= 0 else ""):
-            digit = colours // 3 ** (LENGTH - 1 - place) % 3
-            best[letter] = max(best.get(letter, 0), digit)
-    return best
-
-
 class WordleGame(TextGame):
     """See the module docstring."""
 
@@ -111,7 +101,6 @@ class WordleGame(TextGame):
         return Answer(reply, reward(self.position))
 
     def draw(self, chance: float) -> str:
-        """See `TextGame`: draws a word of the list."""
         return self.vocabulary.words[int(chance * len(self.vocabulary.words))]
 
     @property
@@ -143,31 +132,27 @@ class WordleGame(TextGame):
         return f"{text} is {names}: {fitting}"
 
     def drawn(self) -> Sequence[Pieces]:
-        return draw_position(self.vocabulary, self.position)
-
-
-def draw_position(vocabulary: Vocabulary, position: Position) -> Sequence[Pieces]:
-    """Returns the rows of the screen."""
-    rows: list[Pieces] = []
-    margin = (" " * ((WIDTH - 4 * LENGTH) // 2), GREY)
-    for number in range(TRIES):
-        if number >= len(position.guesses):
-            rows.append([margin, *[(" _  ", BLACK)] * LENGTH])
-        elif (guess := position.guesses[number]).colours < 0:
-            rows.append([margin, (printable(guess.text)[:16] or "(nothing)", GREY)])
-        else:
-            row: Pieces = [margin]
-            for place, letter in enumerate(guess.text):
-                digit = guess.colours // 3 ** (LENGTH - 1 - place) % 3
-                row += [(f" {letter.upper()} ", COLOURS[digit] + REVERSED), (" ", GREY)]
-            rows.append(row)
-        rows.append([])
-    best = best_colours(position)
-    for keys in KEYS:
-        space = (" " * ((WIDTH - 4 * len(keys)) // 2), GREY)
-        rows.append([space, *((f" {key}  ", COLOURS[best[key]] if key in best else WHITE) for key in keys)])
-    members = vocabulary.members(position.fitting)
-    words = [vocabulary.words[index] for index in members[:LISTED]]
-    dots = "" if len(members) <= LISTED else " ..."
-    listed = [" ".join(words[:6]), " ".join(words[6:]) + dots]
-    return [*rows, [], *([(line.center(WIDTH), GREY)] for line in listed)]
+        """See `TextGame`: the guesses, the keys with their best colours so far, and some of the fitting words."""
+        rows: list[Pieces] = []
+        best: dict[str, int] = {}  # digit of a letter's best colour
+        margin = (" " * ((WIDTH - 4 * LENGTH) // 2), GREY)
+        for number in range(TRIES):
+            if number >= len(self.position.guesses):
+                rows.append([margin, *[(" _  ", BLACK)] * LENGTH])
+            elif (guess := self.position.guesses[number]).colours < 0:
+                rows.append([margin, (printable(guess.text)[:16] or "(nothing)", GREY)])
+            else:
+                row: Pieces = [margin]
+                for letter, digit in zip(guess.text, digits(guess.colours), strict=True):
+                    best[letter] = max(best.get(letter, 0), digit)
+                    row += [(f" {letter.upper()} ", COLOURS[digit] + REVERSED), (" ", GREY)]
+                rows.append(row)
+            rows.append([])
+        for keys in KEYS:
+            space = (" " * ((WIDTH - 4 * len(keys)) // 2), GREY)
+            rows.append([space, *((f" {key}  ", COLOURS[best[key]] if key in best else WHITE) for key in keys)])
+        members = self.vocabulary.members(self.position.fitting)
+        words = [self.vocabulary.words[index] for index in members[:LISTED]]
+        dots = "" if len(members) <= LISTED else " ..."
+        listed = [" ".join(words[:6]), " ".join(words[6:]) + dots]
+        return [*rows, [], *([(line.center(WIDTH), GREY)] for line in listed)]

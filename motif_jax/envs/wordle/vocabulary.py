@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_text
 
@@ -25,7 +26,6 @@ ALL_GREEN = len(PATTERNS) - 1
 LISTS = ("small", "larger")  # our word lists
 FOLDER = Path(__file__).parent / "words"
 MOST_WORDS = 65_536
-FLAG = "--config.env.options"
 TIE = 1e-9  # tolerance for equal scores, in nats
 PLACES = 3 ** np.arange(LENGTH - 1, -1, -1)
 
@@ -33,6 +33,11 @@ PLACES = 3 ** np.arange(LENGTH - 1, -1, -1)
 def is_guess(text: str) -> bool:
     """Whether the text is five letters a-z; it need not be a word."""
     return len(text) == LENGTH and text.isascii() and text.isalpha() and text.islower()
+
+
+def digits(colours: int) -> list[int]:
+    """Returns the digit of each letter's colour."""
+    return (colours // PLACES % 3).tolist()
 
 
 class Vocabulary:
@@ -119,19 +124,21 @@ def load_vocabulary(source: str, counted: bool = False) -> Vocabulary:
         lines = read_text(path).split("\n")
     except (OSError, ValueError) as error:
         what = f"is not one of {', '.join(LISTS)}, and cannot be read as a file: {error}"
-        raise UserError(f"the word list {source!r} {what} ({FLAG})") from error
+        raise UserError(f"the word list {source!r} {what} ({OPTIONS_FLAG})") from error
     words = []
     for number, line in enumerate(lines, 1):
         word = line.strip().lower()
         if len(word) != LENGTH:
             continue
         if not is_guess(word):
-            raise UserError(f"line {number} of the word list {source!r} is {word!r}, where letters a-z belong ({FLAG})")
+            raise UserError(
+                f"line {number} of the word list {source!r} is {word!r}, where letters a-z belong ({OPTIONS_FLAG})"
+            )
         words.append(word)
     words = list(dict.fromkeys(words))
     if not 2 <= len(words) <= MOST_WORDS:
         raise UserError(
             f"the word list {source!r} has {len(words):,} words of five letters, but a game needs 2 to "
-            f"{MOST_WORDS:,} ({FLAG})"
+            f"{MOST_WORDS:,} ({OPTIONS_FLAG})"
         )
     return Vocabulary(tuple(words), counted)

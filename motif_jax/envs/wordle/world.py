@@ -21,14 +21,14 @@ from __future__ import annotations
 import functools
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from motif_jax.config.table import Flag, Text
 from motif_jax.console import print_line
-from motif_jax.envs.text_world import FLAG as PLAYER_FLAG
-from motif_jax.envs.text_world import Makers, TextPlayer, TextWorld, take_number, without_arguments
+from motif_jax.envs.own_code import OPTIONS_FLAG
+from motif_jax.envs.text_world import FLAG, Makers, TextPlayer, TextWorld, take_number, without_arguments
 from motif_jax.envs.wordle.game import WordleGame, WordleView, guess, reward
-from motif_jax.envs.wordle.vocabulary import FLAG, PATTERNS, Vocabulary, is_guess, load_vocabulary
+from motif_jax.envs.wordle.vocabulary import PATTERNS, Vocabulary, is_guess, load_vocabulary
 from motif_jax.structs import UserError
 
 OPENERS = (
@@ -47,7 +47,11 @@ class Candidate:
         self._rng = rng
 
     def choose(self, game: WordleView) -> str:
-        return _pick(self._rng, game.vocabulary, game.vocabulary.members(game.position.fitting))
+        return self.pick(game, game.vocabulary.members(game.position.fitting))
+
+    def pick(self, game: WordleView, indices: Sequence[int]) -> str:
+        """Draws one of the words with these indices."""
+        return game.vocabulary.words[indices[int(self._rng.random() * len(indices))]]
 
 
 class Wrong(Candidate):
@@ -56,7 +60,7 @@ class Wrong(Candidate):
     def choose(self, game: WordleView) -> str:
         words = game.vocabulary
         others = words.everything & ~game.position.fitting
-        return _pick(self._rng, words, words.members(others or words.everything))
+        return self.pick(game, words.members(others or words.everything))
 
 
 class Start(Candidate):
@@ -67,7 +71,14 @@ class Start(Candidate):
         return self._rng.choice(openers) if openers else super().choose(game)
 
 
-class Begun:
+class RandomWord(Candidate):
+    """Guesses a random word of the list."""
+
+    def choose(self, game: WordleView) -> str:
+        return self.pick(game, range(len(game.vocabulary.words)))
+
+
+class Begun(Candidate):
     """A player whose first guess can be another player's."""
 
     def __init__(self, start: TextPlayer | None):
@@ -75,14 +86,12 @@ class Begun:
         self._start = start
 
     def begin(self, rng: random.Random) -> None:
-        self._rng = rng
+        super().begin(rng)
         if self._start:
             self._start.begin(rng)
 
     def choose(self, game: WordleView) -> str:
-        if self._start and not game.position.legal:
-            return self._start.choose(game)
-        return self.go_on(game)
+        return self._start.choose(game) if self._start and not game.position.legal else self.go_on(game)
 
     def go_on(self, game: WordleView) -> str:
         """Returns a later guess; without `start`, also the first."""
@@ -93,7 +102,7 @@ class Optimal(Begun):
     """See the module docstring."""
 
     def go_on(self, game: WordleView) -> str:
-        return _pick(self._rng, game.vocabulary, game.vocabulary.most_telling(game.position.fitting))
+        return self.pick(game, game.vocabulary.most_telling(game.position.fitting))
 
 
 class Repeat(Begun):
@@ -108,21 +117,13 @@ class Repeat(Begun):
         return self._rng.choice(game.position.legal[: self._first])
 
 
-class RandomWord(Candidate):
-    """Guesses a random word of the list."""
-
-    def choose(self, game: WordleView) -> str:
-        return game.vocabulary.words[int(self._rng.random() * len(game.vocabulary.words))]
-
-
-class MonteCarlo(Begun):
+class MonteCarlo(Candidate):
     """See the module docstring."""
 
     def __init__(self, rollouts: int, sampler: TextPlayer):
-        super().__init__(None)
         self._rollouts, self._sampler = rollouts, sampler
 
-    def go_on(self, game: WordleView) -> str:
+    def choose(self, game: WordleView) -> str:
         totals: dict[str, list[float]] = {}
         for _ in range(self._rollouts):
             position, total, first = game.position, 0.0, ""
@@ -136,12 +137,11 @@ class MonteCarlo(Begun):
         return max(totals, key=lambda text: sum(totals[text]) / len(totals[text]))
 
 
-class User(Begun):
+class User(Candidate):
     """See the module docstring."""
 
     def __init__(self, hint: TextPlayer | None, read: Callable[[str], str] = input):
         """Takes the player that gives hints, and a function that reads a line."""
-        super().__init__(None)
         self._hint, self._read = hint, read
 
     def begin(self, rng: random.Random) -> None:
@@ -149,7 +149,7 @@ class User(Begun):
         if self._hint:
             self._hint.begin(rng)
 
-    def go_on(self, game: WordleView) -> str:
+    def choose(self, game: WordleView) -> str:
         for text, colours in game.position.guesses:
             print_line(f"{text}  {PATTERNS[colours] if colours >= 0 else 'is not five letters'}")
         print_line(f"{game.position.fitting.bit_count():,} words fit")
@@ -159,16 +159,10 @@ class User(Begun):
             try:
                 text = self._read(f"try {len(game.position.guesses) + 1}: ").strip().lower()
             except EOFError:
-                raise UserError(
-                    f"the player 'user' needs a terminal, and no workers ({PLAYER_FLAG}, .num_workers)"
-                ) from None
+                raise UserError(f"the player 'user' needs a terminal, and no workers ({FLAG}, .num_workers)") from None
             if is_guess(text):
                 return text
             print_line("five letters a-z, please", sys.stderr)
-
-
-def _pick(rng: random.Random, vocabulary: Vocabulary, indices: tuple[int, ...]) -> str:
-    return vocabulary.words[indices[int(rng.random() * len(indices))]]
 
 
 def _inner(outer: str, arguments: list[str]) -> TextPlayer | None:
@@ -177,7 +171,7 @@ def _inner(outer: str, arguments: list[str]) -> TextPlayer | None:
         return None
     if len(arguments) > 1 or arguments[0] not in INNER:
         given = " ".join(arguments)[:100]
-        raise UserError(f"the player {outer!r} takes one of {', '.join(INNER)}, not {given!r} ({PLAYER_FLAG})")
+        raise UserError(f"the player {outer!r} takes one of {', '.join(INNER)}, not {given!r} ({FLAG})")
     return INNER[arguments[0]]()
 
 
@@ -219,8 +213,8 @@ class WordleWorld(TextWorld):
 
     def __init__(self, max_episode_steps: int = 5000, words: str = "small", counted: bool = False):
         super().__init__(max_episode_steps)
-        Text(longest=4000).check("words", FLAG, words)
-        Flag().check("counted", FLAG, counted)
+        Text(longest=4000).check("words", OPTIONS_FLAG, words)
+        Flag().check("counted", OPTIONS_FLAG, counted)
         self._words, self._counted = words, counted
 
     @functools.cached_property

@@ -38,9 +38,6 @@ from motif_jax.envs.world import to_text
 from motif_jax.envs.worlds import make_world, title
 from motif_jax.episodes.pieces import Pieces, StepArrays
 from motif_jax.episodes.playback import (
-    CHARGE,
-    COLUMNS,
-    ODDS,
     EpisodeEvents,
     EventCounter,
     Track,
@@ -495,8 +492,7 @@ def play(
             for info, steps in some:
                 if due := info.episode in missing:
                     missing.remove(info.episode)
-                    track = Track(*[steps[name] for name in COLUMNS])
-                    tracks[info.episode] = track._replace(odds=steps.get(ODDS), charge=steps.get(CHARGE))
+                    tracks[info.episode] = Track(**{name: steps[name] for name in Track._fields if name in steps})
                     rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
                 recorded = recordings.take(info.episode) if recordings else None
                 if due and recorded and keep_frames:  # a second attempt does not have a row
@@ -572,13 +568,13 @@ def as_steps(arrays: Arrays, sources: RewardSources, num_actions: int) -> StepAr
     action = arrays["action"]
     nothing = np.full(arrays["reward"].shape, np.nan, np.float32)  # an action may have more axes
     steps = {"action": action, "first": arrays["first"], "value": arrays.get("value", nothing)}
-    steps |= {CHARGE: arrays[CHARGE]} if CHARGE in arrays else {}
+    steps |= {"charge": arrays["charge"]} if "charge" in arrays else {}
     steps |= {"probability": arrays.get("probability", nothing), "z": nothing, "intrinsic": nothing}
     if "logits" in arrays and num_actions:
         odds = probabilities(arrays["logits"][..., :num_actions])
         steps["probability"] = np.take_along_axis(odds, action[..., None], -1)[..., 0]
         if odds.shape[-1] <= FEW:
-            steps[ODDS] = np.asarray(odds, np.float32)
+            steps["odds"] = np.asarray(odds, np.float32)
     moments = sources.moments(arrays)
     rewards = sources.shape(moments)
     sources.check(rewards, nothing.shape)
