@@ -152,8 +152,7 @@ class _Checker:
             raise ProgramError(place, f"{name} needs a value that changes, not a constant")
         if inner.of not in wanted.of:
             raise ProgramError(
-                place,
-                f"{name} needs a value of a moment, and this is already a change of the step: write it alone",
+                place, f"{name} needs a value of a moment, and this is already a change of the step: write it alone"
             )
         remembers = name in ("record", "once") or (name == "rose" and inner.of == STEP)
         memory = self._remembers() if remembers else -1

@@ -111,11 +111,7 @@ class OnlineValues:
         30.0, Number(0.1, MANY_SECONDS), "timeout in seconds after which the judge counts as down"
     )
     when_down: str = value("go_on", Text(("go_on", "stop")), "go_on: train without new labels until the judge is back")
-    audit_every_steps: int = value(
-        500_000,
-        Whole(0, 10**15),
-        "audit the online reward every N steps; 0 disables",
-    )
+    audit_every_steps: int = value(500_000, Whole(0, 10**15), "audit the online reward every N steps; 0 disables")
     capacity: int = value(
         1_000_000, Whole(1, 100_000_000), "maximum number of distinct captions in memory; 0.6 kB each", decides=True
     )

@@ -25,14 +25,7 @@ from motif_jax.rewards.online.captioned import Captioned, captioned_facts
 from motif_jax.rewards.online.exchange import NOTHING, Exchange, HostNews, join
 from motif_jax.rewards.online.judge_client import Judges, OnlineJudge, in_order, sample_pairs
 from motif_jax.rewards.online.kinds import OnlineKind, Ranking, TrainingSettings, make_kind
-from motif_jax.rewards.online.online_section import (
-    SECTION,
-    asks_pairs,
-    check_past,
-    is_anchored,
-    parse_goals,
-    turn_at,
-)
+from motif_jax.rewards.online.online_section import SECTION, asks_pairs, check_past, is_anchored, parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
 from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.section import SourcesConfig
