@@ -62,7 +62,7 @@ class OnlineSource(Captioned):
         self.steps = self._updates = self._asked = self._turn = 0
         self._passed: collections.deque[HostNews] | None = None if config is None else collections.deque()
         self._opinion: Opinion | None = None  # labels new captions until the judge answers
-        self._exchange, self._labelled = Exchange(), np.zeros(1, bool)
+        self._exchange = Exchange()
         self._swap()
 
     @classmethod
@@ -135,7 +135,7 @@ class OnlineSource(Captioned):
             if self._judge.is_immediate and len(news) == 1:
                 labels += self._take(self._answers())
         self.kind.learn(self.store, labels, scores)
-        self._swap(labels)
+        self._swap()
         if len(news) > 1 and self._updates % COMPARE_EVERY == 1:
             hosts.check_same("an online reward", self.arrays())
 
@@ -182,11 +182,9 @@ class OnlineSource(Captioned):
         self._asked += len(news.questions)
         return len(self.store.answered) - before
 
-    def _swap(self, labels: int = 1) -> None:
-        """Makes a new snapshot; `labels`: the number of new labels."""
-        if labels or len(self._labelled) != len(self.store.captions) + 1:
-            self._labelled = self.store.labelled()
-        self._snapshot = Snapshot(self.store.captions.lookup, self.kind.view(self.store), self._labelled)
+    def _swap(self) -> None:
+        """Makes a new snapshot."""
+        self._snapshot = Snapshot(self.store.captions.lookup, self.kind.view(self.store), self.store.labelled())
 
     # ---- checkpoints
 
