@@ -37,14 +37,13 @@ def check(text: str, readable: Readable) -> Program:
     if root.type not in NUMERIC:
         fix = "put it into any(...) or count(...)" if root.type == CELLS else "compare it with ==, or use says or at"
         raise ProgramError(tree.place, f"a reward is a number or a flag, not a {root.type}: {fix}")
-    still = tuple(readable.entries[name] for name in readable.still) if checker.compares else ()
-    names = {*checker.read, *(readable.still if checker.compares else ())}
+    still = readable.still if checker.compares else ()
     uses = Readable(
-        {name: readable.entries[name] for name in sorted(names)},
+        {name: readable.entries[name] for name in sorted({*checker.read, *still})},
         {name: readable.viewpoints[name] for name in sorted(checker.viewed)},
-        readable.still if checker.compares else (),
+        still,
     )
-    return Program(text, root, checker.memories, still, uses)
+    return Program(text, root, checker.memories, uses)
 
 
 class _Checker:
@@ -139,10 +138,6 @@ class _Checker:
             raise ProgramError(node.place, f"{name} is written as {function.usage}, not with {number}")
         return CHECKS[name](self, node)
 
-    def _remembers(self) -> int:
-        self.memories += 1
-        return self.memories - 1
-
     def changing(self, node: Node) -> Expression:
         """Functions of a value that changes: `gained`, `record`, `rose` and `once`."""
         name, place = str(node.value), node.args[0].place
@@ -155,7 +150,8 @@ class _Checker:
                 place, f"{name} needs a value of a moment, and this is already a change of the step: write it alone"
             )
         remembers = name in ("record", "once") or (name == "rose" and inner.of == STEP)
-        memory = self._remembers() if remembers else -1
+        memory = self.memories if remembers else -1
+        self.memories += remembers
         return Expression(name, FUNCTIONS[name].result, STEP, (inner,), memory=memory)
 
     def still(self, node: Node) -> Expression:
@@ -223,14 +219,11 @@ class _Checker:
         viewpoint = self._viewpoints[name]
         self.viewed.add(name)
         value = self._operand(node.args[1], NUMERIC, "distance")
-        places = []
-        for place in (viewpoint.row, viewpoint.column):
-            named = isinstance(place, str)
-            places.append(
-                self._read(str(place)) if named else Expression("number", NUMBER, CONSTANT, value=float(place))
-            )
-        grid = Expression("read", GRID, entry.of, entry=entry)
-        args = (grid, value, *places)
+        row, column = (
+            self._read(place) if isinstance(place, str) else Expression("number", NUMBER, CONSTANT, value=float(place))
+            for place in (viewpoint.row, viewpoint.column)
+        )
+        args = (Expression("read", GRID, entry.of, entry=entry), value, row, column)
         return Expression("distance", NUMBER, last_of(*args), args, viewpoint=viewpoint)
 
     def choice(self, node: Node) -> Expression:

@@ -86,7 +86,6 @@ class CodeReward(RewardSource):
         return {name: fact for name, fact in self.facts().items() if name != "file"}
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
-        """See `RewardSource`."""
         return self._runner.rewards(rollouts)
 
     def reward_terms(self, rollouts: Arrays) -> Arrays:

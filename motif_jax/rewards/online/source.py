@@ -132,7 +132,7 @@ class OnlineSource(Captioned):
         if self._judge:
             self._judge.tally.batch(sum(one.steps for one in news), sum(one.labelled for one in news))
             self._judge.plan(self.store, ordered, self.steps)
-            if self._judge.is_immediate and len(news) == 1:
+            if self._judge.stream.immediate and len(news) == 1:
                 labels += self._take(self._answers())
         self.kind.learn(self.store, labels, scores)
         self._swap()
@@ -242,7 +242,7 @@ class OnlineSource(Captioned):
     def failure(self) -> str:
         """See `RewardSource`: too few answers about the current goal could be parsed."""
         answers, read = self.store.answers
-        return too_few(read, answers, self._judge.last_unreadable if self._judge else "")
+        return too_few(read, answers, self._judge.stream.counts.last_unreadable if self._judge else "")
 
     def about(self) -> Facts:
         return {"kind": self._facts["kind"], "goal": self.goal, "checksum": sum_of_arrays(self.arrays())}
