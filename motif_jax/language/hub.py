@@ -16,7 +16,6 @@ the first mismatch. Links may lead to other files of the directory or into the "
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +26,7 @@ from flax import nnx
 from safetensors.numpy import save
 
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.files import write_whole
+from motif_jax.files import write_json, write_whole
 from motif_jax.language import peft
 from motif_jax.language.chat import ChatFormat, recognise_chat
 from motif_jax.language.config import LanguageConfig, locate_model
@@ -263,12 +262,6 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
     if len(shards) > 1:
         where = {tensor_name: name for name, shard in zip(names, shards, strict=True) for tensor_name in shard}
         size = sum(array.nbytes for array in tensors.values())
-        _write_json(directory / INDEX, {"metadata": {"total_size": size}, "weight_map": where})
+        write_json(directory / INDEX, {"metadata": {"total_size": size}, "weight_map": where})
     dtype = next(iter(tensors.values())).dtype.name
-    _write_json(directory / CONFIG, config_to_hub(config) | {"dtype": dtype, "torch_dtype": dtype})
-
-
-def _write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Writes JSON without a checksum, because other programs would read the checksum as a value."""
-    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
-    write_whole(file, lambda out: out.write(text.encode()))
+    write_json(directory / CONFIG, config_to_hub(config) | {"dtype": dtype, "torch_dtype": dtype})

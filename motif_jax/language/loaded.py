@@ -254,13 +254,13 @@ class Language:
         self, rows: Sequence, starts: Sequence[Sequence[int]], max_tokens: int, temperature: float, top_k: int,
         top_p: float, beams: int, length_penalty: float,
     ) -> None:  # fmt: skip
-        values = {
-            "max_tokens": (max_tokens, 1),
-            "beams": (beams, 1),
-            "temperature": (temperature, 0),
-            "top_k": (top_k, 0),
-        }
-        for name, (value, least) in values.items():
+        values = (
+            ("max_tokens", max_tokens, 1),
+            ("beams", beams, 1),
+            ("temperature", temperature, 0),
+            ("top_k", top_k, 0),
+        )
+        for name, value, least in values:
             if not least <= value < float("inf"):
                 raise UserError(f"{name} must be at least {least} and finite, not {value}")
         if beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1):

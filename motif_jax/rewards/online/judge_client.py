@@ -73,7 +73,7 @@ class Judges:
     def _backend(self, goal: str) -> CaptionBackend:
         section = judge_section(self._config.annotate, goal, self._config.policy.online.patience_s)
         backend = find_backend(section)(section, self._texts, self._config.seed, self._one, verdicts=True)
-        assert isinstance(backend, CaptionBackend), "check_online refuses the others"
+        assert isinstance(backend, CaptionBackend), "online_section refuses the others"
         return backend
 
 
