@@ -20,7 +20,7 @@ from motif_jax.audit import pay
 from motif_jax.audit.captions import Captions, group_captions, mean_by
 from motif_jax.audit.examine import INVERSIONS, PAY_CHECKS, chance_of, check_inversions
 from motif_jax.audit.findings import Check, Suspicion, conclude, percent, quoted
-from motif_jax.audit.judge import AGAIN, JudgeAnswers, JudgePlan, check_judge
+from motif_jax.audit.judge import AGAIN, check_repeats
 from motif_jax.audit.pay import Paid, Steps
 from motif_jax.audit.record import make_record, most_paid, record_blocks
 from motif_jax.audit.trajectories import FEWEST_WORDS, Trajectories, read_trajectories
@@ -223,10 +223,7 @@ def _check_repeats(data: _Data) -> Check:
     second = np.random.default_rng(2).permutation(second)[:REPEATS]
     scale = float(np.quantile(np.abs(data.worth[judged]), 0.95)) or 1.0
     first, again = (np.clip(0.5 + data.worth[judged[at]] / (2 * scale), 0, 1) for at in (second - 1, second))
-    plan = JudgePlan()
-    plan.questions, plan.repeats = [("", "")] * len(first), np.arange(len(first))
-    checks = [check for check in check_judge(plan, JudgeAnswers(first, again)) if check.name == AGAIN]
-    return checks[0] if checks else Check(AGAIN, skipped="no caption was judged twice")
+    return check_repeats(first, again)
 
 
 def _check_outcome(trajectories: Trajectories) -> Check:

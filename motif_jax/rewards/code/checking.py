@@ -6,10 +6,10 @@ the hero's gold) or of a step (such as `event_gold`, what the step changed). A f
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from motif_jax.config.table import shown
+from motif_jax.envs.world import suggest
 from motif_jax.rewards.code.grammar import FUNCTIONS, NUMERIC, OPERATORS, PREFIXES
 from motif_jax.rewards.code.names import CAPTION_ENTRY, FLAG, GRID, NUMBER, STEP, TEXTS, Entry, Readable
 from motif_jax.rewards.code.parsing import Node, parse
@@ -131,7 +131,7 @@ class _Checker:
         if name not in FUNCTIONS:
             if name in self._names:
                 raise ProgramError(node.place, f"{name} is a value and not a function: write {name}")
-            raise ProgramError(node.place, _unknown_function(name, FUNCTIONS))
+            raise ProgramError(node.place, f"unknown function {shown(name)}: {suggest(name, FUNCTIONS)}")
         function = FUNCTIONS[name]
         if not function.least <= len(node.args) <= len(function.args):
             number = f"{len(node.args)} argument{'' if len(node.args) == 1 else 's'}"
@@ -258,16 +258,7 @@ def _unknown_name(name: str, names: Iterable[str]) -> str:
     if name in LANGUAGE:
         return f"unknown name {name!r}: a program is one expression, with numbers such as 1 and operators"
     names = sorted(names)
-    if near := difflib.get_close_matches(name, names, n=1):
-        return f"unknown name {shown(name)}: did you mean {near[0]!r}?"
-    return f"unknown name {shown(name)}: this world has {_listed(names)}"
-
-
-def _unknown_function(name: str, functions: Collection[str]) -> str:
-    """The sentence about a function that does not exist."""
-    near = difflib.get_close_matches(name, functions, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(functions)}"
-    return f"unknown function {shown(name)}: {hint}"
+    return f"unknown name {shown(name)}: {suggest(name, names, f'this world has {_listed(names)}')}"
 
 
 def _listed(names: Collection[str]) -> str:
