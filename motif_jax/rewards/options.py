@@ -166,8 +166,6 @@ def _parse_sum(text: str, known_readings: tuple[str, ...], flag: str) -> Sum:
             raise UserError(
                 f"the factor of a reward must be a number from {-MOST:g} to {MOST:g}, not {shown(last)} ({flag})"
             )
-        if factor and not np.float32(factor):
-            raise UserError(f"the factor {shown(last)} of a reward is 0 in float32 ({flag})")
         choice = _choice(name, known_readings, flag)
         key = choice.name if choice else GAME
         if key in rewards:

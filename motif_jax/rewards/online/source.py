@@ -193,13 +193,10 @@ class OnlineSource(Captioned):
         return {"counters": counters, "store": self.store.arrays(), "kind": self.kind.arrays()}
 
     def _take_arrays(self, arrays: Any) -> None:
-        try:
-            self.steps, self._updates, self._asked, self._turn = np.asarray(arrays["counters"]).tolist()
-            self.store.restore(arrays["store"])
-            self.kind.restore(arrays.get("kind", {}))  # absent where it is empty and hosts sent it
-            self._swap()
-        except (KeyError, ValueError, IndexError, TypeError) as error:
-            raise UserError(f"the arrays of the reward source 'online' are damaged: {error!r} (--workdir)") from error
+        self.steps, self._updates, self._asked, self._turn = np.asarray(arrays["counters"]).tolist()
+        self.store.restore(arrays["store"])
+        self.kind.restore(arrays.get("kind", {}))  # absent where it is empty and hosts sent it
+        self._swap()
 
     def facts(self) -> Facts:
         return self._facts
