@@ -161,7 +161,7 @@ def make_sources(setting: Setting) -> RewardSources:
     sources = []
     for choice in chosen(setting.config):
         with user_code(choice.path):
-            source = find_class(choice.path).make_chosen(choice, setting)
+            source = find_class(choice.path).make(setting._replace(choice=choice))
             sources.append(Weighted(choice.name, choice.path, choice.coefficient, source))
     return RewardSources(sources)
 

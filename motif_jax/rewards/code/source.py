@@ -40,9 +40,9 @@ class CodeReward(RewardSource):
         self._terms = [(term.text, Runner(term)) for term in terms_of(program)]
 
     @classmethod
-    def make_chosen(cls, choice: SourceChoice, setting: Setting) -> CodeReward:
+    def make(cls, setting: Setting) -> CodeReward:
         """See `RewardSource`: the choice names the file."""
-        file = choice.file
+        file = setting.choice.file
         if file == WRITTEN:
             file = str(setting.workdir / WRITTEN / BEST)
             record = setting.workdir / WRITTEN / "record.json"
