@@ -103,7 +103,8 @@ def find_behaviour(text: str, plan: Mapping[str, Any]) -> int | Weights:
     for part in text.replace(",", "+").split("+"):
         name, equals, number = map(str.strip, part.partition("="))
         if name not in names:
-            raise UserError(f"the policy mixes options, but not {name!r}: {suggest(name, names)}")
+            hint = suggest(name, names, "choose from these")
+            raise UserError(f"the policy mixes the options {', '.join(names)}, not {name!r}: {hint}")
         if name in weights:
             raise UserError(f"the option {name!r} is named twice in {text!r}")
         weights[name] = _number(number) if equals else 1.0
