@@ -115,8 +115,8 @@ def add_lesson(rows: Rows, config: ConfigDict, kind: str) -> None:
     store, chosen = source.store, source.store.answered[: section.batch_size]
 
     def teach() -> None:
-        taught._model.update(taught.batch(store, chosen))
-        taught._model.figures()  # which waits for the device
+        taught.update(taught.batch(store, chosen))
+        taught.figures()  # which waits for the device
 
     teach()
     took = 1e3 * seconds_of(teach, config.benchmark.seconds)

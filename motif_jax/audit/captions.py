@@ -29,6 +29,19 @@ class Captions(NamedTuple):
         """The number of the neutral moment's caption; -1 without it."""
         return self.texts.index("") if "" in self.texts else -1
 
+    def group_values(self, times: np.ndarray) -> np.ndarray:
+        """The mean reward of each group over the times that its captions were seen; NaN where unknown. [U] -> [G]"""
+        return mean_by(self.group, self.values, len(self.names), times)
+
+
+def mean_by(number: np.ndarray, values: np.ndarray, count: int, weights: np.ndarray | None = None) -> np.ndarray:
+    """The mean of the known values with each number; NaN where there are none. [T], [T] -> [count]"""
+    known = ~np.isnan(values)
+    weights = np.ones(len(values)) if weights is None else weights
+    number, values, weights = number[known], values[known], weights[known]
+    total = np.bincount(number, weights, count)
+    return np.divide(np.bincount(number, weights * values, count), total, out=np.full(count, np.nan), where=total > 0)
+
 
 def group_captions(texts: Sequence[str], rules: Sequence[str] | None = None) -> tuple[np.ndarray, list[str]]:
     """Puts captions into groups.

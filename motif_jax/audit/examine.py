@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit import pay, whole_episodes
+from motif_jax.audit import judge, pay, whole_episodes
 from motif_jax.audit.captions import Captions
 from motif_jax.audit.findings import (
     LEVEL,
@@ -29,29 +29,13 @@ from motif_jax.audit.findings import (
     percent,
     quoted,
 )
-from motif_jax.audit.judge import (
-    AGAIN,
-    ANSWERED,
-    CIRCLES,
-    OPINION,
-    ORDERS,
-    JudgeAnswers,
-    JudgePlan,
-    Opinion,
-    QuestionLimits,
-    ask_for_consistency,
-    ask_for_worth,
-    check_judge,
-    check_opinion,
-    choose_pool,
-    verdicts,
-    with_asked_worth,
-)
+from motif_jax.audit.judge import JudgeAnswers, JudgePlan, Opinion, QuestionLimits
 from motif_jax.audit.pay import Paid, Steps
+from motif_jax.rewards.statistics import ranks
 
 WORSE, INVERSIONS = "worse than random play", "inversions"
 PAY_CHECKS = pay.PAY, pay.INFLATED, pay.LOOPS, pay.HELD
-JUDGE_CHECKS = ANSWERED, ORDERS, AGAIN, CIRCLES, OPINION, whole_episodes.NAME
+JUDGE_CHECKS = judge.ANSWERED, judge.ORDERS, judge.AGAIN, judge.CIRCLES, judge.OPINION, whole_episodes.NAME
 FEWEST_EPISODES = 20  # of each player
 FEWEST_QUESTIONS = 20  # about a kind of captions
 TESTED = 8  # kinds of captions
@@ -114,10 +98,10 @@ def make_plan(evidence: Evidence, limits: QuestionLimits, seed: int) -> JudgePla
     if evidence.judge:
         return plan
     pay_of, times = evidence.seen()
-    plan.pool = choose_pool(captions, pay_of, times)
+    plan.pool = judge.choose_pool(captions, pay_of, times)
     if not evidence.rules and captions.shows_nothing >= 0:
-        ask_for_worth(plan, captions)
-    ask_for_consistency(plan, captions, limits, np.random.default_rng([seed, 25]))
+        judge.ask_for_worth(plan, captions)
+    judge.ask_for_consistency(plan, captions, limits, np.random.default_rng([seed, 25]))
     if isinstance(evidence.episodes, EpisodePairs):
         plan.episodes = plan.both(zip(evidence.episodes.early, evidence.episodes.late, strict=True))
     return plan
@@ -129,7 +113,7 @@ def examine(
     """The findings about a reward and its judge; `second`: another judge's opinion, or the reason why it is missing."""
     captions = evidence.captions
     if len(plan.worth):
-        captions = with_asked_worth(captions, plan, answers, evidence.soft)
+        captions = judge.with_asked_worth(captions, plan, answers, evidence.soft)
     figures, episodes, paid = evidence.figures, evidence.episodes, None
     checks = [Check(WORSE, skipped=figures) if isinstance(figures, str) else check_figures(figures)]
     if isinstance(evidence.steps, Steps):
@@ -141,11 +125,11 @@ def examine(
     if evidence.judge:
         checks += [Check(name, skipped=evidence.judge) for name in JUDGE_CHECKS]
         return Audited(conclude(checks), captions, paid)
-    checks += check_judge(plan, answers)
+    checks += judge.check_judge(plan, answers)
     if isinstance(second, str):
-        checks.append(Check(OPINION, skipped=f"{second} (--config.audit.second_judge)"))
+        checks.append(Check(judge.OPINION, skipped=f"{second} (--config.audit.second_judge)"))
     else:
-        checks.append(check_opinion(plan, answers, captions, evidence.seen()[0], second))
+        checks.append(judge.check_opinion(plan, answers, captions, evidence.seen()[0], second))
     if isinstance(episodes, str):
         checks.append(Check(whole_episodes.NAME, skipped=episodes))
     else:
@@ -169,7 +153,7 @@ def _check_pay(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray) 
     if np.isnan(captions.worth).all():
         why = "the judge's worth of the captions is not known"
         return [*(Check(name, skipped=why) for name in (pay.PAY, pay.INFLATED)), *checks]
-    values = group_values(captions, np.bincount(steps.caption, minlength=len(captions.texts)))
+    values = captions.group_values(np.bincount(steps.caption, minlength=len(captions.texts)))
     return [pay.check_neutral(captions, paid), pay.check_inflation(captions, paid, values), *checks]
 
 
@@ -179,19 +163,10 @@ def _check_labels(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) ->
         return check_inversions(evidence.captions, *evidence.labels)
     if not len(plan.flips):
         return Check(INVERSIONS, skipped=evidence.labels)
-    check = check_inversions(evidence.captions, plan.pairs, 0.5 + verdicts(answers.mean(plan.flips)) / 2)
+    check = check_inversions(evidence.captions, plan.pairs, 0.5 + judge.verdicts(answers.mean(plan.flips)) / 2)
     if check.skipped:
         return check._replace(skipped=f"{check.skipped}, and {evidence.labels}")
     return check._replace(scope=f"{check.scope}, asked for this audit, as {evidence.labels}")
-
-
-def group_values(captions: Captions, times: np.ndarray) -> np.ndarray:
-    """The mean reward of each group over the times that its captions were seen; NaN where unknown. [G]"""
-    size = len(captions.names)
-    weights = np.where(np.isnan(captions.values), 0, times)
-    total = np.bincount(captions.group, weights, size)
-    sums = np.bincount(captions.group, weights * np.nan_to_num(captions.values), size)
-    return np.divide(sums, total, out=np.full(size, np.nan), where=total > 0)
 
 
 # ---- the world's figures
@@ -226,11 +201,10 @@ def chance_of(ours: np.ndarray, theirs: np.ndarray) -> float:
     """The one-sided p-value that our episodes are lower (Mann and Whitney); 1 if their mean is not lower."""
     if not ours.mean() < theirs.mean():
         return 1.0
-    _, index, times = np.unique(np.concatenate([ours, theirs]), return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(times) - (times - 1) / 2)[index]
-    size, rest, middle = len(ours), len(theirs), (len(ranks) + 1) / 2
-    deviation = (size * rest / (len(ranks) - 1) * float(((ranks - middle) ** 2).mean())) ** 0.5
-    return normal_tail((size * middle - float(ranks[:size].sum()) - 0.5) / deviation)
+    rank, size, rest = ranks(np.concatenate([ours, theirs])), len(ours), len(theirs)
+    middle = (len(rank) + 1) / 2
+    deviation = (size * rest / (len(rank) - 1) * float(((rank - middle) ** 2).mean())) ** 0.5
+    return normal_tail((size * middle - float(rank[:size].sum()) - 0.5) / deviation)
 
 
 def _compared(name: str, ours: np.ndarray, theirs: np.ndarray) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.audit import pay
-from motif_jax.audit.captions import Captions, group_captions
+from motif_jax.audit.captions import Captions, group_captions, mean_by
 from motif_jax.audit.findings import Check, Findings, conclude
 from motif_jax.audit.judge import verdicts
 from motif_jax.audit.pay import Paid, Steps, share_pay
@@ -42,7 +42,7 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> I
     """
     worth = verdicts(better)
     group, names = group_captions(texts)
-    of_kind = Captions(list(texts), np.full(len(texts), np.nan), group, names, _mean(worth, group, len(names)))
+    of_kind = Captions(list(texts), np.full(len(texts), np.nan), group, names, mean_by(group, worth, len(names)))
     of_label = _split(of_kind, worth)  # captions of one kind may have different labels
     paid = share_pay(steps, of_label)
     if steps.episodes < pay.FEWEST or not paid.total.sum():
@@ -56,14 +56,6 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> I
         checks = [neutral._replace(suspicions=tuple(one._replace(advice=MORE_LABELS) for one in neutral.suspicions))]
     checks.append(pay.check_loops(of_kind, paid, steps))
     return InFlightAudit(conclude(checks), _most_paid(of_label, paid), paid.together(of_label.worth <= 0)[0])
-
-
-def _mean(worth: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
-    """The mean worth of each group's captions with a label; NaN without one. [G]"""
-    labelled = ~np.isnan(worth)
-    count = np.bincount(group[labelled], minlength=groups)
-    sums = np.bincount(group[labelled], worth[labelled], groups)
-    return np.divide(sums, count, out=np.full(groups, np.nan), where=count > 0)
 
 
 def _split(captions: Captions, worth: np.ndarray) -> Captions:

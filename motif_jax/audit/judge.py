@@ -142,8 +142,8 @@ def check_judge(plan: JudgePlan, answers: JudgeAnswers) -> list[Check]:
     if not plan.questions:
         return [Check(ANSWERED, skipped="nothing was asked: there are too few captions, or --config.audit.flips is 0")]
     return [
-        _check_answered(plan, answers), _check_orders(plan, answers), _check_repeats(plan, answers),
-        _check_triples(plan, answers),
+        _check_answered(plan, answers), _check_orders(plan, answers),
+        check_repeats(answers.first[plan.repeats], answers.again), _check_triples(plan, answers),
     ]  # fmt: skip
 
 
@@ -183,8 +183,9 @@ def _check_orders(plan: JudgePlan, answers: JudgeAnswers) -> Check:
     return Check(ORDERS, f"{int(read.sum())} pairs", (Suspicion(sentence, advice, share, p),))
 
 
-def _check_repeats(plan: JudgePlan, answers: JudgeAnswers) -> Check:
-    before, after = verdicts(answers.first[plan.repeats]), verdicts(answers.again)
+def check_repeats(first: np.ndarray, again: np.ndarray) -> Check:
+    """Whether the judge answers a question the same way twice. [S] each"""
+    before, after = verdicts(first), verdicts(again)
     read = ~np.isnan(before) & ~np.isnan(after)
     count = int(read.sum())
     if count < FEWEST:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.captions import SEVERAL, Captions, without_digits
+from motif_jax.audit.captions import SEVERAL, Captions, mean_by, without_digits
 from motif_jax.audit.findings import Check, Suspicion, binomial_tail, normal_tail, percent, quoted
 from motif_jax.rewards.statistics import Z95, share_interval
 
@@ -172,11 +172,10 @@ def find_best(captions: Captions, frequent: np.ndarray) -> np.ndarray:
 
 def spread_within(captions: Captions) -> tuple[float, np.ndarray]:
     """The standard deviation of values within groups, and how many captions with a value each group has. [G]"""
-    known = np.flatnonzero(~np.isnan(captions.values))
-    group, values, size = captions.group[known], captions.values[known], len(captions.names)
-    counts = np.bincount(group, minlength=size)
-    means = np.bincount(group, weights=values, minlength=size) / np.maximum(counts, 1)
-    squares = float(((values - means[group]) ** 2).sum())
+    group, values, size = captions.group, captions.values, len(captions.names)
+    known = ~np.isnan(values)
+    counts = np.bincount(group[known], minlength=size)
+    squares = float(((values - mean_by(group, values, size)[group])[known] ** 2).sum())
     return (squares / max(int((counts - 1)[counts > 1].sum()), 1)) ** 0.5, counts
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from motif_jax.audit.captions import Captions
-from motif_jax.audit.examine import group_values
 from motif_jax.audit.findings import Findings
 from motif_jax.audit.pay import Paid, ends
 from motif_jax.console import clean, print_line
@@ -37,7 +36,7 @@ def most_paid(paid: Paid | None, captions: Captions, times: np.ndarray) -> list[
     """The kinds of captions that get most of the pay. `times`: how often each caption was seen. [U]"""
     if paid is None:
         return []
-    values = group_values(captions, times)
+    values = captions.group_values(times)
     rows = []
     for group in np.argsort(-paid.share, kind="stable")[:SHOWN]:
         share = float(paid.share[group])

@@ -46,7 +46,6 @@ class _Rows:
         self._count += 1
 
     def row(self, observation: Any, reward: Any, ended: bool, info: Mapping[str, Any], env: int = 0) -> dict[str, Any]:
-        """The row of a step."""
         episode, step = self._running[env]
         self._running[env] = (episode, step + 1)
         paid = float(np.asarray(reward).item())
@@ -65,12 +64,10 @@ class _Rows:
         return row
 
     def write(self, rows: list[dict[str, Any]]) -> None:
-        """Writes rows."""
         with self._locked(fcntl.LOCK_SH):
             self._lines.add(rows)
 
     def close(self) -> None:
-        """Closes the file."""
         self._lines.close()
         self._lock.close()
 
@@ -92,18 +89,15 @@ class Recorder(gymnasium.Wrapper):
         self._rows = rows
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode."""
         self._rows.begin()
         return self.env.reset(**options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Takes a step, and writes its line."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._rows.write([self._rows.row(observation, reward, bool(terminated or truncated), info)])
         return observation, reward, terminated, truncated, info
 
     def close(self) -> None:
-        """Closes the file and the environment."""
         self._rows.close()
         super().close()
 
@@ -127,7 +121,6 @@ class VectorRecorder(VectorWrapper):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Takes a step in each environment, and writes their lines."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         ended, rows = np.logical_or(terminated, truncated), []
         same = self._mode is AutoresetMode.SAME_STEP
@@ -146,7 +139,6 @@ class VectorRecorder(VectorWrapper):
         return observations, rewards, terminated, truncated, infos
 
     def close(self, **options: Any) -> None:
-        """Closes the file and the environments."""
         self._rows.close()
         self.env.close(**options)
 

@@ -33,7 +33,7 @@ def is_rollout(row: Any) -> bool:
 
 def row_of(row: Mapping[str, Any], number: int) -> dict[str, Any]:
     """The row of an episode; raises ValueError for one that has no text. Its reward may be {}: none applies."""
-    known = {"episode": number, "text": text_of(row["completion"], "completion"), "prompt": _prompt(row.get("prompt"))}
+    known = {"episode": number, "text": text_of(row["completion"]), "prompt": _prompt(row.get("prompt"))}
     known |= {"outcome": row.get("outcome")}
     if "example_id" in row and "reward" in row:
         return known | {"reward": row["reward"], "ended": row.get("error") is None}
@@ -43,12 +43,12 @@ def row_of(row: Mapping[str, Any], number: int) -> dict[str, Any]:
     return known | {"reward": {name: value for name, value in rewards.items() if value == value}}
 
 
-def text_of(said: Any, what: str) -> str:
+def text_of(said: Any) -> str:
     """What the model said: a text, or the contents of its messages, of which the roles of others are left out."""
     if isinstance(said, str):
         return said
     if not isinstance(said, list) or not all(isinstance(message, dict) for message in said):
-        raise ValueError(f"{what} is {shown(said)}, not a text or a list of messages")
+        raise ValueError(f"completion is {shown(said)}, not a text or a list of messages")
     contents = [message.get("content") for message in said if message.get("role", "assistant") == "assistant"]
     parts: list[str] = []
     for content in contents:  # a text, or a list of parts, some of which are texts

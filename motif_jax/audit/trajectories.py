@@ -10,7 +10,6 @@ each value is checked, within the limits below.
 from __future__ import annotations
 
 import csv
-import io
 import json
 from array import array
 from collections.abc import Iterator, Mapping
@@ -120,14 +119,19 @@ def _with_outcome(row: dict[str, Any], name: str) -> tuple[dict[str, Any], bool]
     return row, False
 
 
-def _json_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
-    """Yields the rows after the numbers of their lines; a torn last line, whose writer runs, is left out."""
-    decode = json.JSONDecoder(parse_constant=_refuse).decode
+def _lines(binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines that are not blank, with their numbers."""
     for number, line in enumerate(iter(lambda: binary.readline(LONGEST_LINE + 1), b""), 1):
         if len(line) > LONGEST_LINE:
             raise ValueError(f"line {number:,} is longer than {LONGEST_LINE:,} bytes")
-        if line.isspace():
-            continue
+        if not line.isspace():
+            yield number, line
+
+
+def _json_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
+    """Yields the rows after the numbers of their lines; a torn last line, whose writer runs, is left out."""
+    decode = json.JSONDecoder(parse_constant=_refuse).decode
+    for number, line in _lines(binary):
         try:
             yield number, decode(line.decode())
         except (ValueError, RecursionError) as error:
@@ -150,34 +154,22 @@ def _reason(error: Exception) -> str:
 
 def _monitor_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
     """Yields one row per episode of a monitor.csv: a comment, a header with the column r, and the episodes."""
-    size = [0]  # characters of the row so far
-    lines = csv.reader(_short_lines(io.TextIOWrapper(binary, "utf-8", "replace", newline=""), size))
     header: list[str] = []
-    try:
-        for cells in lines:
-            size[0] = 0
-            if not cells:
-                continue
-            if not header:
-                header = cells if cells and not cells[0].startswith("#") else []
-                if header and "r" not in header:
-                    raise ValueError(f"line {lines.line_num:,}: the header {shown(header)} has no column 'r'")
-                continue
-            row = dict(zip(header, cells, strict=False))
-            success = next((row[name] for name in SUCCESS if name in row), None)
-            yield lines.line_num, {"episode": lines.line_num, "reward": _cell(row.get("r")), "outcome": _cell(success)}
-    except csv.Error as error:
-        raise ValueError(f"line {lines.line_num:,}: it is not CSV: {error}") from None
-
-
-def _short_lines(lines: io.TextIOWrapper, size: list[int]) -> Iterator[str]:
-    """Yields the lines, without a torn last one; a row may have several, whose characters `size` counts."""
-    for line in iter(lambda: lines.readline(LONGEST_LINE + 1), ""):
-        size[0] += len(line)
-        if size[0] > LONGEST_LINE:
-            raise ValueError(f"a row is longer than {LONGEST_LINE:,} characters")
-        if line.endswith("\n"):
-            yield line
+    for number, line in _lines(binary):
+        if not line.endswith(b"\n"):  # torn, because its writer runs
+            return
+        try:
+            cells = next(csv.reader([line.decode("utf-8", "replace")]))
+        except csv.Error as error:
+            raise ValueError(f"line {number:,}: it is not CSV: {error}") from None
+        if not header:
+            header = [] if cells[0].startswith("#") else cells
+            if header and "r" not in header:
+                raise ValueError(f"line {number:,}: the header {shown(header)} has no column 'r'")
+            continue
+        row = dict(zip(header, cells, strict=False))
+        success = next((row[name] for name in SUCCESS if name in row), None)
+        yield number, {"episode": number, "reward": _cell(row.get("r")), "outcome": _cell(success)}
 
 
 def _cell(text: str | None) -> Any:

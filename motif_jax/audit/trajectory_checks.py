@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.audit import pay
-from motif_jax.audit.captions import Captions, group_captions
-from motif_jax.audit.examine import INVERSIONS, PAY_CHECKS, chance_of, check_inversions, group_values
+from motif_jax.audit.captions import Captions, group_captions, mean_by
+from motif_jax.audit.examine import INVERSIONS, PAY_CHECKS, chance_of, check_inversions
 from motif_jax.audit.findings import Check, Suspicion, conclude, percent, quoted
-from motif_jax.audit.judge import AGAIN, JudgeAnswers, JudgePlan, check_judge
+from motif_jax.audit.judge import AGAIN, check_repeats
 from motif_jax.audit.pay import Paid, Steps
 from motif_jax.audit.record import make_record, most_paid, record_blocks
 from motif_jax.audit.trajectories import FEWEST_WORDS, Trajectories, read_trajectories
@@ -140,9 +140,9 @@ def _data_of(trajectories: Trajectories) -> _Data | str:
         texts = [text or "(no caption)" for text in texts] if not neutral.any() else texts
     if "" not in texts and neutral.any():
         texts = [*texts, ""]
-    values = _mean(shown.number, reward, len(texts))
+    values = mean_by(shown.number, reward, len(texts))
     group, names = group_captions(texts)
-    of_group = _mean(group[shown.number], trajectories.worth, len(names))
+    of_group = mean_by(group[shown.number], trajectories.worth, len(names))
     if neutral.any():
         values[texts.index("")] = reward[neutral].mean()
         of_group[group[texts.index("")]] = 0.0
@@ -156,14 +156,6 @@ def _data_of(trajectories: Trajectories) -> _Data | str:
     return _Data(captions, Steps(trajectories.episode, shown.number, reward), trajectories.worth, state, still)
 
 
-def _mean(number: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
-    """The mean of the known values with each number; NaN where there are none. [T], [T] -> [count]"""
-    known = ~np.isnan(values)
-    times = np.bincount(number[known], minlength=count)
-    sums = np.bincount(number[known], values[known], count)
-    return np.divide(sums, times, out=np.full(count, np.nan), where=times > 0)
-
-
 def _with_fewer_kinds(captions: Captions, pays: np.ndarray, most: int) -> Captions:
     """The captions in at most about `most` paid kinds: those with the least pay are one kind for each sign of worth."""
     if (pays > 0).sum() <= most:
@@ -175,7 +167,7 @@ def _with_fewer_kinds(captions: Captions, pays: np.ndarray, most: int) -> Captio
     kinds, first, new = np.unique(number, return_index=True, return_inverse=True)
     names = [captions.names[at] if kind < len(pays) else "(rare captions)"
              for kind, at in zip(kinds, first, strict=True)]  # fmt: skip
-    of_kind = _mean(new, captions.worth, len(kinds))
+    of_kind = mean_by(new, captions.worth, len(kinds))
     return captions._replace(group=new.reshape(-1)[captions.group], names=names, worth=of_kind)
 
 
@@ -196,7 +188,7 @@ def _check_steps(data: _Data) -> tuple[list[Check], Paid | None]:
     paid = pay.share_pay(steps, captions)
     checks = [Check(name, skipped=WORTHLESS) for name in (pay.PAY, pay.INFLATED)]
     if not np.isnan(data.worth).all():
-        values = group_values(captions, data.times)
+        values = captions.group_values(data.times)
         checks = [pay.check_neutral(captions, paid), pay.check_inflation(captions, paid, values)]
     held = Check(pay.HELD, skipped="the file has no column observation")
     if data.still is not None:
@@ -210,7 +202,7 @@ def _check_order(data: _Data) -> Check:
         return Check(INVERSIONS, skipped=WORTHLESS)
     kinds = len(data.captions.names)
     cells, cell = np.unique(data.steps.episode * kinds + data.captions.group[data.steps.caption], return_inverse=True)
-    worth, values = (_mean(cell, of_step, len(cells)) for of_step in (data.worth, data.steps.pay))
+    worth, values = (mean_by(cell, of_step, len(cells)) for of_step in (data.worth, data.steps.pay))
     order = np.random.default_rng(0).permutation(np.flatnonzero(~np.isnan(worth)))
     pairs = order[: len(order) // 2 * 2].reshape(-1, 2)
     target = 0.5 + np.sign(worth[pairs[:, 1]] - worth[pairs[:, 0]]) / 2
@@ -231,10 +223,7 @@ def _check_repeats(data: _Data) -> Check:
     second = np.random.default_rng(2).permutation(second)[:REPEATS]
     scale = float(np.quantile(np.abs(data.worth[judged]), 0.95)) or 1.0
     first, again = (np.clip(0.5 + data.worth[judged[at]] / (2 * scale), 0, 1) for at in (second - 1, second))
-    plan = JudgePlan()
-    plan.questions, plan.repeats = [("", "")] * len(first), np.arange(len(first))
-    checks = [check for check in check_judge(plan, JudgeAnswers(first, again)) if check.name == AGAIN]
-    return checks[0] if checks else Check(AGAIN, skipped="no caption was judged twice")
+    return check_repeats(first, again)
 
 
 def _check_outcome(trajectories: Trajectories) -> Check:

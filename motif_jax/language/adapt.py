@@ -8,7 +8,7 @@ gradients nor optimizer state, which saves most of the memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -28,11 +28,8 @@ class LowRank(nnx.Module):
 
     def __init__(self, base: Linear, rank: int, alpha: float, *, rngs: nnx.Rngs):
         """`base` may be a stack of linear maps: [..., inputs, outputs]."""
-        *stack, inputs, outputs = base.kernel.shape
-        normal = nnx.initializers.normal(inputs**-0.5)
         self.base, self.factor = base, alpha / rank
-        self.low_a = nnx.LoRAParam(normal(rngs.params(), (*stack, inputs, rank), jnp.float32))
-        self.low_b = nnx.LoRAParam(jnp.zeros((*stack, rank, outputs), jnp.float32))
+        self.low_a, self.low_b = map(nnx.LoRAParam, _factors(base.kernel.shape, rank, rngs))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         y = self.base(x)
@@ -54,14 +51,9 @@ def add_low_rank(model: Model, names: Sequence[str], rank: int, alpha: float, se
     are multiplied by alpha / rank.
     """
     model, rngs = nnx.clone(model), nnx.Rngs(seed)
-    matrices = [(path, module) for path, module in _modules(model, Linear) if "blocks" in path]
-    for name in names:
-        if not any(_is_called(path, name) for path, _ in matrices):
-            available = ", ".join(sorted({".".join(path[path.index("blocks") + 1 :]) for path, _ in matrices}))
-            raise UserError(f"no matrix of this language model is called {name!r}; it has {available}")
-    for path, module in matrices:
-        if any(_is_called(path, name) for name in names):
-            _put(model, path, LowRank(module, rank, alpha, rngs=rngs))
+    matrices = {path: module for path, module in _modules(model, Linear) if "blocks" in path}
+    for path in _called(names, matrices):
+        _put(model, path, LowRank(matrices[path], rank, alpha, rngs=rngs))
     return model
 
 
@@ -75,20 +67,16 @@ def merge_low_rank(model: Model) -> Model:
 
 def new_additions(params: Any, names: Sequence[str], rank: int, seed: int) -> dict[str, dict[str, jax.Array]]:
     """The same low-rank factors beside the parameters of a model, for `with_additions`; see `add_low_rank`."""
-    kernels = {path: leaf for path, leaf in leaves_by_path(params).items() if path[-1] == "kernel" and "blocks" in path}
-    for name in names:
-        if not any(_is_called(path[:-1], name) for path in kernels):
-            raise UserError(f"no matrix of this language model is called {name!r}")
-    rngs, additions = nnx.Rngs(seed), {}
-    for path, kernel in kernels.items():
-        if any(_is_called(path[:-1], name) for name in names):
-            *stack, inputs, outputs = kernel.shape
-            normal = nnx.initializers.normal(inputs**-0.5)
-            additions["-".join(path)] = {
-                "low_a": normal(rngs.params(), (*stack, inputs, rank), jnp.float32),
-                "low_b": jnp.zeros((*stack, rank, outputs), jnp.float32),
-            }
-    return additions
+    kernels = {
+        path[:-1]: leaf for path, leaf in leaves_by_path(params).items() if path[-1] == "kernel" and "blocks" in path
+    }
+    rngs = nnx.Rngs(seed)
+    return {
+        "-".join((*path, "kernel")): dict(
+            zip(("low_a", "low_b"), _factors(kernels[path].shape, rank, rngs), strict=True)
+        )
+        for path in _called(names, kernels)
+    }
 
 
 def with_additions(params: Any, additions: Mapping[str, Mapping[str, jax.Array]], factor: float) -> Any:
@@ -108,8 +96,21 @@ def _modules(model: Any, kind: type) -> Iterator[tuple[tuple[Any, ...], Any]]:
             yield path, module
 
 
-def _is_called(path: Sequence[Any], name: str) -> bool:
-    return f".{'.'.join(map(str, path))}".endswith(f".{name}")
+def _factors(shape: Sequence[int], rank: int, rngs: nnx.Rngs) -> tuple[jax.Array, jax.Array]:
+    """New factors for a matrix, or a stack of them, of this shape: [..., inputs, rank], [..., rank, outputs]"""
+    *stack, inputs, outputs = shape
+    normal = nnx.initializers.normal(inputs**-0.5)
+    return normal(rngs.params(), (*stack, inputs, rank), jnp.float32), jnp.zeros((*stack, rank, outputs), jnp.float32)
+
+
+def _called(names: Sequence[str], paths: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The paths that end with one of these names; raises UserError for a name of no matrix."""
+    dotted = {path: "." + ".".join(map(str, path)) for path in paths}
+    for name in names:
+        if not any(path.endswith(f".{name}") for path in dotted.values()):
+            available = ", ".join(sorted({path.partition(".blocks.")[2] for path in dotted.values()}))
+            raise UserError(f"no matrix of this language model is called {name!r}; it has {available}")
+    return [path for path, text in dotted.items() if text.endswith(tuple(f".{name}" for name in names))]
 
 
 def _put(model: Any, path: Sequence[Any], module: nnx.Module) -> None:

@@ -229,12 +229,8 @@ def _row_bytes(kind: str, numbers: int) -> int:
 
 
 def read_gguf_config(path: Path) -> LanguageConfig:
-    """Reads the architecture alone."""
-    return config_of(read_header(path), path)
-
-
-def config_of(header: Header, path: Path) -> LanguageConfig:
-    """The architecture; raises UserError if the model cannot be built."""
+    """Reads the architecture alone; raises UserError if the model cannot be built."""
+    header = read_header(path)
     try:
         return config_from_hub(_hub_values(header))
     except ValueError as error:

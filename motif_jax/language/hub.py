@@ -16,7 +16,6 @@ the first mismatch. Links may lead to other files of the directory or into the "
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,17 +26,10 @@ from flax import nnx
 from safetensors.numpy import save
 
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.files import write_whole
-from motif_jax.language import peft
+from motif_jax.files import write_json, write_whole
+from motif_jax.language import gguf_file, peft
 from motif_jax.language.chat import ChatFormat, recognise_chat
 from motif_jax.language.config import LanguageConfig, locate_model
-from motif_jax.language.gguf_file import (
-    GgufTensor,
-    read_gguf_config,
-    read_gguf_template,
-    read_gguf_tensors,
-    read_gguf_tokeniser,
-)
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import FLOAT32, Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
@@ -66,8 +58,10 @@ def read_language_model(
     """
     adapter, directory = peft.find_adapter(locate_model(directory))
     config = read_config(directory)
-    tensors: Mapping[str, Tensor | GgufTensor]
-    tensors = read_gguf_tensors(directory, config) if directory.is_file() else _read_tensors(directory, config)
+    tensors: Mapping[str, Tensor | gguf_file.GgufTensor]
+    tensors = (
+        gguf_file.read_gguf_tensors(directory, config) if directory.is_file() else _read_tensors(directory, config)
+    )
     head = tensors.get(HEAD)
     other = tensors.get(hub_tensors(config)["embedding"].name)
     if isinstance(head, Tensor) and (config.tied or config.family == "t5"):  # as in transformers, the tensors decide
@@ -105,7 +99,7 @@ def read_config(directory: Path) -> LanguageConfig:
     """Reads the architecture alone."""
     directory = peft.find_adapter(locate_model(directory))[1]
     if directory.is_file():
-        return read_gguf_config(directory)
+        return gguf_file.read_gguf_config(directory)
     file = directory / CONFIG
     content = read_json(directory, CONFIG)
     try:
@@ -126,7 +120,7 @@ def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
     if not os.path.exists(directory / FILE):
         directory = peft.find_adapter(directory)[1]
     if directory.is_file():
-        tokeniser = read_gguf_tokeniser(directory)
+        tokeniser = gguf_file.read_gguf_tokeniser(directory)
     else:
         tokeniser = read_tokeniser(find_file(directory, FILE))
     check_size(tokeniser, config, f" in {str(directory)!r}")
@@ -137,7 +131,7 @@ def read_chat_format(directory: Path) -> ChatFormat | None:
     """The format of conversations that a model has learnt; None if it has none, or an unknown one."""
     directory = peft.find_adapter(locate_model(directory))[1]
     if directory.is_file():
-        return recognise_chat(read_gguf_template(directory))
+        return recognise_chat(gguf_file.read_gguf_template(directory))
     if (directory / TEMPLATE).exists():
         return recognise_chat(read_foreign_text(directory, TEMPLATE))
     if not (directory / SETTINGS).exists():
@@ -194,7 +188,7 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
 
 
 def _check(
-    directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Mapping[str, Tensor | GgufTensor]
+    directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Mapping[str, Tensor | gguf_file.GgufTensor]
 ) -> None:
     """Raises one UserError about all tensors that are missing, unknown, or of another shape."""
     shapes: dict[str, tuple[int, ...]] = {}
@@ -263,12 +257,6 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
     if len(shards) > 1:
         where = {tensor_name: name for name, shard in zip(names, shards, strict=True) for tensor_name in shard}
         size = sum(array.nbytes for array in tensors.values())
-        _write_json(directory / INDEX, {"metadata": {"total_size": size}, "weight_map": where})
+        write_json(directory / INDEX, {"metadata": {"total_size": size}, "weight_map": where})
     dtype = next(iter(tensors.values())).dtype.name
-    _write_json(directory / CONFIG, config_to_hub(config) | {"dtype": dtype, "torch_dtype": dtype})
-
-
-def _write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Writes JSON without a checksum, because other programs would read the checksum as a value."""
-    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
-    write_whole(file, lambda out: out.write(text.encode()))
+    write_json(directory / CONFIG, config_to_hub(config) | {"dtype": dtype, "torch_dtype": dtype})

@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 
 from motif_jax.devices.mesh import make_mesh, place, replicate, shard
 from motif_jax.files import write_whole
+from motif_jax.language import hub
 from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.beam import search
 from motif_jax.language.chat import ChatFormat
@@ -33,14 +34,6 @@ from motif_jax.language.generation import (
     generate,
     keys_of,
     no_limits,
-)
-from motif_jax.language.hub import (
-    TEMPLATE,
-    check_size,
-    read_chat_format,
-    read_language_model,
-    read_model_tokeniser,
-    write_language_model,
 )
 from motif_jax.language.layers import Types
 from motif_jax.language.model import PrefixState
@@ -82,7 +75,7 @@ class Language:
         self.chat_format = chat_format  # how conversations become texts; None if unknown
         self.tokeniser, self._mesh = tokeniser, make_mesh(1) if mesh is None else mesh
         self._texts = TextBatches(model.config, tokeniser, self._mesh, batch_size)
-        check_size(tokeniser, self.config)
+        hub.check_size(tokeniser, self.config)
         self._programs: dict[Any, Callable[..., Generated]] = {}
         self._guided_programs = dict[tuple[int, int], tuple[Callable[..., Any], ...]]()
         self.graph, params = nnx.split(model)
@@ -245,8 +238,8 @@ class Language:
         model = nnx.merge(self.graph, jax.tree.map(np.asarray, self.params))
         write_tokeniser(directory, self.tokeniser)
         if chat := self.chat_format:
-            write_whole(directory / TEMPLATE, lambda file: file.write(chat.template.encode()))
-        write_language_model(directory, merge_low_rank(model))
+            write_whole(directory / hub.TEMPLATE, lambda file: file.write(chat.template.encode()))
+        hub.write_language_model(directory, merge_low_rank(model))
 
     # ---- generation
 
@@ -254,13 +247,13 @@ class Language:
         self, rows: Sequence, starts: Sequence[Sequence[int]], max_tokens: int, temperature: float, top_k: int,
         top_p: float, beams: int, length_penalty: float,
     ) -> None:  # fmt: skip
-        values = {
-            "max_tokens": (max_tokens, 1),
-            "beams": (beams, 1),
-            "temperature": (temperature, 0),
-            "top_k": (top_k, 0),
-        }
-        for name, (value, least) in values.items():
+        values = (
+            ("max_tokens", max_tokens, 1),
+            ("beams", beams, 1),
+            ("temperature", temperature, 0),
+            ("top_k", top_k, 0),
+        )
+        for name, value, least in values:
             if not least <= value < float("inf"):
                 raise UserError(f"{name} must be at least {least} and finite, not {value}")
         if beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1):
@@ -347,6 +340,6 @@ def load_language(
             raise UserError(f"the dtype of a language model must be float32 or bfloat16, not {name!r:.80}")
     mesh = make_mesh(num_devices, fsdp, tensor)
     types = Types(jnp.dtype(dtype), jnp.dtype(params_dtype or dtype))
-    graph, params, config = read_language_model(path, types)
-    tokeniser = read_model_tokeniser(path, config)
-    return Language(nnx.merge(graph, params), tokeniser, mesh, batch_size, read_chat_format(path))
+    graph, params, config = hub.read_language_model(path, types)
+    tokeniser = hub.read_model_tokeniser(path, config)
+    return Language(nnx.merge(graph, params), tokeniser, mesh, batch_size, hub.read_chat_format(path))

@@ -12,7 +12,6 @@ of adapters, and additions that are not low-rank products, are refused.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
@@ -26,7 +25,7 @@ from flax import nnx
 from safetensors.numpy import save
 
 from motif_jax.config.table import LARGEST, shown
-from motif_jax.files import write_whole
+from motif_jax.files import write_json, write_whole
 from motif_jax.language.adapt import LowRank
 from motif_jax.language.config import locate_model
 from motif_jax.language.names import HubTensor, blocks_of, hub_tensors
@@ -156,8 +155,7 @@ def write_adapter(directory: Path, model: Any, base: str) -> None:
     }  # fmt: skip
     ordered = {name: np.ascontiguousarray(array, np.float32) for name, array in sorted(tensors.items())}
     write_whole(directory / TENSORS, lambda file: file.write(save(ordered, {"format": "pt"})))
-    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
-    write_whole(directory / CONFIG, lambda file: file.write(text.encode()))
+    write_json(directory / CONFIG, content)
 
 
 def _by_block(hub_tensor: HubTensor, module: LowRank) -> Iterator[tuple[str, int, tuple[np.ndarray, np.ndarray]]]:

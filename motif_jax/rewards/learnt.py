@@ -111,10 +111,15 @@ def load_reward(path: str | Path, which: str | int = "last") -> Reward:
     if "train" not in checkpoint or "statistics" not in facts:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of a reward")
     with usable(directory):
-        _, like = make_reward_model(facts["model"], 0)
-        params = rebuild(like, leaves_by_path(checkpoint["train"]["params"]), directory)
-        statistics = read_statistics(facts["statistics"], directory)
-        return Reward(facts["model"], params, statistics, checkpoint["captions"], checkpoint["counts"], facts)
+        return reward_from(checkpoint | {"params": checkpoint["train"]["params"]}, facts, facts, directory)
+
+
+def reward_from(arrays: Mapping[str, Any], facts: Mapping[str, Any], more: Mapping[str, Any], place: Path) -> Reward:
+    """The reward of a checkpoint at `place`; `more`: its `facts`."""
+    _, like = make_reward_model(facts["model"], 0)
+    params = rebuild(like, leaves_by_path(arrays["params"]), place)
+    statistics = read_statistics(facts["statistics"], place)
+    return Reward(facts["model"], params, statistics, arrays["captions"], arrays["counts"], more)
 
 
 def export_reward(reward: Reward, directory: str | Path) -> Path:

@@ -12,17 +12,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from motif_jax.devices.checkpoints import find_saved, read_saved
-from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.devices.checkpoints import find_saved
 from motif_jax.devices.releases import is_release
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.files import checkpoint_steps
 from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
-from motif_jax.rewards.learnt import Reward, load_reward
-from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.learnt import Reward, load_reward, reward_from
 from motif_jax.rewards.section import RewardsSection
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
-from motif_jax.rewards.statistics import LEAST_TIMES, read_statistics
+from motif_jax.rewards.statistics import LEAST_TIMES
 from motif_jax.rewards.table import RewardTable
 from motif_jax.structs import UserError
 
@@ -55,9 +53,10 @@ class LearntSource(RewardSource):
         section = setting.config.policy
         source, which = Path(section.reward_dir or setting.workdir), section.reward_checkpoint
         try:
-            reward, newest = load_reward(source, which), newest_checkpoint(source)
+            reward, directory = load_reward(source, which), find_saved(source, "reward")
         except UserError as error:
             raise UserError(f"{error} (--config.policy.reward_dir, .reward_checkpoint)") from None
+        newest = reward.facts["epoch"] if is_release(directory) else checkpoint_steps(directory)[-1]
         if which == "last" and reward.facts["epoch"] != newest:
             raise UserError(
                 f"the last checkpoint of the reward in {str(source)!r}, {newest}, is damaged; one before it can be "
@@ -67,10 +66,7 @@ class LearntSource(RewardSource):
 
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> LearntSource:
-        _, like = make_reward_model(facts["model"], 0)
-        params = rebuild(like, leaves_by_path(arrays["params"]), Path("sources/learnt"))
-        statistics = read_statistics(facts["statistics"], Path("sources/learnt"))
-        reward = Reward(facts["model"], params, statistics, arrays["captions"], arrays["counts"], facts["facts"])
+        reward = reward_from(arrays, facts, facts["facts"], Path("sources/learnt"))
         return cls(reward, Mix(**facts["mix"]), facts["one_step_late"])
 
     def moments(self, rollouts: Arrays) -> Arrays:
@@ -134,14 +130,6 @@ class LearntSource(RewardSource):
 
 SHARE = "share"  # of --config.policy.pay
 NO_REWARD = dict.fromkeys(("reward", "goal", "threshold", "count_exponent"))  # `about` where there is no learnt reward
-
-
-def newest_checkpoint(path: Path) -> int:
-    """The number of a reward's last checkpoint, even if that is damaged."""
-    directory = find_saved(path, "reward")
-    if is_release(directory):
-        return read_saved(directory, "reward", "last")[0]
-    return checkpoint_steps(directory)[-1]
 
 
 def make_mix(section: RewardsSection, reward: Reward | None) -> Mix:

@@ -5,7 +5,6 @@ A mixture has a coefficient for each option, and is named by them: `gold=0.5+sta
 
 from __future__ import annotations
 
-import difflib
 import functools
 import itertools
 import math
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.config.table import shown
+from motif_jax.envs.world import suggest
 from motif_jax.structs import UserError
 
 Weights = tuple[float, ...]  # of a mixture, by option
@@ -103,9 +103,8 @@ def find_behaviour(text: str, plan: Mapping[str, Any]) -> int | Weights:
     for part in text.replace(",", "+").split("+"):
         name, equals, number = map(str.strip, part.partition("="))
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f": did you mean {near[0]!r}?" if near else ""
-            raise UserError(f"the policy mixes the options {', '.join(names)}, not {name!r}{hint}")
+            hint = suggest(name, names, "choose from these")
+            raise UserError(f"the policy mixes the options {', '.join(names)}, not {name!r}: {hint}")
         if name in weights:
             raise UserError(f"the option {name!r} is named twice in {text!r}")
         weights[name] = _number(number) if equals else 1.0

@@ -11,7 +11,6 @@ option. A reward is a source of docs/rewards.md, a reading that the world makes 
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.config.table import shown
+from motif_jax.envs.world import suggest
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.mixtures import mixtures, parse_coefficients
 from motif_jax.rewards.reading import readings
@@ -87,19 +87,16 @@ def find_plan(config: NamedSources) -> OptionPlan | None:
     mixes, coefficients = section.controller_chooses == MIXTURES, parse_coefficients(section.control.coefficients)
     if plan is None and mixes:
         raise UserError(f"mixtures need options to mix ({OPTIONS_FLAG}, --config.policy.controller_chooses)")
-    return mixed(plan, coefficients, section.control.sum_to_one) if plan and mixes else plan
-
-
-def mixed(plan: OptionPlan, coefficients: tuple[float, ...], sum_to_one: bool) -> OptionPlan:
-    """The plan whose controller chooses mixtures of its options."""
+    if plan is None or not mixes:
+        return plan
     for name in plan.names:
         if not name.isidentifier():
             raise UserError(
                 f"options that are mixed need names of letters, digits and underscores, as in NAME={name}, not "
                 f"{shown(name)} ({OPTIONS_FLAG})"
             )
-    mixtures(coefficients, len(plan.names), sum_to_one)  # raises UserError if there are too many
-    return plan._replace(coefficients=coefficients, sum_to_one=sum_to_one)
+    mixtures(coefficients, len(plan.names), section.control.sum_to_one)  # raises UserError if there are too many
+    return plan._replace(coefficients=coefficients, sum_to_one=section.control.sum_to_one)
 
 
 def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, ArraySpec]) -> OptionPlan | None:
@@ -169,8 +166,6 @@ def _parse_sum(text: str, known_readings: tuple[str, ...], flag: str) -> Sum:
             raise UserError(
                 f"the factor of a reward must be a number from {-MOST:g} to {MOST:g}, not {shown(last)} ({flag})"
             )
-        if factor and not np.float32(factor):
-            raise UserError(f"the factor {shown(last)} of a reward is 0 in float32 ({flag})")
         choice = _choice(name, known_readings, flag)
         key = choice.name if choice else GAME
         if key in rewards:
@@ -194,8 +189,7 @@ def _choice(name: str, known_readings: tuple[str, ...], flag: str) -> SourceChoi
     if "." in name or ":" in name:
         return parse_own(name, flag)
     names = [GAME, *(reading.removeprefix(PREFIX) for reading in known_readings), *SOURCES]
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}, or a module:Class"
+    hint = suggest(name, names, f"choose from {', '.join(names)}, or a module:Class")
     raise UserError(f"unknown reward {shown(name)} ({flag}): {hint}")
 
 

@@ -23,10 +23,10 @@ class Reading(RewardSource):
         self.observations = (name,)
 
     @classmethod
-    def make_chosen(cls, choice: SourceChoice, setting: Setting) -> Reading:
+    def make(cls, setting: Setting) -> Reading:
         """See `RewardSource`: the choice's name is that of the observation."""
-        check_reading(choice.name, setting.specs)
-        return cls(choice.name)
+        check_reading(setting.choice.name, setting.specs)
+        return cls(setting.choice.name)
 
     @classmethod
     def rebuild(cls, arrays: object, facts: Facts) -> Reading:

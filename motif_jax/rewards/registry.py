@@ -11,7 +11,6 @@ nowhere else. To add a source, write its module, and a line in SOURCES with its 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 import re
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 from motif_jax.config.table import Table, shown, tables_of
 from motif_jax.envs.own_code import failure, guarded, load_class
+from motif_jax.envs.world import suggest
 from motif_jax.names import import_named
 from motif_jax.rewards.section import RewardsSection, SourcesConfig
 from motif_jax.rewards.source import RewardSource
@@ -106,8 +106,7 @@ def _parse(part: str, learnt_coefficient: float) -> SourceChoice:
         return choice._replace(coefficient=_coefficient(choice.name, rest[1])) if rest[1:] else choice
     is_own = name not in SOURCES and ("." in name or len(rest) > 1 or "".join(rest).isidentifier())
     if name not in SOURCES and not is_own and not is_reading:
-        near = difflib.get_close_matches(name, SOURCES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(SOURCES)}, or a module:Class"
+        hint = suggest(name, SOURCES, f"choose from {', '.join(SOURCES)}, or a module:Class")
         raise UserError(f"unknown reward source {shown(name)} ({FLAG}): {hint}")
     *named, coefficient = pieces
     if len(named) == is_own:

@@ -56,10 +56,7 @@ class ControlSection:
         decides=True,
     )
     anneal_exploration_to: float = value(
-        1.0,
-        Number(0, 1e6, above=True),
-        "final share of it, at train_for_env_steps; exponential decay",
-        decides=True,
+        1.0, Number(0, 1e6, above=True), "final share of it, at train_for_env_steps; exponential decay", decides=True
     )
     heads: str = value(
         "in_effect",

@@ -40,6 +40,7 @@ class Setting(NamedTuple):
     specs: Mapping[str, ArraySpec]  # all observations that the world can record
     reads: tuple[str, ...] = ()  # names of the policy's observations
     mesh: Any = None  # the learner's devices; None without training
+    choice: Any = None  # the source's entry in the list, a `registry.SourceChoice`
 
 
 class RewardSource:
@@ -53,11 +54,6 @@ class RewardSource:
     def make(cls, setting: Setting) -> RewardSource:
         """A new source, at the start of training; if training is resumed, `restore` follows."""
         return cls()
-
-    @classmethod
-    def make_chosen(cls, choice: Any, setting: Setting) -> RewardSource:
-        """As `make`, for sources that depend on their entry in the list, a `registry.SourceChoice`."""
-        return cls.make(setting)
 
     @classmethod
     def rebuild(cls, arrays: Any, facts: Facts) -> RewardSource:

@@ -6,7 +6,6 @@ A checkpoint has the arrays of each source in `sources/NAME`, and a fact `source
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -62,39 +61,35 @@ class RewardSources:
     @property
     def observations(self) -> set[str]:
         """Names of the observations that rollouts must record for the sources."""
-        return {name for names in self._ask(lambda source: source.observations).values() for name in names}
+        return {name for names in self._ask(lambda one: one.source.observations).values() for name in names}
 
-    def _ask(self, question: Callable[[Any], Any]) -> dict[str, Any]:
+    def _ask(self, question: Callable[[Weighted], Any]) -> dict[str, Any]:
         """The result of `question` for each source, by name; errors in a user's source name the source."""
         answers = {}
         for one in self:
             with user_code(one.path):
-                answers[one.name] = question(one.source)
+                answers[one.name] = question(one)
         return answers
 
     # ---- rewards
 
     def moments(self, rollouts: Arrays) -> dict[str, Arrays]:
         """The moments of each source, by name; `shape` makes rewards of them. [T, B, ...] each"""
-        return self._ask(lambda source: source.moments(rollouts))
+        return self._ask(lambda one: one.source.moments(rollouts))
 
     def shape(self, moments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The rewards of each source, before coefficients, by name. [T, B] each"""
-        rewards = {}
-        for one in self:
-            with user_code(one.path):
-                rewards[one.name] = one.source.shape(moments[one.name])
-        return rewards
+        return self._ask(lambda one: one.source.shape(moments[one.name]))
 
     def terms(self, rollouts: Arrays) -> dict[str, Arrays]:
         """The terms of each source's rewards, by source and text. [T, B] each"""
-        return self._ask(lambda source: source.reward_terms(rollouts))
+        return self._ask(lambda one: one.source.reward_terms(rollouts))
 
     def total(self, moments: Mapping[str, Any]) -> Any:
         """The sum of all rewards times coefficients, on the device; None without sources. [T, B]"""
         shaped = self.shape(moments)
         parts = [one.coefficient * shaped[one.name] for one in self]
-        return functools.reduce(lambda one, other: one + other, parts) if parts else None
+        return sum(parts[1:], parts[0]) if parts else None
 
     def check(self, rewards: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> None:
         """Raises UserError, with the source's name, if rewards have another shape or are not finite."""
@@ -110,37 +105,36 @@ class RewardSources:
 
     def advance(self, batch: Any, hosts: Any) -> None:
         """Lets each source learn from a batch; see `RewardSource.advance`."""
-        self._ask(lambda source: source.advance(batch, hosts))
+        self._ask(lambda one: one.source.advance(batch, hosts))
 
     def figures(self) -> dict[str, float]:
         """Figures of all sources, for a row of metrics.jsonl."""
-        by_source = self._ask(lambda source: source.figures().items()).values()
+        by_source = self._ask(lambda one: one.source.figures().items()).values()
         return {f"reward/{name}": value for figures in by_source for name, value in figures}
 
     def failures(self) -> list[str]:
         """One sentence per source whose rewards cannot be used."""
-        reasons = self._ask(lambda source: source.failure())
+        reasons = self._ask(lambda one: one.source.failure())
         return [f"the reward source {name!r}: {reason}" for name, reason in reasons.items() if reason]
 
     def about(self) -> dict[str, Facts]:
         """Facts for evaluation and report, by source; the learnt reward has its own keys there."""
-        about = self._ask(lambda source: source.about())
+        about = self._ask(lambda one: one.source.about())
         return {one.name: about[one.name] for one in self if not one.source.is_learnt}
 
     def close(self) -> None:
-        self._ask(lambda source: source.close())
+        self._ask(lambda one: one.source.close())
 
     # ---- checkpoints
 
     def arrays(self) -> dict[str, Any]:
         """The arrays of the sources, by name; sources without arrays are left out."""
-        by_source = self._ask(lambda source: source.arrays())
+        by_source = self._ask(lambda one: one.source.arrays())
         return {name: arrays for name, arrays in by_source.items() if leaves_by_path(arrays)}
 
     def facts(self) -> dict[str, Facts]:
         """The fact `sources` for a checkpoint, which `saved_sources` reads."""
-        facts = self._ask(lambda source: source.facts())
-        return {one.name: {"class": one.path, "coefficient": one.coefficient, "facts": facts[one.name]} for one in self}
+        return self._ask(lambda one: {"class": one.path, "coefficient": one.coefficient, "facts": one.source.facts()})
 
     def restore(self, saved: Mapping[str, Saved]) -> None:
         """Restores the sources from a checkpoint; raises UserError if it has other sources."""
@@ -149,9 +143,7 @@ class RewardSources:
             raise UserError(
                 f"this policy's training {here} the reward source {name!r}: choose another --workdir ({FLAG})"
             )
-        for one in self:
-            with user_code(one.path):
-                one.source.restore(saved[one.name].arrays, saved[one.name].facts)
+        self._ask(lambda one: one.source.restore(saved[one.name].arrays, saved[one.name].facts))
 
 
 def chosen(config: NamedSources) -> list[SourceChoice]:
@@ -169,7 +161,7 @@ def make_sources(setting: Setting) -> RewardSources:
     sources = []
     for choice in chosen(setting.config):
         with user_code(choice.path):
-            source = find_class(choice.path).make_chosen(choice, setting)
+            source = find_class(choice.path).make(setting._replace(choice=choice))
             sources.append(Weighted(choice.name, choice.path, choice.coefficient, source))
     return RewardSources(sources)
 

@@ -49,7 +49,7 @@ class RewardStatistics(NamedTuple):
 
 
 def read_statistics(record: Mapping[str, Any], source: Path) -> RewardStatistics:
-    """Reads the read of a record from `source`; raises UserError if they are not finite."""
+    """Reads the statistics of the checkpoint `source`; raises UserError if they are not finite."""
     statistics = RewardStatistics(**record)
     own = {"mean": statistics.mean, "variance": statistics.variance, "anchor": statistics.zero}
     for name, number in (own | statistics.quantiles).items():

@@ -23,11 +23,19 @@ from motif_jax.system.foreign import read_text
 FLAG = "--config.reward.import_from"
 EMBEDDING = "encoder.char_lt.weight"
 CONVOLUTIONS = ("encoder.conv1", *(f"encoder.conv2_6_fc.{index}" for index in (2, 5, 7, 9, 11)))
-LINEARS = {  # ours: theirs
-    ("message", "linears", "0"): "encoder.conv2_6_fc.15",
-    ("first",): "encoder.fc.0",
-    ("second",): "encoder.fc.2",
-    ("head",): "reward_fn.1",
+LINEARS = (
+    (("message", "linears", "0"), "encoder.conv2_6_fc.15"),
+    (("first",), "encoder.fc.0"),
+    (("second",), "encoder.fc.2"),
+    (("head",), "reward_fn.1"),
+)
+TENSORS = {("message", "embedding"): EMBEDDING} | {  # ours: theirs; kernels have their axes in the opposite order
+    (*path, ours): f"{name}.{theirs}"
+    for path, name in (
+        *((("message", "convolutions", str(at)), name) for at, name in enumerate(CONVOLUTIONS)),
+        *LINEARS,
+    )
+    for ours, theirs in (("kernel", "weight"), ("bias", "bias"))
 }
 ACTIONS = 23
 LARGEST = 2**32  # maximum bytes of a checkpoint; published ones have a few million
@@ -38,16 +46,10 @@ Arrays = dict[tuple[str, ...], np.ndarray]  # ours, by path
 
 
 def to_torch(arrays: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, np.ndarray]:
-    """Converts our parameters to a PyTorch state dict: their names, their layout of axes."""
-    state = {EMBEDDING: arrays["message", "embedding"].copy()}
+    """Converts our parameters to a PyTorch state dict: their names, their order of axes."""
+    state = {theirs: _turned(ours, arrays[ours]) for ours, theirs in TENSORS.items()}
+    state[EMBEDDING] = state[EMBEDDING].copy()
     state[EMBEDDING][0] = 0
-    for index, name in enumerate(CONVOLUTIONS):
-        ours = ("message", "convolutions", str(index))
-        state[f"{name}.weight"] = arrays[*ours, "kernel"].transpose(2, 1, 0)  # [k, in, out] -> [out, in, k]
-        state[f"{name}.bias"] = arrays[*ours, "bias"]
-    for path, name in LINEARS.items():
-        state[f"{name}.weight"] = arrays[*path, "kernel"].T
-        state[f"{name}.bias"] = arrays[*path, "bias"]
     return {name: np.ascontiguousarray(array) for name, array in state.items()}
 
 
@@ -55,19 +57,16 @@ def from_torch(state: Mapping[str, np.ndarray]) -> Arrays:
     """Converts a PyTorch state dict to our parameters, by path."""
     state = {name: array for name, array in state.items() if not name.startswith(UNUSED)}
     try:
-        arrays: Arrays = {("message", "embedding"): state.pop(EMBEDDING)}
-        for index, name in enumerate(CONVOLUTIONS):
-            ours = ("message", "convolutions", str(index))
-            arrays[*ours, "kernel"] = state.pop(f"{name}.weight").transpose(2, 1, 0)
-            arrays[*ours, "bias"] = state.pop(f"{name}.bias")
-        for path, name in LINEARS.items():
-            arrays[*path, "kernel"] = state.pop(f"{name}.weight").T
-            arrays[*path, "bias"] = state.pop(f"{name}.bias")
+        arrays = {ours: _turned(ours, state.pop(theirs)) for ours, theirs in TENSORS.items()}
     except KeyError as error:
         raise UserError(f"this is not a reward that reads only messages: it has no {error} ({FLAG})") from None
     if state:
         raise UserError(f"this reward reads more than messages: it also has {sorted(state)[0]!r} ({FLAG})")
     return arrays
+
+
+def _turned(path: tuple[str, ...], array: np.ndarray) -> np.ndarray:
+    return array.T if path[-1] == "kernel" else array
 
 
 def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:

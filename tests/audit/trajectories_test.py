@@ -134,8 +134,8 @@ def test_a_monitor_file_of_stable_baselines_is_one_row_per_episode(tmp_path):
 
     file.write_text("r,l,t\n1.0,3,0.1\n\n2.0,3,0.1\n3.")
     assert trajectories.read_trajectories(file).reward.tolist() == [1.0, 2.0]
-    file.write_text("r,l,t\n" + '"1\n",' * 300_000)
-    with pytest.raises(UserError, match="a row is longer than 1,048,576 characters"):
+    file.write_text("r,l,t\n" + "1," * 600_000)
+    with pytest.raises(UserError, match="line 2 is longer than 1,048,576 bytes"):
         trajectories.read_trajectories(file)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named
-from motif_jax.rewards.options import LENGTHS, mixed, parse_plan
+from motif_jax.rewards.options import LENGTHS, parse_plan
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -53,7 +53,7 @@ def test_mixtures_are_all_combinations_of_coefficients():
 
 
 def test_a_mixture_is_paid_by_its_coefficients():
-    plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), (0.0, 1.0, 3.0), sum_to_one=True)
+    plan = parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE)._replace(coefficients=(0.0, 1.0, 3.0))
     assert plan.controller == 9
     mixture = behaviours_of(plan.record()).index("gold=0.25+down=0.75")
     np.testing.assert_allclose(plan.reward_factors[mixture], [0, 0.25, 15])
@@ -64,6 +64,6 @@ def test_a_mixture_is_paid_by_its_coefficients():
     ("gold=1+down=0.25", (0.8, 0.2)), ("down", (0, 1)), (" down = 2 + gold = 2 ", (0.5, 0.5)),
 ])  # fmt: skip
 def test_a_person_sets_any_mixture(text, weights):
-    plan = mixed(parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE), (0.0, 1.0), sum_to_one=True)
+    plan = parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE)._replace(coefficients=(0.0, 1.0))
     assert find_behaviour(text, plan.record()) == pytest.approx(weights)
     assert find_behaviour("down=2", plan._replace(sum_to_one=False).record()) == (0, 2)

@@ -26,10 +26,10 @@ def test_a_caption_is_paid_for_being_better_than_no_message():
         asked_for.append(shown)
         return np.full(len(shown), params, np.float32)
 
-    kind._model = SimpleNamespace(params=2.0, updates=0, scores=scores)
+    kind._state, kind.scores = SimpleNamespace(params=2.0), scores
     assert kind.view(None) is None
     assert kind.worth(None, kind.score(None, messages("a"), np.zeros(1))).tolist() == [0]
-    kind._model.updates = 1
+    kind.updates = 1
     odds = np.array([1, 3, 19, 1.55, 1.45, 1 / 3])
     view = kind.view(None)
     for _ in range(2):
@@ -37,7 +37,7 @@ def test_a_caption_is_paid_for_being_better_than_no_message():
         assert worth.tolist() == pytest.approx([0, 0.5, 0.9, 0.55 / 2.55, 0, 0], abs=1e-6)
     assert len(asked_for) == 1  # once per snapshot
     assert not asked_for[0].any()
-    kind._model.params = 3.0
+    kind._state.params = 3.0
     assert (view.zero, kind.view(None).zero) == (2, 3)
 
 

@@ -33,11 +33,6 @@ def test_the_queue_is_bounded_and_dropped_questions_return(tmp_path):
         assert len(pairs.store.waiting) == 2
 
 
-class DrawnLabels(NetworkKind):
-    def batch(self, store, chosen):
-        return chosen
-
-
 @pytest.mark.quick
 @pytest.mark.differs(
     "oni",
@@ -51,15 +46,22 @@ class DrawnLabels(NetworkKind):
 )
 def test_lessons_follow_labels_and_then_updates():
     given = []
-    model = SimpleNamespace(updates=0, update=given.append)
-    settings = TrainingSettings(
-        "lt_cnn_small", 1e-3, batch_size=4, lessons_early=3, lessons_late=1, switch_at=6, seed=0
-    )
 
-    class Drawn(DrawnLabels):
+    class Drawn(NetworkKind):
         doubt = score = view = worth = None  # of no concern here
 
-    kind = Drawn(settings, model)
+        def __init__(self, settings):
+            self._settings, self.updates = settings, 0
+
+        def batch(self, store, chosen):
+            return chosen
+
+        def update(self, batch):
+            given.append(batch)
+
+    kind = Drawn(
+        TrainingSettings("lt_cnn_small", 1e-3, batch_size=4, lessons_early=3, lessons_late=1, switch_at=6, seed=0)
+    )
     for labels, new, lessons in ((5, 2, 3), (5, 0, 0), (6, 1, 1), (6, 0, 1), (7, 0, 1)):
         given.clear()
         kind.learn(SimpleNamespace(answered=np.arange(labels)), new, RunningStats())

@@ -30,9 +30,7 @@ def test_names_with_coefficients_and_classes_by_their_paths():
         SourceChoice("rnd", "motif_jax.rewards.rnd:RandomDistillation", -0.001),
         SourceChoice("Class", "package.module:Class", 2.0),
     ]
-    assert parse_sources("code:write_reward:2", 0.1) == [
-        SourceChoice("code_written", CODE, 2.0, "write_reward"),
-    ]
+    assert parse_sources("code:write_reward:2", 0.1) == [SourceChoice("code_written", CODE, 2.0, "write_reward")]
     assert parse_sources("code:a/gold.reward,code:b_2.reward:-0.5", 0.1) == [
         SourceChoice("code_gold", CODE, 1.0, "a/gold.reward"),
         SourceChoice("code_b_2", CODE, -0.5, "b_2.reward"),

@@ -24,7 +24,7 @@ from motif_jax.rewards import preference
 from motif_jax.rewards.batches import PairBatches
 from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.learnt_source import LearntSource
-from motif_jax.rewards.options import mixed, parse_plan
+from motif_jax.rewards.options import parse_plan
 from motif_jax.rewards.rnd import make_novelty
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
@@ -84,7 +84,7 @@ def test_the_policy_step_lowers(network, dtype):
 
 
 OPTIONS = parse_plan("game,learnt:0.1", "game", "auto", {})
-MIXTURES = mixed(OPTIONS, (0.0, 1.0), sum_to_one=True)
+MIXTURES = OPTIONS._replace(coefficients=(0.0, 1.0))
 
 
 @pytest.mark.parametrize(("network", "plan"), [("general", OPTIONS), ("small", MIXTURES)], ids=["options", "mixtures"])

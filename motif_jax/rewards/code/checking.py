@@ -6,10 +6,10 @@ the hero's gold) or of a step (such as `event_gold`, what the step changed). A f
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from motif_jax.config.table import shown
+from motif_jax.envs.world import suggest
 from motif_jax.rewards.code.grammar import FUNCTIONS, NUMERIC, OPERATORS, PREFIXES
 from motif_jax.rewards.code.names import CAPTION_ENTRY, FLAG, GRID, NUMBER, STEP, TEXTS, Entry, Readable
 from motif_jax.rewards.code.parsing import Node, parse
@@ -37,14 +37,13 @@ def check(text: str, readable: Readable) -> Program:
     if root.type not in NUMERIC:
         fix = "put it into any(...) or count(...)" if root.type == CELLS else "compare it with ==, or use says or at"
         raise ProgramError(tree.place, f"a reward is a number or a flag, not a {root.type}: {fix}")
-    still = tuple(readable.entries[name] for name in readable.still) if checker.compares else ()
-    names = {*checker.read, *(readable.still if checker.compares else ())}
+    still = readable.still if checker.compares else ()
     uses = Readable(
-        {name: readable.entries[name] for name in sorted(names)},
+        {name: readable.entries[name] for name in sorted({*checker.read, *still})},
         {name: readable.viewpoints[name] for name in sorted(checker.viewed)},
-        readable.still if checker.compares else (),
+        still,
     )
-    return Program(text, root, checker.memories, still, uses)
+    return Program(text, root, checker.memories, uses)
 
 
 class _Checker:
@@ -132,16 +131,12 @@ class _Checker:
         if name not in FUNCTIONS:
             if name in self._names:
                 raise ProgramError(node.place, f"{name} is a value and not a function: write {name}")
-            raise ProgramError(node.place, _unknown_function(name, FUNCTIONS))
+            raise ProgramError(node.place, f"unknown function {shown(name)}: {suggest(name, FUNCTIONS)}")
         function = FUNCTIONS[name]
         if not function.least <= len(node.args) <= len(function.args):
             number = f"{len(node.args)} argument{'' if len(node.args) == 1 else 's'}"
             raise ProgramError(node.place, f"{name} is written as {function.usage}, not with {number}")
         return CHECKS[name](self, node)
-
-    def _remembers(self) -> int:
-        self.memories += 1
-        return self.memories - 1
 
     def changing(self, node: Node) -> Expression:
         """Functions of a value that changes: `gained`, `record`, `rose` and `once`."""
@@ -152,11 +147,11 @@ class _Checker:
             raise ProgramError(place, f"{name} needs a value that changes, not a constant")
         if inner.of not in wanted.of:
             raise ProgramError(
-                place,
-                f"{name} needs a value of a moment, and this is already a change of the step: write it alone",
+                place, f"{name} needs a value of a moment, and this is already a change of the step: write it alone"
             )
         remembers = name in ("record", "once") or (name == "rose" and inner.of == STEP)
-        memory = self._remembers() if remembers else -1
+        memory = self.memories if remembers else -1
+        self.memories += remembers
         return Expression(name, FUNCTIONS[name].result, STEP, (inner,), memory=memory)
 
     def still(self, node: Node) -> Expression:
@@ -224,14 +219,11 @@ class _Checker:
         viewpoint = self._viewpoints[name]
         self.viewed.add(name)
         value = self._operand(node.args[1], NUMERIC, "distance")
-        places = []
-        for place in (viewpoint.row, viewpoint.column):
-            named = isinstance(place, str)
-            places.append(
-                self._read(str(place)) if named else Expression("number", NUMBER, CONSTANT, value=float(place))
-            )
-        grid = Expression("read", GRID, entry.of, entry=entry)
-        args = (grid, value, *places)
+        row, column = (
+            self._read(place) if isinstance(place, str) else Expression("number", NUMBER, CONSTANT, value=float(place))
+            for place in (viewpoint.row, viewpoint.column)
+        )
+        args = (Expression("read", GRID, entry.of, entry=entry), value, row, column)
         return Expression("distance", NUMBER, last_of(*args), args, viewpoint=viewpoint)
 
     def choice(self, node: Node) -> Expression:
@@ -266,16 +258,7 @@ def _unknown_name(name: str, names: Iterable[str]) -> str:
     if name in LANGUAGE:
         return f"unknown name {name!r}: a program is one expression, with numbers such as 1 and operators"
     names = sorted(names)
-    if near := difflib.get_close_matches(name, names, n=1):
-        return f"unknown name {shown(name)}: did you mean {near[0]!r}?"
-    return f"unknown name {shown(name)}: this world has {_listed(names)}"
-
-
-def _unknown_function(name: str, functions: Collection[str]) -> str:
-    """The sentence about a function that does not exist."""
-    near = difflib.get_close_matches(name, functions, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(functions)}"
-    return f"unknown function {shown(name)}: {hint}"
+    return f"unknown name {shown(name)}: {suggest(name, names, f'this world has {_listed(names)}')}"
 
 
 def _listed(names: Collection[str]) -> str:

@@ -54,7 +54,7 @@ class Readable(NamedTuple):
     still: tuple[str, ...]  # the names that `still()` compares
 
     def record(self) -> dict[str, Any]:
-        """The entry as JSON, for a checkpoint."""
+        """The names as JSON, for a checkpoint."""
         return {
             "entries": {name: entry.record() for name, entry in self.entries.items()},
             "viewpoints": {name: list(viewpoint) for name, viewpoint in self.viewpoints.items()},
@@ -79,12 +79,15 @@ def find_readable(world: Any) -> Readable:
             entries[name] = Entry(found, MOMENT, name, spec.shape, (), _after(name, specs))
         elif name.startswith(PREFIX) and not spec.shape and name not in entries:
             entries[name] = Entry(NUMBER, STEP, name)
-    own = {name: _number(world, name, place) for name, place in _declared(world, "numbers", Mapping).items()}
-    entries |= own
+    entries |= {name: _number(world, name, place) for name, place in _declared(world, "numbers", Mapping).items()}
     entries = {name: entry for name, entry in entries.items() if NAME.fullmatch(name) and name not in WORDS}
     viewpoints = _declared(world, "viewpoints", Mapping)
     for name, viewpoint in viewpoints.items():
-        _check_viewpoint(world, entries, name, viewpoint)
+        if not _fits(entries, name, viewpoint):
+            raise UserError(
+                f"{_wrong(world, 'viewpoints')} the agent's cells in grids, as in "
+                f"{{'image': Viewpoint(3, 6, plane=0)}}, not {shown({name: viewpoint})} ({WORLD_FLAG})"
+            )
     still = tuple(_declared(world, "still", tuple)) or tuple(
         name for name in world.reads if name in entries and name not in CAPTIONS
     )
@@ -169,15 +172,6 @@ def _number(world: Any, name: object, place: object) -> Entry:
 
 def _is_of_moment(entries: Mapping[str, Entry], name: object) -> bool:
     return isinstance(name, str) and name in entries and entries[name].of == MOMENT
-
-
-def _check_viewpoint(world: Any, entries: Mapping[str, Entry], name: object, viewpoint: object) -> None:
-    """Raises UserError if a viewpoint does not fit its grid."""
-    if not _fits(entries, name, viewpoint):
-        raise UserError(
-            f"{_wrong(world, 'viewpoints')} the agent's cells in grids, as in {{'image': Viewpoint(3, 6, plane=0)}}, "
-            f"not {shown({name: viewpoint})} ({WORLD_FLAG})"
-        )
 
 
 def _fits(entries: Mapping[str, Entry], name: object, viewpoint: object) -> bool:

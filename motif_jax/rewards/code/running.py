@@ -10,6 +10,7 @@ infinity and no NaN arises. A step in which the game waits is worth 0 and change
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -75,12 +76,12 @@ ALWAYS = ("action", "first", "terminated", "truncated")  # arrays that a run nee
 def _rounds(games: list[int]) -> Iterable[list[int]]:
     """The columns of a batch in groups of different games; a game that occurs twice has its later steps later."""
     rounds: list[list[int]] = []
-    counts: dict[int, int] = {}
+    counts = collections.Counter[int]()
     for column, game in enumerate(games):
-        counts[game] = counts.get(game, 0) + 1
-        if counts[game] > len(rounds):
+        if counts[game] == len(rounds):
             rounds.append([])
-        rounds[counts[game] - 1].append(column)
+        rounds[counts[game]].append(column)
+        counts[game] += 1
     return rounds
 
 
@@ -126,10 +127,8 @@ class _Steps:
                 return cells.view(np.uint8).sum(axis=-1, dtype=least).astype(np.float64)
             case "distance":
                 return self._distance(one, before)
-        if one.kind in COMPARE:
-            return COMPARE[one.kind](*(self.value(part, before) for part in one.args))
-        if one.kind in LOGIC:
-            return LOGIC[one.kind](*(self.value(part, before) for part in one.args))
+        if of_flags := COMPARE.get(one.kind) or LOGIC.get(one.kind):
+            return of_flags(*(self.value(part, before) for part in one.args))
         result, *others = (self.number(part, before) for part in one.args)
         if not others:
             return ARITHMETIC[one.kind](result)
@@ -168,9 +167,7 @@ class _Steps:
         """An observation in each step, after or `before` it. [T, B, ...]"""
         steps = self.shape[0]
         plain = self._rollouts[entry.observation]
-        if entry.of == STEP:
-            return plain[:steps]
-        if before:
+        if before or entry.of == STEP:
             return plain[:steps]
         if entry.after:
             return self._rollouts[entry.after][:steps]

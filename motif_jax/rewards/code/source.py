@@ -40,9 +40,9 @@ class CodeReward(RewardSource):
         self._terms = [(term.text, Runner(term)) for term in terms_of(program)]
 
     @classmethod
-    def make_chosen(cls, choice: SourceChoice, setting: Setting) -> CodeReward:
+    def make(cls, setting: Setting) -> CodeReward:
         """See `RewardSource`: the choice names the file."""
-        file = choice.file
+        file = setting.choice.file
         if file == WRITTEN:
             file = str(setting.workdir / WRITTEN / BEST)
             record = setting.workdir / WRITTEN / "record.json"
@@ -86,7 +86,6 @@ class CodeReward(RewardSource):
         return {name: fact for name, fact in self.facts().items() if name != "file"}
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
-        """See `RewardSource`."""
         return self._runner.rewards(rollouts)
 
     def reward_terms(self, rollouts: Arrays) -> Arrays:

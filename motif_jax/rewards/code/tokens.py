@@ -5,7 +5,7 @@ A program is ASCII. `#` begins a comment, which ends with the line; line breaks 
     number  0.5, 20, 1e-3           name    letters, digits and underscores
     text    "you kill", no escapes  symbol  one of SYMBOLS
 
-All work is linear in the length of the text, which is limited.
+The length of the text is limited, and so is the work.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ LARGEST_NUMBER = 1e6  # absolute value of a number in a program
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 SYMBOLS = (*COMPARISONS, "+", "-", "*", "/", "(", ")", ",")
 WORDS = ("and", "or", "not")  # names that are operators
+ODD = re.compile(r"[^\t\r\n -~]")  # characters that a reader could not see or could mistake for others
 BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)+")
 NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-TEXT = re.compile(r'"([^"\\\n\r]*)"')
+TEXT = re.compile(r'"([^"\\\n\r\t]*)"')
 SYMBOL = re.compile("|".join(map(re.escape, sorted(SYMBOLS, key=len, reverse=True))))
 FIXES = {  # for characters that are not in the language
     "'": 'write texts in double quotes, as in says("you kill")',
-    '"': "a text ends with a double quote in the same line, and has no backslash",
+    '"': "a text ends with a double quote in the same line, and has no backslash and no tab",
     ".": "write numbers as 0.5; values have no attributes",
     "=": "write == to compare",
     "!": "write != to compare, and not for the opposite",
@@ -77,35 +78,26 @@ def tokenize(text: str) -> list[Token]:
     """The tokens of a program; the last is of kind "end". Raises ProgramError."""
     if len(text) > MOST_BYTES:
         raise ProgramError(Place(1, 1), f"a program has at most {MOST_BYTES:,} bytes, not {len(text):,}")
-    found: list[Token] = []
-    line, start = 1, 0  # the number of the line, and the offset of its first character
+    if odd := ODD.search(text):
+        code = f"{odd[0]!a} (U+{ord(odd[0]):04X})"
+        raise ProgramError(
+            place_of(text, odd.start()),
+            f"a program is printable ASCII, without {code}: remove it, or write an ASCII character",
+        )
+    tokens: list[Token] = []
     at = 0
     while at < len(text):
-        place = Place(line, at - start + 1)
         if blank := BLANK.match(text, at):
-            _check_ascii(blank.group(), place)
-            breaks = blank.group().count("\n")
-            line += breaks
-            start = text.rfind("\n", at, blank.end()) + 1 if breaks else start
             at = blank.end()
             continue
-        token, at = _token(text, at, place)
-        found.append(token)
-    return [*found, Token("end", "", Place(line, at - start + 1))]
+        token, at = _token(text, at, place_of(text, at))
+        tokens.append(token)
+    return [*tokens, Token("end", "", place_of(text, at))]
 
 
-def _check_ascii(text: str, place: Place) -> None:
-    """Raises ProgramError for a character in a comment that a reader could not see or could mistake for another."""
-    for number, character in enumerate(text):
-        if not (character.isascii() and (character.isprintable() or character in "\t\r\n")):
-            before = text[:number]
-            inside = Place(place.line + before.count("\n"), number - before.rfind("\n"))
-            raise ProgramError(inside if "\n" in before else Place(place.line, place.column + number), _odd(character))
-
-
-def _odd(character: str) -> str:
-    code = f"{character!a} (U+{ord(character):04X})"
-    return f"a program is printable ASCII, without {code}: remove it, or write an ASCII character"
+def place_of(text: str, at: int) -> Place:
+    """The place of an offset."""
+    return Place(text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
 
 
 def _token(text: str, at: int, place: Place) -> tuple[Token, int]:
@@ -117,9 +109,6 @@ def _token(text: str, at: int, place: Place) -> tuple[Token, int]:
             raise ProgramError(place, f"a name has at most {LONGEST_WORD} characters: {shown(match.group())}")
         return Token("symbol" if match.group() in WORDS else "name", match.group(), place), match.end()
     if match := TEXT.match(text, at):
-        for number, character in enumerate(match.group()):
-            if not (character.isascii() and character.isprintable()):
-                raise ProgramError(Place(place.line, place.column + number), _odd(character))
         if len(match.group(1)) > MOST_CHARACTERS:
             raise ProgramError(
                 place, f"a text has at most {MOST_CHARACTERS} characters, not {len(match.group(1)):,}: write its start"
@@ -127,10 +116,7 @@ def _token(text: str, at: int, place: Place) -> tuple[Token, int]:
         return Token("text", match.group(1), place), match.end()
     if match := SYMBOL.match(text, at):
         return Token("symbol", match.group(), place), match.end()
-    character = text[at]
-    if not (character.isascii() and character.isprintable()):
-        raise ProgramError(place, _odd(character))
-    raise ProgramError(place, f"unexpected {character!r}: {FIXES.get(character, NOT_IN_LANGUAGE)}")
+    raise ProgramError(place, f"unexpected {text[at]!r}: {FIXES.get(text[at], NOT_IN_LANGUAGE)}")
 
 
 def _number(digits: str, following: str, place: Place) -> float:

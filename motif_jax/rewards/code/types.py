@@ -37,8 +37,12 @@ class Program(NamedTuple):
     text: str
     root: Expression
     memories: int  # values that are remembered over steps
-    still: tuple[Entry, ...]  # what `still()` compares; () without it
     uses: Readable  # the part of a world that the program reads
+
+    @property
+    def still(self) -> tuple[Entry, ...]:
+        """What `still()` compares; () without it."""
+        return tuple(self.uses.entries[name] for name in self.uses.still)
 
     @property
     def observations(self) -> tuple[str, ...]:

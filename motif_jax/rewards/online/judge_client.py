@@ -73,7 +73,7 @@ class Judges:
     def _backend(self, goal: str) -> CaptionBackend:
         section = judge_section(self._config.annotate, goal, self._config.policy.online.patience_s)
         backend = find_backend(section)(section, self._texts, self._config.seed, self._one, verdicts=True)
-        assert isinstance(backend, CaptionBackend), "check_online refuses the others"
+        assert isinstance(backend, CaptionBackend), "online_section refuses the others"
         return backend
 
 
@@ -85,7 +85,7 @@ class OnlineJudge:
         self._section, self._judges = config.policy.online, judges
         self._file, self._name = folder / FILE, judges.name
         self._goal, self._log_begun = goal, False
-        self._judge: Stream = judges.open(goal, 0, at_once=True)
+        self.stream = judges.open(goal, 0, at_once=True)
         self.tally = Tally()
         self._fetched = 0  # number of answers at the last fetch
         self._down_s = self._warned_s = 0.0
@@ -93,15 +93,15 @@ class OnlineJudge:
     def resume(self, goal: str, asked: int, step: int) -> None:
         """Continues from a checkpoint, with this goal and the number of questions `asked` until this step."""
         self._begin_log(step)
-        self._judge.taken = asked
+        self.stream.taken = asked
         self.switch_goal(goal)
 
     def switch_goal(self, goal: str) -> None:
         """Switches to another goal, and drops open questions about the previous one."""
         if goal != self._goal:
-            asked = self._judge.taken - self._judge.under_way
-            self._judge.close()
-            self._goal, self._judge = goal, self._judges.open(goal, asked, at_once=False)
+            asked = self.stream.taken - self.stream.under_way
+            self.stream.close()
+            self._goal, self.stream = goal, self._judges.open(goal, asked, at_once=False)
             self.tally.forget()
 
     def _begin_log(self, step: int) -> None:
@@ -111,21 +111,11 @@ class OnlineJudge:
             keep_lines(self._file, "env_steps", step)
             self._log_begun = True
 
-    @property
-    def last_unreadable(self) -> str:
-        """The last answer about the current goal without a verdict."""
-        return self._judge.counts.last_unreadable
-
-    @property
-    def is_immediate(self) -> bool:
-        """Whether all planned questions are answered when `plan` returns."""
-        return self._judge.immediate
-
     def answers(self, step: int) -> list[AnsweredItem]:
         """Answers since the last call; they are recorded with this step."""
         self._watch()
         self._begin_log(0)
-        answers = self._judge.answers()
+        answers = self.stream.answers()
         self._write(answers, step)
         self.tally.answers(answers)
         self._fetched = len(answers)
@@ -150,23 +140,23 @@ class OnlineJudge:
         """Passes the waiting questions to the judge, the most urgent first, within the budget at this step."""
         self.tally.wait(ordered)
         rate = self._section.labels_per_1000_steps
-        if not self._judge.immediate:
+        if not self.stream.immediate:
             ordered = ordered[: AHEAD + 4 * self._fetched]
         try:
-            self._judge.plan(items(store, ordered), int(rate * steps / 1000) if rate else NO_LIMIT)
+            self.stream.plan(items(store, ordered), int(rate * steps / 1000) if rate else NO_LIMIT)
         except Incomplete as failed:
             raise UserError(f"{failed}; a synchronous run waits for its judge (--config.policy.synchronous)") from None
 
     def _watch(self) -> None:
         """Prints once a minute that the judge is down, and once that it is back."""
-        patience_s, silent_s = self._section.patience_s, self._judge.silent_s
+        patience_s, silent_s = self._section.patience_s, self.stream.silent_s
         now = time.monotonic()
         if silent_s <= patience_s:
             if self._down_s:
                 print_line(f"train_policy: the judge is back online after {self._down_s:,.0f} seconds")
             self._down_s = 0.0
             return
-        reason = self._judge.problem or "it does not answer"
+        reason = self.stream.problem or "it does not answer"
         if self._section.when_down == "stop":
             raise UserError(f"the judge has not answered for {silent_s:,.0f} s: {reason} ({SECTION}.when_down=stop)")
         if not self._down_s or now - self._warned_s > WARN_EVERY_S:
@@ -178,16 +168,15 @@ class OnlineJudge:
         self._down_s = silent_s
 
     def figures(self) -> dict[str, float]:
-        judge = self._judge
         return self.tally.figures() | {
-            "under_way": float(judge.under_way),
+            "under_way": float(self.stream.under_way),
             "down_s": self._down_s,
-            "failures": float(judge.failures),
-            "strangers": float(judge.counts.strangers),
+            "failures": float(self.stream.failures),
+            "strangers": float(self.stream.counts.strangers),
         }
 
     def close(self) -> None:
-        self._judge.close()
+        self.stream.close()
 
 
 def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
@@ -249,9 +238,8 @@ class Tally:
 
     def _clear(self) -> None:
         self._steps = self._labelled = 0
-        self._latencies: list[float] = []
-        self._ages: list[float] = []
-        self._asked = self._cached = self._unreadable = self._tokens = 0
+        self._counts = dict.fromkeys(("asked", "cached", "unreadable", "tokens"), 0)
+        self._seconds: dict[str, list[float]] = {"latency_s": [], "age_s": []}
 
     def batch(self, steps: int, labelled: int) -> None:
         """Counts the steps of a batch, and those whose caption has a label."""
@@ -268,26 +256,24 @@ class Tally:
         """Counts answers."""
         now = time.monotonic()
         for one in answered:
-            self._cached += one.cached
-            self._asked += not one.cached
-            self._tokens += one.answer.prompt_tokens + one.answer.output_tokens
+            self._counts["cached" if one.cached else "asked"] += 1
+            self._counts["tokens"] += one.answer.prompt_tokens + one.answer.output_tokens
             if not one.cached:
-                self._latencies.append(one.seconds)
+                self._seconds["latency_s"].append(one.seconds)
             if one.answer.yes is None:
-                self._unreadable += 1
-            elif one.item.number in self._first_seen_s:
-                self._ages.append(now - self._first_seen_s.pop(one.item.number))
+                self._counts["unreadable"] += 1
+            elif (since := self._first_seen_s.pop(one.item.number, None)) is not None:
+                self._seconds["age_s"].append(now - since)
 
     def forget(self) -> None:
         self._first_seen_s.clear()
 
     def figures(self) -> dict[str, float]:
         """Metrics since the last call; ages are seconds from the first sight of a caption to its label."""
-        counts = {"asked": self._asked, "cached": self._cached, "unreadable": self._unreadable, "tokens": self._tokens}
-        metrics = {name: float(count) for name, count in counts.items()}
+        metrics = {name: float(count) for name, count in self._counts.items()}
         if self._steps:
             metrics["labelled_share"] = self._labelled / self._steps
-        for name, values in (("latency_s", self._latencies), ("age_s", self._ages)):
+        for name, values in self._seconds.items():
             if values:
                 metrics[f"{name}_p50"], metrics[f"{name}_p95"] = np.quantile(values, (0.5, 0.95)).tolist()
         self._clear()

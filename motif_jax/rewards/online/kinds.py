@@ -71,7 +71,7 @@ class OnlineKind(abc.ABC):
         """Restores the state that `arrays` returned."""
 
     def figures(self) -> dict[str, float]:
-        """Metrics since the last call."""
+        """Metrics since the last call; raises UserError if a loss was not finite."""
         return {}
 
 
@@ -81,18 +81,13 @@ class Retrieval(OnlineKind):
     def __init__(self, threshold: float):
         """`threshold`: labels above it count as helpful; some judges give probabilities."""
         self._threshold = threshold
-        self._view: np.ndarray | None = None
 
     def learn(self, store: Store, new_labels: int, scores: RunningStats) -> None:
         """See `OnlineKind`: labels are looked up, so there is nothing to learn."""
-        if new_labels:
-            self._view = None
 
     def view(self, store: Store) -> np.ndarray:
         """The worth of each caption in the store; the last entry, 0, is for row -1. [U + 1]"""
-        if self._view is None or len(self._view) != len(store.captions) + 1:
-            self._view = np.append(store.labels > self._threshold, False).astype(np.float32)
-        return self._view
+        return np.append(store.labels > self._threshold, False).astype(np.float32)
 
     def score(self, view: np.ndarray, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
         return view[rows]
@@ -103,12 +98,6 @@ class Retrieval(OnlineKind):
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
         """See `OnlineKind`: the answer for a caption without a label is fully uncertain."""
         return np.full(len(questions), 0.5)
-
-    def forget(self) -> None:
-        self._view = None
-
-    def restore(self, arrays: Any) -> None:
-        self._view = None
 
 
 # ---- kinds with a network
@@ -127,28 +116,44 @@ class ModelState(NamedTuple):
     optimizer: Any
 
 
-class OnlineRewardModel:
-    """A network that learns from labels while the agent trains, with its optimizer.
+class TrainingSettings(NamedTuple):
+    """Values of the config for the training of a network."""
 
-    It is on one device of each host. With several hosts, all give their copies the same updates, so the copies stay
-    equal without communication. Updates do not donate the old parameters, so a snapshot may still use them. Flags,
-    checkpoints and metrics call an update a lesson.
+    message: str  # encoder
+    learning_rate: float
+    batch_size: int
+    lessons_early: int
+    lessons_late: int
+    switch_at: int
+    seed: int
+
+
+class NetworkKind(OnlineKind):
+    """Base class of the kinds with a network, which learns from labels while the agent trains.
+
+    Below `switch_at` labels, `lessons_early` updates follow whenever labels arrive; later, `lessons_late` updates
+    follow each update of the policy. Flags, checkpoints and metrics call an update a lesson.
+
+    The network is on one device of each host. With several hosts, all give their copies the same updates, so the copies
+    stay equal without communication. Updates do not donate the old parameters, so a snapshot may still use them.
     """
 
-    def __init__(self, params: Any, scores: Callable[..., jax.Array], loss: Loss, optimizer: Any, seed: int):
+    def __init__(
+        self, settings: TrainingSettings, params: Any, scores: Callable[..., jax.Array], loss: Loss, optimizer: Any
+    ):
         """Compiles the functions.
 
         Args:
           scores: (parameters, messages [D, W]) -> [D].
           loss: (parameters, arrays of a batch, key) -> loss, and `sided` and `right` of SUMS.
         """
-        self._state = ModelState(params, optimizer.init(params))
+        self._settings, self._state = settings, ModelState(params, optimizer.init(params))
         self.updates = 0
         self._sums = dict.fromkeys(SUMS, np.float32(0))
         self._scores = jax.jit(scores)
 
         def update(state: ModelState, sums: Sums, batch: Mapping[str, Any], step: jax.Array) -> tuple[ModelState, Sums]:
-            key = jax.random.fold_in(jax.random.key(seed), step)
+            key = jax.random.fold_in(jax.random.key(settings.seed), step)
             (value, metrics), gradients = jax.value_and_grad(loss, has_aux=True)(state.params, batch, key)
             updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
             metrics = metrics | {"lessons": 1.0, "loss": value, "gradient_norm": optax.tree.norm(gradients)}
@@ -157,10 +162,30 @@ class OnlineRewardModel:
 
         self._update = jax.jit(update)
 
-    @property
-    def params(self) -> Any:
-        """The current parameters; updates replace them and do not change them in place."""
-        return self._state.params
+    def learn(self, store: Store, new_labels: int, scores: RunningStats) -> None:
+        settings, labelled = self._settings, self.labelled(store)
+        early = len(labelled) < settings.switch_at
+        updates = (settings.lessons_early if new_labels else 0) if early else settings.lessons_late
+        for _ in range(updates if len(labelled) else 0):
+            rng = np.random.default_rng((settings.seed, SEED, self.updates))
+            chosen = labelled
+            if len(labelled) > settings.batch_size:
+                chosen = rng.choice(labelled, settings.batch_size, replace=False)
+            self.update(self.batch(store, chosen))
+
+    def labelled(self, store: Store) -> np.ndarray:
+        """The questions from which the network may learn. [Q]"""
+        return store.answered
+
+    @abc.abstractmethod
+    def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        """The arrays of an update about these questions [Q]; Q is at most the batch size."""
+
+    def _fill(self, values: np.ndarray) -> np.ndarray:
+        """Pads with rows of zeros to the batch size."""
+        padded = np.zeros((self._settings.batch_size, *values.shape[1:]), values.dtype)
+        padded[: len(values)] = values
+        return padded
 
     def update(self, batch: Mapping[str, np.ndarray]) -> None:
         self._state, self._sums = self._update(self._state, self._sums, batch, np.int32(self.updates))
@@ -173,22 +198,16 @@ class OnlineRewardModel:
         parts = [messages[start : start + CHUNK] for start in range(0, len(messages), CHUNK)]
         return np.concatenate([np.asarray(self._scores(params, pad(part)))[: len(part)] for part in parts])
 
-    def start_from(self, params: Any) -> None:
-        """Begins with given parameters, which count as one update."""
-        self._state = self._state._replace(params=params)
-        self.updates = max(self.updates, 1)
-
     def arrays(self) -> dict[str, Any]:
         return {**self._state._asdict(), "lessons": np.array([self.updates], np.int64)}
 
     def restore(self, arrays: Any) -> None:
-        """Restores the state that `arrays` returned."""
         leaves = leaves_by_path({name: arrays.get(name, {}) for name in ModelState._fields})
         self._state = rebuild(self._state, leaves, Path("sources/online"), "--workdir")
         self.updates = int(np.asarray(arrays["lessons"])[0])
 
     def figures(self) -> dict[str, float]:
-        """Means over the updates since the last call; raises UserError if a loss was not finite."""
+        """See `OnlineKind`: means over the updates."""
         sums = {name: float(value) for name, value in jax.device_get(self._sums).items()}
         self._sums = dict.fromkeys(SUMS, np.float32(0))
         metrics = {"lessons": float(self.updates)}
@@ -221,63 +240,6 @@ def power(number: int) -> int:
     return max(LEAST, 1 << int(number - 1).bit_length())
 
 
-class TrainingSettings(NamedTuple):
-    """Values of the config for the training of a network."""
-
-    message: str  # encoder
-    learning_rate: float
-    batch_size: int
-    lessons_early: int
-    lessons_late: int
-    switch_at: int
-    seed: int
-
-
-class NetworkKind(OnlineKind):
-    """Base class of the kinds with a network: the number of updates, and the labels of each.
-
-    Below `switch_at` labels, `lessons_early` updates follow whenever labels arrive; later, `lessons_late` updates
-    follow each update of the policy.
-    """
-
-    def __init__(self, settings: TrainingSettings, model: OnlineRewardModel):
-        self._settings, self._model = settings, model
-
-    def learn(self, store: Store, new_labels: int, scores: RunningStats) -> None:
-        settings, labelled = self._settings, self.labelled(store)
-        early = len(labelled) < settings.switch_at
-        updates = (settings.lessons_early if new_labels else 0) if early else settings.lessons_late
-        for _ in range(updates if len(labelled) else 0):
-            rng = np.random.default_rng((settings.seed, SEED, self._model.updates))
-            chosen = labelled
-            if len(labelled) > settings.batch_size:
-                chosen = rng.choice(labelled, settings.batch_size, replace=False)
-            self._model.update(self.batch(store, chosen))
-
-    def labelled(self, store: Store) -> np.ndarray:
-        """The questions from which the network may learn. [Q]"""
-        return store.answered
-
-    @abc.abstractmethod
-    def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        """The arrays of an update about these questions [Q]; Q is at most the batch size."""
-
-    def _fill(self, values: np.ndarray) -> np.ndarray:
-        """Pads with rows of zeros to the batch size."""
-        padded = np.zeros((self._settings.batch_size, *values.shape[1:]), values.dtype)
-        padded[: len(values)] = values
-        return padded
-
-    def arrays(self) -> dict[str, Any]:
-        return self._model.arrays()
-
-    def restore(self, arrays: Any) -> None:
-        self._model.restore(arrays)
-
-    def figures(self) -> dict[str, float]:
-        return self._model.figures()
-
-
 CLIP = 10.0  # maximum norm of ranking's gradients
 
 
@@ -299,9 +261,7 @@ class Classification(NetworkKind):
             right = (logits.argmax(-1) == batch["labels"]) * weight
             return (losses * weight).sum() / weight.sum(), {"sided": weight.sum(), "right": right.sum()}
 
-        super().__init__(
-            settings, OnlineRewardModel(params, scores, loss, optax.adam(settings.learning_rate), settings.seed)
-        )
+        super().__init__(settings, params, scores, loss, optax.adam(settings.learning_rate))
 
     def labelled(self, store: Store) -> np.ndarray:
         """See `NetworkKind`: captions with a label, or with an earlier reward's opinion."""
@@ -316,11 +276,11 @@ class Classification(NetworkKind):
 
     def view(self, store: Store) -> Any:
         """See `OnlineKind`: the parameters; None before the first update."""
-        return self._model.params if self._model.updates else None
+        return self._state.params if self.updates else None
 
     def score(self, view: Any, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """See `OnlineKind`: the probability that a caption is helpful."""
-        return np.zeros(len(messages), np.float32) if view is None else self._model.scores(view, messages)
+        return np.zeros(len(messages), np.float32) if view is None else self.scores(view, messages)
 
     def worth(self, view: Any, scores: np.ndarray) -> np.ndarray:
         return (scores > self._threshold).astype(np.float32)
@@ -359,7 +319,7 @@ class Ranking(NetworkKind):
             return (losses * weight).sum() / weight.sum(), {"sided": sided.sum(), "right": right.sum()}
 
         optimizer = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(settings.learning_rate))
-        super().__init__(settings, OnlineRewardModel(params, scores, loss, optimizer, settings.seed))
+        super().__init__(settings, params, scores, loss, optimizer)
 
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
         """See `NetworkKind`: each caption once, and the indices of each pair's captions."""
@@ -373,9 +333,12 @@ class Ranking(NetworkKind):
         }
 
     def start_from(self, params: Any, stats: RunningStats) -> None:
-        """Begins with the parameters of another network of the same architecture, and its scores' statistics."""
-        self._model.start_from(params)
-        self._stats = stats
+        """Begins with the parameters of another network of the same architecture, and its scores' statistics.
+
+        They count as one update.
+        """
+        self._state, self._stats = self._state._replace(params=params), stats
+        self.updates = max(self.updates, 1)
 
     def learn(self, store: Store, new_labels: int, scores: RunningStats) -> None:
         self._stats = self._stats.merge(scores)
@@ -383,10 +346,10 @@ class Ranking(NetworkKind):
 
     def view(self, store: Store) -> Ranked | None:
         """See `OnlineKind`; None before the first update."""
-        return Ranked(self._model.params, self._stats) if self._model.updates else None
+        return Ranked(self._state.params, self._stats) if self.updates else None
 
     def score(self, view: Ranked | None, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        return np.zeros(len(messages), np.float32) if view is None else self._model.scores(view.params, messages)
+        return np.zeros(len(messages), np.float32) if view is None else self.scores(view.params, messages)
 
     def worth(self, view: Ranked | None, scores: np.ndarray) -> np.ndarray:
         if view is None or not self._normalise:
@@ -405,7 +368,7 @@ class Ranking(NetworkKind):
 
     def restore(self, arrays: Any) -> None:
         self._stats = RunningStats(*np.asarray(arrays["seen"]).tolist())
-        super().restore({name: array for name, array in arrays.items() if name != "seen"})
+        super().restore(arrays)
 
     def figures(self) -> dict[str, float]:
         return super().figures() | {"score_mean": self._stats.mean, "score_std": self._stats.variance**0.5}
@@ -428,7 +391,7 @@ class Anchored(Ranking):
         if view is None:
             return None
         if view.params is not self._scored_by:
-            self._zero, self._scored_by = float(self._model.scores(view.params, NEUTRAL)[0]), view.params
+            self._zero, self._scored_by = float(self.scores(view.params, NEUTRAL)[0]), view.params
         return view._replace(zero=self._zero)
 
     def worth(self, view: Ranked | None, scores: np.ndarray) -> np.ndarray:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -111,11 +110,7 @@ class OnlineValues:
         30.0, Number(0.1, MANY_SECONDS), "timeout in seconds after which the judge counts as down"
     )
     when_down: str = value("go_on", Text(("go_on", "stop")), "go_on: train without new labels until the judge is back")
-    audit_every_steps: int = value(
-        500_000,
-        Whole(0, 10**15),
-        "audit the online reward every N steps; 0 disables",
-    )
+    audit_every_steps: int = value(500_000, Whole(0, 10**15), "audit the online reward every N steps; 0 disables")
     capacity: int = value(
         1_000_000, Whole(1, 100_000_000), "maximum number of distinct captions in memory; 0.6 kB each", decides=True
     )
@@ -189,19 +184,17 @@ def asks_pairs(kind: str) -> bool:
 
 
 def check_choice(choice: Any, config: Any, world: Any) -> None:
-    """See `SourceChoice.check`."""
-    check_online(config.policy.online, config.annotate, texts_of(config.env, config.annotate.lexicon), config.seed)
-
-
-def check_online(section: OnlineValues, annotate: AnnotateSection, texts: Texts, seed: int) -> None:
-    """Raises UserError for values that do not work together."""
+    """See `SourceChoice.check`: values that do not work together."""
+    section, texts = config.policy.online, texts_of(config.env, config.annotate.lexicon)
     judgeless = find(ONLINE_REWARDS, section.kind)
     turns = parse_goals(section.goals)
-    with naming_goals():
+    try:
         if judgeless:
             judgeless.check(section, texts)
         else:
-            _check_judge(section, annotate, texts, turns, seed)
+            _check_judge(section, config.annotate, texts, turns, config.seed)
+    except UserError as error:  # the goal is in the schedule here
+        raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None
     if is_anchored(vars(section)):
         changed = describe_changed("policy.online", table_of(OnlineValues), vars(section), OF_PAIRS)
         if changed:
@@ -229,12 +222,3 @@ def _check_judge(
     one = not asks_pairs(section.kind)
     for turn in turns:
         backend(judge_section(annotate, turn.goal, section.patience_s), texts, seed, one).check()
-
-
-@contextlib.contextmanager
-def naming_goals() -> Iterator[None]:
-    """A context in which errors about a goal name the flag of the schedule."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None

@@ -25,14 +25,7 @@ from motif_jax.rewards.online.captioned import Captioned, captioned_facts
 from motif_jax.rewards.online.exchange import NOTHING, Exchange, HostNews, join
 from motif_jax.rewards.online.judge_client import Judges, OnlineJudge, in_order, sample_pairs
 from motif_jax.rewards.online.kinds import OnlineKind, Ranking, TrainingSettings, make_kind
-from motif_jax.rewards.online.online_section import (
-    SECTION,
-    asks_pairs,
-    check_past,
-    is_anchored,
-    parse_goals,
-    turn_at,
-)
+from motif_jax.rewards.online.online_section import SECTION, asks_pairs, check_past, is_anchored, parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
 from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.section import SourcesConfig
@@ -69,7 +62,7 @@ class OnlineSource(Captioned):
         self.steps = self._updates = self._asked = self._turn = 0
         self._passed: collections.deque[HostNews] | None = None if config is None else collections.deque()
         self._opinion: Opinion | None = None  # labels new captions until the judge answers
-        self._exchange, self._labelled = Exchange(), np.zeros(1, bool)
+        self._exchange = Exchange()
         self._swap()
 
     @classmethod
@@ -139,10 +132,10 @@ class OnlineSource(Captioned):
         if self._judge:
             self._judge.tally.batch(sum(one.steps for one in news), sum(one.labelled for one in news))
             self._judge.plan(self.store, ordered, self.steps)
-            if self._judge.is_immediate and len(news) == 1:
+            if self._judge.stream.immediate and len(news) == 1:
                 labels += self._take(self._answers())
         self.kind.learn(self.store, labels, scores)
-        self._swap(labels)
+        self._swap()
         if len(news) > 1 and self._updates % COMPARE_EVERY == 1:
             hosts.check_same("an online reward", self.arrays())
 
@@ -189,11 +182,9 @@ class OnlineSource(Captioned):
         self._asked += len(news.questions)
         return len(self.store.answered) - before
 
-    def _swap(self, labels: int = 1) -> None:
-        """Makes a new snapshot; `labels`: the number of new labels."""
-        if labels or len(self._labelled) != len(self.store.captions) + 1:
-            self._labelled = self.store.labelled()
-        self._snapshot = Snapshot(self.store.captions.lookup, self.kind.view(self.store), self._labelled)
+    def _swap(self) -> None:
+        """Makes a new snapshot."""
+        self._snapshot = Snapshot(self.store.captions.lookup, self.kind.view(self.store), self.store.labelled())
 
     # ---- checkpoints
 
@@ -202,13 +193,10 @@ class OnlineSource(Captioned):
         return {"counters": counters, "store": self.store.arrays(), "kind": self.kind.arrays()}
 
     def _take_arrays(self, arrays: Any) -> None:
-        try:
-            self.steps, self._updates, self._asked, self._turn = np.asarray(arrays["counters"]).tolist()
-            self.store.restore(arrays["store"])
-            self.kind.restore(arrays.get("kind", {}))  # absent where it is empty and hosts sent it
-            self._swap()
-        except (KeyError, ValueError, IndexError, TypeError) as error:
-            raise UserError(f"the arrays of the reward source 'online' are damaged: {error!r} (--workdir)") from error
+        self.steps, self._updates, self._asked, self._turn = np.asarray(arrays["counters"]).tolist()
+        self.store.restore(arrays["store"])
+        self.kind.restore(arrays.get("kind", {}))  # absent where it is empty and hosts sent it
+        self._swap()
 
     def facts(self) -> Facts:
         return self._facts
@@ -251,7 +239,7 @@ class OnlineSource(Captioned):
     def failure(self) -> str:
         """See `RewardSource`: too few answers about the current goal could be parsed."""
         answers, read = self.store.answers
-        return too_few(read, answers, self._judge.last_unreadable if self._judge else "")
+        return too_few(read, answers, self._judge.stream.counts.last_unreadable if self._judge else "")
 
     def about(self) -> Facts:
         return {"kind": self._facts["kind"], "goal": self.goal, "checksum": sum_of_arrays(self.arrays())}

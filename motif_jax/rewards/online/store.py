@@ -85,7 +85,6 @@ class Store:
         self.pairs, self.capacity, self.anchored = pairs, capacity, anchored
         self.captions = CaptionIndex()
         self.of_captions = Columns(count=np.int64(0), last_step=np.int64(0), opinion=np.int8(NONE))
-        self._packed = np.zeros(0, np.uint8), np.zeros(0, np.int16)  # texts and lengths of the first captions
         self._of_pair: dict[tuple[int, int], int] = {}  # the first question about each pair
         self.questions = Columns(
             first=np.int32(0), second=np.int32(-1), state=np.int8(IDLE), label=np.float32(NONE),
@@ -232,21 +231,16 @@ class Store:
 
     def arrays(self) -> dict[str, Arrays]:
         """The whole store as arrays; texts are packed without padding."""
-        texts, lengths = self._packed
-        new = self.captions.messages[len(lengths) :]
-        if len(new):  # only what was added since the last call
-            used = new != 0
-            new_lengths = np.where(used.any(1), WIDTH - used[:, ::-1].argmax(1), 0).astype(np.int16)
-            texts = np.append(texts, new[np.arange(WIDTH) < new_lengths[:, None]])
-            lengths = np.append(lengths, new_lengths)
-            self._packed = texts, lengths
+        messages = self.captions.messages
+        used = messages != 0
+        lengths = np.where(used.any(1), WIDTH - used[:, ::-1].argmax(1), 0).astype(np.int16)
+        texts = messages[np.arange(WIDTH) < lengths[:, None]]
         captions = self.of_captions.arrays() | {"texts": texts, "lengths": lengths}
         return {"captions": captions, "questions": self.questions.arrays()}
 
     def restore(self, arrays: Any) -> None:
         captions = arrays["captions"]
         texts, lengths = np.asarray(captions["texts"]), np.asarray(captions["lengths"])
-        self._packed = texts.astype(np.uint8), lengths.astype(np.int16)
         messages = np.zeros((len(lengths), WIDTH), np.uint8)
         messages[np.arange(WIDTH) < lengths[:, None]] = texts
         self.captions.clear()
