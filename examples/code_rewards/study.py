@@ -6,8 +6,8 @@
 
 A row writes programs, trains PPO on the best one beside the game's sparse reward, and evaluates it on 100 games, in
 HOME/LEVEL-ARM-SEED. The arms differ in who writes. Where no reward is found, the agent has the sparse reward alone.
-Games and learner take turns in one process of one thread, so a training can be repeated exactly. `page` adds HOME's rows to
-rows.csv beside this file, and `all` leaves out those that are there (--rows= names another file).
+Games and learner take turns in one process of one thread, so a training can be repeated exactly. `page` adds HOME's
+rows to rows.csv beside this file, and `all` leaves out those that are there (--rows= names another file).
 """
 
 import argparse

@@ -89,7 +89,7 @@ class WriteReward:
     chosen_by: str = value(
         "success",
         Text(longest=200),
-        "figure or behaviour of the trained agents' games by which a program is chosen; among equals, the judge chooses",
+        "figure or behaviour of the trained agents by which a program is chosen; among equals, the judge chooses",
         decides=True,
     )
 
