@@ -276,11 +276,11 @@ def run_rounds(
             )
         print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {section.proposals} programs can be read; the best "
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
-        results = describe_figures(best)
+        agent = describe_training(best.training.figures, section.train_for_env_steps) if best.training else ""
         if section.told == DIAGNOSES:
-            results = describe_results(best, recorded, pairs, list(texts))
-        if best.training:
-            results += f"\n- {describe_training(best.training.figures, section.train_for_env_steps)}"
+            results = describe_results(best, recorded, pairs, list(texts), agent)
+        else:
+            results = "\n".join([describe_figures(best), *([f"- {agent}"] if agent else [])])
         earlier = [Attempt(best.program.text, results)]
     for row in itertools.chain(*rounds):
         if (training := trained.get(row["program"])) and not row["error"]:
@@ -487,11 +487,14 @@ def describe_figures(tried: Tried) -> str:
 
 
 def describe_results(
-    tried: Tried, recorded: RecordedEpisodes, pairs: Pairs, texts: list[str], examples: int = 2
+    tried: Tried, recorded: RecordedEpisodes, pairs: Pairs, texts: list[str], agent: str = "", examples: int = 2
 ) -> str:
-    """The results as a list, with pairs of episodes about which the program and the judge disagree."""
+    """The results as a list: how an agent played, then pairs of episodes about which program and judge disagree.
+
+    Small models read only the beginning.
+    """
     lines = [f"agrees with the judge about {tried.agreement:.0%} of the pairs of episodes"]
-    lines += tried.findings
+    lines += [*tried.findings, *([agent] if agent else [])]
     returns = recorded.returns(recorded.pay(tried.program))
     for (first, second), judged in zip(pairs.episodes.tolist(), pairs.judged.tolist(), strict=True):
         wrong = (returns[second] - returns[first]) * (judged - 0.5) < 0 or (
