@@ -2,12 +2,12 @@
 
     python examples/code_rewards/study.py all --model=FILE.gguf --home=runs/study    # one core; killed, it goes on
     python examples/code_rewards/study.py row doorkey diagnoses 1 --model=FILE.gguf --home=runs/study
-    python examples/code_rewards/study.py table --home=runs/study    # of the rows so far; also study.csv
     python examples/code_rewards/study.py page --home=runs/study; python tests/result_tables.py    # into docs/results/
 
 A row writes programs, trains PPO on the best one beside the game's sparse reward, and evaluates it on 100 games, in
 HOME/LEVEL-ARM-SEED. The arms differ in who writes. Where no reward is found, the agent has the sparse reward alone.
-Games and learner take turns in one process of one thread, so a training can be repeated exactly.
+Games and learner take turns in one process of one thread, so a training can be repeated exactly. `page` adds HOME's
+rows to rows.csv beside this file, and `all` leaves out those that are there (--rows= names another file).
 """
 
 import argparse
@@ -48,6 +48,7 @@ ARMS = {  # the writer in words, and values of write_reward; None: no program is
     "metrics": ("the model under the grammar, told metrics alone", {"writer": "model", "told": "metrics"}),
 }
 FREE = ("free_first", "free")
+ROWS = Path(__file__).with_name("rows.csv")
 PAGE = ROOT / "docs/results/code-rewards.md"
 HERE = "[code_study.csv](code_study.csv)"  # before the table in the page
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -140,7 +141,7 @@ def config_of(options):
     sizes = {"steps": options.record, "proposals": options.proposals, "revisions": options.revisions}
     config.write_reward.update(sizes | (ARMS[options.arm][1] or {}))
     if config.write_reward.revisions:
-        config.write_reward.train_for_env_steps = options.short
+        config.write_reward.train_for_env_steps, config.write_reward.trainings = options.short, options.trainings
     config.policy.update({
         "num_workers": 0, "games_per_worker": 32, "groups": 1, "synchronous": True, "extrinsic_coefficient": 1.0,
         "train_for_seconds": 0.0, "train_for_env_steps": options.steps, "tensorboard": False,
@@ -200,23 +201,39 @@ def write_program(config, options, folder):
 
 def run_all(options):
     """Runs all rows that are not done, each in a process of its own: each arm once, then again with the next seed."""
-    own = {"what", "level", "arm", "seed", "seeds"}
+    own = {"what", "level", "arm", "seed", "seeds", "rows"}
     flags = [f"--{name}={value}" for name, value in vars(options).items() if name not in own]
+    done = {key_of(row) for row in read_rows(options.rows)}
     for level in [options.level] if options.level else LEVELS:
         for seed in range(1, options.seeds + 1):
             for arm in ARMS:
                 row = [sys.executable, __file__, "row", level, arm, str(seed), *flags]
-                if status := subprocess.run(row).returncode:
+                if (level, arm, seed) not in done and (status := subprocess.run(row).returncode):
                     print(f"study: the row {level} {arm} {seed} ended with status {status}", flush=True)
 
 
-def table_of(options):
-    """The table of the rows so far; also writes HOME/study.csv."""
-    rows = [read_json(file) for file in sorted(options.home.glob("*/row.json"))]
-    with open(options.home / "study.csv", "w", newline="") as file:
-        out = csv.DictWriter(file, ["level", "arm", "seed", "steps", *FIGURES, "wall_s", "best"], restval="")
-        out.writeheader()
-        out.writerows(rows)
+def read_rows(file):
+    """The rows that a file holds; none if there is no file."""
+    if not file.exists():
+        return []
+    with open(file, newline="") as lines:
+        return [{name: _value(text) for name, text in row.items() if text} for row in csv.DictReader(lines)]
+
+
+def _value(text):
+    try:
+        return json.loads(text)
+    except ValueError:  # a name or a program
+        return text
+
+
+def key_of(row):
+    """What tells a row from others."""
+    return row["level"], row["arm"], row["seed"]
+
+
+def table_of(rows):
+    """The table of these rows."""
     lines = [f"| level | writer | seeds | {' | '.join(FIGURES.values())} |", f"| --- | --- |{' ---: |' * 8}"]
     for level in LEVELS:
         for arm, (writer, _) in ARMS.items():
@@ -237,28 +254,37 @@ def _cell(values):
 
 
 def write_page(options):
-    """Replaces the table in the page of results."""
+    """Adds HOME's rows to the file of rows, and replaces the table in the page of results."""
+    new = [read_json(file) for file in options.home.glob("*/row.json")]
+    rows = {key_of(row): row for row in [*read_rows(options.rows), *new]}
+    with open(options.rows, "w", newline="") as file:
+        columns = ["level", "arm", "seed", "steps", *FIGURES, "wall_s", "best"]
+        out = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        out.writeheader()
+        out.writerows(rows[key] for key in sorted(rows))
     text = PAGE.read_text()
     start = text.index("\n|", text.index(HERE)) + 1
     end = text.index("\n\n", start)
-    PAGE.write_text(text[:start] + table_of(options) + text[end:])
+    PAGE.write_text(text[:start] + table_of([*rows.values()]) + text[end:])
 
 
 def main():
     """The command."""
     set_up_process()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("row", "all", "table", "page"))
+    parser.add_argument("what", choices=("row", "all", "page"))
     parser.add_argument("level", nargs="?", choices=[*LEVELS])
     parser.add_argument("arm", nargs="?", choices=[*ARMS])
     parser.add_argument("seed", nargs="?", type=int)
     parser.add_argument("--home", type=Path, default=Path("runs/study"))
+    parser.add_argument("--rows", type=Path, default=ROWS, help="those of before")
     parser.add_argument("--model", default="smollm2", help="the model")
     parser.add_argument("--steps", type=int, default=500_000, help="of the training")
-    parser.add_argument("--short", type=int, default=50_000, help="of the training after each round but the last")
+    parser.add_argument("--short", type=int, default=150_000, help="of each short training")
+    parser.add_argument("--trainings", type=int, default=2, help="short ones per round")
     parser.add_argument("--record", type=int, default=40_000, help="steps of random play on which programs are tried")
     parser.add_argument("--proposals", type=int, default=8, help="programs per round")
-    parser.add_argument("--revisions", type=int, default=3, help="rounds after the first")
+    parser.add_argument("--revisions", type=int, default=2, help="rounds after the first")
     parser.add_argument("--episodes", type=int, default=100, help="of the evaluation")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
@@ -270,10 +296,8 @@ def main():
         run_row(options)
     elif options.what == "all":
         run_all(options)
-    elif options.what == "page":
-        write_page(options)
     else:
-        print(table_of(options))
+        write_page(options)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy
 from motif_jax.stages.evaluate import play
+from motif_jax.stages.write_reward import job
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
     choose_pairs,
@@ -29,7 +30,7 @@ from motif_jax.stages.write_reward.evidence import (
     told_steps,
 )
 from motif_jax.stages.write_reward.guided import examples, talk
-from motif_jax.stages.write_reward.job import blocks_of, compare_with_learnt, describe_results, examine
+from motif_jax.stages.write_reward.job import Training, blocks_of, compare_with_learnt, describe_results, examine
 from motif_jax.stages.write_reward.writers import Attempt, Brief
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
@@ -224,7 +225,7 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
         patched.setattr(play.Evaluation, "run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(config, tmp_path)
-    trained = tmp_path / "write_reward/round-0/training"
+    trained = tmp_path / "write_reward/round-0/training-0"
     before = {file: file.stat().st_mtime_ns for file in (trained / "policy").rglob("*") if "checkpoint" in str(file)}
     assert before
     folder, record = run(config, tmp_path)
@@ -236,7 +237,41 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
     rows = [rows[0] for rows in record["rounds"]]
     assert len(rows[0]["trained"]["return"]) == 2
     assert [row["program"] for row in rows[:2]] == ["gained(gold)", "gained(gold) + stairs"]
-    assert not (folder / "round-2/training").exists()  # no round reads it
+    assert not (folder / "round-2/training-0").exists()  # the program is that of round 1
+
+
+@pytest.mark.parametrize(("worth", "best"), [(5.0, "gained(gold) + stairs"), (1.0, "gained(gold)")])
+def test_the_program_whose_agent_plays_best_is_chosen_the_judge_deciding_among_equals(
+    tmp_path, monkeypatch, model, worth, best
+):
+    trained = []
+
+    def train(config, program, workdir):
+        trained.append((f"{workdir.parent.name}/{workdir.name}", program.text))
+        figure = worth if program.text == "gained(gold) + stairs" else 1.0
+        return Training({"return": [figure, 0.0]}, figure)
+
+    monkeypatch.setattr(job, "train", train)
+    server = model(
+        "gained(gold) + stairs", "gained(gold)", "2 * gained(gold)",
+        "3 * gained(gold)", "gained(gold) + stairs", "gained(gold)",
+    )  # fmt: skip
+    config = with_model(server, proposals=3, trainings=2, train_for_env_steps=128, chosen_by="return", steps=8_000)
+    config.policy.update(SMALL)
+    _, record = run(config, tmp_path)
+    assert trained == [
+        ("round-0/training-0", "gained(gold)"), ("round-0/training-1", "2 * gained(gold)"),  # the judge's best two
+        ("round-1/training-0", "3 * gained(gold)"), ("round-1/training-1", "gained(gold) + stairs"),  # each once
+    ]  # fmt: skip
+    assert record["best"]["program"] == best
+
+
+@pytest.mark.parametrize("name", ["", "sucess"])
+def test_a_figure_that_the_game_lacks_does_not_choose(tmp_path, name):
+    config = config_of(train_for_env_steps=128, chosen_by=name)
+    config.policy.update({"options": "", "controller": ""})
+    with pytest.raises(UserError, match=rf"no figure '{name}': choose from return, .*success.* \(--config"):
+        run(config, tmp_path)
 
 
 # ---- findings

@@ -23,6 +23,7 @@ from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.stages import Stage, find_stage, later, with_result
 from motif_jax.stages.annotate.setup import AnnotateConfig, check_section
 from motif_jax.stages.evaluate.contenders import EvaluateConfig
+from motif_jax.stages.evaluate.summary import keys_of, rules_of
 from motif_jax.stages.train_policy.section import Profile
 from motif_jax.structs import UserError
 
@@ -80,7 +81,15 @@ class WriteReward:
     train_for_env_steps: int = value(
         0,
         Whole(0, 10**9),
-        "steps of training with the best program so far after each round but the last, for the writer to see; 0: none",
+        "steps of each short training: the best programs of a round train agents, and the writer reads how the best of "
+        "them played; 0: none",
+        decides=True,
+    )
+    trainings: int = value(1, Whole(1, 64), "short trainings per round", decides=True)
+    chosen_by: str = value(
+        "success",
+        Text(longest=200),
+        "figure or behaviour of the trained agents by which a program is chosen; among equals, the judge chooses",
         decides=True,
     )
 
@@ -113,6 +122,9 @@ def check(config: WriteConfig) -> None:
             raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
         locate_model(config.annotate.model, "--config.annotate.model")
     if config.write_reward.train_for_env_steps:
+        names, by = [*keys_of(world.figures), *rules_of(world).names], config.write_reward.chosen_by
+        if by not in names:
+            raise UserError(f"the games have no figure {by!r}: choose from {', '.join(names)} ({FLAG}.chosen_by)")
         for stage, view in stages_of(config):
             stage.check(view)
 

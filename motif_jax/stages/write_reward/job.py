@@ -248,7 +248,7 @@ def run_rounds(
     section, best = config.write_reward, None
     rounds: list[list[dict[str, Any]]] = []
     earlier: list[Attempt] = []
-    trained: dict[str, dict[str, list[float]]] = {}  # figures of the agent and of random play, by program
+    trained: dict[str, Training] = {}  # by program
     for number in range(1 + section.revisions):
         tried, rows = [], []
         brief = brief._replace(tried=[row["program"] for earlier_rows in rounds for row in earlier_rows])
@@ -262,6 +262,12 @@ def run_rounds(
                 row |= {"findings": one.findings, **one.figures}
             rows.append(row)
         rounds.append(rows)
+        if section.train_for_env_steps:
+            new = {one.program.text: one.program for one in sorted(tried, key=lambda one: one.rank, reverse=True)
+                   if one.is_reward and one.program.text not in trained}  # fmt: skip
+            for place, (text, program) in enumerate(itertools.islice(new.items(), section.trainings)):
+                trained[text] = train(config, program, folder / f"round-{number}" / f"training-{place}")
+            tried = [one._replace(training=trained.get(one.program.text)) for one in tried]
         best = max([*([best] if best else []), *tried], key=lambda one: one.rank, default=None)
         if best is None:
             raise UserError(
@@ -270,17 +276,15 @@ def run_rounds(
             )
         print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {section.proposals} programs can be read; the best "
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
-        results = describe_figures(best)
+        agent = describe_training(best.training.figures, section.train_for_env_steps) if best.training else ""
         if section.told == DIAGNOSES:
-            results = describe_results(best, recorded, pairs, list(texts))
-        if section.train_for_env_steps and number < section.revisions and best.is_reward:
-            if best.program.text not in trained:
-                trained[best.program.text] = train(config, best.program, folder / f"round-{number}" / "training")
-            results += f"\n- {describe_training(trained[best.program.text], section.train_for_env_steps)}"
+            results = describe_results(best, recorded, pairs, list(texts), agent)
+        else:
+            results = "\n".join([describe_figures(best), *([f"- {agent}"] if agent else [])])
         earlier = [Attempt(best.program.text, results)]
     for row in itertools.chain(*rounds):
-        if (figures := trained.get(row["program"])) and not row["error"]:
-            row["trained"] = figures
+        if (training := trained.get(row["program"])) and not row["error"]:
+            row["trained"] = training.figures
     assert best is not None
     return best, rounds
 
@@ -328,20 +332,32 @@ def clean_text(text: str) -> str:
 # ---- a short training with a program, in a workdir of its own
 
 
-def train(config: WriteConfig, program: Program, workdir: Path) -> dict[str, list[float]]:
-    """Trains and evaluates, or resumes a killed run; returns the mean figures of the agent and of random play."""
+class Training(NamedTuple):
+    """What a short training came to."""
+
+    figures: dict[str, list[float]]  # means of the agent and of random play
+    worth: float  # the lower end of the interval of write_reward.chosen_by, so that luck in few games does not choose
+
+
+def train(config: WriteConfig, program: Program, workdir: Path) -> Training:
+    """Trains and evaluates an agent, or resumes a killed run."""
     write_whole(workdir / WRITTEN / BEST, lambda file: file.write(program.text.encode()))
     for stage, view in stages_of(config):
         if not stage.is_complete(view, workdir):
             stage.run(view, workdir)
-    means_by_player: dict[str, dict[str, float]] = {}
+    by_player: dict[str, dict[str, Any]] = {}
     for file in sorted((workdir / "evaluate").glob(f"*/{SUMMARY}")):
         summary: dict[str, Any] = read_json(file)
-        means = {name: figure["mean"] for name, figure in summary["figures"].items() if figure}
-        counts = {f"'{name}'": figure["mean"] for name, figure in summary["did"].items()}
-        means_by_player["random" if file.parent.name == "random" else "agent"] = means | counts
-    names = [name for name in means_by_player["agent"] | means_by_player["random"] if name not in NOT_SHOWN]
-    return {name: [means_by_player["agent"].get(name, 0.0), means_by_player["random"].get(name, 0.0)] for name in names}
+        figures = {name: figure for name, figure in summary["figures"].items() if figure}
+        counts = {f"'{name}'": figure for name, figure in summary["did"].items()}
+        by_player["random" if file.parent.name == "random" else "agent"] = figures | counts
+    agent, random = by_player["agent"], by_player["random"]
+    by = config.write_reward.chosen_by
+    chosen = agent.get(by) or agent.get(f"'{by}'") or {"mean": 0.0}  # what never happened is not counted
+    never = {"mean": 0.0}
+    names = [name for name in agent | random if name not in NOT_SHOWN]
+    means = {name: [agent.get(name, never)["mean"], random.get(name, never)["mean"]] for name in names}
+    return Training(means, chosen.get("low", chosen["mean"]))
 
 
 def describe_training(figures: dict[str, list[float]], steps: int) -> str:
@@ -366,6 +382,7 @@ class Tried(NamedTuple):
     agreement: float  # with the judge, on the pairs that choose
     findings: list[str]  # its defects
     figures: dict[str, Any]
+    training: Training | None = None
 
     @property
     def is_reward(self) -> bool:
@@ -373,10 +390,11 @@ class Tried(NamedTuple):
         return self.figures["spread"] > 0 and self.agreement >= COIN
 
     @property
-    def rank(self) -> tuple[bool, bool, float]:
-        """The key of the ranking, higher is better; agreement counts minus WEIGHT for each finding."""
+    def rank(self) -> tuple[bool, bool, float, float]:
+        """The key of the ranking, higher is better: its training, then agreement minus WEIGHT for each finding."""
         agreement = 0.0 if np.isnan(self.agreement) else self.agreement
-        return self.is_reward, self.figures["spread"] > 0, agreement - WEIGHT * len(self.findings)
+        worth = self.training.worth if self.training else -np.inf
+        return self.is_reward, self.figures["spread"] > 0, worth, agreement - WEIGHT * len(self.findings)
 
 
 def examine(
@@ -469,11 +487,14 @@ def describe_figures(tried: Tried) -> str:
 
 
 def describe_results(
-    tried: Tried, recorded: RecordedEpisodes, pairs: Pairs, texts: list[str], examples: int = 2
+    tried: Tried, recorded: RecordedEpisodes, pairs: Pairs, texts: list[str], agent: str = "", examples: int = 2
 ) -> str:
-    """The results as a list, with pairs of episodes about which the program and the judge disagree."""
+    """The results as a list: how an agent played, then pairs of episodes about which program and judge disagree.
+
+    Small models read only the beginning.
+    """
     lines = [f"agrees with the judge about {tried.agreement:.0%} of the pairs of episodes"]
-    lines += tried.findings
+    lines += [*tried.findings, *([agent] if agent else [])]
     returns = recorded.returns(recorded.pay(tried.program))
     for (first, second), judged in zip(pairs.episodes.tolist(), pairs.judged.tolist(), strict=True):
         wrong = (returns[second] - returns[first]) * (judged - 0.5) < 0 or (
