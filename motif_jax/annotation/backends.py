@@ -39,7 +39,7 @@ from motif_jax.language.chat import FORMATS
 from motif_jax.language.config import locate_model, model_bytes, model_hash
 from motif_jax.names import BACKENDS
 from motif_jax.preferences.store import PairDataset
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 from motif_jax.system.shared_lines import slug
 
 FLAG, MODEL_FLAG = "--config.annotate.backend", "--config.annotate.model"
@@ -269,10 +269,8 @@ class Model(Prompted):
         from motif_jax.annotation.own_model import OwnModel, OwnReasons
         from motif_jax.language.loaded import load_language
 
-        try:
+        with naming(MODEL_FLAG):
             language = load_language(self.section.model)
-        except UserError as error:
-            raise UserError(f"{error} ({MODEL_FLAG})") from error
         if language.config.is_encoder_decoder:
             raise UserError(f"{self.section.model!r} is an encoder-decoder: choose another model ({MODEL_FLAG})")
         named, name = FORMATS.get(self.section.chat_format), locate_model(self.section.model).name

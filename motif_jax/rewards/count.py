@@ -14,7 +14,7 @@ import numpy as np
 
 from motif_jax.envs.world import select_specs, waited
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
-from motif_jax.structs import UserError
+from motif_jax.structs import naming
 
 MESSAGE, EVENT_COUNT = "event_message", "event_message_count"
 FLAG = "--config.policy.count.of"
@@ -32,10 +32,8 @@ class CountBonus(RewardSource):
     @classmethod
     def make(cls, setting: Setting) -> CountBonus:
         section = setting.config.policy.count
-        try:
+        with naming(FLAG):
             select_specs(setting.specs, [section.of])
-        except UserError as error:
-            raise UserError(f"{error} ({FLAG})") from error
         return cls(section.of, section.exponent)
 
     @classmethod

@@ -22,7 +22,7 @@ from motif_jax.rewards.section import RewardsSection
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.rewards.statistics import LEAST_TIMES
 from motif_jax.rewards.table import RewardTable
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 
 
 class LearntSource(RewardSource):
@@ -52,10 +52,8 @@ class LearntSource(RewardSource):
         """Loads the reward that the config names."""
         section = setting.config.policy
         source, which = Path(section.reward_dir or setting.workdir), section.reward_checkpoint
-        try:
+        with naming("--config.policy.reward_dir, .reward_checkpoint"):
             reward, directory = load_reward(source, which), find_saved(source, "reward")
-        except UserError as error:
-            raise UserError(f"{error} (--config.policy.reward_dir, .reward_checkpoint)") from None
         newest = reward.facts["epoch"] if is_release(directory) else checkpoint_steps(directory)[-1]
         if which == "last" and reward.facts["epoch"] != newest:
             raise UserError(

@@ -30,7 +30,7 @@ from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Sto
 from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Facts, RewardSource, Setting
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 
 COMPARE_EVERY = 100  # updates between two comparisons of the hosts' checksums; the first is at once
 PAIRS = 11  # in the seed of the pairs
@@ -264,10 +264,8 @@ def starting_opinion(config: SourcesConfig, kind: OnlineKind) -> Opinion | None:
     section = config.policy.online
     if not section.init_from:
         return None
-    try:
+    with naming(f"{SECTION}.init_from"):
         reward = load_reward(Path(section.init_from).expanduser(), "last")
-    except UserError as error:
-        raise UserError(f"{error} ({SECTION}.init_from)") from None
     if not reward.reads_only_messages:
         raise UserError(f"the reward in {section.init_from!r} reads more than messages ({SECTION}.init_from)")
     if isinstance(kind, Ranking):

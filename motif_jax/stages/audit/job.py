@@ -34,7 +34,7 @@ from motif_jax.stages.annotate.setup import label_name
 from motif_jax.stages.audit import FILE, FOLDER, RANDOM, AuditConfig, find_players, stamp_of
 from motif_jax.stages.audit.asking import ask, ask_second
 from motif_jax.stages.evaluate.summary import EPISODES, keys_of, read_json, read_rows
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 
 UNEVALUATED = "random play was not evaluated (--config.evaluate.beside=random)"
 ONLY_RANDOM = "only random play was evaluated"
@@ -76,10 +76,8 @@ def audit_trajectories(config: AuditConfig, workdir: Path) -> None:
     """Audits a user's file of trajectories, without a judge."""
     stage, stamp = Run(workdir).stage("audit", FOLDER), stamp_of(config, workdir)
     stage.bind(config)
-    try:
+    with naming("--config.audit.trajectories"):
         record = audit_file(Path(config.audit.trajectories))
-    except UserError as error:
-        raise UserError(f"{error} (--config.audit.trajectories)") from None
     write_page(stage.path, record)
     stage.section("The audit", *file_blocks(record))
     stage.report()
@@ -223,10 +221,8 @@ def load_second(config: AuditConfig, workdir: Path) -> Reward | None:
     """The reward of another seed, if the config names one; raises UserError if the two cannot be compared."""
     if not (named := config.audit.second_reward_dir):
         return None
-    try:
+    with naming(SECOND):
         second = load_reward(named)
-    except UserError as error:
-        raise UserError(f"{error} ({SECOND})") from None
     if not second.reads_only_messages:
         raise UserError(f"the reward in {named!r} reads more than messages, so captions have no value ({SECOND})")
     audited = _load_audited(config, workdir)

@@ -33,7 +33,7 @@ from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.stages.train_policy.section import Policy
 from motif_jax.stages.train_values import ValuesConfig
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 from motif_jax.system.machine import usable_cores
 
 WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing
@@ -150,10 +150,8 @@ def split_option(policy: str, flag: str) -> tuple[str, str]:
 
 def behaviour_of(option: str, plan: dict[str, Any], flag: str) -> int | Weights:
     """The option or the mixture that `option`, a part of the value of `flag`, names; `plan`: see `find_behaviour`."""
-    try:
+    with naming(flag):
         return find_behaviour(option, plan)
-    except UserError as error:
-        raise UserError(f"{error} ({flag})") from None
 
 
 def find_contenders(config: EvaluateConfig, workdir: Path) -> list[tuple[Contender, str]]:

@@ -94,7 +94,7 @@ from motif_jax.stages.evaluate.summary import (
     rules_of,
     summarise_episodes,
 )
-from motif_jax.structs import EpisodeInfo, Turn, UserError
+from motif_jax.structs import EpisodeInfo, Turn, UserError, naming
 from motif_jax.system.metrics import Progress, Timers
 from motif_jax.transcripts.live import ConversationTokens
 
@@ -403,10 +403,8 @@ def load_writer(config: EvaluateConfig, workdir: Path, contender: Contender, fla
         again = key in loaded
         loaded.update(dict.fromkeys(loaded))
         folder = contender.folder(workdir)
-        try:
+        with naming(flag):
             model, metadata = read_values(folder, str(contender.step))
-        except UserError as error:
-            raise UserError(f"{error} ({flag})") from error
         if reason := make_world(config.env).plays(metadata):
             raise UserError(f"the policy in {str(folder)!r} {reason} ({flag}, --config.env)")
         if not again:

@@ -19,7 +19,7 @@ from motif_jax.language.gguf_file import read_gguf_tokeniser
 from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.stages import Experiment
 from motif_jax.stages.collect.page import report_transcripts
-from motif_jax.structs import Episode, UserError
+from motif_jax.structs import Episode, UserError, naming
 from motif_jax.tokens import (
     FILE,
     UNKNOWN_TOKEN,
@@ -214,10 +214,8 @@ def check_template(
         path = locate_model(model, flag)
         if not path.is_file() and not (path / FILE).is_file():
             return  # errors are raised when the model is read
-        try:
+        with naming(flag):
             tokeniser = read_gguf_tokeniser(path) if path.is_file() else read_tokeniser(path / FILE)
-        except UserError as error:
-            raise UserError(f"{error} ({flag})") from error
     check_words(tokeniser, template)
     if writes:
         LiveRenderer(tokeniser, TEMPLATES[template])

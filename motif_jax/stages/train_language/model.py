@@ -32,7 +32,7 @@ from motif_jax.stages.offline import Done, LanguageParts, TrainingJob, make_job,
 from motif_jax.stages.offline import train as train_offline
 from motif_jax.stages.train_language import CloningConfig
 from motif_jax.stages.train_language.data import BUILT_IN, LanguageSection, make_renderer, open_transcripts
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 from motif_jax.system.machine import describe
 from motif_jax.tokens import Tokeniser, write_tokeniser
 from motif_jax.transcripts.store import Transcripts
@@ -59,12 +59,10 @@ def make_parts(
     types = Types(compute, compute if section.lora_rank else jnp.dtype(jnp.float32))
     if section.model:
         directory = Path(section.model)
-        try:
+        with naming(flag):
             _print_memory(section, training, read_config(directory), types, stage, recipe)
             graph, params, config = read_language_model(directory, types)
             tokeniser: Tokeniser = read_model_tokeniser(directory, config)
-        except UserError as error:
-            raise UserError(f"{error} ({flag})") from error
         if config.is_encoder_decoder:
             raise UserError(f"{section.model!r} is an encoder-decoder, but only decoders can be trained ({flag})")
     else:
@@ -104,10 +102,8 @@ def _print_memory(
 
 
 def _additions(section: LanguageSection, params: Any, seed: int) -> Any:
-    try:
+    with naming("--config.language.lora_names"):
         return new_additions(params, section.lora_names.split(","), section.lora_rank, seed)
-    except UserError as error:
-        raise UserError(f"{error} (--config.language.lora_names)") from None
 
 
 def new_params(parts: LanguageParts, seed: int) -> Any:

@@ -43,7 +43,7 @@ from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, saved_sources, trusted_classes
 from motif_jax.stages import make_pool, workers_of
 from motif_jax.stages.train_policy.section import Policy, TrainConfig, check_batch, takes_turns
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 
 FAR_AHEAD = 32  # batches; the published system's settings make about 8
 
@@ -283,10 +283,8 @@ def start_or_resume(
 def read_initial(config: TrainConfig, parts: TrainerParts, new: dict[str, Any]) -> dict[str, Any]:
     """A new state with the parameters of the policy that the config names."""
     source, flag = Path(config.policy.init_from), "--config.policy.init_from"
-    try:
+    with naming(flag):
         other, metadata, _ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
-    except UserError as error:
-        raise UserError(f"{error} ({flag})") from None
     has, needed = (spec.get("options", {}) for spec in (metadata["model"], parts.spec))
     if has != to_plain(needed):
         raise UserError(

@@ -20,7 +20,7 @@ from motif_jax.rewards.code.recogniser import Grammar
 from motif_jax.rewards.code.spelling import Speller, is_plain
 from motif_jax.stages.write_reward import WriteConfig
 from motif_jax.stages.write_reward.writers import MEANINGS, Attempt, Brief
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 
 LONGEST = 96  # tokens of a program
 SAID = 1_000  # characters of what came of a program
@@ -31,10 +31,8 @@ class GuidedWriter:
     """A language model in this process."""
 
     def __init__(self, config: WriteConfig, grammar: Grammar):
-        try:
+        with naming(MODEL_FLAG):
             self._language = load_language(config.annotate.model)
-        except UserError as error:
-            raise UserError(f"{error} ({MODEL_FLAG})") from error
         if self._language.config.is_encoder_decoder:
             raise UserError(f"{config.annotate.model!r} is an encoder-decoder: choose another model ({MODEL_FLAG})")
         tokeniser, self._chat = self._language.tokeniser, self._language.chat_format
