@@ -116,7 +116,7 @@ def run(config: BenchmarkConfig, workdir: Path) -> None:
     write_json(workdir / "benchmark.json", result)
     if on_gpu:
         table = import_named("benchmarks.gpu:make_table")(result)
-        write_whole(workdir / "benchmark.md", lambda file: file.write(table.encode()))
+        write_whole(workdir / "benchmark.md", table.encode())
         print_lines(table)
     print_line(f"benchmark: written to {workdir / 'benchmark.json'}")
     if errors:

@@ -46,14 +46,16 @@ def short_name(text: str, longest: int = LONGEST) -> str:
     return f"{data[: longest - 17].decode(errors='ignore')}-{hashlib.sha256(data).hexdigest()[:16]}"
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Calls `write` with a temporary file beside `path` and renames it, so that `path` is always complete."""
+def write_whole(path: Path, content: str | bytes | Callable[[BinaryIO], Any]) -> None:
+    """Writes a temporary file beside `path`, or calls `content` with it, and renames it: `path` is always complete."""
+    if isinstance(content, str):
+        content = content.encode("utf-8", "replace")
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_torn(path)
     temporary, file = _open_beside(path)
     try:
         with file:
-            write(file)
+            content(file) if callable(content) else file.write(content)
             file.flush()
             os.fsync(file.fileno())
             os.replace(temporary, path)
@@ -150,7 +152,7 @@ def to_plain(value: Any, infinite: bool = True) -> Any:
 def write_json(path: Path, value: Any) -> None:
     """Writes a value of `to_plain` as indented JSON; numbers that are not finite become null."""
     text = json.dumps(to_plain(value, infinite=False), indent=2, sort_keys=True, allow_nan=False) + "\n"
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_whole(path, text.encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -173,7 +175,7 @@ def json_line(row: Mapping[str, Any]) -> str:
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes one line of JSON per row."""
     text = "".join(map(json_line, rows))
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_whole(path, text.encode())
 
 
 class LineFile:
@@ -218,7 +220,7 @@ def keep_lines(path: Path, key: str, last: float) -> None:
     """Removes the rows whose `key` exceeds `last`: those after the checkpoint from which training resumes."""
     if path.exists():
         kept = "".join(json.dumps(row) + "\n" for row in read_lines(path) if row[key] <= last)
-        write_whole(path, lambda file: file.write(kept.encode()))
+        write_whole(path, kept.encode())
 
 
 # ---- a workdir

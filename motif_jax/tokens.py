@@ -276,7 +276,7 @@ def tokeniser_from_text(text: str) -> Tokeniser:
 
 def write_tokeniser(directory: Path, tokeniser: Tokeniser) -> None:
     """Writes `tokenizer.json`, and what transformers needs beside it to load it."""
-    write_whole(directory / FILE, lambda file: file.write(tokeniser.text.encode()))
+    write_whole(directory / FILE, tokeniser.text.encode())
     if isinstance(tokeniser, BuiltInTokeniser):
         settings = {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -285,4 +285,4 @@ def write_tokeniser(directory: Path, tokeniser: Tokeniser) -> None:
             "unk_token": UNKNOWN,
         }
         text = json.dumps(settings, indent=1).encode()
-        write_whole(directory / SETTINGS, lambda file: file.write(text))
+        write_whole(directory / SETTINGS, text)

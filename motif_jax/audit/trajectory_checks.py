@@ -114,7 +114,7 @@ def write_page(folder: Path, record: Mapping[str, Any]) -> None:
     """Writes the record as a page of its own, `index.html`."""
     title = f"The audit of {Path(record['file']).name}"
     text = page(title, ["<main>", f"<h1>{esc(title)}</h1>", *file_blocks(record), "</main>"])
-    write_whole(folder / "index.html", lambda out: out.write(text.encode("utf-8", "replace")))
+    write_whole(folder / "index.html", text)
 
 
 # ---- the data of the checks

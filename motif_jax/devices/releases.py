@@ -184,7 +184,7 @@ def write_release(
     for old in set(names) - files.keys():
         (directory / old).unlink(missing_ok=True)
     for name, data in files.items():
-        write_whole(directory / name, lambda file, data=data: file.write(data))  # type: ignore[misc]
+        write_whole(directory / name, data)
     metadata = to_plain({**metadata, "format": FORMAT, "files": digests})
     write_json(directory / METADATA, metadata | {CHECKSUM: _checksum(metadata)})
 

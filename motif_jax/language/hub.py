@@ -253,7 +253,7 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
     names = [f"model-{number + 1:05}-of-{len(shards):05}.safetensors" for number in range(len(shards))]
     names = names if len(shards) > 1 else [TENSORS]
     for name, shard in zip(names, shards, strict=True):
-        write_whole(directory / name, lambda file, shard=shard: file.write(save(shard, {"format": "pt"})))  # type: ignore[misc]
+        write_whole(directory / name, save(shard, {"format": "pt"}))
     if len(shards) > 1:
         where = {tensor_name: name for name, shard in zip(names, shards, strict=True) for tensor_name in shard}
         size = sum(array.nbytes for array in tensors.values())

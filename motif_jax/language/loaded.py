@@ -238,7 +238,7 @@ class Language:
         model = nnx.merge(self.graph, jax.tree.map(np.asarray, self.params))
         write_tokeniser(directory, self.tokeniser)
         if chat := self.chat_format:
-            write_whole(directory / hub.TEMPLATE, lambda file: file.write(chat.template.encode()))
+            write_whole(directory / hub.TEMPLATE, chat.template.encode())
         hub.write_language_model(directory, merge_low_rank(model))
 
     # ---- generation

@@ -154,7 +154,7 @@ def write_adapter(directory: Path, model: Any, base: str) -> None:
         "alpha_pattern": {re.escape(name): factor * count for name, count in ranks.items() if count != rank},
     }  # fmt: skip
     ordered = {name: np.ascontiguousarray(array, np.float32) for name, array in sorted(tensors.items())}
-    write_whole(directory / TENSORS, lambda file: file.write(save(ordered, {"format": "pt"})))
+    write_whole(directory / TENSORS, save(ordered, {"format": "pt"}))
     write_json(directory / CONFIG, content)
 
 

@@ -102,7 +102,7 @@ def write_cast(path: Path, story: Story, speed: float, progress: Callable[[int],
         before, end = sheet.canvas, sheet.start + sheet.seconds
         progress(number)
     lines.append(json.dumps([round(end, 3), "o", "\033[?25h"]))  # the end of the last sheet
-    write_whole(path, lambda file: file.write("".join(f"{line}\n" for line in lines).encode()))
+    write_whole(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def _frames(story: Story, speed: float) -> list[int]:

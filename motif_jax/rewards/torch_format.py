@@ -125,7 +125,7 @@ def write_experiment(
     levels, values = zip(*sorted(statistics["quantiles"].items()), strict=True)
     row = ",".join(repr(float(value)) for value in values)
     lines = [",".join(levels), *[row] * (epoch + 1)]  # one row per epoch; the published system reads the last one
-    write_whole(table, lambda out: out.write(("\n".join(lines) + "\n").encode()))
+    write_whole(table, ("\n".join(lines) + "\n").encode())
     return file
 
 

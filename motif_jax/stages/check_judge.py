@@ -304,7 +304,7 @@ def write_page(stage: StageRun, trial: Trial, section: AnnotateSection) -> Path:
     text = page(
         f"The judge {trial.model or section.backend}", ["<h1>What is this judge worth?</h1>", *head, *_details(trial)]
     )
-    write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
+    write_whole(path, text)
     link = '<p class="soft"><a href="../check_judge/index.html">details</a></p>'
     stage.section(TITLE, *head, link)
     stage.report()

@@ -87,7 +87,7 @@ def write_page(
     origin = _origin(section, logs, len(questions or ()), path, stage.workdir / "report")
     stage.section(TITLE, f"<h3>{esc(name)}</h3>", origin, bar, *most_asked)
     stage.report(_head(section, logs, name, merged, task, len(dataset)), part=name)
-    write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))  # last: it marks a complete stage
+    write_whole(path, text)  # last: it marks a complete stage
     return path
 
 

@@ -642,7 +642,7 @@ def _copy_records(folder: Path, target: Path, num_pairs: int) -> None:
                 _check_labels(file)
         except (OSError, ValueError) as error:
             raise UserError(f"{str(file)!r} is not what this program writes: {error} ({FLAG})") from error
-        write_whole(target / file.name, lambda out, data=data: out.write(data))  # type: ignore[misc]
+        write_whole(target / file.name, data)
 
 
 def _check_json(name: str, data: bytes) -> None:

@@ -104,7 +104,7 @@ def run(config: ReportConfig, workdir: Path) -> None:
         if not Run(other).heads():
             raise UserError(f"there is nothing in {str(other)!r} to compare with ({FLAG})")
     text = compose(config, [read_record(path) for path in (workdir, *others)], stage.path)
-    write_whole(stage.path / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
+    write_whole(stage.path / "index.html", text)
     stage.write("report", made_of)
     print_line(f"report: {stage.path / 'index.html'}")
 

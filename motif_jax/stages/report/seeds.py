@@ -55,7 +55,7 @@ def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: 
     text = page(
         f"{workdir.resolve().name}: {len(runs)} runs", ["<main>", *body(variants, workdir, home, arguments), "</main>"]
     )
-    write_whole(home / "index.html", lambda file: file.write(text.encode("utf-8", "replace")))
+    write_whole(home / "index.html", text)
     for players in by_rules(variants).values():
         for name, scores in columns(players).items():
             means = (f"{figure} {estimate(values).spelt}" for figure, values in scores.items())

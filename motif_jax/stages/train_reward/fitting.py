@@ -526,7 +526,7 @@ def write_page(
     body += ["<h2>Calibration</h2>", _calibration(rewards[held_out].mean(-1), data.target[held_out])]
     path = stage.path / "reward.html"
     text = page(TITLE, body)
-    write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
+    write_whole(path, text)
     report_reward(stage, summary, captions, data.dataset, task)
     return path
 

@@ -138,7 +138,7 @@ def write_best(file: Path, goal: str, writer: str, program: str, agreement: floa
     origin = f"written by {writer}; agrees with the judge about {agreement:.0%} of {others} pairs"
     heading = f"# {' '.join(goal.split())}\n# {origin}\n"
     text = "".join(character if character.isascii() else "?" for character in heading) + program + "\n"
-    write_whole(file, lambda out: out.write(text.encode()))
+    write_whole(file, text.encode())
 
 
 def blocks_of(results: Mapping[str, Any]) -> list[str]:
@@ -301,7 +301,7 @@ def propose(
         text = clean_text(writer.propose(brief, tries, number))
         problem = problem_of(text, brief.readable)
         if not problem:
-            write_whole(file, lambda out, text=text: out.write(text.encode()))  # type: ignore[misc]
+            write_whole(file, text.encode())
             return text, ""
         tries = [*earlier, Attempt(text, f"- it cannot be read: {problem}")]
     return text, problem
@@ -341,7 +341,7 @@ class Training(NamedTuple):
 
 def train(config: WriteConfig, program: Program, workdir: Path) -> Training:
     """Trains and evaluates an agent, or resumes a killed run."""
-    write_whole(workdir / WRITTEN / BEST, lambda file: file.write(program.text.encode()))
+    write_whole(workdir / WRITTEN / BEST, program.text.encode())
     for stage, view in stages_of(config):
         if not stage.is_complete(view, workdir):
             stage.run(view, workdir)
