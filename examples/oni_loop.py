@@ -33,7 +33,7 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.asking import Asking, AskingCounts
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.section import SamplingSection
+from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.annotation.stream import Item, Stream
 from motif_jax.captions import CaptionTable, decode, distinct_messages
 from motif_jax.contrib.judge.process import Judge, JudgeClient
@@ -66,7 +66,7 @@ def ask_aside() -> Stream:
         prompt = make_prompt(TEXTS, "reason", GOAL, "default", one=True)  # is this message helpful?
         sampling = SamplingSection(temperature=0.1, top_p=0.95, top_k=50, max_tokens=256)
         judge = Judge(GOAL, prompt, TEXTS, delay_s=0.05, at_a_time=8)
-        return Asking(JudgeClient(judge, prompt, sampling, in_flight=16), None, counts)
+        return Asking(JudgeClient(judge, ServerSection(in_flight=16), prompt, sampling), None, counts)
 
     return Stream(open_judge, AskingCounts("oni_loop"))
 
