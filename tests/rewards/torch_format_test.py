@@ -162,8 +162,9 @@ def test_files_that_are_no_such_checkpoint_are_refused(published, tmp_path, caps
         with pytest.raises(UserError, match="cannot read .* negative|reward_mean in .* not finite"):
             read_checkpoint(bad)
     torch.save(facts | {"model": state | {"encoder.conv1.weight": torch.zeros(3, 3)}}, bad)
-    with pytest.raises(UserError, match="cannot read .*--config.reward.import_from"):
-        read_checkpoint(bad)
+    (folder / "checkpoint_p0/checkpoint_9.pth").write_bytes(bad.read_bytes())
+    with pytest.raises(UserError, match=r"another architecture: .* is \(3, 3\).*--config.reward.import_from"):
+        take(tmp_path / "bad", folder / "checkpoint_p0/checkpoint_9.pth")
 
 
 @pytest.mark.parametrize(("table", "sentence"), [

@@ -17,6 +17,7 @@ from motif_jax.pages.player import WATCHED, Watched
 from motif_jax.pages.players import SUMMARIES, Player, label
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import COLUMNS, ROWS, Replay, save_replay
+from motif_jax.rewards.labels import Split
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.rewards.statistics import summarise_values as moments
 from motif_jax.run import Run
@@ -25,7 +26,7 @@ from motif_jax.stages.collect.page import report_pairs
 from motif_jax.stages.evaluate.page import packed_replay, report_evaluation
 from motif_jax.stages.evaluate.summary import summarise_episodes
 from motif_jax.stages.train_policy.page import report_training
-from motif_jax.stages.train_reward.fitting import write_page
+from motif_jax.stages.train_reward.fitting import LabelledPairs, write_page
 
 STEPS = 120
 PAID = 30  # the action that is paid most
@@ -70,7 +71,8 @@ def write_pairs(path: Path, events: tuple[str, ...] = EVENTS) -> None:
 
 def write_reward(path: Path, annotator: str) -> None:
     """A reward that likes captions by their number."""
-    table, _ = PairDataset(path / "dataset").captions()
+    dataset = PairDataset(path / "dataset")
+    table, ids = dataset.captions()
     values = np.linspace(-2, 3, len(table)).astype(np.float32)
     statistics = moments(values, table.counts)
     row = {"accuracy": 0.9, "sided": 40, "unseen_accuracy": 0.8, "unseen_sided": 5, "score_accuracy": 0.6}
@@ -78,10 +80,14 @@ def write_reward(path: Path, annotator: str) -> None:
     history = [{"epoch": epoch, "loss": 0.69 - 0.1 * epoch, "train_loss": 0.6, **row} for epoch in range(3)]
     record = {"annotators": {annotator: 1.0}, "epoch": 2, "parameters": 123456, "history": history, "machine": MACHINE}
     record["statistics"] = statistics.record()
-    rewards, target = np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([1.0, 0.0])
     stage = Run(path).stage("train_reward", "reward")
-    dataset = PairDataset(path / "dataset")
-    write_page(stage, record, values, table.messages, table.counts, rewards, target, dataset, "score")
+    ids, target = np.asarray(ids), np.linspace(0, 1, len(ids))
+    nothing = LabelledPairs(*[None] * len(LabelledPairs._fields))
+    data = nothing._replace(
+        dataset=dataset, table=table, ids=ids, target=target, counts=table.counts,
+        split=Split(np.arange(100), np.arange(100, 200)),
+    )  # fmt: skip
+    write_page(stage, record, data, values, values[ids], "score")
     write_json(path / "reward/statistics.json", record)
 
 

@@ -357,7 +357,8 @@ def train(config: WriteConfig, program: Program, workdir: Path) -> Training:
     never = {"mean": 0.0}
     names = [name for name in agent | random if name not in NOT_SHOWN]
     means = {name: [agent.get(name, never)["mean"], random.get(name, never)["mean"]] for name in names}
-    return Training(means, chosen.get("low", chosen["mean"]))
+    low = chosen.get("low")
+    return Training(means, chosen["mean"] if low is None else low)
 
 
 def describe_training(figures: dict[str, list[float]], steps: int) -> str:
