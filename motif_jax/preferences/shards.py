@@ -61,8 +61,7 @@ class Shard:
             self._lock = on_error.enter_context(take_lock(folder, part))
             if replaces:
                 self._clear(replaces)
-            for other in sorted(folder.glob("shard-*.json")):  # of all jobs
-                check_same(folder, read_json(other), metadata)
+            self._check_others(metadata)
             new = {"facts": dict(metadata), "finished": False, "log": {}}
             self.record: dict[str, Any] = read_json(self._record_file) if self._record_file.exists() else new
             self.codes, self.prob = read_labels(folder, part, num_rows)
@@ -83,6 +82,8 @@ class Shard:
         counts = {"rows": len(self.codes), "counts": count(self.codes)}
         self.record |= {"finished": finished, "log": dict(log)} | counts
         with folder_lock(self.folder):
+            if not self._record_file.exists():  # a job with other settings, opened at the same time, may have committed
+                self._check_others(self.record["facts"])
             write_json(self._record_file, self.record | {"finished": False})
             for suffix, array in arrays.items():
                 write_array(self.folder / f"{self.part.stem}{suffix}", array)
@@ -94,6 +95,11 @@ class Shard:
 
     def __exit__(self, *_: object) -> None:
         self._lock.close()
+
+    def _check_others(self, metadata: Mapping[str, Any]) -> None:
+        """Raises UserError if a job with other settings has committed labels."""
+        for other in sorted(self.folder.glob("shard-*.json")):
+            check_same(self.folder, read_json(other), metadata)
 
     def _clear(self, labels: Path) -> None:
         """Deletes this shard, all shards of another division, and the merged labels.

@@ -12,6 +12,7 @@ from motif_jax.preferences import shards as shards_module
 from motif_jax.preferences.merging import is_merged, merge
 from motif_jax.preferences.shards import Part, Shard, count, question_range, rows_of, to_codes
 from motif_jax.preferences.store import PairDataset, annotation_folder
+from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 METADATA = {"backend": "test", "dataset": "d1", "num_shards": 1}
@@ -134,3 +135,17 @@ def test_a_shard_is_not_finished_before_its_labels_are_there(tmp_path, monkeypat
     merged = merge(dataset, "mine", 1, np.arange(20), METADATA, partial=False)
     assert merged.written == (survivors == 4)
     assert merged.counts.get("first", 20) == 20
+
+
+def test_of_two_jobs_with_different_settings_the_first_to_commit_wins(tmp_path):
+    other, one = METADATA | {"backend": "other"}, np.array([0])
+    with Shard(tmp_path, Part(0, 2), 3, METADATA) as first, Shard(tmp_path, Part(1, 2), 3, other) as second:
+        for shard in (first, second):
+            shard.set(one, np.array([1.0]), 0.0)
+        first.commit(False, {})
+        with pytest.raises(UserError, match="has backend = 'test', not 'other'"):
+            second.commit(False, {})
+        first.commit(True, {})
+    assert [file.name for file in sorted(tmp_path.glob("shard-*"))] == [
+        "shard-00000-of-00002.json", "shard-00000-of-00002.npy", "shard-00000-of-00002.prob.npy",
+    ]  # fmt: skip
