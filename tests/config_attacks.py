@@ -14,7 +14,7 @@ from motif_jax.structs import UserError
 
 WHOLE = get_config().to_dict()
 SECTIONS = {name: ConfigDict(found) if isinstance(found, dict) else found for name, found in WHOLE.items()}
-DIGITS = 10**400  # more than a float can have
+DIGITS = 10**5000  # Python writes no number of so many
 NUMBERS = (0, 1, -1, 10**20, -(10**20), DIGITS, -DIGITS, 0.0, -0.0, 0.5, 5e-324, 1.7e308, -1.7e308, math.inf, -math.inf,
            math.nan)  # fmt: skip
 TEXTS = ("", "x", "1", "x" * 300, "x/" * 3000, "x," * 3000, "9" * 5000, "[" * 3990, "\0", "x\0y", "\udce9", "\n", "é",

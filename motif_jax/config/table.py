@@ -108,7 +108,7 @@ class Text(Kind):
     def check(self, name: str, flag: str, value: object) -> None:
         if self.choices and not (self.own and isinstance(value, str) and ":" in value):
             if value not in self.choices:
-                hint = suggest(str(value)[:200], self.choices, f"choose from {self}")
+                hint = suggest(value[:200] if isinstance(value, str) else "", self.choices, f"choose from {self}")
                 raise UserError(f"unknown {name} {shown(value)} ({flag}): {hint}")
             return
         if not isinstance(value, str):
@@ -290,4 +290,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def shown(value: object) -> str:
     """The `repr` of any value as one short line, for messages."""
-    return clean(repr(value), 80)
+    try:
+        return clean(repr(value), 80)
+    except ValueError:  # Python does not write whole numbers of more than 4,300 digits
+        return "a number of thousands of digits"
