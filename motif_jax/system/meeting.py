@@ -64,12 +64,15 @@ def meeting_of_tasks(environment: Mapping[str, str]) -> Meeting:
         device = int(of_slurm(environment, "SLURM_LOCALID"))
     if address := environment.get("JAX_COORDINATOR_ADDRESS"):
         return Meeting(*split_address(address, "JAX_COORDINATOR_ADDRESS"), count, process_id, device, SLURM_FLAG)
-    named_port = environment.get("JAX_COORDINATOR_PORT")
-    port = int(named_port or 2**16 - PORTS + int(of_slurm(environment, "SLURM_JOB_ID")) % PORTS)
     nodes = of_slurm(environment, "SLURM_STEP_NODELIST")
     first = re.match(r"([^,\[]*)(?:\[([^],-]+)[],-])?", nodes)  # node1,node2 or node[01-04,07],other
     assert first is not None  # it matches everything
-    return Meeting(f"{first[1]}{first[2] or ''}", port, count, process_id, device, SLURM_FLAG)
+    host = f"{first[1]}{first[2] or ''}"
+    if named := environment.get("JAX_COORDINATOR_PORT"):
+        _, port = split_address(f"{host}:{named}", "JAX_COORDINATOR_PORT")
+    else:
+        port = 2**16 - PORTS + int(of_slurm(environment, "SLURM_JOB_ID")) % PORTS
+    return Meeting(host, port, count, process_id, device, SLURM_FLAG)
 
 
 def of_slurm(environment: Mapping[str, str], name: str) -> str:

@@ -81,3 +81,10 @@ def test_impossible_addresses_are_refused_by_value(value):
         assert repr(value)[:20] in sentence
         assert sentence.isprintable()
         assert len(sentence) < 300
+
+
+@pytest.mark.parametrize("port", ["abc", "70000", "-1"])
+def test_an_impossible_port_is_refused(port):
+    assert find_meeting(section(), TASK | {"JAX_COORDINATOR_PORT": "7000"}).address == "n001:7000"
+    with pytest.raises(UserError, match=r"give host:port, not .*JAX_COORDINATOR_PORT"):
+        find_meeting(section(), TASK | {"JAX_COORDINATOR_PORT": port})
