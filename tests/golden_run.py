@@ -49,6 +49,7 @@ ONI = SMALL | {
 TINY_MODEL = {"language.width": 8, "language.layers": 1, "language.heads": 2}
 GLAM = TRAINING | TINY_MODEL | {
     "transcripts.import_from": "goto", "train_language.batch_size": 64, "train_language.num_parts": 1,
+    "train_language.save_every_s": 3600.0,
     **{f"policy.{name}": value for name, value in TINY_MODEL.items()}, "policy.language.hidden": 8,
     "policy.games_per_worker": 4, "policy.rollout_length": 8, "policy.batch_size": 32, "policy.num_minibatches": 2,
     "policy.train_for_env_steps": 128, "evaluate.episodes": 4, "evaluate.games_per_worker": 2,
@@ -65,7 +66,8 @@ GROUPS = SMALL | {
 VECTORS = ROOT / "tests/fixtures/tiny.vec"
 ILQL = TINY_MODEL | {
     "cpu_devices": 1, "collect.transcripts": 600, "train_language.num_epochs": 1, "train_values.num_epochs": 1,
-    "train_values.games": 8, "train_values.evaluate_every": 10, "decoding.betas": "0,4", "evaluate.episodes": 8,
+    "train_values.games": 8, "train_language.save_every_s": 3600.0, "train_values.save_every_s": 3600.0,
+    "train_values.evaluate_every": 10, "decoding.betas": "0,4", "evaluate.episodes": 8,
 }  # fmt: skip
 PLAYING = "train_policy,evaluate"
 OF_MOTIF = f"collect,annotate,train_reward,{PLAYING}"
