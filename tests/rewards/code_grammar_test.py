@@ -140,6 +140,19 @@ def test_a_narrow_grammar_has_no_constants_and_no_comparisons_of_texts():
     assert speller.ends(spelt('says(mission, "red") + 1', speller))
 
 
+@pytest.mark.quick
+def test_only_parts_of_the_given_texts_can_be_in_quotes():
+    speller = Speller(Grammar(READABLE, narrow=True), ["  You see a key. ", "The door is open.", "  ", 'a "', "ä"])
+    for text in ["You see a key.", "key", "s", "door is open.", "see a key"]:
+        assert speller.ends(spelt(f'says("{text}") + 1', speller)), text
+    for text in ["Y key", "key.The", "key.\n", "you", "ä", 'a \\"', " You", " ", "", "door is open. "]:
+        assert spelt(f'says("{text}")', speller) is None, text
+    for begun in ['says("', 'says("Th', 'once(says("You ']:
+        whole = begun + speller.complete(spelt(begun, speller))
+        assert check(whole, READABLE), whole
+        assert speller.ends(spelt(whole, speller)), whole
+
+
 # ---- tokens
 
 
@@ -148,8 +161,9 @@ def guide_of(tokeniser, speller=SPELLER):
 
 
 @pytest.mark.quick
-def test_tokens_are_allowed_exactly_if_their_characters_are():
-    guide, chances = guide_of(LetterTokeniser.from_texts(LETTERS)), np.random.default_rng(0)
+@pytest.mark.parametrize("speller", [SPELLER, Speller(Grammar(READABLE), ["see a key"])], ids=["any text", "texts"])
+def test_tokens_are_allowed_exactly_if_their_characters_are(speller):
+    guide, chances = guide_of(LetterTokeniser.from_texts(LETTERS), speller), np.random.default_rng(0)
     for _ in range(10):
         spelling = guide.start
         for _ in range(40):

@@ -253,10 +253,10 @@ def test_the_program_whose_agent_plays_best_is_chosen_the_judge_deciding_among_e
 
     monkeypatch.setattr(job, "train", train)
     server = model(
-        "gained(gold) + stairs", "gained(gold)", "2 * gained(gold)",
-        "3 * gained(gold)", "gained(gold) + stairs", "gained(gold)",
+        "gained(gold) + stairs", "gained(gold)", "gained(gold) + 0", "2 * gained(gold)",
+        "3 * gained(gold)", "gained(gold) + stairs", "gained(gold)", "0 + gained(gold)",
     )  # fmt: skip
-    config = with_model(server, proposals=3, trainings=2, train_for_env_steps=128, chosen_by="return", steps=8_000)
+    config = with_model(server, proposals=4, trainings=2, train_for_env_steps=128, chosen_by="return", steps=8_000)
     config.policy.update(SMALL)
     _, record = run(config, tmp_path)
     assert trained == [
@@ -264,6 +264,7 @@ def test_the_program_whose_agent_plays_best_is_chosen_the_judge_deciding_among_e
         ("round-1/training-0", "3 * gained(gold)"), ("round-1/training-1", "gained(gold) + stairs"),  # each once
     ]  # fmt: skip
     assert record["best"]["program"] == best
+    assert [["trained" in row for row in rows] for rows in record["rounds"]] == [[False, True, True, True], [True] * 4]
 
 
 @pytest.mark.parametrize("name", ["", "sucess"])

@@ -1,7 +1,7 @@
 """Which tokens of a language model's tokeniser can follow a text, so that it can still become a reward program.
 
 The tokens are kept as a tree of their characters, which is walked beside the speller, so tokens may end and begin
-terminals. Within quotes nearly all tokens are allowed: these are found by their lengths.
+terminals. Within quotes nearly all tokens are allowed, unless texts are given: these are found by their lengths.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from motif_jax.rewards.code.tokens import MOST_CHARACTERS
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
 
-KEPT = 4096  # masks; one has a byte per token
+KEPT = 1024  # masks; one has a byte per token
 
 
 class Branch:
@@ -87,10 +87,10 @@ class ProgramGuide:
         return text.strip() if self.speller.ends(spelling) else text + self.speller.complete(spelling)
 
     def _mask(self, spelling: Spelling) -> np.ndarray:
-        mask = np.zeros(self._size, bool)
-        if spelling.in_quotes:
+        mask, anything = np.zeros(self._size, bool), spelling.in_quotes and not self.speller.texts
+        if anything:
             mask |= self._length <= MOST_CHARACTERS - spelling.length
-        stack = [(spelling, self._quotes if spelling.in_quotes else self._branch)]
+        stack = [(spelling, self._quotes if anything else self._branch)]
         while stack:
             at, branch = stack.pop()
             mask[branch.tokens] = True

@@ -8,6 +8,7 @@ MOST_BYTES, which only texts and blanks in quantity could make, is left to `chec
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from motif_jax.rewards.code.grammar import BLANK, FUNCTIONS, LITERAL, OPERATORS, WORD, ZERO
 from motif_jax.rewards.code.recogniser import END, Grammar, State, Terminal
@@ -26,7 +27,7 @@ class Spelling:
 
     def __init__(self, states: tuple[State, ...], part: str, length: int, blank: bool):
         self.states = states  # after its whole terminals: two, if a word may be a name or a function
-        self.part = part  # of the next terminal; of a text in quotes only `"`, and `"x` once it is not blank
+        self.part = part  # of the next terminal; if quotes may hold any text, only `"`, and `"x` once it is not blank
         self.length = length  # of that text
         self.blank = blank  # may follow
         self.after = dict[str, "Spelling | None"]()
@@ -42,8 +43,10 @@ class Spelling:
 class Speller:
     """The characters of a grammar."""
 
-    def __init__(self, grammar: Grammar):
+    def __init__(self, grammar: Grammar, texts: Iterable[str] = ()):
+        """`texts`: what is in quotes must be a part of one of these; if there are none, it may be anything."""
         self.grammar = grammar
+        self.texts = "\n".join(text for text in map(str.strip, texts) if text and is_plain(text))
         self._known = dict[tuple[tuple[State, ...], str, int, bool], Spelling]()
         self.start = self._at((grammar.start,), blank=False)
 
@@ -74,7 +77,7 @@ class Speller:
         """A text that completes a program."""
         added = ""
         if spelling.in_quotes:
-            added = QUOTE if spelling.part != QUOTE else f"x{QUOTE}"
+            added = QUOTE if spelling.part != QUOTE else f"{self.texts[:1] or 'x'}{QUOTE}"
         elif spelling.part and self._whole(spelling) is None:
             words = [word for word in self._following(spelling) if word.startswith(spelling.part)]
             added = min(words, key=len)[len(spelling.part) :] if words else "1" if "." in spelling.part else ".1"
@@ -171,6 +174,9 @@ class Speller:
         room = MOST_CHARACTERS - (is_blank and character == " ")  # for a character that is not blank
         if length > room or not is_plain(character):
             return None
+        if self.texts:
+            part = spelling.part + character
+            return self._at(spelling.states, part, length) if part != '" ' and part[1:] in self.texts else None
         return self._at(spelling.states, QUOTE if is_blank and character == " " else f"{QUOTE}x", length)
 
 

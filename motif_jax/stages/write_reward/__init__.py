@@ -34,6 +34,7 @@ SCRIPTED, SERVER, MODEL = "scripted", "server", "model"  # writers
 DIAGNOSES, METRICS = "diagnoses", "metrics"
 IN_PROCESS = (SCRIPTED, MODEL)
 PLAIN, VLLM, LLAMA = "plain", "vllm", "llama.cpp"  # servers
+RECORDED, ANY = "recorded", "any"  # texts
 EPISODES = 40  # of the evaluation after a short training
 
 
@@ -54,6 +55,12 @@ class WriteReward:
         Text((PLAIN, VLLM, LLAMA)),
         "writer server: how it takes a grammar: vllm (0.12 or newer) in structured_outputs, llama.cpp in grammar; "
         "plain: not at all",
+        decides=True,
+    )
+    texts: str = value(
+        RECORDED,
+        Text((RECORDED, ANY)),
+        "writer model: recorded: what it writes in quotes is part of a recorded text; any: it may be any text",
         decides=True,
     )
     proposals: int = value(4, Whole(1, 64), "programs per round", decides=True)

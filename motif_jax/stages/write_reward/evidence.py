@@ -14,7 +14,7 @@ from motif_jax.captions import decode
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import waited
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import CAPTION, MOMENT, NUMBER, Readable
+from motif_jax.rewards.code.names import CAPTION, MOMENT, NUMBER, TEXTS, Readable
 from motif_jax.rewards.code.running import ALWAYS, Runner
 from motif_jax.rewards.code.types import Program
 from motif_jax.rewards.source import Arrays
@@ -101,6 +101,15 @@ def by_episode(rollouts: list[Arrays]) -> RecordedEpisodes:
                     for at, row, at_column in places:
                         episodes[at][row, at_column] = len(captions) - 1
     return RecordedEpisodes(rollouts, episodes, captions, len(captions))
+
+
+def recorded_texts(recorded: RecordedEpisodes, readable: Readable) -> list[str]:
+    """All captions, and all other texts that programs read."""
+    texts = dict.fromkeys(caption for captions in recorded.captions for caption in captions)
+    for name in dict.fromkeys(entry.observation for entry in readable.entries.values() if entry.type == TEXTS):
+        rows = np.concatenate([rollout[name].reshape(-1, rollout[name].shape[-1]) for rollout in recorded.rollouts])
+        texts |= dict.fromkeys(map(decode, np.unique(rows, axis=0)))
+    return [*texts]
 
 
 class Pairs(NamedTuple):

@@ -1,7 +1,7 @@
 """A writer of programs that cannot write anything else: a language model in this process, held to the grammar.
 
 At each token, it chooses among those after which the text can still become a program of this world (rewards/code/). A
-text that is longer than LONGEST tokens is completed in the shortest way.
+program that is longer than LONGEST tokens is completed in the shortest way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ CAPTIONS = 12  # those of preferred episodes first
 class GuidedWriter:
     """A language model in this process."""
 
-    def __init__(self, config: WriteConfig, grammar: Grammar):
+    def __init__(self, config: WriteConfig, grammar: Grammar, texts: Sequence[str]):
+        """`texts`: see `Speller`."""
         with naming(MODEL_FLAG):
             self._language = load_language(config.annotate.model)
         if self._language.config.is_encoder_decoder:
@@ -38,7 +39,7 @@ class GuidedWriter:
         tokeniser, self._chat = self._language.tokeniser, self._language.chat_format
         ends = (*self._language.config.ends, *(self._chat.end(tokeniser) if self._chat else ()))
         size = self._language.config.vocabulary
-        self._guide = ProgramGuide(Speller(grammar), tokeniser, config.annotate.model, ends, size)
+        self._guide = ProgramGuide(Speller(grammar, texts), tokeniser, config.annotate.model, ends, size)
         self._seed, self._count = config.seed, config.write_reward.proposals
         self._sampling = TokenSampling(max(config.annotate.sampling.temperature, 0.7))
         self._texts = list[str]()  # of the current round

@@ -36,6 +36,7 @@ from motif_jax.stages.write_reward import (
     MODEL,
     PLAIN,
     RECORD,
+    RECORDED,
     SCRIPTED,
     STAGE_NAME,
     VLLM,
@@ -48,6 +49,7 @@ from motif_jax.stages.write_reward.evidence import (
     choose_pairs,
     ranges_of,
     record_episodes,
+    recorded_texts,
     shown_moments,
     texts_of_episodes,
     told_steps,
@@ -99,7 +101,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         if section.writer == MODEL:
             brief = brief._replace(ranges=ranges_of(recorded, readable), moments=told_steps(recorded, readable))
         learnt = learnt_returns(config, workdir, recorded, world)
-        writer = open_writer(config, readable)
+        writer = open_writer(config, readable, recorded)
         try:
             best, rounds = run_rounds(config, stage.path, writer, brief, recorded, choosing, texts, learnt)
         finally:
@@ -189,7 +191,7 @@ def _cut(text: str) -> str:
     return flat if len(flat) <= LONGEST_SHOWN else f"{flat[:LONGEST_SHOWN]} …"
 
 
-def open_writer(config: WriteConfig, readable: Readable) -> Writer:
+def open_writer(config: WriteConfig, readable: Readable, recorded: RecordedEpisodes) -> Writer:
     """The writer that the config names."""
     if config.write_reward.writer == SCRIPTED:
         return ScriptedWriter()
@@ -197,7 +199,8 @@ def open_writer(config: WriteConfig, readable: Readable) -> Writer:
         from motif_jax.rewards.code.recogniser import Grammar
         from motif_jax.stages.write_reward.guided import GuidedWriter  # loads JAX
 
-        return GuidedWriter(config, Grammar(readable, WRITTEN_NODES, narrow=True))
+        texts = recorded_texts(recorded, readable) if config.write_reward.texts == RECORDED else ()
+        return GuidedWriter(config, Grammar(readable, WRITTEN_NODES, narrow=True), texts)
     server, sampling = config.annotate.server, config.annotate.sampling
     client = HttpClient(
         server.url, "--config.annotate.server.url", server.timeout_s, server.patience_s, server_key(server),
@@ -248,7 +251,7 @@ def run_rounds(
     section, best = config.write_reward, None
     rounds: list[list[dict[str, Any]]] = []
     earlier: list[Attempt] = []
-    trained: dict[str, Training] = {}  # by program
+    trained: dict[str, Training] = {}  # by what programs pay on the recorded episodes
     for number in range(1 + section.revisions):
         tried, rows = [], []
         brief = brief._replace(tried=[row["program"] for earlier_rows in rounds for row in earlier_rows])
@@ -263,11 +266,15 @@ def run_rounds(
             rows.append(row)
         rounds.append(rows)
         if section.train_for_env_steps:
-            new = {one.program.text: one.program for one in sorted(tried, key=lambda one: one.rank, reverse=True)
-                   if one.is_reward and one.program.text not in trained}  # fmt: skip
-            for place, (text, program) in enumerate(itertools.islice(new.items(), section.trainings)):
-                trained[text] = train(config, program, folder / f"round-{number}" / f"training-{place}")
-            tried = [one._replace(training=trained.get(one.program.text)) for one in tried]
+            new: dict[str, Program] = {}
+            for one in sorted(tried, key=lambda one: one.rank, reverse=True):
+                if one.is_reward and one.key not in trained:
+                    new.setdefault(one.key, one.program)
+            for place, (key, program) in enumerate(itertools.islice(new.items(), section.trainings)):
+                trained[key] = train(config, program, folder / f"round-{number}" / f"training-{place}")
+            tried = [one._replace(training=trained.get(one.key)) for one in tried]
+            for one, row in zip(tried, (row for row in rows if not row["error"]), strict=True):
+                row |= {"trained": one.training.figures} if one.training else {}
         best = max([*([best] if best else []), *tried], key=lambda one: one.rank, default=None)
         if best is None:
             raise UserError(
@@ -282,9 +289,6 @@ def run_rounds(
         else:
             results = "\n".join([describe_figures(best), *([f"- {agent}"] if agent else [])])
         earlier = [Attempt(best.program.text, results)]
-    for row in itertools.chain(*rounds):
-        if (training := trained.get(row["program"])) and not row["error"]:
-            row["trained"] = training.figures
     assert best is not None
     return best, rounds
 
@@ -389,6 +393,11 @@ class Tried(NamedTuple):
     def is_reward(self) -> bool:
         """Whether it can be the best: it is not constant, and agrees with the judge at least as often as a coin."""
         return self.figures["spread"] > 0 and self.agreement >= COIN
+
+    @property
+    def key(self) -> str:
+        """Equal for programs that pay the same on the recorded episodes, so that one of them is trained."""
+        return repr(self.figures)
 
     @property
     def rank(self) -> tuple[bool, bool, float, float]:
