@@ -1,5 +1,7 @@
 """From slots to batches."""
 
+import threading
+
 import numpy as np
 import pytest
 from conftest import wait_for
@@ -43,14 +45,20 @@ def test_batches_are_rollouts_side_by_side():
 
 
 def test_an_error_in_a_thread_reaches_the_learner():
+    asked = threading.Event()
+
     def fail(_):
+        asked.wait()
         raise ValueError("no such device")
 
     with make_pool() as pool:
         loop = AsyncLoop(pool, RandomPolicy(23), 1, place=fail)
         try:
+            assert loop.get(0.01) is None
+            asked.set()
             with pytest.raises(ValueError, match="no such device"):
                 wait_for(lambda: loop.get(0.01))
         finally:
+            asked.set()
             loop.close()
-        assert not {"wait_for_rollouts", "stack", "place", "wait_for_batch"} - loop.timers.seconds.keys()
+        assert {"wait_for_rollouts", "stack", "place", "wait_for_batch"} <= loop.timers.seconds.keys()
