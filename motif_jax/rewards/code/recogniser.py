@@ -124,7 +124,11 @@ class Grammar:
     """The language over the names of one world."""
 
     def __init__(self, readable: Readable, most_nodes: int = MOST_NODES, narrow: bool = False):
-        """`narrow`: without programs that are constant, and with texts in quotes only in `says`."""
+        """`narrow`: without what adds no meaning.
+
+        So nothing is computed of constants alone, no parenthesis follows another one, and texts in quotes are only in
+        `says`.
+        """
         self._readable, self.most_nodes, self._narrow = readable, most_nodes, narrow
         self.names = dict[str, Sort]()
         grids = dict[object, str]()  # of those with the same axes and place of the agent, the first
@@ -242,7 +246,8 @@ class Grammar:
         if place.open == MOST_LEVELS:
             return None
         if text == "(":
-            return State(place.inside("group"), None, nodes)
+            again = self._narrow and place.kind in ("group", "call")
+            return None if again else State(place.inside("group"), None, nodes)
         return State(place.inside("prefix", text), None, nodes + 1) if text in PREFIXES else None
 
     def _close(self, place: Place, operand: Operand, *kinds: str) -> tuple[Place, Operand] | None:
@@ -274,6 +279,8 @@ class Grammar:
         prefix, sort = PREFIXES[name], operand.sort
         if sort.type not in prefix.takes or operand.levels == MOST_LEVELS:
             return None
+        if self._narrow and not sort.of and (name != "-" or sort.form == NEGATED):
+            return None
         form = NEGATED if name == "-" and sort.form in (LITERAL, NEGATED) else ""
         bound = min(prefix.strength - 1, operand.bound)
         return Operand(Sort(prefix.result, sort.of, form), operand.levels + 1, 0, bound)
@@ -284,7 +291,7 @@ class Grammar:
     def _combined(self, operator: Operator, left: Operand, right: Operand) -> Operand | None:
         type_ = operator.result(left.sort.type, right.sort.type)
         levels = max(left.levels + (left.strength != operator.strength), right.levels + 1)
-        if self._narrow and left.sort.type == TEXTS:
+        if self._narrow and (left.sort.type == TEXTS or not left.sort.of + right.sort.of):
             return None
         if not type_ or levels > MOST_LEVELS or (operator.divides and right.sort.form not in (LITERAL, NEGATED)):
             return None
@@ -345,6 +352,8 @@ class Grammar:
             viewpoint = self._readable.viewpoints[more.first]
             named = [one for one in (viewpoint.row, viewpoint.column) if isinstance(one, str)]
             of = max([of, *(ORDER.index(self._readable.entries[one].of) for one in named)])
+        if self._narrow and not of:
+            return None
         return Operand(Sort(function.result, of), more.levels + 1)
 
     # ---- completions
