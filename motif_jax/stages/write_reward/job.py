@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -252,6 +251,7 @@ def run_rounds(
     rounds: list[list[dict[str, Any]]] = []
     earlier: list[Attempt] = []
     trained: dict[str, Training] = {}  # by what programs pay on the recorded episodes
+    orders: set[bytes] = set()  # of their programs
     for number in range(1 + section.revisions):
         tried, rows = [], []
         brief = brief._replace(tried=[row["program"] for earlier_rows in rounds for row in earlier_rows])
@@ -266,12 +266,9 @@ def run_rounds(
             rows.append(row)
         rounds.append(rows)
         if section.train_for_env_steps:
-            new: dict[str, Program] = {}
-            for one in sorted(tried, key=lambda one: one.rank, reverse=True):
-                if one.is_reward and one.key not in trained:
-                    new.setdefault(one.key, one.program)
-            for place, (key, program) in enumerate(itertools.islice(new.items(), section.trainings)):
-                trained[key] = train(config, program, folder / f"round-{number}" / f"training-{place}")
+            for place, one in enumerate(to_train(tried, trained, orders)[: section.trainings]):
+                trained[one.key] = train(config, one.program, folder / f"round-{number}" / f"training-{place}")
+                orders.add(one.order)
             tried = [one._replace(training=trained.get(one.key)) for one in tried]
             for one, row in zip(tried, (row for row in rows if not row["error"]), strict=True):
                 row |= {"trained": one.training.figures} if one.training else {}
@@ -285,12 +282,24 @@ def run_rounds(
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
         agent = describe_training(best.training.figures, section.train_for_env_steps) if best.training else ""
         if section.told == DIAGNOSES:
-            results = describe_results(best, recorded, pairs, list(texts), agent)
+            results = describe_results(best, recorded, pairs, list(texts), agent, brief.liked)
         else:
             results = "\n".join([describe_figures(best), *([f"- {agent}"] if agent else [])])
         earlier = [Attempt(best.program.text, results)]
     assert best is not None
     return best, rounds
+
+
+def to_train(tried: Sequence[Tried], trained: Collection[str], orders: Collection[bytes]) -> list[Tried]:
+    """The rewards without a training, the best first, but those last that prefer the same episodes as another one."""
+    ranked = sorted((one for one in tried if one.is_reward), key=lambda one: one.rank, reverse=True)
+    first, last, seen, keys = [], [], {*orders}, {*trained}
+    for one in ranked:
+        if one.key not in keys:
+            (last if one.order in seen else first).append(one)
+            seen.add(one.order)
+            keys.add(one.key)
+    return first + last
 
 
 def propose(
@@ -387,6 +396,7 @@ class Tried(NamedTuple):
     agreement: float  # with the judge, on the pairs that choose
     findings: list[str]  # its defects
     figures: dict[str, Any]
+    order: bytes = b""  # which episode of each pair it prefers
     training: Training | None = None
 
     @property
@@ -414,6 +424,7 @@ def examine(
     pay = recorded.pay(program)
     steps, returns = recorded.of_episodes(pay), recorded.returns(pay)
     agreement, spread = pairs.agreement(returns), float(np.ptp(steps))
+    order = np.sign(np.diff(returns[pairs.episodes])).tobytes()
     figures = {
         "agreement": agreement, "spread": spread, "mean_return": float(returns.mean()),
         "deviation_of_returns": float(returns.std()), "paid_steps": float((steps != 0).mean()),
@@ -422,7 +433,7 @@ def examine(
     if not spread:
         moments = "; ".join(told_steps(recorded, readable, MOMENTS))
         finding = f"{SAME if steps[0] else NEVER}: it pays the same in every step ({steps[0]:.3g}), also at {moments}"
-        return Tried(program, agreement, [finding], figures)
+        return Tried(program, agreement, [finding], figures, order)
     findings = [*_where_paid(recorded, steps, readable), *_before_the_goal(recorded, steps, returns)]
     game = float(np.abs(recorded.of_episodes(recorded.game)).sum())
     if game:
@@ -434,7 +445,7 @@ def examine(
         learnt_figures, finding = compare_with_learnt(returns, learnt, pairs, agreement)
         figures |= learnt_figures
         findings += [finding] if finding else []
-    return Tried(program, agreement, findings, figures)
+    return Tried(program, agreement, findings, figures, order)
 
 
 def _where_paid(recorded: RecordedEpisodes, steps: np.ndarray, readable: Readable) -> Iterator[str]:
@@ -497,14 +508,15 @@ def describe_figures(tried: Tried) -> str:
 
 
 def describe_results(
-    tried: Tried, recorded: RecordedEpisodes, pairs: Pairs, texts: list[str], agent: str = "", examples: int = 2
-) -> str:
+    tried: Tried, recorded: RecordedEpisodes, pairs: Pairs, texts: list[str], agent: str = "",
+    liked: Sequence[str] = (), examples: int = 2,
+) -> str:  # fmt: skip
     """The results as a list: how an agent played, then pairs of episodes about which program and judge disagree.
 
-    Small models read only the beginning.
+    Small models read only the beginning. `liked`: captions of preferred episodes.
     """
     lines = [f"agrees with the judge about {tried.agreement:.0%} of the pairs of episodes"]
-    lines += [*tried.findings, *([agent] if agent else [])]
+    lines += [*_unpaid(tried.program, recorded, liked), *tried.findings, *([agent] if agent else [])]
     returns = recorded.returns(recorded.pay(tried.program))
     for (first, second), judged in zip(pairs.episodes.tolist(), pairs.judged.tolist(), strict=True):
         wrong = (returns[second] - returns[first]) * (judged - 0.5) < 0 or (
@@ -518,6 +530,16 @@ def describe_results(
                 f"to this one, which it pays {returns[worse]:.3g}:\n{_first_lines(texts[worse])}"
             )
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _unpaid(program: Program, recorded: RecordedEpisodes, liked: Sequence[str]) -> Iterator[str]:
+    """A sentence about captions of preferred episodes at which the program pays nothing."""
+    steps = recorded.of_episodes(recorded.pay(program))
+    captions = recorded.of_episodes([rollout[CAPTION] for rollout in recorded.rollouts])
+    paid = {*map(decode, captions[steps > 0])}
+    if unpaid := [caption for caption in liked if caption not in paid]:
+        where = " and at ".join(map(repr, unpaid[:MOMENTS]))
+        yield f'it pays nothing at {where}, which better episodes show: add + once(says("{unpaid[0]}"))'
 
 
 def _first_lines(text: str, lines: int = 12) -> str:
