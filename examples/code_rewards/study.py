@@ -16,6 +16,7 @@ import json
 import os
 import resource
 import runpy
+import shutil
 import statistics
 import subprocess
 import sys
@@ -48,6 +49,7 @@ ARMS = {  # the writer in words, and values of write_reward; None: no program is
     "metrics": ("the model under the grammar, told metrics alone", {"writer": "model", "told": "metrics"}),
 }
 FREE = ("free_first", "free")
+LIKE = {"first": "diagnoses", "metrics": "diagnoses", "free_first": "free"}  # whose first round is the same
 ROWS = Path(__file__).with_name("rows.csv")
 PAGE = ROOT / "docs/results/code-rewards.md"
 HERE = "[code_study.csv](code_study.csv)"  # before the table in the page
@@ -55,6 +57,9 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 FIGURES = {  # of a row, as the table calls them
     "programs": "programs", "parse": "parse", "pay": "pay", "agreement": "agreement", "found": "reward found",
     "success": "success", "cpu_s": "CPU seconds",
+}  # fmt: skip
+PPO = {  # the quickstart's passes once over each batch; KeyCorridor is not learnt so, by any program
+    "num_epochs": 4, "num_minibatches": 2, "clip_ratio": 0.2, "learning_rate": 5e-4, "exploration_coefficient": 0.03,
 }  # fmt: skip
 T95 = {3: 4.30, 4: 3.18, 5: 2.78}  # of Student's distribution, by the number of seeds
 
@@ -144,7 +149,7 @@ def config_of(options):
         config.write_reward.train_for_env_steps, config.write_reward.trainings = options.short, options.trainings
     config.policy.update({
         "num_workers": 0, "games_per_worker": 32, "groups": 1, "synchronous": True, "extrinsic_coefficient": 1.0,
-        "train_for_seconds": 0.0, "train_for_env_steps": options.steps, "tensorboard": False,
+        "train_for_seconds": 0.0, "train_for_env_steps": options.steps, "tensorboard": False, **PPO,
     })  # fmt: skip
     config.evaluate.update({"num_workers": 0, "episodes": options.episodes, "beside": "", "replays": ""})
     return config
@@ -184,6 +189,9 @@ def write_program(config, options, folder):
     if config.write_reward.writer == "model":
         config.annotate.model = options.model
     use_writer(options.arm, options.seed)
+    same = options.home / f"{options.level}-{LIKE.get(options.arm)}-{options.seed}/write_reward"
+    if (same / "record.json").exists() and not (folder / "write_reward").exists():
+        shutil.copytree(same / "round-0", folder / "write_reward/round-0")
     try:
         experiment.run(config.to_dict(), folder, ["write_reward"])
     except UserError as error:

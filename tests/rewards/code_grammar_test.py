@@ -154,10 +154,24 @@ def test_only_parts_of_the_given_texts_can_be_in_quotes():
         assert speller.ends(spelt(f'says("{text}") + 1', speller)), text
     for text in ["Y key", "key.The", "key.\n", "you", "ä", 'a \\"', " You", " ", "", "door is open. "]:
         assert spelt(f'says("{text}")', speller) is None, text
-    for begun in ['says("', 'says("Th', 'once(says("You ']:
+    for begun in ['says("', 'says("Th', 'once(says("You ', 'says("key") + says("d']:
         whole = begun + speller.complete(spelt(begun, speller))
         assert check(whole, READABLE), whole
         assert speller.ends(spelt(whole, speller)), whole
+
+
+@pytest.mark.quick
+def test_two_texts_in_quotes_are_parts_of_different_texts():
+    speller = Speller(Grammar(READABLE, narrow=True), ["see a key", "see a door", "a door is open"])
+    for first, second, ends in [
+        ("key", "see a key", False), ("key", "a door", True), ("see a door", "see a d", False), ("see", "key", True),
+        ("door", "a door", False), ("a", "e", False), ("open", "door is", False), ("key", "ke", False),
+    ]:  # fmt: skip
+        spelling = spelt(f'says("{first}") + says("{second}")', speller)
+        assert bool(spelling and speller.ends(spelling)) == ends, (first, second)
+    assert spelt('says("key") + says("k', speller) is None  # all that begins so is in "see a key"
+    few = Speller(Grammar(READABLE, narrow=True), ["a"])
+    assert few.ends(spelt('says("a") + says("a")', few))  # there is no other
 
 
 # ---- tokens

@@ -316,7 +316,7 @@ def tried():
     ("1 + gained(gold)", None, "longer episodes are paid more"),
     ("0.0001 * gained(gold)", 1.0, "times as much as the game's own reward"),
     ("says(\"wall\")", None, "captions that the episode has shown more than 5 times before"),
-    ("stairs * 0 + once(says(\"stairs\"))", None, "it pays nothing at 'You pick up a gold piece.', which better episodes show"),
+    ("stairs * 0 + once(says(\"stairs\"))", None, "it pays nothing at 'You pick up a gold piece.'"),
 ], ids=str)  # fmt: skip
 def test_defects_of_a_program_are_found(tried, program, agreement, said):
     results, words = tried(program)

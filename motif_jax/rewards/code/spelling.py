@@ -8,7 +8,7 @@ MOST_BYTES, which only texts and blanks in quantity could make, is left to `chec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from motif_jax.rewards.code.grammar import BLANK, FUNCTIONS, LITERAL, OPERATORS, WORD, ZERO
 from motif_jax.rewards.code.recogniser import END, Grammar, State, Terminal
@@ -25,11 +25,12 @@ ALPHABET = {*DIGITS, *ONE, *'<>=!. "', *"".join((*FUNCTIONS, *OPERATORS, "not"))
 class Spelling:
     """A text so far; equal ones of a speller are the same object."""
 
-    def __init__(self, states: tuple[State, ...], part: str, length: int, blank: bool):
+    def __init__(self, states: tuple[State, ...], part: str, length: int, blank: bool, quoted: frozenset[int]):
         self.states = states  # after its whole terminals: two, if a word may be a name or a function
         self.part = part  # of the next terminal; if quotes may hold any text, only `"`, and `"x` once it is not blank
         self.length = length  # of that text
         self.blank = blank  # may follow
+        self.quoted = quoted  # see `Speller._shown`: of the texts in quotes so far, if they are parts of given ones
         self.after = dict[str, "Spelling | None"]()
         self.begins: set[str] | None = None  # of words and symbols that may follow
         self.words: dict[str, tuple[State, ...]] | None = None  # the terminals that may follow, and the states then
@@ -44,10 +45,15 @@ class Speller:
     """The characters of a grammar."""
 
     def __init__(self, grammar: Grammar, texts: Iterable[str] = ()):
-        """`texts`: what is in quotes must be a part of one of these; if there are none, it may be anything."""
+        """`texts`: what is in quotes must be a part of one of these; if there are none, it may be anything.
+
+        Small models repeat themselves, so a program has no two texts that are parts of the same given ones.
+        """
         self.grammar = grammar
-        self.texts = "\n".join(text for text in map(str.strip, texts) if text and is_plain(text))
-        self._known = dict[tuple[tuple[State, ...], str, int, bool], Spelling]()
+        self._texts = [*dict.fromkeys(text for text in map(str.strip, texts) if text and is_plain(text))]
+        self.texts = "\n".join(self._texts)
+        self._known_shown = dict[str, int]()
+        self._known = dict[tuple, Spelling]()
         self.start = self._at((grammar.start,), blank=False)
 
     def forget(self) -> None:
@@ -77,7 +83,10 @@ class Speller:
         """A text that completes a program."""
         added = ""
         if spelling.in_quotes:
-            added = QUOTE if spelling.part != QUOTE else f"{self.texts[:1] or 'x'}{QUOTE}"
+            part = spelling.part[1:]
+            if self.texts:
+                part = self._new_text(part, spelling.quoted)
+            added = f"{part[len(spelling.part) - 1 :] or 'x' * (spelling.part == QUOTE)}{QUOTE}"
         elif spelling.part and self._whole(spelling) is None:
             words = [word for word in self._following(spelling) if word.startswith(spelling.part)]
             added = min(words, key=len)[len(spelling.part) :] if words else "1" if "." in spelling.part else ".1"
@@ -87,11 +96,16 @@ class Speller:
             spelling = following
         whole = (self._whole(spelling) if spelling.part else None) or spelling
         state = min(whole.states, key=self.grammar.shortest)
-        rest = (one.text for one in self.grammar.complete(state))  # forms are written as examples of themselves
+        rest = [one.text for one in self.grammar.complete(state)]  # forms are written as examples of themselves
+        if self.texts:
+            rest = [f'"{self._new_text("", spelling.quoted)}"' if one == WORD else one for one in rest]
         return f"{added} {' '.join(rest)}".rstrip()
 
-    def _at(self, states: tuple[State, ...], part: str = "", length: int = 0, blank: bool = True) -> Spelling:
-        key = (states, part, length, blank)
+    def _at(
+        self, states: tuple[State, ...], part: str = "", length: int = 0, blank: bool = True,
+        quoted: frozenset[int] = frozenset(),
+    ) -> Spelling:  # fmt: skip
+        key = (states, part, length, blank, quoted)
         if key not in self._known:
             self._known[key] = Spelling(*key)
         return self._known[key]
@@ -108,7 +122,7 @@ class Speller:
 
     def _follow(self, spelling: Spelling, terminal: Terminal) -> Spelling | None:
         states = self._following(spelling).get(terminal.text)
-        return self._at(states) if states else None
+        return self._at(states, quoted=spelling.quoted) if states else None
 
     def _whole(self, spelling: Spelling) -> Spelling | None:
         """After the terminal that has begun, if it can end here."""
@@ -124,7 +138,7 @@ class Speller:
         if spelling.in_quotes:
             return self._quoted(spelling, character)
         if part and self._continues(spelling, part + character):
-            return self._at(spelling.states, part + character)
+            return self._at(spelling.states, part + character, quoted=spelling.quoted)
         if not part:
             return self._begin(spelling, character)
         if part[0] in DIGITS + LETTERS and character in DIGITS + LETTERS + ".":
@@ -136,12 +150,14 @@ class Speller:
         """A terminal begins, or a blank follows one."""
         following = self._following(spelling)
         if character == " ":
-            return self._at(spelling.states, blank=False) if spelling.blank else None
+            return self._at(spelling.states, blank=False, quoted=spelling.quoted) if spelling.blank else None
         if character in ONE:
             return self._follow(spelling, Terminal("symbol", character))
         if character == QUOTE:
-            return self._at(spelling.states, QUOTE) if WORD in following else None
-        return self._at(spelling.states, character) if self._continues(spelling, character) else None
+            return self._at(spelling.states, QUOTE, quoted=spelling.quoted) if WORD in following else None
+        if not self._continues(spelling, character):
+            return None
+        return self._at(spelling.states, character, quoted=spelling.quoted)
 
     def _continues(self, spelling: Spelling, part: str) -> bool:
         """Whether the next terminal can begin so."""
@@ -167,17 +183,48 @@ class Speller:
 
     def _quoted(self, spelling: Spelling, character: str) -> Spelling | None:
         """A text in quotes goes on or ends."""
-        is_blank = spelling.part == QUOTE
+        is_blank, text = spelling.part == QUOTE, spelling.part[1:]
         if character == QUOTE:
-            return self._follow(spelling, Terminal("text", BLANK if is_blank else WORD))
+            after = self._follow(spelling, Terminal("text", BLANK if is_blank else WORD))
+            if not after or not self.texts:
+                return after
+            if not self._is_new(text, spelling.quoted):
+                return None
+            return self._at(after.states, quoted=spelling.quoted | {self._shown(text)})
         length = spelling.length + 1
         room = MOST_CHARACTERS - (is_blank and character == " ")  # for a character that is not blank
         if length > room or not is_plain(character):
             return None
         if self.texts:
-            part = spelling.part + character
-            return self._at(spelling.states, part, length) if part != '" ' and part[1:] in self.texts else None
+            text += character
+            if text == " " or text not in self.texts or not self._new_text(text, spelling.quoted):
+                return None
+            return self._at(spelling.states, QUOTE + text, length, quoted=spelling.quoted)
         return self._at(spelling.states, QUOTE if is_blank and character == " " else f"{QUOTE}x", length)
+
+    def _shown(self, part: str) -> int:
+        """The given texts of which this is a part, as bits."""
+        if part not in self._known_shown:
+            self._known_shown[part] = sum(1 << place for place, text in enumerate(self._texts) if part in text)
+        return self._known_shown[part]
+
+    def _is_new(self, text: str, quoted: frozenset[int]) -> bool:
+        """Whether a text is part of other given texts than those in quotes so far; if no text is, each may be again."""
+        return self._shown(text) not in quoted or all(self._shown(one) in quoted for one in self._parts(""))
+
+    def _new_text(self, begun: str, quoted: frozenset[int]) -> str:
+        """A text for quotes that begins so; "" if there is none."""
+        return next((text for text in self._parts(begun) if self._is_new(text, quoted)), "")
+
+    def _parts(self, begun: str) -> Iterator[str]:
+        """The parts of given texts that begin so."""
+        for text in self._texts:
+            start = text.find(begun)
+            while start >= 0:
+                for end in range(start + max(len(begun), 1), min(start + MOST_CHARACTERS, len(text)) + 1):
+                    if text[start] != " ":
+                        yield text[start:end]
+                start = text.find(begun, start + 1)
 
 
 def is_plain(text: str) -> bool:
