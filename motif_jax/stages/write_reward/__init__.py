@@ -60,7 +60,8 @@ class WriteReward:
     texts: str = value(
         RECORDED,
         Text((RECORDED, ANY)),
-        "writer model: recorded: what it writes in quotes is part of a recorded text; any: it may be any text",
+        "writer model: recorded: what it writes in quotes is part of a recorded text, and no two of a program are "
+        "parts of the same ones; any: it may be any text",
         decides=True,
     )
     proposals: int = value(4, Whole(1, 64), "programs per round", decides=True)
@@ -88,8 +89,8 @@ class WriteReward:
     train_for_env_steps: int = value(
         0,
         Whole(0, 10**9),
-        "steps of each short training: the best programs of a round train agents, and the writer reads how the best of "
-        "them played; 0: none",
+        "steps of each short training: the best programs of a round train agents, first those that prefer other "
+        "episodes, and the writer reads how the best of them played; 0: none",
         decides=True,
     )
     trainings: int = value(1, Whole(1, 64), "short trainings per round", decides=True)
