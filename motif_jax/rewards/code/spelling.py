@@ -59,6 +59,7 @@ class Speller:
     def forget(self) -> None:
         """Frees the spellings of earlier texts; those in use go on."""
         self._known.clear()
+        self._known_shown.clear()
         self.start.after.clear()
 
     @property
