@@ -147,6 +147,7 @@ def config_of(options):
     config.write_reward.update(sizes | (ARMS[options.arm][1] or {}))
     if config.write_reward.revisions:
         config.write_reward.train_for_env_steps, config.write_reward.trainings = options.short, options.trainings
+        config.write_reward.chosen_by = "success,door"
     config.policy.update({
         "num_workers": 0, "games_per_worker": 32, "groups": 1, "synchronous": True, "extrinsic_coefficient": 1.0,
         "train_for_seconds": 0.0, "train_for_env_steps": options.steps, "tensorboard": False, **PPO,

@@ -256,19 +256,21 @@ def test_the_program_whose_agent_plays_best_is_chosen_the_judge_deciding_among_e
     def train(config, program, workdir):
         trained.append((f"{workdir.parent.name}/{workdir.name}", program.text))
         figure = worth if program.text == "gained(gold) + stairs" else 1.0
-        return Training({"return": [figure, 0.0]}, figure)
+        return Training({"return": [figure, 0.0]}, (0.0, figure))
 
     monkeypatch.setattr(job, "train", train)
     server = model(
         "gained(gold) + stairs", "gained(gold)", "gained(gold) + 0", "2 * gained(gold)",
         "3 * gained(gold)", "gained(gold) + stairs", "gained(gold)", "0 + gained(gold)",
     )  # fmt: skip
-    config = with_model(server, proposals=4, trainings=2, train_for_env_steps=128, chosen_by="return", steps=8_000)
+    config = with_model(
+        server, proposals=4, trainings=2, train_for_env_steps=128, chosen_by="success,return", steps=8_000
+    )
     config.policy.update(SMALL)
     _, record = run(config, tmp_path)
     assert trained == [
         ("round-0/training-0", "gained(gold)"),
-        ("round-0/training-1", "gained(gold) + stairs"),  # not the one that prefers the same episodes
+        ("round-0/training-1", "gained(gold) + stairs"),  # not the one that pays at the same steps
         ("round-1/training-0", "3 * gained(gold)"),  # the only one that is new
     ]
     assert record["best"]["program"] == best
@@ -277,7 +279,7 @@ def test_the_program_whose_agent_plays_best_is_chosen_the_judge_deciding_among_e
 
 @pytest.mark.parametrize("name", ["", "sucess"])
 def test_a_figure_that_the_game_lacks_does_not_choose(tmp_path, name):
-    config = config_of(train_for_env_steps=128, chosen_by=name)
+    config = config_of(train_for_env_steps=128, chosen_by=f"return, {name}")
     config.policy.update({"options": "", "controller": ""})
     with pytest.raises(UserError, match=rf"no figure '{name}': choose from return, .*success.* \(--config"):
         run(config, tmp_path)

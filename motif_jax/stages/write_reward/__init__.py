@@ -89,17 +89,23 @@ class WriteReward:
     train_for_env_steps: int = value(
         0,
         Whole(0, 10**9),
-        "steps of each short training: the best programs of a round train agents, first those that prefer other "
-        "episodes, and the writer reads how the best of them played; 0: none",
+        "steps of each short training: the best programs of a round train agents, first those that pay at other "
+        "steps, and the writer reads how the best of them played; 0: none",
         decides=True,
     )
     trainings: int = value(1, Whole(1, 64), "short trainings per round", decides=True)
     chosen_by: str = value(
         "success",
         Text(longest=200),
-        "figure or behaviour of the trained agents by which a program is chosen; among equals, the judge chooses",
+        "figures or behaviours of the trained agents by which a program is chosen, the first before the others; among "
+        "equals, the judge chooses",
         decides=True,
     )
+
+    @property
+    def figures(self) -> list[str]:
+        """What `chosen_by` names."""
+        return [name.strip() for name in self.chosen_by.split(",")]
 
 
 @dataclass(frozen=True)
@@ -130,9 +136,10 @@ def check(config: WriteConfig) -> None:
             raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
         locate_model(config.annotate.model, "--config.annotate.model")
     if config.write_reward.train_for_env_steps:
-        names, by = [*keys_of(world.figures), *rules_of(world).names], config.write_reward.chosen_by
-        if by not in names:
-            raise UserError(f"the games have no figure {by!r}: choose from {', '.join(names)} ({FLAG}.chosen_by)")
+        names = [*keys_of(world.figures), *rules_of(world).names]
+        for by in config.write_reward.figures:
+            if by not in names:
+                raise UserError(f"the games have no figure {by!r}: choose from {', '.join(names)} ({FLAG}.chosen_by)")
         for stage, view in stages_of(config):
             stage.check(view)
 

@@ -251,7 +251,7 @@ def run_rounds(
     rounds: list[list[dict[str, Any]]] = []
     earlier: list[Attempt] = []
     trained: dict[str, Training] = {}  # by what programs pay on the recorded episodes
-    orders: set[bytes] = set()  # of their programs
+    paid: set[bytes] = set()  # the steps at which these programs pay
     for number in range(1 + section.revisions):
         tried, rows = [], []
         brief = brief._replace(tried=[row["program"] for earlier_rows in rounds for row in earlier_rows])
@@ -266,9 +266,9 @@ def run_rounds(
             rows.append(row)
         rounds.append(rows)
         if section.train_for_env_steps:
-            for place, one in enumerate(to_train(tried, trained, orders)[: section.trainings]):
+            for place, one in enumerate(to_train(tried, trained, paid)[: section.trainings]):
                 trained[one.key] = train(config, one.program, folder / f"round-{number}" / f"training-{place}")
-                orders.add(one.order)
+                paid.add(one.paid)
             tried = [one._replace(training=trained.get(one.key)) for one in tried]
             for one, row in zip(tried, (row for row in rows if not row["error"]), strict=True):
                 row |= {"trained": one.training.figures} if one.training else {}
@@ -290,14 +290,14 @@ def run_rounds(
     return best, rounds
 
 
-def to_train(tried: Sequence[Tried], trained: Collection[str], orders: Collection[bytes]) -> list[Tried]:
-    """The rewards without a training, the best first, but those last that prefer the same episodes as another one."""
+def to_train(tried: Sequence[Tried], trained: Collection[str], paid: Collection[bytes]) -> list[Tried]:
+    """The rewards without a training, the best first, but those last that pay at the same steps as another one."""
     ranked = sorted((one for one in tried if one.is_reward), key=lambda one: one.rank, reverse=True)
-    first, last, seen, keys = [], [], {*orders}, {*trained}
+    first, last, seen, keys = [], [], {*paid}, {*trained}
     for one in ranked:
         if one.key not in keys:
-            (last if one.order in seen else first).append(one)
-            seen.add(one.order)
+            (last if one.paid in seen else first).append(one)
+            seen.add(one.paid)
             keys.add(one.key)
     return first + last
 
@@ -349,7 +349,7 @@ class Training(NamedTuple):
     """What a short training came to."""
 
     figures: dict[str, list[float]]  # means of the agent and of random play
-    worth: float  # the lower end of the interval of write_reward.chosen_by, so that luck in few games does not choose
+    worth: tuple[float, ...]  # lower ends of the intervals of write_reward.chosen_by: luck in few games does not choose
 
 
 def train(config: WriteConfig, program: Program, workdir: Path) -> Training:
@@ -365,13 +365,11 @@ def train(config: WriteConfig, program: Program, workdir: Path) -> Training:
         counts = {f"'{name}'": figure for name, figure in summary["did"].items()}
         by_player["random" if file.parent.name == "random" else "agent"] = figures | counts
     agent, random = by_player["agent"], by_player["random"]
-    by = config.write_reward.chosen_by
-    chosen = agent.get(by) or agent.get(f"'{by}'") or {"mean": 0.0}  # what never happened is not counted
-    never = {"mean": 0.0}
+    never = {"mean": 0.0}  # what never happened is not counted
+    chosen = [agent.get(by) or agent.get(f"'{by}'") or never for by in config.write_reward.figures]
     names = [name for name in agent | random if name not in NOT_SHOWN]
     means = {name: [agent.get(name, never)["mean"], random.get(name, never)["mean"]] for name in names}
-    low = chosen.get("low")
-    return Training(means, chosen["mean"] if low is None else low)
+    return Training(means, tuple(one["mean"] if (low := one.get("low")) is None else low for one in chosen))
 
 
 def describe_training(figures: dict[str, list[float]], steps: int) -> str:
@@ -396,7 +394,7 @@ class Tried(NamedTuple):
     agreement: float  # with the judge, on the pairs that choose
     findings: list[str]  # its defects
     figures: dict[str, Any]
-    order: bytes = b""  # which episode of each pair it prefers
+    paid: bytes = b""  # the steps that are paid, as bits
     training: Training | None = None
 
     @property
@@ -410,10 +408,10 @@ class Tried(NamedTuple):
         return repr(self.figures)
 
     @property
-    def rank(self) -> tuple[bool, bool, float, float]:
+    def rank(self) -> tuple[bool, bool, tuple[float, ...], float]:
         """The key of the ranking, higher is better: its training, then agreement minus WEIGHT for each finding."""
         agreement = 0.0 if np.isnan(self.agreement) else self.agreement
-        worth = self.training.worth if self.training else -np.inf
+        worth = self.training.worth if self.training else ()
         return self.is_reward, self.figures["spread"] > 0, worth, agreement - WEIGHT * len(self.findings)
 
 
@@ -424,7 +422,7 @@ def examine(
     pay = recorded.pay(program)
     steps, returns = recorded.of_episodes(pay), recorded.returns(pay)
     agreement, spread = pairs.agreement(returns), float(np.ptp(steps))
-    order = np.sign(np.diff(returns[pairs.episodes])).tobytes()
+    paid = np.packbits(steps != 0).tobytes()
     figures = {
         "agreement": agreement, "spread": spread, "mean_return": float(returns.mean()),
         "deviation_of_returns": float(returns.std()), "paid_steps": float((steps != 0).mean()),
@@ -433,7 +431,7 @@ def examine(
     if not spread:
         moments = "; ".join(told_steps(recorded, readable, MOMENTS))
         finding = f"{SAME if steps[0] else NEVER}: it pays the same in every step ({steps[0]:.3g}), also at {moments}"
-        return Tried(program, agreement, [finding], figures, order)
+        return Tried(program, agreement, [finding], figures, paid)
     findings = [*_where_paid(recorded, steps, readable), *_before_the_goal(recorded, steps, returns)]
     game = float(np.abs(recorded.of_episodes(recorded.game)).sum())
     if game:
@@ -445,7 +443,7 @@ def examine(
         learnt_figures, finding = compare_with_learnt(returns, learnt, pairs, agreement)
         figures |= learnt_figures
         findings += [finding] if finding else []
-    return Tried(program, agreement, findings, figures, order)
+    return Tried(program, agreement, findings, figures, paid)
 
 
 def _where_paid(recorded: RecordedEpisodes, steps: np.ndarray, readable: Readable) -> Iterator[str]:
