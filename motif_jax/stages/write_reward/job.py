@@ -293,7 +293,8 @@ def run_rounds(
 def to_train(tried: Sequence[Tried], trained: Collection[str], paid: Collection[bytes]) -> list[Tried]:
     """The rewards without a training, the best first, but those last that pay at the same steps as another one."""
     ranked = sorted((one for one in tried if one.is_reward), key=lambda one: one.rank, reverse=True)
-    first, last, seen, keys = [], [], {*paid}, {*trained}
+    first, last = list[Tried](), list[Tried]()
+    seen, keys = {*paid}, {*trained}
     for one in ranked:
         if one.key not in keys:
             (last if one.paid in seen else first).append(one)
