@@ -82,6 +82,11 @@ def actors():
     return [int(pid) for pid, parent, words in rows if parent in nodes and words.startswith("ray::GamesOfHost")]
 
 
+def both():
+    """Those of a pool with two hosts; those of the pool before may not have ended yet."""
+    return wait_for(lambda: len(found := actors()) == 2 and found)
+
+
 def episodes(pool, policy, over):
     """The first episodes in the order of their numbers, with all their steps, until `over(episodes)`."""
     found: list = []
@@ -119,7 +124,7 @@ def test_games_are_the_same_on_several_hosts_as_on_one(address, player, local):
     with RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=local, player=player, **OPTIONS) as pool:
         assert pool.num_games == (local + 2) * OPTIONS["games_per_worker"]
         found = episodes(pool, policy, lambda found: len(found) >= 60)
-        assert len(actors()) == 2
+        assert both()
     same(found, played_here(policy, player, len(found)))
 
 
@@ -139,6 +144,7 @@ def test_hosts_that_are_killed_lose_no_game_and_spoil_none(address, player, loca
         return len(found) >= 120 and pool.restarts == kills
 
     with RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=local, player=player, **OPTIONS) as pool:
+        assert both()  # nobody else is killed
         found = episodes(pool, policy, over)
         assert not pool.given_up
     same(found, played_here(policy, player, len(found)))
@@ -160,7 +166,7 @@ def test_a_host_that_joins_later_takes_the_place_of_a_lost_one(cluster):
 
     with RemotePool(ENV, SEEN, cluster=hosts(cluster.address, 2, 2), num_workers=0, **OPTIONS) as pool:
         found = episodes(pool, policy, over)
-        assert len(actors()) == 2
+        assert both()
     same(found, played_here(policy, "", len(found)))
     wait_for(lambda: sum(node["Alive"] for node in ray.nodes()) == 3)  # until Ray has missed the lost one
 
@@ -212,7 +218,11 @@ def test_what_is_collected_and_evaluated_is_the_same_on_several_hosts(address, t
 
 
 def test_training_goes_on_when_a_host_is_killed(address, tmp_path, at_batch, capsys):
-    at_batch(3, lambda: os.kill(actors()[0], signal.SIGKILL))
+    def kill():
+        os.kill(victim := both()[0], signal.SIGKILL)
+        wait_for(lambda: len({*actors()} - {victim}) == 2)  # or training may be over before Ray tells of the loss
+
+    at_batch(3, kill)
     config = get_config(argument="toy")
     config.policy.update(
         {"network": "small", "intrinsic_coefficient": 0.0, "num_workers": 0, "games_per_worker": 8, "groups": 2}

@@ -56,7 +56,8 @@ class Trial:
         check(workdir)
         remove_stale_folders()  # as everybody does who starts workers
         for killed in self.killed:
-            assert not list(Path(tempfile.gettempdir()).glob(f"motif_jax-{killed.process}-*/*"))
+            pattern = f"motif_jax-{killed.process}-*/*"
+            wait_for(lambda: not list(Path(tempfile.gettempdir()).glob(pattern)))  # another process may be at it
 
     def begin(self, prepare: Callable[[Path], object], name: str) -> Path:
         workdir = self.folder / name / "run"

@@ -93,7 +93,7 @@ class Session:
 def session(tmp_path) -> Iterator[Session]:
     save_replay(tmp_path / "replay.npz", play())
     session = Session(
-        f"--workdir={tmp_path / 'run'}", "--stage=visualize", "--config.visualize.speed=0.5",
+        f"--workdir={tmp_path / 'run'}", "--stage=visualize", "--config.visualize.speed=0.01",
         f"--config.visualize.replay={tmp_path / 'replay.npz'}",
     )  # fmt: skip
     yield session
@@ -105,14 +105,14 @@ def test_keys_move_through_the_episode_and_the_terminal_is_restored(session):
     session.wait_for(lambda screen: "step 0 of 60" in screen)
     assert ENTER.encode() in session.output
     session.press(" ")
-    session.wait_for(lambda screen: "‖ 0.5/s" in screen)
+    session.wait_for(lambda screen: "‖ 0.01/s" in screen)
     session.press("gl\033[C")
     session.wait_for(lambda screen: "step 2 of 60" in screen)
     session.press("\033OD")
     session.wait_for(lambda screen: "step 1 of 60" in screen)
-    session.wait_until_it_shows(compose(story, View(1, False, 0.5), 30, 80, keys=True))
+    session.wait_until_it_shows(compose(story, View(1, False, 0.01), 30, 80, keys=True))
     session.press("+\033[A")
-    session.wait_for(lambda screen: "‖ 2/s" in screen)
+    session.wait_for(lambda screen: "‖ 1/s" in screen)
     session.press("\033[F")
     session.wait_for(lambda screen: "step 60 of 60" in screen)
     session.press("t")

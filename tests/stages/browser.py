@@ -112,7 +112,8 @@ def browser() -> Iterator[Page]:
         try:
             port = _port(Path(profile) / "DevToolsActivePort", process)
             session = aiohttp.ClientSession(loop=loop)
-            socket = loop.run_until_complete(_first_tab(session, port))
+            tab = wait_for(lambda: loop.run_until_complete(_tabs(session, port)))[0]
+            socket = loop.run_until_complete(session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=2**28))
             yield Page(socket, loop)
         finally:
             if session:
@@ -122,10 +123,9 @@ def browser() -> Iterator[Page]:
             process.wait()
 
 
-async def _first_tab(session: aiohttp.ClientSession, port: int) -> aiohttp.ClientWebSocketResponse:
+async def _tabs(session: aiohttp.ClientSession, port: int) -> list[dict[str, Any]]:
     async with session.get(f"http://127.0.0.1:{port}/json/list") as reply:
-        tabs = [tab for tab in await reply.json() if tab["type"] == "page"]
-    return await session.ws_connect(tabs[0]["webSocketDebuggerUrl"], max_msg_size=2**28)
+        return [tab for tab in await reply.json() if tab["type"] == "page"]
 
 
 def _port(file: Path, process: subprocess.Popen) -> int:

@@ -1,5 +1,6 @@
 """Several hosts train one policy: real processes that meet on loopback, by hand and as SLURM would start them."""
 
+import contextlib
 import json
 import os
 import signal
@@ -75,7 +76,8 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
         for me in range(2)
     ]
     wait_for_rows(tmp_path, 1, hosts)
-    assert listening(hosts[0].pid) | listening(hosts[1].pid) <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    with contextlib.suppress(OSError):  # one has ended since
+        assert listening(hosts[0].pid) | listening(hosts[1].pid) <= {"0100007F", "0000000000000000FFFF00000100007F"}
     ends = ended(hosts)
     assert [status for status, _, _ in ends] == [0, 0], ends
     assert "train_policy: 1,280 steps, 20 updates" in ends[0][1]

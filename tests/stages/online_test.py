@@ -166,8 +166,8 @@ def test_training_continues_while_the_judge_is_down(tmp_path, monkeypatch, capsy
     with ChatServer() as chat:
         batches[3] = lambda judge: chat.stop()
         batches[20] = lambda judge: wait_for(lambda: judge.failures and judge.silent_s > 0.3)
-        batches[21] = lambda judge: chat.start()
-        batches[40] = lambda judge: wait_for(lambda: judge.silent_s == 0)
+        batches[21] = lambda judge: chat.asked.clear() or chat.start()
+        batches[40] = lambda judge: wait_for(lambda: chat.asked and judge.silent_s == 0)  # it has answered again
         rows = run(
             tmp_path, synchronous=False, train_for_env_steps=64 * 60, annotate__backend="server",
             annotate__server__url=chat.url, online__patience_s=0.3, annotate__server__start_s=LONG_S,

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("optimised")
 TINY = {
     "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 0, "games_per_worker": 8, "rollout_length": 8,
     "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "synchronous": True, "train_for_env_steps": 640,
+    "log_every_s": 1e6,  # one row, of all updates: in a row of a single one, perhaps no episode has ended
 }  # fmt: skip
 
 
