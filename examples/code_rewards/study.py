@@ -58,7 +58,7 @@ FIGURES = {  # of a row, as the table calls them
     "programs": "programs", "parse": "parse", "pay": "pay", "agreement": "agreement", "found": "reward found",
     "success": "success", "cpu_s": "CPU seconds",
 }  # fmt: skip
-PPO = {  # the quickstart's passes once over each batch; KeyCorridor is not learnt so, by any program
+PPO = {  # the quickstart's passes once over each batch: KeyCorridor was not learnt so from the program by hand
     "num_epochs": 4, "num_minibatches": 2, "clip_ratio": 0.2, "learning_rate": 5e-4, "exploration_coefficient": 0.03,
 }  # fmt: skip
 T95 = {3: 4.30, 4: 3.18, 5: 2.78}  # of Student's distribution, by the number of seeds
