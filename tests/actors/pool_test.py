@@ -114,8 +114,8 @@ def test_a_closed_pool_leaves_no_processes_and_file_descriptors():
         assert len(pool.processes) == 2
         for _ in play(pool, RandomPolicy(23), 4):
             pass
-    after = children(), set(os.listdir("/proc/self/fd"))
-    assert after == before
+    assert children() <= before[0]  # those of earlier tests may have ended since
+    assert set(os.listdir("/proc/self/fd")) <= before[1]
 
 
 def test_a_killed_worker_is_replaced():
@@ -205,7 +205,7 @@ def test_an_error_in_a_worker_arrives_with_its_traceback(num_workers):
     )
     assert "faulty_games.py" in caught.value.traceback
     assert "in step" in caught.value.traceback
-    assert children() == before
+    assert children() <= before
 
 
 def test_workers_end_when_their_parent_is_killed():

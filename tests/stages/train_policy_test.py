@@ -91,7 +91,7 @@ def test_the_toy_world_is_solved(tmp_path):
     assert summary["recent_episodes"]["success"] > 0.98
     assert rows[-1]["train/entropy"] < rows[0]["train/entropy"]
     assert rows[-1]["train/lag_max"] <= 8  # bounded by the slots and the queue
-    assert children() == before
+    assert children() <= before
 
 
 # ---- the same twice, and again after it was stopped
