@@ -289,7 +289,7 @@ def main():
     parser.add_argument("--rows", type=Path, default=ROWS, help="those of before")
     parser.add_argument("--model", default="smollm2", help="the model")
     parser.add_argument("--steps", type=int, default=500_000, help="of the training")
-    parser.add_argument("--short", type=int, default=150_000, help="of each short training")
+    parser.add_argument("--short", type=int, default=250_000, help="of each short training")
     parser.add_argument("--trainings", type=int, default=2, help="short ones per round")
     parser.add_argument("--record", type=int, default=40_000, help="steps of random play on which programs are tried")
     parser.add_argument("--proposals", type=int, default=8, help="programs per round")

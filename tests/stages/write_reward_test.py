@@ -307,6 +307,9 @@ def tried():
     return run
 
 
+SAYS_GOLD = 'once(says("You pick up a gold piece."))'
+
+
 @pytest.mark.parametrize(("program", "agreement", "said"), [
     ("gained(gold)", 1.0, None),
     ("0 - gained(gold)", 0.0, "the judge prefers this episode, which it pays -"),
@@ -318,7 +321,8 @@ def tried():
     ("1 + gained(gold)", None, "longer episodes are paid more"),
     ("0.0001 * gained(gold)", 1.0, "times as much as the game's own reward"),
     ("says(\"wall\")", None, "captions that the episode has shown more than 5 times before"),
-    ("stairs * 0 + once(says(\"stairs\"))", None, "it pays nothing at 'You pick up a gold piece.'"),
+    ("stairs * 0 + once(says(\"stairs\"))", None, f"pays nothing at 1 caption of better episodes: add + {SAYS_GOLD}"),
+    ("0 - once(says(\"gold\"))", None, f"away at a caption of better episodes: write + {SAYS_GOLD} in place of -"),
 ], ids=str)  # fmt: skip
 def test_defects_of_a_program_are_found(tried, program, agreement, said):
     results, words = tried(program)

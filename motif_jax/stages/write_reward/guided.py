@@ -22,7 +22,7 @@ from motif_jax.stages.write_reward import WriteConfig
 from motif_jax.stages.write_reward.writers import MEANINGS, Attempt, Brief
 from motif_jax.structs import UserError, naming
 
-LONGEST = 96  # tokens of a program
+LONGEST = 144  # tokens of a program
 SAID = 1_000  # characters of what came of a program
 CAPTIONS = 12  # those of preferred episodes first
 

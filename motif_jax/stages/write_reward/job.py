@@ -75,6 +75,7 @@ WEIGHT = 0.1  # of a finding against agreement: as much as a tenth of the pairs
 OPPOSED = 0.4  # share of the pairs; a half is chance
 FEWEST_REACHED = 2  # episodes that the game pays, and others
 LOOKED_AT, MOMENTS = 500, 2  # steps, and their captions that a finding names
+ADDED = 3  # captions that a program is told to pay
 # Kinds of findings:
 NEVER, SAME, SPARSE, SCALE = "never paid", "paid the same everywhere", "sparse", "out of scale"
 STILL, EARLY = "paid for standing still", "paid before the goal"
@@ -532,13 +533,16 @@ def describe_results(
 
 
 def _unpaid(program: Program, recorded: RecordedEpisodes, liked: Sequence[str]) -> Iterator[str]:
-    """A sentence about captions of preferred episodes at which the program pays nothing."""
+    """Sentences about captions of preferred episodes at which the program pays nothing, or takes away."""
     steps = recorded.of_episodes(recorded.pay(program))
     captions = recorded.of_episodes([rollout[CAPTION] for rollout in recorded.rollouts])
-    paid = {*map(decode, captions[steps > 0])}
-    if unpaid := [caption for caption in liked if caption not in paid]:
-        where = " and at ".join(map(repr, unpaid[:MOMENTS]))
-        yield f'it pays nothing at {where}, which better episodes show: add + once(says("{unpaid[0]}"))'
+    paid, charged = ({*map(decode, captions[sign * steps > 0])} for sign in (1, -1))
+    terms = {caption: f'once(says("{caption}"))' for caption in liked if caption not in paid}
+    for caption in [caption for caption in terms if caption in charged][:ADDED]:
+        yield f"it takes away at a caption of better episodes: write + {terms.pop(caption)} in place of -"
+    if added := [*terms.values()][:ADDED]:
+        number = f"{len(added)} caption{'s' * (len(added) > 1)}"
+        yield f"it pays nothing at {number} of better episodes: add + {' + '.join(added)}"
 
 
 def _first_lines(text: str, lines: int = 12) -> str:
