@@ -87,7 +87,7 @@ class ProgramGuide:
         return text.strip() if self.speller.ends(spelling) else text + self.speller.complete(spelling)
 
     def _mask(self, spelling: Spelling) -> np.ndarray:
-        mask, anything = np.zeros(self._size, bool), spelling.in_quotes and not self.speller.texts
+        mask, anything = np.zeros(self._size, bool), spelling.in_quotes and not self.speller.phrases
         if anything:
             mask |= self._length <= MOST_CHARACTERS - spelling.length
         stack = [(spelling, self._quotes if anything else self._branch)]

@@ -26,11 +26,12 @@ from motif_jax.rewards.code.grammar import (
     ZERO,
     Operator,
 )
-from motif_jax.rewards.code.names import GRID, NUMBER, STEP, TEXTS, Readable
+from motif_jax.rewards.code.names import FLAG, GRID, NUMBER, STEP, TEXTS, Readable
 from motif_jax.rewards.code.tokens import LONGEST_WORD, MOST_LEVELS, MOST_NODES
 from motif_jax.rewards.code.types import ORDER
 
 NEVER = 10**6  # nodes: there is no completion
+CHANGED = len(ORDER)  # what a value belongs to that a narrow grammar has in no argument of `once` and its like
 DUE, ONE_MORE, NO_MORE = "due", "one more", "no more"  # an operand; after an argument: whether more may follow in need
 STRENGTHS = sorted({operator.strength for operator in OPERATORS.values()}, reverse=True)
 STRONGEST = 9  # any operator may follow
@@ -42,7 +43,7 @@ class Sort(NamedTuple):
     """The type of an operand, and whether it belongs to a moment or a step."""
 
     type: str
-    of: int  # in ORDER
+    of: int  # in ORDER, or CHANGED
     form: str = ""  # see grammar.py
 
 
@@ -126,8 +127,8 @@ class Grammar:
     def __init__(self, readable: Readable, most_nodes: int = MOST_NODES, narrow: bool = False):
         """`narrow`: without what adds no meaning.
 
-        So nothing is computed of constants alone, no parenthesis follows another one, and texts in quotes are only in
-        `says`.
+        So nothing is computed of constants alone, no parenthesis follows another one, texts in quotes are only in
+        `says`, and the argument of a function of changes has neither another one nor arithmetic with flags.
         """
         self._readable, self.most_nodes, self._narrow = readable, most_nodes, narrow
         self.names = dict[str, Sort]()
@@ -296,7 +297,9 @@ class Grammar:
         if not type_ or levels > MOST_LEVELS or (operator.divides and right.sort.form not in (LITERAL, NEGATED)):
             return None
         bound = min(operator.strength, right.bound)  # in `a - not b`, a comparison that follows would be of b
-        return Operand(Sort(type_, max(left.sort.of, right.sort.of)), levels, operator.strength, bound)
+        counts = self._narrow and type_ == NUMBER and FLAG in (left.sort.type, right.sort.type)
+        of = CHANGED if counts else max(left.sort.of, right.sort.of)
+        return Operand(Sort(type_, of), levels, operator.strength, bound)
 
     def _argument(self, place: Place, operand: Operand) -> Place | None:
         """A call with one more argument."""
@@ -323,7 +326,7 @@ class Grammar:
         if name == "says":  # the first of its two arguments can be left out
             return sort.form == WORD if place and more.first == NAME else not place and sort.form in (NAME, WORD)
         wanted = function.args[place]
-        if sort.type not in wanted.types or ORDER[sort.of] not in wanted.of:
+        if sort.type not in wanted.types or (*ORDER, ORDER)[sort.of] not in (*wanted.of, wanted.of):
             return False
         if wanted.forms and sort.form not in wanted.forms:
             return False
@@ -354,6 +357,8 @@ class Grammar:
             of = max([of, *(ORDER.index(self._readable.entries[one].of) for one in named)])
         if self._narrow and not of:
             return None
+        if self._narrow and function.of and function.args:
+            of = CHANGED
         return Operand(Sort(function.result, of), more.levels + 1)
 
     # ---- completions

@@ -7,6 +7,7 @@ MOST_BYTES, which only texts and blanks in quantity could make, is left to `chec
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Iterable, Iterator
 
@@ -45,13 +46,13 @@ class Speller:
     """The characters of a grammar."""
 
     def __init__(self, grammar: Grammar, texts: Iterable[str] = ()):
-        """`texts`: what is in quotes must be a part of one of these; if there are none, it may be anything.
+        """`texts`: what is in quotes must be a phrase of one of these; if there are none, it may be anything.
 
-        Small models repeat themselves, so a program has no two texts that are parts of the same given ones.
+        Small models repeat themselves, so a program has no two phrases that are parts of the same given texts.
         """
         self.grammar = grammar
-        self._texts = [*dict.fromkeys(text for text in map(str.strip, texts) if text and is_plain(text))]
-        self.texts = "\n".join(self._texts)
+        self._texts = [*dict.fromkeys(text for text in texts if is_plain(text))]
+        self.phrases = sorted({phrase for text in self._texts for phrase in phrases_of(text)})
         self._known_shown = dict[str, int]()
         self._known = dict[tuple, Spelling]()
         self.start = self._at((grammar.start,), blank=False)
@@ -85,7 +86,7 @@ class Speller:
         added = ""
         if spelling.in_quotes:
             part = spelling.part[1:]
-            if self.texts:
+            if self.phrases:
                 part = self._new_text(part, spelling.quoted)
             added = f"{part[len(spelling.part) - 1 :] or 'x' * (spelling.part == QUOTE)}{QUOTE}"
         elif spelling.part and self._whole(spelling) is None:
@@ -98,7 +99,7 @@ class Speller:
         whole = (self._whole(spelling) if spelling.part else None) or spelling
         state = min(whole.states, key=self.grammar.shortest)
         rest = [one.text for one in self.grammar.complete(state)]  # forms are written as examples of themselves
-        if self.texts:
+        if self.phrases:
             rest = [f'"{self._new_text("", spelling.quoted)}"' if one == WORD else one for one in rest]
         return f"{added} {' '.join(rest)}".rstrip()
 
@@ -187,18 +188,18 @@ class Speller:
         is_blank, text = spelling.part == QUOTE, spelling.part[1:]
         if character == QUOTE:
             after = self._follow(spelling, Terminal("text", BLANK if is_blank else WORD))
-            if not after or not self.texts:
+            if not after or not self.phrases:
                 return after
-            if not self._is_new(text, spelling.quoted):
+            if text != next(self._parts(text)) or not self._is_new(text, spelling.quoted):
                 return None
             return self._at(after.states, quoted=spelling.quoted | {self._shown(text)})
         length = spelling.length + 1
         room = MOST_CHARACTERS - (is_blank and character == " ")  # for a character that is not blank
         if length > room or not is_plain(character):
             return None
-        if self.texts:
+        if self.phrases:
             text += character
-            if text == " " or text not in self.texts or not self._new_text(text, spelling.quoted):
+            if not self._new_text(text, spelling.quoted):
                 return None
             return self._at(spelling.states, QUOTE + text, length, quoted=spelling.quoted)
         return self._at(spelling.states, QUOTE if is_blank and character == " " else f"{QUOTE}x", length)
@@ -218,14 +219,25 @@ class Speller:
         return next((text for text in self._parts(begun) if self._is_new(text, quoted)), "")
 
     def _parts(self, begun: str) -> Iterator[str]:
-        """The parts of given texts that begin so."""
-        for text in self._texts:
-            start = text.find(begun)
-            while start >= 0:
-                for end in range(start + max(len(begun), 1), min(start + MOST_CHARACTERS, len(text)) + 1):
-                    if text[start] != " ":
-                        yield text[start:end]
-                start = text.find(begun, start + 1)
+        """The phrases that begin so, the shortest first."""
+        for place in range(bisect.bisect_left(self.phrases, begun), len(self.phrases)):
+            if not self.phrases[place].startswith(begun):
+                break
+            yield self.phrases[place]
+
+
+def phrases_of(text: str) -> Iterator[str]:
+    """What can be quoted of a text: words of one sentence, or whole sentences."""
+    words = [word.span() for word in re.finditer(r"\S+", text)]
+    ends = [text[end - 1] in ".!?" for _, end in words]  # of sentences
+    for first, (start, _) in enumerate(words):
+        for last in range(first, len(words)):
+            end = words[last][1]
+            if end - start > MOST_CHARACTERS:
+                break
+            are_whole = (not first or ends[first - 1]) and (ends[last] or last == len(words) - 1)
+            if are_whole or not any(ends[first:last]):
+                yield text[start:end]
 
 
 def is_plain(text: str) -> bool:

@@ -60,8 +60,8 @@ class WriteReward:
     texts: str = value(
         RECORDED,
         Text((RECORDED, ANY)),
-        "writer model: recorded: what it writes in quotes is part of a recorded text, and no two of a program are "
-        "parts of the same ones; any: it may be any text",
+        "writer model: recorded: what it writes in quotes are words of a sentence, or whole sentences, of a recorded "
+        "text, and no two of a program are parts of the same ones; any: it may be any text",
         decides=True,
     )
     proposals: int = value(4, Whole(1, 64), "programs per round", decides=True)
