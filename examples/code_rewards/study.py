@@ -124,14 +124,13 @@ def use_writer(arm, seed):
     class FreeWriter(guided.GuidedWriter):
         """The model without the grammar."""
 
-        def __init__(self, config, grammar, texts):
-            super().__init__(config, grammar, texts)
-            self._guide = Free(self._guide, self._language.tokeniser)
+        def guide(self, texts):
+            return Free(super().guide(texts), self._language.tokeniser)
 
     if arm in FREE:
         guided.GuidedWriter = FreeWriter
     if arm == "random":
-        job.open_writer = lambda config, readable, recorded: RandomWriter(readable, seed)
+        job.open_writer = lambda config, readable: RandomWriter(readable, seed)
 
 
 # ---- a row

@@ -22,7 +22,7 @@ import numpy as np
 
 from motif_jax.envs.world import World
 from motif_jax.files import read_json
-from motif_jax.policies.choice import Checkpoint, find, load, parse_mixture
+from motif_jax.policies.choice import Checkpoint, PlayerChoice, find, load
 from motif_jax.policies.player import PlayerParameters, PolicyPlayer
 from motif_jax.structs import ArraySpec, UserError
 
@@ -34,13 +34,13 @@ class Mixture:
     """An `actors.acting.BatchedPolicy` that asks each group's own policy."""
 
     def __init__(
-        self, policies: str, world: World, *, num_workers: int, games_per_worker: int, seed: int,
+        self, choices: list[PlayerChoice], world: World, *, num_workers: int, games_per_worker: int, seed: int,
         trusted: Iterable[str] = (), begun: Path | None = None,
     ):  # fmt: skip
         """Loads the policies.
 
         Args:
-          policies: as `parse_mixture` reads them.
+          choices: of the policies.
           world: the game that they play.
           num_workers, games_per_worker: as in `ActorPool`.
           seed: of the actions.
@@ -49,7 +49,7 @@ class Mixture:
         """
         self.checkpoints, first_episode = recorded(begun) if begun else ([], 0)
         if not self.checkpoints:
-            self.checkpoints = find(parse_mixture(policies, FLAG), FLAG)
+            self.checkpoints = find(choices, FLAG)
         workers = max(num_workers, 1)
         self.groups = groups_per_worker(len(self.checkpoints), workers, games_per_worker)
         self.counts = deal([checkpoint.share for checkpoint in self.checkpoints], workers * self.groups)

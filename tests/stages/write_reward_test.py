@@ -245,6 +245,17 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
     assert len(rows[0]["trained"]["return"]) == 2
     assert [row["program"] for row in rows[:2]] == ["gained(gold)", "gained(gold) + stairs"]
     assert not (folder / "round-2/training-0").exists()  # the program is that of round 1
+    readable = find_readable(make_world(config.env.to_dict()))
+    alone = record_episodes(viewed(config, "write_reward"), readable)
+    played = [
+        record_episodes(viewed(config, "write_reward"), readable, [trained], alone.num_episodes) for _ in range(2)
+    ]
+    assert played[0].captions == played[1].captions != alone.captions
+    both, program = alone.with_others(played[0]), check("record(gold) + once(stairs > 0)", readable)
+    returns = [one.returns(one.pay(program)) for one in (alone, played[0], both)]
+    np.testing.assert_array_equal(returns[2], np.concatenate(returns[:2]))
+    assert record["episodes"] > both.num_episodes  # the second round has an agent, too
+    assert sorted(file.name for file in folder.glob("answers*")) == ["answers-1.json", "answers-2.json", "answers.json"]
 
 
 @pytest.mark.parametrize(("worth", "best"), [(5.0, "gained(gold) + stairs"), (1.0, "gained(gold)")])
@@ -259,6 +270,7 @@ def test_the_program_whose_agent_plays_best_is_chosen_the_judge_deciding_among_e
         return Training({"return": [figure, 0.0]}, (0.0, figure))
 
     monkeypatch.setattr(job, "train", train)
+    monkeypatch.setattr(job, "see_agents", lambda config, workdir, evidence, *_: evidence)
     server = model(
         "gained(gold) + stairs", "gained(gold)", "gained(gold) + 0", "2 * gained(gold)",
         "3 * gained(gold)", "gained(gold) + stairs", "gained(gold)", "0 + gained(gold)",

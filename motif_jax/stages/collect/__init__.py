@@ -468,11 +468,14 @@ def load_mixture(config: CollectConfig, world: World, begun: Path | None = None)
     section = config.collect
     if not section.policies:
         return None
+    from motif_jax.policies.choice import parse_mixture
+    from motif_jax.policies.mixture import FLAG as POLICIES_FLAG
     from motif_jax.policies.mixture import Mixture
     from motif_jax.rewards.sources import trusted_classes
 
     return Mixture(
-        section.policies, world, num_workers=workers_of(config.cluster, section.num_workers),
+        parse_mixture(section.policies, POLICIES_FLAG), world,
+        num_workers=workers_of(config.cluster, section.num_workers),
         games_per_worker=section.games_per_worker, seed=config.seed, begun=begun,
         trusted=trusted_classes(config, config.policy.network),
     )  # fmt: skip

@@ -79,18 +79,19 @@ class WriteReward:
         "episodes, or figures alone", decides=True,
     )  # fmt: skip
     players: str = value("random", Text(longest=1000), "scripted players of the recorded episodes", decides=True)
-    steps: int = value(20_000, Whole(100, 10**7), "recorded steps", decides=True)
+    steps: int = value(20_000, Whole(100, 10**7), "recorded steps, and those of trained agents", decides=True)
     pairs: int = value(
         80,
         Whole(4, 10**5),
-        "pairs of episodes for the judge: half to select programs, half to evaluate the best",
+        "pairs of episodes for the judge, anew after a round with trainings: half to select programs, half to evaluate "
+        "the best",
         decides=True,
     )
     train_for_env_steps: int = value(
         0,
         Whole(0, 10**9),
         "steps of each short training: the best programs of a round train agents, first those that pay at other "
-        "steps, and the writer reads how the best of them played; 0: none",
+        "steps; their games are recorded, too, and the writer reads how the best of them played; 0: none",
         decides=True,
     )
     trainings: int = value(1, Whole(1, 64), "short trainings per round", decides=True)

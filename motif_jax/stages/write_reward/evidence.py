@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from motif_jax.actors.acting import answer
 from motif_jax.actors.handoff import make_batch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.world import waited
+from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import CAPTION, MOMENT, NUMBER, TEXTS, Readable
 from motif_jax.rewards.code.running import ALWAYS, Runner
@@ -55,25 +58,47 @@ class RecordedEpisodes(NamedTuple):
         parts = zip(pay, self.episodes, strict=True)
         return np.concatenate([reward[episode >= 0] for reward, episode in parts])
 
+    def with_others(self, others: RecordedEpisodes) -> RecordedEpisodes:
+        """These episodes, and then others."""
+        moved = [np.where(one >= 0, one + self.num_episodes, -1) for one in others.episodes]
+        return RecordedEpisodes(
+            self.rollouts + others.rollouts, self.episodes + moved, self.captions + others.captions,
+            self.num_episodes + others.num_episodes,
+        )  # fmt: skip
+
     def repeated(self, times: int) -> np.ndarray:
         """Whether the episode has shown a step's caption more than `times` times before, as `of_episodes`. [N] bool"""
         counts = (np.where(one[CAPTION][..., 0], one[COUNT], 0) for one in self.rollouts)
         return self.of_episodes([count > times + 1 for count in counts])
 
 
-def record_episodes(config: WriteConfig, readable: Readable) -> RecordedEpisodes:
-    """Plays episodes by scripted players, and keeps what programs may read of them."""
-    section = config.write_reward
+def record_episodes(
+    config: WriteConfig, readable: Readable, agents: Sequence[Path] = (), first_episode: int = 0
+) -> RecordedEpisodes:
+    """Plays episodes by scripted players, or by the agents of these workdirs, and keeps what programs may read."""
+    section, policy = config.write_reward, None
+    if agents:
+        from motif_jax.policies.choice import LAST, PlayerChoice
+        from motif_jax.policies.mixture import Mixture  # loads JAX
+        from motif_jax.rewards.sources import trusted_classes
+
+        choices = [PlayerChoice(str(agent), LAST, 1.0) for agent in agents]
+        trusted = trusted_classes(config, config.policy.network)
+        world = make_world(config.env)
+        policy = Mixture(choices, world, num_workers=0, games_per_worker=GAMES, seed=config.seed, trusted=trusted)
     needs = {name for entry in readable.entries.values() for name in entry.observations} | {CAPTION, COUNT}
     keys = (*sorted(needs), *ALWAYS, "game", "reward")
     rollouts: list[Arrays] = []
     with ActorPool(
-        config.env, tuple(sorted(needs)), num_workers=0, games_per_worker=GAMES, rollout_length=ROLLOUT,
-        player=section.players, seed=config.seed, stream=SeedStream.COLLECT, flag=FLAG,
+        config.env, tuple(sorted({*needs, *(policy.reads if policy else ())})), num_workers=0, games_per_worker=GAMES,
+        groups=policy.groups if policy else 2, rollout_length=ROLLOUT, player="" if policy else section.players,
+        seed=config.seed, stream=SeedStream.COLLECT, first_episode=first_episode, flag=FLAG,
     ) as pool:  # fmt: skip
         steps = 0
         while steps < section.steps:
-            _, full = pool.poll()
+            requests, full = pool.poll()
+            if policy:
+                answer(pool, requests, policy)
             for rollout in full:
                 arrays = make_batch(pool, [rollout], lambda arrays: arrays, pool.timers).arrays
                 rollouts.append({key: arrays[key] for key in keys})

@@ -30,16 +30,14 @@ CAPTIONS = 12  # those of preferred episodes first
 class GuidedWriter:
     """A language model in this process."""
 
-    def __init__(self, config: WriteConfig, grammar: Grammar, texts: Sequence[str]):
-        """`texts`: see `Speller`."""
+    def __init__(self, config: WriteConfig, grammar: Grammar):
         with naming(MODEL_FLAG):
             self._language = load_language(config.annotate.model)
         if self._language.config.is_encoder_decoder:
             raise UserError(f"{config.annotate.model!r} is an encoder-decoder: choose another model ({MODEL_FLAG})")
         tokeniser, self._chat = self._language.tokeniser, self._language.chat_format
-        ends = (*self._language.config.ends, *(self._chat.end(tokeniser) if self._chat else ()))
-        size = self._language.config.vocabulary
-        self._guide = ProgramGuide(Speller(grammar, texts), tokeniser, config.annotate.model, ends, size)
+        self._ends = (*self._language.config.ends, *(self._chat.end(tokeniser) if self._chat else ()))
+        self._grammar, self._model = grammar, config.annotate.model
         self._seed, self._count = config.seed, config.write_reward.proposals
         self._sampling = TokenSampling(max(config.annotate.sampling.temperature, 0.7))
         self._texts = list[str]()  # of the current round
@@ -49,12 +47,17 @@ class GuidedWriter:
         """See `Writer`; the programs of a round are written together."""
         if self._round != len(brief.tried):
             key = jax.random.fold_in(jax.random.key(self._seed), len(brief.tried))
-            row = self._encode(talk(brief, earlier))
+            row, guide = self._encode(talk(brief, earlier)), self.guide(brief.texts)
             keys = jax.random.split(key, self._count)
-            written = self._language.generate_guided(row, self._guide, LONGEST, keys, self._sampling)
-            self._texts = [self._guide.text(tokens, spelling) for tokens, spelling in written]
+            written = self._language.generate_guided(row, guide, LONGEST, keys, self._sampling)
+            self._texts = [guide.text(tokens, spelling) for tokens, spelling in written]
             self._round = len(brief.tried)
         return self._texts[number]
+
+    def guide(self, texts: Sequence[str]) -> ProgramGuide:
+        """Which tokens may follow; `texts`: see `Speller`."""
+        speller, language = Speller(self._grammar, texts), self._language
+        return ProgramGuide(speller, language.tokeniser, self._model, self._ends, language.config.vocabulary)
 
     def close(self) -> None:
         """Nothing to release: the parameters go with the object."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,30 +82,39 @@ STILL, EARLY = "paid for standing still", "paid before the goal"
 AGAIN, EVERYWHERE, UNLIKE = "paid again and again", "paid for length", "unlike the learnt reward"
 
 
+class Evidence(NamedTuple):
+    """What programs are tried on."""
+
+    recorded: RecordedEpisodes
+    texts: list[str]  # of the episodes, for the judge
+    choosing: Pairs  # those that select programs
+    telling: Pairs  # those that tell how good the best one is
+    learnt: np.ndarray | None  # returns by the learnt reward. [num_episodes]
+    brief: Brief
+
+    def examine(self, program: Program) -> Tried:
+        """The results of a program."""
+        return examine(program, self.recorded, self.choosing, self.brief.readable, self.learnt)
+
+    def describe(self, tried: Tried, agent: str, told: str) -> str:
+        """The results in words; `agent`: how an agent played that has learnt from the program."""
+        if told == DIAGNOSES:
+            return describe_results(tried, self.recorded, self.choosing, self.texts, agent, self.brief.liked)
+        return "\n".join([describe_figures(tried), *([f"- {agent}"] if agent else [])])
+
+
 def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
     """Writes programs, tries them, and keeps the best as `best.reward`. `open_backend` opens the judge."""
     with Run(workdir).stage(STAGE_NAME, STAGE_NAME) as stage:
         stage.bind(config)
-        section, world = config.write_reward, make_world(config.env)
-        readable = find_readable(world)
-        recorded = record_episodes(config, readable)
-        texts = texts_of_episodes(recorded, all_lines=find_backend(config.annotate).by_rules)
-        choosing, telling = judge(config, recorded, texts, stage.path / "answers.json", open_backend)
-        print_line(
-            f"{STAGE_NAME}: {recorded.num_episodes:,} recorded episodes; the judge has verdicts about "
-            f"{int((~np.isnan(choosing.judged)).sum())} of {len(choosing.judged)} pairs"
-        )
-        goals = texts_of(config.env, config.annotate.lexicon).goals
-        goal = section.goal or goals.get(config.annotate.goal, "").strip()
-        brief = Brief(goal, world.about, readable, shown_moments(recorded, SHOWN), liked_captions(recorded, choosing))
-        if section.writer == MODEL:
-            brief = brief._replace(ranges=ranges_of(recorded, readable), moments=told_steps(recorded, readable))
-        learnt = learnt_returns(config, workdir, recorded, world)
-        writer = open_writer(config, readable, recorded)
+        section, readable = config.write_reward, find_readable(make_world(config.env))
+        evidence = gather(config, workdir, record_episodes(config, readable), readable, open_backend)
+        writer = open_writer(config, readable)
         try:
-            best, rounds = run_rounds(config, stage.path, writer, brief, recorded, choosing, texts, learnt)
+            best, rounds, evidence = run_rounds(config, workdir, writer, evidence, open_backend)
         finally:
             writer.close()
+        recorded, telling, goal = evidence.recorded, evidence.telling, evidence.brief.goal
         others = telling.agreement(recorded.returns(recorded.pay(best.program)))
         results = {
             "goal": goal, "writer": section.writer, "model": config.annotate.model, "world": config.env["world"],
@@ -113,7 +122,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
             "rounds": rounds, "found": best.is_reward,
             "best": {"program": best.program.text, "findings": best.findings, **best.figures},
             "agreement_on_others": others, "episodes": recorded.num_episodes,
-            "pairs": [len(choosing.judged), len(telling.judged)],
+            "pairs": [len(evidence.choosing.judged), len(telling.judged)],
         }  # fmt: skip
         stage.write("record", results)
         stage.section(TITLE, *blocks_of(results))
@@ -191,7 +200,29 @@ def _cut(text: str) -> str:
     return flat if len(flat) <= LONGEST_SHOWN else f"{flat[:LONGEST_SHOWN]} …"
 
 
-def open_writer(config: WriteConfig, readable: Readable, recorded: RecordedEpisodes) -> Writer:
+def gather(
+    config: WriteConfig, workdir: Path, recorded: RecordedEpisodes, readable: Readable, open_backend: OpenBackend,
+    file: str = "answers.json",
+) -> Evidence:  # fmt: skip
+    """Asks the judge about pairs of the recorded episodes; `file` keeps its answers."""
+    section, world = config.write_reward, make_world(config.env)
+    texts = texts_of_episodes(recorded, all_lines=find_backend(config.annotate).by_rules)
+    choosing, telling = judge(config, recorded, texts, workdir / STAGE_NAME / file, open_backend)
+    print_line(
+        f"{STAGE_NAME}: {recorded.num_episodes:,} recorded episodes; the judge has verdicts about "
+        f"{int((~np.isnan(choosing.judged)).sum())} of {len(choosing.judged)} pairs"
+    )
+    goals = texts_of(config.env, config.annotate.lexicon).goals
+    goal = section.goal or goals.get(config.annotate.goal, "").strip()
+    brief = Brief(goal, world.about, readable, shown_moments(recorded, SHOWN), liked_captions(recorded, choosing))
+    if section.writer == MODEL:
+        quoted = recorded_texts(recorded, readable) if section.texts == RECORDED else ()
+        ranges, moments = ranges_of(recorded, readable), told_steps(recorded, readable)
+        brief = brief._replace(ranges=ranges, moments=moments, texts=quoted)
+    return Evidence(recorded, texts, choosing, telling, learnt_returns(config, workdir, recorded, world), brief)
+
+
+def open_writer(config: WriteConfig, readable: Readable) -> Writer:
     """The writer that the config names."""
     if config.write_reward.writer == SCRIPTED:
         return ScriptedWriter()
@@ -199,8 +230,7 @@ def open_writer(config: WriteConfig, readable: Readable, recorded: RecordedEpiso
         from motif_jax.rewards.code.recogniser import Grammar
         from motif_jax.stages.write_reward.guided import GuidedWriter  # loads JAX
 
-        texts = recorded_texts(recorded, readable) if config.write_reward.texts == RECORDED else ()
-        return GuidedWriter(config, Grammar(readable, WRITTEN_NODES, narrow=True), texts)
+        return GuidedWriter(config, Grammar(readable, WRITTEN_NODES, narrow=True))
     server, sampling = config.annotate.server, config.annotate.sampling
     client = HttpClient(
         server.url, "--config.annotate.server.url", server.timeout_s, server.patience_s, server_key(server),
@@ -244,35 +274,23 @@ def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:
 
 
 def run_rounds(
-    config: WriteConfig, folder: Path, writer: Writer, brief: Brief, recorded: RecordedEpisodes, pairs: Pairs,
-    texts: Sequence[str], learnt: np.ndarray | None,
-) -> tuple[Tried, list[list[dict[str, Any]]]]:  # fmt: skip
-    """Runs all rounds; returns the best program, and the programs of each round with their results."""
+    config: WriteConfig, workdir: Path, writer: Writer, evidence: Evidence, open_backend: OpenBackend
+) -> tuple[Tried, list[list[dict[str, Any]]], Evidence]:
+    """Runs all rounds; returns the best program, the programs of each round with their results, and the last evidence.
+
+    Agents that have learnt from programs of a round play for the judge, and for the writer of the next one.
+    """
     section, best = config.write_reward, None
     rounds: list[list[dict[str, Any]]] = []
     earlier: list[Attempt] = []
-    trained: dict[str, Training] = {}  # by what programs pay on the recorded episodes
-    paid: set[bytes] = set()  # the steps at which these programs pay
+    trained: list[Tried] = []
     for number in range(1 + section.revisions):
-        tried, rows = [], []
-        brief = brief._replace(tried=[row["program"] for earlier_rows in rounds for row in earlier_rows])
-        for proposal in range(section.proposals):
-            file = folder / f"round-{number}" / f"program-{proposal}.reward"
-            text, problem = propose(writer, brief, earlier, proposal, section.attempts, file)
-            row: dict[str, Any] = {"program": text, "error": problem}
-            if not problem:
-                one = examine(check(text, brief.readable), recorded, pairs, brief.readable, learnt)
-                tried.append(one)
-                row |= {"findings": one.findings, **one.figures}
-            rows.append(row)
+        folder = workdir / STAGE_NAME / f"round-{number}"
+        written = [row["program"] for earlier_rows in rounds for row in earlier_rows]
+        evidence = evidence._replace(brief=evidence.brief._replace(tried=written))
+        tried, rows = write_round(config, writer, evidence, earlier, folder)
         rounds.append(rows)
-        if section.train_for_env_steps:
-            for place, one in enumerate(to_train(tried, trained, paid)[: section.trainings]):
-                trained[one.key] = train(config, one.program, folder / f"round-{number}" / f"training-{place}")
-                paid.add(one.paid)
-            tried = [one._replace(training=trained.get(one.key)) for one in tried]
-            for one, row in zip(tried, (row for row in rows if not row["error"]), strict=True):
-                row |= {"trained": one.training.figures} if one.training else {}
+        agents = train_best(config, tried, rows, trained, folder) if section.train_for_env_steps else []
         best = max([*([best] if best else []), *tried], key=lambda one: one.rank, default=None)
         if best is None:
             raise UserError(
@@ -281,21 +299,61 @@ def run_rounds(
             )
         print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {section.proposals} programs can be read; the best "
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
+        if agents and number < section.revisions:
+            evidence = see_agents(config, workdir, evidence, agents, open_backend, f"answers-{number + 1}.json")
+            best, *trained = [evidence.examine(one.program)._replace(training=one.training) for one in (best, *trained)]
         agent = describe_training(best.training.figures, section.train_for_env_steps) if best.training else ""
-        if section.told == DIAGNOSES:
-            results = describe_results(best, recorded, pairs, list(texts), agent, brief.liked)
-        else:
-            results = "\n".join([describe_figures(best), *([f"- {agent}"] if agent else [])])
-        earlier = [Attempt(best.program.text, results)]
+        earlier = [Attempt(best.program.text, evidence.describe(best, agent, section.told))]
     assert best is not None
-    return best, rounds
+    return best, rounds, evidence
 
 
-def to_train(tried: Sequence[Tried], trained: Collection[str], paid: Collection[bytes]) -> list[Tried]:
+def write_round(
+    config: WriteConfig, writer: Writer, evidence: Evidence, earlier: Sequence[Attempt], folder: Path
+) -> tuple[list[Tried], list[dict[str, Any]]]:
+    """The programs of a round that can be read, and a row for each one."""
+    section, readable = config.write_reward, evidence.brief.readable
+    tried, rows = [], []
+    for proposal in range(section.proposals):
+        file = folder / f"program-{proposal}.reward"
+        text, problem = propose(writer, evidence.brief, earlier, proposal, section.attempts, file)
+        row: dict[str, Any] = {"program": text, "error": problem}
+        if not problem:
+            tried.append(evidence.examine(check(text, readable)))
+            row |= {"findings": tried[-1].findings, **tried[-1].figures}
+        rows.append(row)
+    return tried, rows
+
+
+def train_best(
+    config: WriteConfig, tried: list[Tried], rows: Sequence[dict[str, Any]], trained: list[Tried], folder: Path
+) -> list[Path]:
+    """Trains agents with the best programs of a round; adds their figures everywhere, and returns their workdirs."""
+    agents = []
+    for place, one in enumerate(to_train(tried, trained)[: config.write_reward.trainings]):
+        agents.append(folder / f"training-{place}")
+        trained.append(one._replace(training=train(config, one.program, agents[-1])))
+    trainings = {one.key: one.training for one in trained}
+    tried[:] = [one._replace(training=trainings.get(one.key)) for one in tried]
+    for one, row in zip(tried, (row for row in rows if not row["error"]), strict=True):
+        row |= {"trained": one.training.figures} if one.training else {}
+    return agents
+
+
+def see_agents(
+    config: WriteConfig, workdir: Path, evidence: Evidence, agents: Sequence[Path], open_backend: OpenBackend, file: str
+) -> Evidence:
+    """The evidence with episodes of these agents."""
+    readable, recorded = evidence.brief.readable, evidence.recorded
+    played = record_episodes(config, readable, agents, recorded.num_episodes)
+    return gather(config, workdir, recorded.with_others(played), readable, open_backend, file)
+
+
+def to_train(tried: Sequence[Tried], trained: Sequence[Tried]) -> list[Tried]:
     """The rewards without a training, the best first, but those last that pay at the same steps as another one."""
     ranked = sorted((one for one in tried if one.is_reward), key=lambda one: one.rank, reverse=True)
     first, last = list[Tried](), list[Tried]()
-    seen, keys = {*paid}, {*trained}
+    seen, keys = {one.paid for one in trained}, {one.key for one in trained}
     for one in ranked:
         if one.key not in keys:
             (last if one.paid in seen else first).append(one)

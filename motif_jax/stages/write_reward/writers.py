@@ -39,6 +39,7 @@ class Brief(NamedTuple):
     tried: Sequence[str] = ()  # programs so far
     ranges: Mapping[str, str] = {}  # of numbers, as recorded
     moments: Sequence[str] = ()  # recorded steps
+    texts: Sequence[str] = ()  # recorded, of which a program may quote phrases; (): it may quote anything
 
 
 class Attempt(NamedTuple):
