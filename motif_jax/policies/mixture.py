@@ -35,7 +35,7 @@ class Mixture:
 
     def __init__(
         self, choices: list[PlayerChoice], world: World, *, num_workers: int, games_per_worker: int, seed: int,
-        trusted: Iterable[str] = (), begun: Path | None = None,
+        trusted: Iterable[str] = (), begun: Path | None = None, flag: str = FLAG,
     ):  # fmt: skip
         """Loads the policies.
 
@@ -45,11 +45,12 @@ class Mixture:
           num_workers, games_per_worker: as in `ActorPool`.
           seed: of the actions.
           trusted: classes of users (module:Class) that checkpoints may import.
+          flag: named in errors.
           begun: the unfinished dataset; if it was begun, its checkpoints continue it even if newer ones exist.
         """
         self.checkpoints, first_episode = recorded(begun) if begun else ([], 0)
         if not self.checkpoints:
-            self.checkpoints = find(choices, FLAG)
+            self.checkpoints = find(choices, flag)
         workers = max(num_workers, 1)
         self.groups = groups_per_worker(len(self.checkpoints), workers, games_per_worker)
         self.counts = deal([checkpoint.share for checkpoint in self.checkpoints], workers * self.groups)
@@ -61,15 +62,16 @@ class Mixture:
         self._players: list[PolicyPlayer] = []  # of each policy; policies that differ only in parameters share one
         networks: dict[str, PolicyPlayer] = {}
         for checkpoint in self.checkpoints:
-            model, metadata, _ = load(checkpoint.path, checkpoint.step, world, FLAG, trusted)
+            model, metadata, _ = load(checkpoint.path, checkpoint.step, world, flag, trusted)
             if model.options:
-                raise UserError(f"the policy in {checkpoint.path!r} has options, and cannot collect data ({FLAG})")
+                raise UserError(f"the policy in {checkpoint.path!r} has options, and cannot collect data ({flag})")
             network = json.dumps(metadata["model"], sort_keys=True)
             if network not in networks:
                 games = workers * games_per_worker
                 networks[network] = PolicyPlayer(model, games, self._group_size, seed + first_episode)
             self._players.append(networks[network])
             self._played.append(networks[network].prepare(model.params, len(self._played), model.frozen))
+            self._action = model.space.spec if model.space else ArraySpec((), "int32")  # the same of all
         self.reads = tuple(sorted({key for player in networks.values() for key in player.reads}))
 
     def metadata(self) -> list[dict[str, Any]]:
@@ -82,7 +84,7 @@ class Mixture:
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
         owners = self._owner[games // self._group_size]  # [B]
-        actions = np.empty(len(games), np.int32)
+        actions = np.empty((len(games), *self._action.shape), self._action.dtype)
         for owner in np.unique(owners):
             rows = np.flatnonzero(owners == owner)
             player = self._players[owner]

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
-from conftest import get_config, run_stage
+from conftest import get_config, run_stage, viewed
 
 from motif_jax import load_policy
+from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_lines
+from motif_jax.rewards.code.names import find_readable
 from motif_jax.stages import evaluate, export, report, train_policy
+from motif_jax.stages.write_reward.evidence import record_episodes
 
 
 def cart_config(**policy):
@@ -43,3 +46,6 @@ def test_actions_of_several_parts_are_learnt_evaluated_shown_and_released(tmp_pa
     np.testing.assert_array_equal(again(shown, greedy=True).action, act.action)
     policy.begin(3)
     assert policy({"observation": np.zeros((3, 2), np.float32)}).action.shape == (3, 2)
+    config.write_reward.steps = 400
+    writing, readable = viewed(config, "write_reward"), find_readable(make_world(config.env.to_dict()))
+    assert record_episodes(writing, readable, [tmp_path]).num_episodes > 0

@@ -289,6 +289,36 @@ def test_the_program_whose_agent_plays_best_is_chosen_the_judge_deciding_among_e
     assert [["trained" in row for row in rows] for rows in record["rounds"]] == [[True, True, True, False], [True] * 4]
 
 
+def test_the_best_is_chosen_anew_when_the_judge_has_seen_agents(tmp_path, monkeypatch, model):
+    def train(config, program, workdir):
+        return Training({"return": [1.0, 0.0]}, (float(program.text == "gained(gold)"),))
+
+    def see_agents(config, workdir, evidence, agents, *_):
+        assert len(agents) == 2
+        return evidence._replace(choosing=Pairs(evidence.choosing.episodes, 1 - evidence.choosing.judged))
+
+    monkeypatch.setattr(job, "train", train)
+    monkeypatch.setattr(job, "see_agents", see_agents)
+    server = model("gained(gold)", "once(steps_left < 40)", "gained(gold)")  # the second has equal returns: a coin
+    config = with_model(server, proposals=2, trainings=2, train_for_env_steps=128, steps=8_000)
+    config.policy.update(SMALL)
+    _, record = run(config, tmp_path)
+    assert record["best"]["program"] == "once(steps_left < 40)"
+    assert server.asked[-1]["messages"][-2]["content"].count("once(steps_left < 40)") == 1
+    assert record["found"]
+
+
+def test_a_training_of_another_program_is_not_gone_on_with(tmp_path, monkeypatch):
+    config, begun = viewed(config_of(), "write_reward"), tmp_path / "training-0/policy"
+    readable = find_readable(make_world(config.env))
+    monkeypatch.setattr(job, "stages_of", lambda config: [])
+    for text, goes_on in [("gained(gold)", False), ("gained(gold)", True), ("record(gold)", False)]:
+        with pytest.raises(KeyError, match="agent"):  # no stage has played
+            job.train(config, check(text, readable), tmp_path / "training-0")
+        assert begun.exists() == goes_on
+        begun.mkdir(exist_ok=True)
+
+
 @pytest.mark.parametrize("name", ["", "sucess"])
 def test_a_figure_that_the_game_lacks_does_not_choose(tmp_path, name):
     config = config_of(train_for_env_steps=128, chosen_by=f"return, {name}")

@@ -128,7 +128,7 @@ class Grammar:
         """`narrow`: without what adds no meaning.
 
         So nothing is computed of constants alone, no parenthesis follows another one, texts in quotes are only in
-        `says`, and the argument of a function of changes has neither another one nor arithmetic with flags.
+        `says`, and the argument of a function of changes has neither another one nor a sum or product with a flag.
         """
         self._readable, self.most_nodes, self._narrow = readable, most_nodes, narrow
         self.names = dict[str, Sort]()

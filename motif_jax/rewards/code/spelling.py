@@ -51,7 +51,7 @@ class Speller:
         Small models repeat themselves, so a program has no two phrases that are parts of the same given texts.
         """
         self.grammar = grammar
-        self._texts = [*dict.fromkeys(text for text in texts if is_plain(text))]
+        self._texts = [*dict.fromkeys(text for text in map(str.strip, texts) if is_plain(text))]
         self.phrases = sorted({phrase for text in self._texts for phrase in phrases_of(text)})
         self._known_shown = dict[str, int]()
         self._known = dict[tuple, Spelling]()

@@ -76,7 +76,7 @@ def record_episodes(
     config: WriteConfig, readable: Readable, agents: Sequence[Path] = (), first_episode: int = 0
 ) -> RecordedEpisodes:
     """Plays episodes by scripted players, or by the agents of these workdirs, and keeps what programs may read."""
-    section, policy = config.write_reward, None
+    section, policy, games = config.write_reward, None, max(GAMES, len(agents))
     if agents:
         from motif_jax.policies.choice import LAST, PlayerChoice
         from motif_jax.policies.mixture import Mixture  # loads JAX
@@ -84,13 +84,15 @@ def record_episodes(
 
         choices = [PlayerChoice(str(agent), LAST, 1.0) for agent in agents]
         trusted = trusted_classes(config, config.policy.network)
-        world = make_world(config.env)
-        policy = Mixture(choices, world, num_workers=0, games_per_worker=GAMES, seed=config.seed, trusted=trusted)
+        policy = Mixture(
+            choices, make_world(config.env), num_workers=0, games_per_worker=games, seed=config.seed, trusted=trusted,
+            flag=FLAG,
+        )  # fmt: skip
     needs = {name for entry in readable.entries.values() for name in entry.observations} | {CAPTION, COUNT}
     keys = (*sorted(needs), *ALWAYS, "game", "reward")
     rollouts: list[Arrays] = []
     with ActorPool(
-        config.env, tuple(sorted({*needs, *(policy.reads if policy else ())})), num_workers=0, games_per_worker=GAMES,
+        config.env, tuple(sorted({*needs, *(policy.reads if policy else ())})), num_workers=0, games_per_worker=games,
         groups=policy.groups if policy else 2, rollout_length=ROLLOUT, player="" if policy else section.players,
         seed=config.seed, stream=SeedStream.COLLECT, first_episode=first_episode, flag=FLAG,
     ) as pool:  # fmt: skip
@@ -102,7 +104,7 @@ def record_episodes(
             for rollout in full:
                 arrays = make_batch(pool, [rollout], lambda arrays: arrays, pool.timers).arrays
                 rollouts.append({key: arrays[key] for key in keys})
-                steps += arrays["action"].size
+                steps += arrays["reward"].size
     return by_episode(rollouts)
 
 

@@ -13,7 +13,7 @@ import jax
 from motif_jax.annotation.backends import MODEL_FLAG
 from motif_jax.language.generation import TokenSampling
 from motif_jax.language.loaded import load_language
-from motif_jax.rewards.code.decoding import ProgramGuide
+from motif_jax.rewards.code.decoding import ProgramGuide, pieces_of
 from motif_jax.rewards.code.grammar import FUNCTIONS
 from motif_jax.rewards.code.names import MOMENT, NUMBER
 from motif_jax.rewards.code.recogniser import Grammar
@@ -56,7 +56,9 @@ class GuidedWriter:
 
     def guide(self, texts: Sequence[str]) -> ProgramGuide:
         """Which tokens may follow; `texts`: see `Speller`."""
-        speller, language = Speller(self._grammar, texts), self._language
+        language = self._language
+        characters = {*pieces_of(language.tokeniser, self._ends)}
+        speller = Speller(self._grammar, [text for text in texts if {*text} <= characters])
         return ProgramGuide(speller, language.tokeniser, self._model, self._ends, language.config.vocabulary)
 
     def close(self) -> None:

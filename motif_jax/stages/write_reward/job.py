@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -301,7 +302,8 @@ def run_rounds(
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
         if agents and number < section.revisions:
             evidence = see_agents(config, workdir, evidence, agents, open_backend, f"answers-{number + 1}.json")
-            best, *trained = [evidence.examine(one.program)._replace(training=one.training) for one in (best, *trained)]
+            known = [evidence.examine(one.program)._replace(training=one.training) for one in (best, *trained)]
+            best, trained = max(known, key=lambda one: one.rank), known[1:]
         agent = describe_training(best.training.figures, section.train_for_env_steps) if best.training else ""
         earlier = [Attempt(best.program.text, evidence.describe(best, agent, section.told))]
     assert best is not None
@@ -414,6 +416,8 @@ class Training(NamedTuple):
 
 def train(config: WriteConfig, program: Program, workdir: Path) -> Training:
     """Trains and evaluates an agent, or resumes a killed run."""
+    if kept(workdir / WRITTEN / BEST) not in ("", program.text):  # this run ranks the programs otherwise
+        shutil.rmtree(workdir)
     write_whole(workdir / WRITTEN / BEST, program.text.encode())
     for stage, view in stages_of(config):
         if not stage.is_complete(view, workdir):
