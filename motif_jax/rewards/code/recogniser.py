@@ -326,7 +326,8 @@ class Grammar:
         if name == "says":  # the first of its two arguments can be left out
             return sort.form == WORD if place and more.first == NAME else not place and sort.form in (NAME, WORD)
         wanted = function.args[place]
-        if sort.type not in wanted.types or (*ORDER, ORDER)[sort.of] not in (*wanted.of, wanted.of):
+        takes = wanted.of == ORDER if sort.of == CHANGED else ORDER[sort.of] in wanted.of
+        if sort.type not in wanted.types or not takes:
             return False
         if wanted.forms and sort.form not in wanted.forms:
             return False
