@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds NetHack's library from NLE's own sources for this processor, with a profile of a player that has learnt, and with
-# two functions of ours in place of slow ones (launch/engine/faster). Games are the same bit for bit and take about
-# half of the CPU time. It takes about four minutes on two cores.
+# two functions of ours in place of slow ones and a loop over a group of games (launch/engine/faster). Games are the same
+# bit for bit and take about half of the CPU time. It takes about four minutes on two cores.
 #
 #   bash launch/engine.sh                   downloads the sources of the installed version of NLE
 #   bash launch/engine.sh --sources=FILE    takes the downloaded sources: nle-VERSION.tar.gz, or the directory in it

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,11 @@ from conftest import ROOT
 from nle.nethack.nethack import DLPATH
 
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.nethack import library, recorded
+from motif_jax.envs.nethack import engine, library, recorded
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.vector import GameVector
-from motif_jax.envs.world import step_specs
+from motif_jax.envs.world import WAIT, step_specs
 from motif_jax.envs.worlds import essential, make_world
 from motif_jax.structs import UserError
 
@@ -132,13 +133,75 @@ def moments(path, settings, games, steps, seed):
     rows = {key: np.zeros((games, *spec.shape), spec.dtype) for key, spec in specs.items()}
     opened, rng = open_rows(rows), np.random.default_rng(seed)
     ended = 0
-    for actions in rng.integers(len(settings.action_names), size=(steps, games)).tolist():
+    for actions in rng.integers(WAIT, len(settings.action_names), size=(steps, games)).tolist():
         rows["terminated"][:] = rows["truncated"][:] = False
         vector.step(actions, opened)
         vector.observe(opened)
         ended += len(vector.finished)
-        yield ended, {key: array.copy() for key, array in rows.items()}
+        moment = {key: array.copy() for key, array in rows.items()}
+        moment["texts"] = [game.message for game in vector.games]
+        moment["finished"] = [(index, info.as_row()) for index, info in vector.finished]
+        yield ended, moment
     vector.close()
+
+
+def same(one, other):
+    """Whether every array of a moment is the same, and the number of episodes so far."""
+    equal = all(np.array_equal(one[1][key], other[1][key]) for key in one[1] if key != "finished")
+    return one[0] == other[0] and equal and str(one[1]["finished"]) == str(other[1]["finished"])  # NaN is NaN
+
+
+@pytest.fixture
+def loop_in_c(tmp_path, monkeypatch):
+    """The loop over a group is `group.c`, over the wheel's engines. Returns the sizes of the groups that it stepped."""
+    if not shutil.which("gcc"):
+        pytest.skip("there is no compiler")
+    source, compiled = ROOT / "launch/engine/faster/group.c", tmp_path / "group.so"
+    options = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+    subprocess.run(["gcc", *options, "-o", compiled, source], check=True)
+    play, stepped = engine.find_group(str(compiled)), []
+
+    def count(*arguments):
+        play(*arguments)
+        stepped.append(arguments[0].value)
+
+    monkeypatch.setattr(engine, "find_group", lambda path: count)
+    return stepped
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("settings", [
+    GameSettings(max_episode_steps=60),
+    GameSettings(stairs_message=True, max_episode_steps=100, no_progress_steps=8, penalty_step=-0.3),
+], ids=lambda settings: str(settings.max_episode_steps))  # fmt: skip
+def test_the_loop_in_c_steps_like_the_one_in_python(settings, loop_in_c, monkeypatch):
+    in_c = [*moments(DLPATH, settings, 16, 300, 3)]
+    assert len(loop_in_c) == 300
+    monkeypatch.setattr(engine, "find_group", lambda path: None)
+    assert all(map(same, moments(DLPATH, settings, 16, 300, 3), in_c))
+    assert len(loop_in_c) == 300
+    assert in_c[-1][0] >= 32  # episodes ended
+
+
+def test_the_loop_in_c_plays_the_recorded_games(loop_in_c, monkeypatch):
+    assert recorded.play(DLPATH, SOME, digest=True)[1] == SAME_EVERYWHERE
+    assert loop_in_c == [4] * 1200
+    figures = []
+    for _ in range(2):
+        replay = recorded.Replay(DLPATH, range(60, 64))
+        vector, rows = replay._vector, []
+        for number in range(replay.steps):
+            replay.step(number)
+            rows += [info.as_row() for _, info in vector.finished]
+        for index, game in enumerate(vector.games):
+            if vector._loop:
+                vector._loop.load(index)
+            rows.append((game.message, *game.info().as_row()))
+        figures.append(str(rows))
+        replay.close()
+        monkeypatch.setattr(engine, "find_group", lambda path: None)
+    assert figures[0] == figures[1]
+    assert len(loop_in_c) == 2400
 
 
 @pytest.mark.slow
@@ -152,7 +215,6 @@ def moments(path, settings, games, steps, seed):
 def test_the_built_library_plays_like_the_wheel(settings):
     built, ended = library.find_library().path, 0
     for one, other in zip(moments(DLPATH, settings, 16, 800, 3), moments(built, settings, 16, 800, 3), strict=True):
-        assert one[0] == other[0]
-        assert all(np.array_equal(one[1][key], other[1][key]) for key in one[1])
+        assert same(one, other)
         ended = one[0]
     assert ended >= 112

@@ -40,7 +40,7 @@ def test_crop_at_every_place_of_the_map(screen):
     for y in range(21):
         for x in range(79):
             frames.arrays["blstats"][:, :2] = (x, y), (78 - x, 20 - y)
-            observer.observe(open_rows(rows), [1, 1])
+            observer.observe(open_rows(rows), np.array([1, 1], np.int32))
             for game, (hero_x, hero_y) in enumerate([(x, y), (78 - x, 20 - y)]):
                 for plane, key in enumerate(SCREENS[screen]):
                     first_row = 0 if screen == "terminal" else 1
@@ -55,7 +55,7 @@ def test_position_is_dungeon_level_column_and_row():
         frames.arrays["blstats"][game, [nethack.NLE_BL_DNUM, nethack.NLE_BL_DLEVEL]] = dungeon, level
         frames.arrays["blstats"][game, [nethack.NLE_BL_X, nethack.NLE_BL_Y]] = x, y
     rows = {"position": np.zeros((2, 4), np.int32)}
-    Observer(("position",), frames).observe(open_rows(rows), [1, 1])
+    Observer(("position",), frames).observe(open_rows(rows), np.array([1, 1], np.int32))
     assert rows["position"].tolist() == [[0, 1, 30, 10], [2, 4, 78, 20]]
 
 

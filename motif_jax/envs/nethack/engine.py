@@ -17,7 +17,7 @@ import os
 import struct
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nle.nethack import nethack
 from nle.nethack.nethack import DLPATH, Nethack
@@ -52,13 +52,14 @@ def loading(path: str) -> Iterator[None]:
         nethack.DLPATH = DLPATH
 
 
-def patch(engine: Nethack, birthday: int, path: str = DLPATH) -> None:
+def patch(engine: Nethack, birthday: int, path: str = DLPATH) -> tuple[int | None, ...]:
     """Patches an engine; call it after each reset, which loads a fresh copy. Does nothing outside Linux.
 
-    `birthday`: start time of the game, in seconds since 1970. `path`: of the library that it is a copy of.
+    `birthday`: start time of the game, in seconds since 1970. `path`: of the library that it is a copy of. Returns the
+    addresses of its `nle_step` and of the two arguments that this takes.
     """
     if not SUPPORTED:
-        return
+        return None, None, None
     with _library(engine) as library:
         ctypes.c_long.in_dll(library, "ubirthday").value = birthday % 2**31
         code = _shared_code(path)
@@ -68,6 +69,15 @@ def patch(engine: Nethack, birthday: int, path: str = DLPATH) -> None:
             mapped = _libc().mmap(start, code.size, mmap.PROT_READ | mmap.PROT_EXEC, flags, code.file, code.offset)
             if mapped != start:
                 raise OSError(ctypes.get_errno(), "could not map the code of libnethack.so")
+        library.nle_get_obs.restype = ctypes.c_void_p
+        step = ctypes.cast(library.nle_step, ctypes.c_void_p).value
+        return step, ctypes.c_void_p.in_dll(library, "current_nle_ctx").value, library.nle_get_obs()
+
+
+@functools.cache
+def find_group(path: str) -> Any:
+    """Returns `play_group` of a library (launch/engine/faster/group.c); None if it has none, as NLE's."""
+    return None if path == DLPATH else getattr(ctypes.CDLL(path), "play_group", None)
 
 
 class _Killer(ctypes.Structure):

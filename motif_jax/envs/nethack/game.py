@@ -87,7 +87,7 @@ class NetHackGame(PromptedEngine):
         self._send = raw.step
         raw.set_initial_seeds(seed.core, seed.disp, False, None)
         raw.reset()
-        engine.patch(self._engine, seed.core, self.library)
+        self.addresses = engine.patch(self._engine, seed.core, self.library)
         for _ in range(1000):  # messages about the moon, or a request to name an object on the first square
             if self._program_state[IN_MOVELOOP]:
                 break
@@ -109,20 +109,22 @@ class NetHackGame(PromptedEngine):
         self.message_counts = {self.message: 1}
         self.message_count = 1
 
-    def step(self, action: int) -> float:
+    def step(self, action: int, pressed: bool = False) -> float:
         """Plays one action, updates `end`, `message` and `message_count`, and returns the reward.
 
-        At the end of an episode, `message` is the last text that was shown and `last_frame` its frame.
+        At the end of an episode, `message` is the last text that was shown and `last_frame` its frame. `pressed`: the
+        key was pressed by `loop.Loop`.
         """
-        message = self.message
-        key = self._keys[action]
-        if EAT_PROMPT in message:
-            key = offered_key(key, message)
         blstats = self._blstats
-        self._last_blstats[:] = blstats
-        self._last_glyphs[:] = self._glyphs
-        self._asked = self._internal[IN_QUESTION]
-        self._send(key)
+        if not pressed:
+            message = self.message
+            key = self._keys[action]
+            if EAT_PROMPT in message:
+                key = offered_key(key, message)
+            self._last_blstats[:] = blstats
+            self._last_glyphs[:] = self._glyphs
+            self._asked = self._internal[IN_QUESTION]
+            self._send(key)
         if self._line_or_page[0] or self._internal[IN_QUESTION]:
             message = self._settle()
         else:

@@ -108,7 +108,7 @@ class GymGame(gymnasium.Env):
     def _result(self, first: bool) -> dict[str, np.ndarray]:
         arrays = {key: np.zeros((1, *spec.shape), spec.dtype) for key, spec in self._observer.specs.items()}
         rows = open_rows(arrays)
-        counts = [self._game.message_count]
+        counts = np.array([self._game.message_count], np.int32)
         if not first:  # an action precedes all moments except the first
             ends = {0: self._game.last_frame} if self._game.end else {}
             self._observer.record_events(rows, counts, ends, [self._game])

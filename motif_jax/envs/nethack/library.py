@@ -20,7 +20,7 @@ from motif_jax.files import read_json
 from motif_jax.system.jax_start import cache_directory, kind_of_machine
 
 NAME, RECORD = "libnethack.so", "build.json"
-RECIPE = 2  # the number of `launch/engine.sh` and of what it compiles; libraries of other numbers are built anew
+RECIPE = 3  # the number of `launch/engine.sh` and of what it compiles; libraries of other numbers are built anew
 
 
 class Library(NamedTuple):

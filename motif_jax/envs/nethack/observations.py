@@ -220,7 +220,7 @@ class Observer:
         self._changes = [(key, place) for key, place in CHANGES.items() if key in events]
         self._before = frames.arrays["blstats"].copy()  # the bottom lines before the step
 
-    def observe(self, rows: Rows, counts: list[int]) -> None:
+    def observe(self, rows: Rows, counts: np.ndarray) -> None:
         """Writes the current observations; `counts` are the message counts."""
         if self._changes:
             self._before[:] = self._arrays["blstats"]
@@ -233,9 +233,7 @@ class Observer:
         if "position" in self.specs:
             rows["position"][:] = self._arrays["blstats"][:, POSITION]
         if "message_count" in self.specs:
-            row = rows["message_count"]
-            for game, count in enumerate(counts):
-                row[game] = count
+            rows["message_count"][:] = counts
 
     def _crop(self, rows: np.ndarray) -> None:
         columns, windows, corners, last_whole = self._columns, self._windows, self._corners, self._last_whole
@@ -248,7 +246,7 @@ class Observer:
                     rows[game, plane, :, : max(HERO_COLUMN - x, 0)] = blank
                     rows[game, plane, :, min(columns - x + HERO_COLUMN, CROP) :] = blank
 
-    def record_events(self, rows: Rows, counts: list[int], ends: dict[int, dict], games: Sequence[FrameGame]) -> None:
+    def record_events(self, rows: Rows, counts: np.ndarray, ends: dict[int, dict], games: Sequence[FrameGame]) -> None:
         """Writes the event observations. `ends`: the last frame of each game whose episode ended, by its index."""
         if "event_message" in self.specs:
             row = rows["event_message"]
@@ -275,6 +273,4 @@ class Observer:
                 drawn[game] = count_drawn(last["glyphs"])
             rows[EVENT_DRAWN][:] = drawn.astype(np.int32)
         if EVENT_COUNT in self.specs:
-            row = rows[EVENT_COUNT]
-            for game, count in enumerate(counts):
-                row[game] = count
+            rows[EVENT_COUNT][:] = counts

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from motif_jax.envs.nethack.game_settings import FrameSettings
+from motif_jax.envs.nethack.loop import ACCOUNT, ALL, open_loop
 from motif_jax.envs.nethack.observations import Frames, Observer, frame_keys, open_rows
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.sequential import SequentialVector
@@ -39,7 +40,13 @@ class GameVector(SequentialVector):
         games = [settings.make(self.frames.views(index)) for index in range(num_games)]
         super().__init__(games, (), seed=seed, stream=stream, **options)
         self._terminal_time_limit = settings.reference_time_limit
-        self._counts = [0] * num_games  # message counts
+        self._counts = np.zeros(num_games, np.int32)  # message counts
+        self._loop = open_loop(games, self._stepping, self._counts)
+        self._all = [ALL] * num_games
+
+    def replace_games(self, by: Callable[[Any], Any]) -> None:
+        super().replace_games(by)
+        self._loop = None
 
     def open_rows(self, rows: dict[str, np.ndarray]) -> Rows:
         return open_rows(rows)
@@ -47,10 +54,16 @@ class GameVector(SequentialVector):
     def _start(self, index: int) -> None:
         super()._start(index)
         self._counts[index] = self.games[index].message_count
+        if self._loop:
+            self._loop.store(index)
 
     def play_on(self, index: int, chances: Iterable[float]) -> None:
+        if self._loop:
+            self._loop.load(index)
         super().play_on(index, chances)
         self._counts[index] = self.games[index].message_count
+        if self._loop:
+            self._loop.store(index)
 
     def draw(self, game: Any, chance: float) -> int:
         return int(chance * game.num_actions)
@@ -59,19 +72,26 @@ class GameVector(SequentialVector):
         """Writes the current observations into rows made by `observations.open_rows`."""
         self.observer.observe(rows, self._counts)
 
-    def step(self, actions: Iterable[int], rows: Rows) -> None:
-        stepping = self._stepping
-        counts, rewards, ends = self._counts, rows["reward"], {}
-        for index, (game, action) in enumerate(zip(self.games, actions, strict=True)):
-            stepping[0] = index + 1
+    def step(self, actions: Sequence[int], rows: Rows) -> None:
+        stepping, loop, counts = self._stepping, self._loop, memoryview(self._counts)
+        rewards, ends = rows["reward"], {}
+        left = loop.step(actions, rewards) if loop else self._all
+        for index, (game, action, what) in enumerate(zip(self.games, actions, left, strict=True)):
+            if what < ACCOUNT:
+                continue
             if action == WAIT:
                 rewards[index] = 0.0
                 continue
-            rewards[index] = game.step(action)
+            stepping[0] = index + 1
+            if loop:
+                loop.load(index)
+            rewards[index] = game.step(action) if what == ALL else game.step(action, pressed=True)
             counts[index] = game.message_count
             if game.end:
                 ends[index] = game.last_frame
-        self.observer.record_events(rows, counts, ends, self.games)
+            elif loop:
+                loop.store(index)
+        self.observer.record_events(rows, self._counts, ends, self.games)
         self.first[:] = False
         self.finished = []
         for index in ends:
