@@ -17,6 +17,8 @@ from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.names import find_readable
+from motif_jax.rewards.code.recogniser import Grammar
+from motif_jax.rewards.code.spelling import longest_phrase
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy
@@ -29,7 +31,7 @@ from motif_jax.stages.write_reward.evidence import (
     record_episodes,
     told_steps,
 )
-from motif_jax.stages.write_reward.guided import examples, talk
+from motif_jax.stages.write_reward.guided import GuidedWriter, examples, talk
 from motif_jax.stages.write_reward.job import (
     Training,
     blocks_of,
@@ -131,15 +133,31 @@ def test_a_server_gets_the_grammar_in_its_own_way(tmp_path, model, takes):
     assert ("```" in json.dumps(body["messages"])) == (takes == "plain")
 
 
+def with_random_model(path, letters="".join(map(chr, range(32, 127))), **values):
+    """A config whose writer is a model in this process that spells with these letters."""
+    tokeniser = LetterTokeniser.from_texts([*letters])
+    sizes = make_config("llama", tokeniser.size, 16, 1, 2)._replace(max_positions=8_192, ends=(tokeniser.end_id,))
+    path.mkdir()
+    write_tokeniser(path, tokeniser)
+    write_language_model(path, make_language_model(sizes))
+    config = config_of(writer="model", **values)
+    config.annotate.model = str(path)
+    return config
+
+
+@pytest.mark.quick
+def test_captions_that_a_model_cannot_spell_are_not_quoted(tmp_path):
+    letters = "".join(map(chr, range(32, 127))).replace("Q", "")
+    config = viewed(with_random_model(tmp_path / "model", letters), "write_reward")
+    writer = GuidedWriter(config, Grammar(find_readable(make_world(config.env)), narrow=True))
+    assert writer.guide(["You see a Queen.", "You see a door."]).speller.phrases == [
+        "You", "You see", "You see a", "You see a door.", "a", "a door.", "door.", "see", "see a", "see a door.",
+    ]  # fmt: skip
+
+
 @pytest.mark.journey
 def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
-    letters = LetterTokeniser.from_texts([chr(code) for code in range(32, 127)])
-    sizes = make_config("llama", letters.size, 16, 1, 2)._replace(max_positions=8_192, ends=(letters.end_id,))
-    (tmp_path / "model").mkdir()
-    write_tokeniser(tmp_path / "model", letters)
-    write_language_model(tmp_path / "model", make_language_model(sizes))
-    config = config_of(writer="model", proposals=6)
-    config.annotate.model = str(tmp_path / "model")
+    config = with_random_model(tmp_path / "model", proposals=6)
     _, found = run(config, tmp_path / "run")
     rows = [row for rows in found["rounds"] for row in rows]
     assert len({row["program"] for row in rows}) == len(rows) == 12
@@ -177,6 +195,18 @@ def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
     assert "gold (0 to " in said[0]["content"]
     for _, program in examples(brief):
         check(program, readable)
+
+
+@pytest.mark.quick
+def test_a_model_is_shown_of_a_long_caption_what_it_may_quote():
+    readable = find_readable(make_world(config_of().env.to_dict()))
+    long = "You see a door. " + "It is a long way to the door, " * 4
+    brief = Brief("find gold", "a game", readable, {long: 3}, [long], (), {}, [])
+    shown = longest_phrase(long)
+    assert 80 < len(shown) <= 100
+    assert shown in long
+    assert f'\n"{shown}"\n' in talk(brief, [])[0]["content"]
+    assert f'once(says("{shown}"))' in examples(brief)[-1][1]
 
 
 def test_a_killed_run_resumes_with_its_programs(tmp_path, monkeypatch, model):

@@ -240,6 +240,11 @@ def phrases_of(text: str) -> Iterator[str]:
                 yield text[start:end]
 
 
+def longest_phrase(text: str) -> str:
+    """The most that can be quoted of a text; "" if it has no words."""
+    return max(phrases_of(text), key=len, default="")
+
+
 def is_plain(text: str) -> bool:
     """Whether a text can be part of a text in quotes."""
     return text.isascii() and text.isprintable() and QUOTE not in text and "\\" not in text

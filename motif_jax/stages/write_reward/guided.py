@@ -17,7 +17,7 @@ from motif_jax.rewards.code.decoding import ProgramGuide, pieces_of
 from motif_jax.rewards.code.grammar import FUNCTIONS
 from motif_jax.rewards.code.names import MOMENT, NUMBER
 from motif_jax.rewards.code.recogniser import Grammar
-from motif_jax.rewards.code.spelling import Speller, is_plain
+from motif_jax.rewards.code.spelling import Speller, is_plain, longest_phrase
 from motif_jax.stages.write_reward import WriteConfig
 from motif_jax.stages.write_reward.writers import MEANINGS, Attempt, Brief
 from motif_jax.structs import UserError, naming
@@ -83,7 +83,7 @@ def talk(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
     functions = "\n".join(f"{function.usage}: {MEANINGS[name]}" for name, function in FUNCTIONS.items())
     names = ", ".join(f"{name} ({brief.ranges[name]})" if name in brief.ranges else name
                       for name in brief.readable.entries)  # fmt: skip
-    captions = [f'"{one[:60]}"' for one in dict.fromkeys((*brief.liked, *brief.captions)) if is_plain(one)]
+    captions = [f'"{longest_phrase(one)}"' for one in dict.fromkeys((*brief.liked, *brief.captions)) if is_plain(one)]
     system = "\n".join([
         f"You write rewards for a game, as one expression. The game: {brief.about}", f"Functions:\n{functions}",
         f"Names that can be read: {names}", "Captions of steps:", *captions[:CAPTIONS],
@@ -115,5 +115,6 @@ def examples(brief: Brief) -> list[tuple[str, str]]:
     pairs = [(f"more {name}, and no time wasted", f"gained({name}){still}") for name in numbers[:1]]
     pairs += [(f"a new best of {name}", f"record({name})") for name in numbers[-1:]]
     if seen := captions[:2]:  # two show how steps on the way are paid
-        pairs.append((f"see {' and '.join(map(repr, seen))}", " + ".join(f'once(says("{one[:60]}"))' for one in seen)))
+        program = " + ".join(f'once(says("{longest_phrase(one)}"))' for one in seen)
+        pairs.append((f"see {' and '.join(map(repr, seen))}", program))
     return pairs

@@ -22,7 +22,7 @@ from motif_jax.pages.formats import esc
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.grammar import as_ebnf
 from motif_jax.rewards.code.names import CAPTION, Readable, find_readable
-from motif_jax.rewards.code.spelling import is_plain
+from motif_jax.rewards.code.spelling import is_plain, longest_phrase
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
 from motif_jax.rewards.code.types import Program
 from motif_jax.rewards.registry import BEST, WRITTEN
@@ -599,7 +599,7 @@ def _unpaid(program: Program, recorded: RecordedEpisodes, liked: Sequence[str]) 
     steps = recorded.of_episodes(recorded.pay(program))
     captions = recorded.of_episodes([rollout[CAPTION] for rollout in recorded.rollouts])
     paid, charged = ({*map(decode, captions[sign * steps > 0])} for sign in (1, -1))
-    terms = {caption: f'once(says("{caption}"))' for caption in liked if caption not in paid}
+    terms = {caption: f'once(says("{longest_phrase(caption)}"))' for caption in liked if caption not in paid}
     for caption in [caption for caption in terms if caption in charged][:ADDED]:
         yield f"it takes away at a caption of better episodes: write + {terms.pop(caption)} in place of -"
     if added := [*terms.values()][:ADDED]:
