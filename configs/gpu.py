@@ -7,7 +7,8 @@ GPU are compared with the CPU's, the GPU is measured and traced, and an agent of
 `train/` of the workdir. Recipe and sizes are those of quickstart.py:score,gpu; other tasks of motif.py have the sizes
 alone. `configs/gpu.py:score,rehearsal` has tiny sizes, for a machine without a GPU: some minutes on two cores.
 
-Expected on an H200 with 16 cores: training at 81,200 steps/s once the agent has learnt (docs/results/speed.md).
+Expected on an H200 with 16 cores: about 72,500 steps/s once the agent has learnt (docs/results/speed.md, measured with
+the values of goals.py:progress).
 """
 
 import runpy

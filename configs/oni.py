@@ -1,6 +1,6 @@
 """ONI on NetHack (arXiv 2410.23022), at the published size: the reward is learnt online, while the agent trains.
 
-    python -m motif_jax.launch --config=configs/oni.py:score,retrieval --workdir=runs/oni
+    python -m motif_jax.launch --config=configs/oni.py:score,retrieval --workdir=runs/oni-published
 
 The argument is a task and a kind of reward. Tasks: score, oracle, staircase_lvl3, staircase_lvl4 and the others of
 motif.py, with the 28 extended actions; and reward_free, which is score without the game's reward. Kinds: retrieval,

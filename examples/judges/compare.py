@@ -1,6 +1,6 @@
-"""How good must a judge be? The table and the picture of docs/judges.md, from finished runs.
+"""How good must a judge be? The table and the picture of docs/results/judges.md, from finished runs.
 
-    python examples/judges/compare.py runs/judges docs/judges.svg
+    python examples/judges/compare.py runs/judges docs/results/judges.svg
 
 runs/judges/JUDGE/seed-S are workdirs of configs/quickstart.py; those of the judge `rules` have the rules of the game as
 judge, and their rewards value the episodes of all agents.
