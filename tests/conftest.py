@@ -6,9 +6,11 @@ import collections
 import contextlib
 import fcntl
 import os
+import random
 import runpy
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -212,18 +214,28 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def children() -> set[int]:
-    """Processes started by this one that are still there."""
-    me, found = os.getpid(), set()
+def parents() -> dict[int, int]:
+    """The parent of each process that has not ended."""
+    found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == me and fields[0] != "Z":
-                found.add(int(entry.name))
+            with contextlib.suppress(OSError):
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                found |= {} if state == "Z" else {int(entry.name): int(parent)}
     return found
+
+
+def children() -> set[int]:
+    """Processes started by this one that are still there."""
+    return {process for process, parent in parents().items() if parent == os.getpid()}
+
+
+def free_port() -> int:
+    """One below those that the kernel gives to connections, so that nobody takes it before it is used."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def worker_processes(parent: int) -> set[int]:

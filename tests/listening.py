@@ -3,20 +3,15 @@
 import os
 from pathlib import Path
 
+from conftest import parents
+
 LISTENS = "0A"  # a state of a socket, as the kernel writes it
 
 
 def tree(process: int) -> set[int]:
     """A process and all that descend from it."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-    found = {process}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
+    found, known = {process}, parents()
+    while more := {child for child, parent in known.items() if parent in found} - found:
         found |= more
     return found
 

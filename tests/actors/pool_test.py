@@ -11,7 +11,7 @@ import zlib
 
 import numpy as np
 import pytest
-from conftest import LONG_S, ROOT, children, wait_for
+from conftest import LONG_S, ROOT, children, parents, wait_for
 
 from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.pool import ActorPool, WorkerSilence
@@ -220,7 +220,7 @@ def test_workers_end_when_their_parent_is_killed():
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, cwd=ROOT)
     workers = [int(word) for word in done.stdout.split()]
     assert len(workers) == 2
-    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers))
+    wait_for(lambda: not {*workers} & parents().keys())
 
 
 @pytest.mark.quick

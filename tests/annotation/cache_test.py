@@ -37,16 +37,6 @@ def test_answers_with_a_verdict_are_cached_for_this_job_and_later_ones(tmp_path)
     assert len(list(first.folder.glob("*.jsonl"))) == 1  # who adds nothing has no file
 
 
-def test_a_torn_last_line_is_left_out_wherever_its_writer_was_killed(tmp_path):
-    cache = AnswerCache(ABOUT, tmp_path)
-    write(cache, *SOME)
-    (file,) = cache.folder.glob("*.jsonl")
-    whole = file.read_bytes()
-    for cut in range(len(whole)):
-        file.write_bytes(whole[:cut])
-        assert list(read_answers(cache.folder)) == SOME[: whole[:cut].count(b"\n")]
-
-
 def test_a_folder_of_version_0_1_is_read(tmp_path):
     """Its lines end with a checksum, and its name is a hash of the same values."""
     cache = AnswerCache(ABOUT, tmp_path)

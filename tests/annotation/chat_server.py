@@ -12,8 +12,10 @@ from typing import Any
 from nethack_texts import NETHACK
 
 from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.contrib.judge.server import ChatHandler, LoopbackServer, completion, read_question, user_text
 
 PROMPTS = [("default", False), ("reworded", False), ("default", True)]
@@ -34,6 +36,7 @@ class ChatServer:
         self.delay_s = 0.0
         self.lexicon = Lexicon(NETHACK, "defaultgoal")
         self.lock = threading.Lock()
+        self.handler: type[ChatHandler] = Handler
         self._port = 0
         self._server: LoopbackServer | None = None
 
@@ -42,7 +45,7 @@ class ChatServer:
         return f"http://127.0.0.1:{self._port}/v1"
 
     def start(self) -> None:
-        handler = type("Handler", (Handler,), {"chat": self})
+        handler = type("Handler", (self.handler,), {"chat": self})
         self._server = LoopbackServer(self._port, handler)
         self._port = self._server.port
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -76,6 +79,17 @@ class ChatServer:
         tops = [(digit, 0.8), (rest[0], 0.1), (f" {rest[1]}", 0.06), ("I", 0.04)]
         usage = {"prompt_tokens": 300, "completion_tokens": 20, "prompt_tokens_details": {"cached_tokens": 256}}
         return completion(content, body, tops) | {"usage": usage}
+
+
+def connect(
+    url: str, mode: str = "reason", model: str = "", key: str = "", *, version: str = "default", in_flight: int = 16,
+    **options: float,
+) -> ChatClient:  # fmt: skip
+    """A client of a server; only pytest's own deadline ends its patience, unless an option says otherwise."""
+    options = {"timeout_s": 10_000.0, "patience_s": 10_000.0, "start_s": 10_000.0} | options
+    sampling = SamplingSection(0.1, 0.95, 50, 200) if mode == "reason" else None
+    server = ServerSection(url=url, in_flight=in_flight, **options)
+    return ChatClient(server, model, make_prompt(NETHACK, mode, "defaultgoal", version), sampling, key)
 
 
 def read(text: str) -> Question:

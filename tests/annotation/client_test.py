@@ -6,16 +6,14 @@ import threading
 import time
 
 import pytest
-from chat_server import ChatServer
-from conftest import LONG_S
+from chat_server import ChatServer, connect
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.client import KEY, URL, ChatClient
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.section import SamplingSection, ServerSection
+from motif_jax.annotation.section import SamplingSection
 from motif_jax.structs import UserError
 from motif_jax.system import http
 from motif_jax.system.http import MAX_RETRY_AFTER_S, check_address, retry_after_s
@@ -28,13 +26,6 @@ LEXICON = Lexicon(NETHACK, "defaultgoal")
 @pytest.fixture(autouse=True)
 def soon_restarted(monkeypatch, short_pauses):
     monkeypatch.setattr(http, "RESTART_S", 0.5)
-
-
-def connect(chat: ChatServer, mode: str = "reason", model: str = "", key: str = "", **options) -> ChatClient:
-    options = {"in_flight": 16, "timeout_s": LONG_S, "patience_s": LONG_S, "start_s": LONG_S} | options
-    sampling = SAMPLING if mode == "reason" else None
-    server, prompt = ServerSection(url=chat.url, **options), make_prompt(NETHACK, mode, "defaultgoal", "default")
-    return ChatClient(server, model, prompt, sampling, key)
 
 
 def ask(server: ChatClient, questions=QUESTIONS) -> dict:
@@ -54,6 +45,12 @@ def assert_right(answers: dict) -> None:
 @pytest.mark.differs(
     "oni", there="requests do not use chat completions", here="they do, so the server applies the model's own template"
 )
+@pytest.mark.differs(
+    "oni",
+    there="requests send a temperature and a length, but not `top_p`",
+    here="they send `top_p`, which is 0.95",
+    reference="`top_p` is 1",
+)
 def test_many_questions_are_in_flight_and_never_more_than_allowed():
     all_at_once = threading.Barrier(16)
 
@@ -63,7 +60,7 @@ def test_many_questions_are_in_flight_and_never_more_than_allowed():
         return ""
 
     with ChatServer(fault) as chat:
-        answers = ask(connect(chat))
+        answers = ask(connect(chat.url))
         assert_right(answers)
         assert chat.most_in_flight == 16
         assert len(chat.asked) == len(QUESTIONS)
@@ -71,6 +68,7 @@ def test_many_questions_are_in_flight_and_never_more_than_allowed():
         assert (answer.prompt_tokens, answer.cached_tokens, answer.output_tokens) == (300, 256, 20)
         body = chat.asked[0]
         assert body["model"] == "judge"
+        assert body["top_p"] == 0.95
         assert [message["role"] for message in body["messages"]] == ["system", "user"]
         assert "top_k" not in body  # not in the standard
 
@@ -85,7 +83,7 @@ def test_every_question_is_answered_despite_failed_requests(monkeypatch):
             return rng.choice(faults) if rng.random() < 0.4 else ""
 
     with ChatServer(fault) as chat:
-        assert_right(ask(connect(chat, timeout_s=1.0)))
+        assert_right(ask(connect(chat.url, timeout_s=1.0)))
         assert len(chat.asked) > 1.3 * len(QUESTIONS)
 
 
@@ -98,7 +96,7 @@ def test_retry_after_is_honoured(monkeypatch):
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     with ChatServer(lambda number, body: "" if number else "429 Retry-After=100") as chat:
-        assert_right(ask(connect(chat, in_flight=1), QUESTIONS[:1]))
+        assert_right(ask(connect(chat.url, in_flight=1), QUESTIONS[:1]))
     assert 100 <= max(pauses) <= 150
     assert retry_after_s("3") == retry_after_s(" 3.0 ") == 3
     monkeypatch.setattr("motif_jax.system.http.time.time", lambda: 1e9)
@@ -113,7 +111,7 @@ def test_a_question_that_the_server_fails_at_is_given_up_alone():
         return "500" if "You die... #1" in text else "400" if "You die... #2" in text else ""
 
     with ChatServer(fault) as chat:
-        answers = ask(connect(chat))
+        answers = ask(connect(chat.url))
     for question, answer in answers.items():
         if question.first in ("You die... #1", "You die... #2"):
             assert answer.yes is None
@@ -128,7 +126,7 @@ def test_a_question_that_the_server_fails_at_is_given_up_alone():
 )
 def test_a_server_that_fails_at_everything_stops_the_job(status, sentence):
     with ChatServer(lambda number, body: status) as chat:
-        server = connect(chat, patience_s=0.5)
+        server = connect(chat.url, patience_s=0.5)
         with pytest.raises(Incomplete, match=sentence):
             list(server.answers(QUESTIONS))
         server.close()
@@ -136,7 +134,7 @@ def test_a_server_that_fails_at_everything_stops_the_job(status, sentence):
 
 def test_an_answer_without_a_verdict_is_asked_again_once():
     with ChatServer(lambda number, body: "mumble" if len(body["messages"]) == 2 else "") as chat:
-        answers = ask(connect(chat), QUESTIONS[:5])
+        answers = ask(connect(chat.url), QUESTIONS[:5])
         assert_right(answers)
         again = [body for body in chat.asked if len(body["messages"]) > 2]
         assert len(again) == 5
@@ -145,7 +143,7 @@ def test_an_answer_without_a_verdict_is_asked_again_once():
         assert len(again[0]["structured_outputs"]["choice"]) == 3
         assert "[asked again]" in next(iter(answers.values())).said
     with ChatServer(lambda number, body: "mumble" if number % 2 else "silence") as chat:
-        answers = ask(connect(chat), QUESTIONS[:5])
+        answers = ask(connect(chat.url), QUESTIONS[:5])
         assert {answer.yes for answer in answers.values()} == {None}
         assert len(chat.asked) == 10
 
@@ -155,14 +153,14 @@ def test_a_server_that_knows_no_structured_outputs_is_asked_without():
         return "400" if "structured_outputs" in body else "mumble" if len(body["messages"]) == 2 else ""
 
     with ChatServer(fault) as chat:
-        assert_right(ask(connect(chat, in_flight=1), QUESTIONS[:5]))
+        assert_right(ask(connect(chat.url, in_flight=1), QUESTIONS[:5]))
         assert sum("structured_outputs" in body for body in chat.asked) == 1
 
 
 @pytest.mark.parametrize("prefill", [False, True])
 def test_scores_are_read_where_the_verdict_stands(prefill):
     with ChatServer() as chat:
-        for question, answer in ask(connect(chat, "score", prefill=prefill)).items():
+        for question, answer in ask(connect(chat.url, "score", prefill=prefill)).items():
             # p(verdict) = 0.80, p(one other) = 0.10, p(the third) = 0.06, in the order 1, 2, 0
             expected = {0.0: (0.10 + 0.03) / 0.96, 1.0: (0.80 + 0.03) / 0.96, 0.5: (0.06 + 0.40) / 0.96}
             assert answer.yes == pytest.approx(expected[LEXICON.answer(question).yes])
@@ -173,18 +171,18 @@ def test_scores_are_read_where_the_verdict_stands(prefill):
 def test_a_wrong_key_or_model_is_refused_at_the_start():
     with ChatServer(key="sesame", models=("big", "small")) as chat:
         with pytest.raises(UserError, match=r"wants a key, and none is set .*key_variable"):
-            connect(chat)
+            connect(chat.url)
         with pytest.raises(UserError, match=r"the key was refused"):
-            connect(chat, key="barley")
+            connect(chat.url, key="barley")
         with pytest.raises(UserError, match=r"has no model 'huge': it has big, small \(--config.annotate.model\)"):
-            connect(chat, key="sesame", model="huge")
+            connect(chat.url, key="sesame", model="huge")
         with pytest.raises(UserError, match=r"has several models: it has big, small"):
-            connect(chat, key="sesame")
-        connect(chat, key="sesame", model="small").close()
+            connect(chat.url, key="sesame")
+        connect(chat.url, key="sesame", model="small").close()
     with ChatServer(models=()) as chat, pytest.raises(UserError, match=r"has no model yet: it has none"):
-        connect(chat)
+        connect(chat.url)
     with pytest.raises(UserError, match=r"does not answer.*--config.annotate.server.url"):
-        connect(chat, start_s=0.2)
+        connect(chat.url, start_s=0.2)
 
 
 @pytest.mark.parametrize(

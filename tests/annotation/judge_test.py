@@ -5,10 +5,9 @@ import signal
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
-from conftest import LONG_S, wait_for
+from conftest import LONG_S, parents, wait_for
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
@@ -32,14 +31,6 @@ def ask(judge, prompt, questions, **options) -> dict:
         return dict(server.answers(questions))
     finally:
         server.close()
-
-
-def gone(number: int) -> bool:
-    """Whether a process has ended."""
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 @pytest.mark.parametrize(("goal", "mode", "version", "prefill"), [
@@ -81,7 +72,7 @@ def test_it_dies_with_its_parent():
     try:
         number = int(parent.stdout.readline())
         parent.wait()
-        wait_for(lambda: gone(number))
+        wait_for(lambda: number not in parents())
     finally:
         os.killpg(parent.pid, signal.SIGKILL)  # the process that it left
         parent.stdout.close()

@@ -7,16 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
-from chat_server import ChatServer
-from conftest import LONG_S
+from chat_server import ChatServer, connect
 from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, bounded, nothing_is_printed, reply, say  # noqa: F401  a fixture
 from nethack_texts import NETHACK
 
 from motif_jax.annotation.annotator import Incomplete, Question
-from motif_jax.annotation.client import MAX_SAID, ChatClient
+from motif_jax.annotation.client import MAX_SAID
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.section import SamplingSection, ServerSection
+from motif_jax.annotation.section import SamplingSection
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("few_tries")
@@ -31,15 +29,6 @@ MEMORY_MIB = 80  # for 32 replies at a time; one endless body takes ten times as
 def memory_stays_bounded():
     with bounded(MEMORY_MIB):
         yield
-
-
-def connect(
-    url: str, mode: str = "reason", version: str = "default", model: str = "", key: str = "", **options
-) -> ChatClient:
-    options = {"in_flight": 32, "timeout_s": LONG_S, "patience_s": LONG_S, "start_s": LONG_S} | options
-    sampling = SAMPLING if mode == "reason" else None
-    server, prompt = ServerSection(url=url, **options), make_prompt(NETHACK, mode, "defaultgoal", version)
-    return ChatClient(server, model, prompt, sampling, key)
 
 
 def harmless(text: str, limit: int) -> bool:
@@ -69,7 +58,7 @@ def test_lies_leave_their_questions_without_an_answer_and_the_others_answered(mo
         return lies[asked[shown]]() if shown else ""
 
     with ChatServer(fault) as chat:
-        server = connect(chat.url, mode, timeout_s=1.0)
+        server = connect(chat.url, mode, timeout_s=1.0, in_flight=32)
         try:
             for question, answer in server.answers(questions()):
                 answers[question.first] = answer

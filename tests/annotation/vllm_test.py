@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, check_stage, get_config, is_complete
+from conftest import ROOT, check_stage, free_port, get_config, is_complete
 from scipy.special import expit, logit
 from small_dataset import EVENTS, random_pairs, write_dataset
 
@@ -74,9 +73,7 @@ def model(settings, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def server(model, tmp_path_factory):
     """vLLM's own server, on loopback."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = tmp_path_factory.mktemp("server") / "log.txt"
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--dtype", "float32"]
     command += ["--served-model-name", "small", "--host", "127.0.0.1", "--port", str(port), "--api-key", "open-sesame"]

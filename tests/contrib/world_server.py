@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import parse_qs
 
+import chat_server
+from chat_server import ChatServer
+
 from motif_jax.contrib.guessing.answerers import LocalAnswerer, Utterance
 from motif_jax.contrib.guessing.scenes import ATTRIBUTE_OF, ATTRIBUTES, Scene
-from motif_jax.contrib.judge.server import ChatHandler, LoopbackServer
 
 Fault = Callable[[int, str], Iterable[bytes] | None]
 
@@ -25,31 +25,18 @@ def scene_of(features: list[float], caption: str) -> Scene:
     return Scene(caption, None, attributes)
 
 
-class WorldServer:
-    """Serves until the end of its `with` block; `fault` gives the whole reply to a request, None an honest one."""
+class WorldServer(ChatServer):
+    """`fault` gives the whole reply to a request, None an honest one; `asked`: path and fields of every request."""
 
     def __init__(self, fault: Fault = lambda number, path: None):
-        self.fault = fault
-        self.asked: list[tuple[str, Any]] = []  # path and fields of every request
+        super().__init__(fault)
+        self.handler = Handler
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.port}"
+        return super().url.removesuffix("/v1")
 
-    def __enter__(self) -> WorldServer:
-        handler = type("Handler", (Handler,), {"world": self})
-        self._server = LoopbackServer(0, handler)
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        for connection in list(self._server.connections):
-            with contextlib.suppress(OSError):
-                connection.close()
-
-    def reply(self, path: str, fields: Any) -> Any:
+    def honest(self, path: str, fields: Any) -> Any:
         """What an honest server answers."""
         if path == "/":
             return {"scores": [float(text.count("!")) for text in fields["texts"]]}
@@ -63,9 +50,7 @@ class WorldServer:
         return list(answerer.answer(scene, history, 0.0))
 
 
-class Handler(ChatHandler):
-    world: WorldServer
-
+class Handler(chat_server.Handler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         if self.headers["Content-Type"].startswith("application/json"):
@@ -73,13 +58,10 @@ class Handler(ChatHandler):
         else:
             form = parse_qs(body, keep_blank_values=True, strict_parsing=True)
             fields = {name: values[0] for name, values in form.items()}
-        number = len(self.world.asked)
-        self.world.asked.append((self.path, fields))
-        fault = self.world.fault(number, self.path)
+        number = len(self.chat.asked)
+        self.chat.asked.append((self.path, fields))
+        fault = self.chat.fault(number, self.path)
         if fault is None:
-            self.reply(200, self.world.reply(self.path, fields))
-            return
-        self.close_connection = True
-        with contextlib.suppress(OSError):
-            for part in fault:
-                self.wfile.write(part)
+            self.reply(200, self.chat.honest(self.path, fields))
+        else:
+            self.send(fault)

@@ -165,11 +165,9 @@ def trained(workdir: Path) -> None:
 
 @pytest.mark.slow
 def test_train_policy(victims, tmp_path):
-    shared = set(Path("/dev/shm").iterdir())
     options = [f"--config.policy.{name}={value}" for name, value in TRAINING.items()]
     trial = Trial(victims, tmp_path, "train_policy", "--config=configs/motif.py:toy", *options)
     trial.kill(lambda workdir: None, trained, count=4)
-    assert {path for path in Path("/dev/shm").iterdir() if "motif" in path.name} <= shared
 
 
 # ---- evaluate

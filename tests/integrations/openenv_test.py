@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from conftest import wait_for
+from conftest import free_port, wait_for
 
 from motif_jax.envs.conversation import Conversation
 
@@ -23,12 +23,6 @@ ENVS = [
     ({"world": "guessing"}, ["is it an animal?", "is it a cat?"]),
     ({"world": "nethack"}, ["far n", "search", "w"]),
 ]
-
-
-def free_port() -> int:
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        return place.getsockname()[1]
 
 
 @pytest.fixture

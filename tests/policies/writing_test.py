@@ -1,20 +1,17 @@
 """Decoding with beta (Q - V): against loops that look at whole texts, and what must hold for all of them."""
 
 import functools
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import on_devices
 from flax import nnx
 from tiny_writer import POSITIONS, TOKENISER, make_value_model
 
+from motif_jax.language import generation
 from motif_jax.offline.decode import ShiftArguments, advantages
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import condition
@@ -250,24 +247,14 @@ def write_drawn():
     return write(Decoding("sample", 4.0, max_tokens=9, batch_size=4), key=jax.random.key(85))
 
 
-ON_TWO_DEVICES = """
-import json, jax, writing_test
-from motif_jax.language import generation
-assert jax.local_device_count() == 2
-generation.PACK_ROWS, generation.PACK_LENGTH = 4, 9  # the fourth is then written alone
-print(json.dumps(writing_test.write_drawn()))
-assert sum(len(mesh.devices.flat) == 2 for mesh in writing_test.writer_of("ilql")._placed) == 1
-"""
+def compare_devices(here):
+    """What the test below runs where there are two devices; the fourth text is then written alone."""
+    generation.PACK_ROWS, generation.PACK_LENGTH = 4, 9
+    there = write_drawn()
+    assert [text for text, _ in there] == [text for text, _ in here]
+    np.testing.assert_allclose([odds for _, odds in there], [odds for _, odds in here], rtol=1e-4)
+    assert sum(len(mesh.devices.flat) == 2 for mesh in writer_of("ilql")._placed) == 1
 
 
 def test_devices_share_the_conversations():
-    paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
-    done = subprocess.run(
-        [sys.executable, "-c", ON_TWO_DEVICES], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    here = write_drawn()
-    there = json.loads(done.stdout)
-    assert [text for text, _ in there] == [text for text, _ in here]
-    np.testing.assert_allclose([odds for _, odds in there], [odds for _, odds in here], rtol=1e-4)
+    on_devices(2, compare_devices, write_drawn())

@@ -77,7 +77,7 @@ def test_a_published_reward_is_taken_with_the_row_of_its_own_epoch(published, tm
     assert reward.facts["epoch"] == epoch
     assert reward.statistics.mean == 0.5 + epoch
     assert reward.statistics.quantile(0.5) == epoch / 100
-    assert "not known" not in capsys.readouterr().out
+    assert "row is unknown" not in capsys.readouterr().out
     if epoch == EPOCHS:
         whole, quantiles = read_as_published(folder)
         assert reward.statistics.quantiles == quantiles
@@ -125,7 +125,7 @@ def test_a_published_reward_gives_the_same_values_here_and_back(published, tmp_p
     imported = take(tmp_path / "again", back)
     assert imported.statistics == reward.statistics
     assert imported.facts["epoch"] == 10
-    assert "not known" not in capsys.readouterr().out
+    assert "row is unknown" not in capsys.readouterr().out
     with pytest.raises(UserError, match="is there already"):
         export_reward(reward, tmp_path / "back")
 

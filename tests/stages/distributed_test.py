@@ -177,28 +177,19 @@ class TwoTasks(FakeSlurm):
         return [int((self._folder / f"task{me}").read_text()) for me in range(2)]
 
 
-def test_a_job_that_was_cancelled_is_not_requeued_and_one_that_failed_says_so(tmp_path):
+@pytest.mark.parametrize(("environment", "ends", "said"), [
+    ({"FAKE_STATUS": "0", "FAKE_STATE": "COMPLETING"}, 0, "not finished; the job is COMPLETING"),
+    ({"FAKE_STATUS": "3"}, 3, ""),
+    *(({"FAKE_STATUS": one}, 0, "a task was lost, requeued") for one in ("134", "137")),  # aborted by JAX; killed
+    *(({"FAKE_STATUS": one, "SLURM_RESTART_COUNT": "5"}, int(one), "") for one in ("134", "137")),
+])  # fmt: skip
+def test_a_job_is_requeued_for_a_lost_task_but_not_for_ever(tmp_path, environment, ends, said):
     slurm = TwoTasks(tmp_path / "fakes")
     (tmp_path / "fakes/srun").write_text("#!/usr/bin/env bash\nexit $FAKE_STATUS\n")
-    cancelled = slurm.submit(flags(tmp_path), FAKE_STATUS="0", FAKE_STATE="COMPLETING")
-    failed = slurm.submit(flags(tmp_path), FAKE_STATUS="3")
-    (status, output, errors), (status_failed, _, _) = ended([cancelled, failed])
-    assert status == 0, errors
-    assert "not finished; the job is COMPLETING" in output
-    assert status_failed == 3
-    assert slurm.requeued == []
-
-
-def test_a_job_that_lost_a_task_is_requeued_but_not_for_ever(tmp_path):
-    slurm = TwoTasks(tmp_path / "fakes")
-    (tmp_path / "fakes/srun").write_text("#!/usr/bin/env bash\nexit $FAKE_STATUS\n")
-    for status in ("134", "137"):  # of a task that JAX aborted, as another was lost, and of one that was killed
-        ((requeued, output, errors),) = ended([slurm.submit(flags(tmp_path), FAKE_STATUS=status)])
-        assert requeued == 0, errors
-        assert "a task was lost, requeued" in output
-        ((failed, _, _),) = ended([slurm.submit(flags(tmp_path), FAKE_STATUS=status, SLURM_RESTART_COUNT="5")])
-        assert failed == int(status)
-    assert slurm.requeued == ["requeue 4711"] * 2
+    ((status, output, errors),) = ended([slurm.submit(flags(tmp_path), **environment)])
+    assert status == ends, errors
+    assert said in output
+    assert slurm.requeued == ["requeue 4711"] * ("requeued" in said)
 
 
 # ---- what cannot be

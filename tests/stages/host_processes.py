@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
-from conftest import ROOT, wait_for
+from conftest import ROOT, free_port, wait_for
 
 ONE_HOST = Path(__file__).with_name("one_host.py")
 TINY = {
@@ -19,9 +18,7 @@ TINY = {
 
 
 def address() -> str:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{found.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def start(*arguments) -> subprocess.Popen:

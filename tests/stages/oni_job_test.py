@@ -3,12 +3,11 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
-from conftest import LONG_S, ROOT, wait_for
+from conftest import LONG_S, ROOT, free_port, wait_for
 from fake_slurm import FakeSlurm
 from host_processes import ended
 
@@ -71,8 +70,7 @@ class Job(FakeSlurm):
         for name, text in (("server", SERVER), ("trainer", TRAINER)):
             lines = text.format(**values).split("\n")
             (folder / f"{name}.py").write_text("\n".join(line.removeprefix("    ") for line in lines))
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
 
     def submit(self, **environment) -> subprocess.Popen:
         variables = {"VENV": str(self.environment), "SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "4711"}
