@@ -7,7 +7,6 @@ file per episode, which the parent reads and removes when the episode's steps ar
 from __future__ import annotations
 
 import collections
-import functools
 import itertools
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -19,25 +18,20 @@ import numpy as np
 from motif_jax.captions import WIDTH
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import GameSeed
-from motif_jax.envs.world import SCREEN_SHAPE, Screen
+from motif_jax.envs.world import SCREEN_SHAPE
 from motif_jax.structs import UserError
 
 MOST_BYTES = 8 * 2**20  # of an episode's packed frames; larger episodes have captions, but no replay
 MOST_PICTURES = 2**27  # bytes of an episode's pictures; all are dropped beyond this
 MOST_CAPTIONS = 2**16  # distinct captions counted per episode; the events are unknown beyond this
-ScreenOf = Callable[[Any], Screen] | None
 
 
 class RecordedFrames:
     """The frames of one episode: screens, captions, and pictures where the game has them."""
 
-    def __init__(self, game: Any, screen_of: ScreenOf = None, most_bytes: float = float("inf")):
-        """Records the game's current state as the first frame; past `most_bytes` all frames are dropped.
-
-        `screen_of` gives the screen of a game without the method `screen`.
-        """
+    def __init__(self, game: Any, most_bytes: float = float("inf")):
+        """Records the game's current state as the first frame; past `most_bytes` all frames are dropped."""
         self._game, self._left = game, most_bytes
-        self._screen: Callable[[], Screen] = functools.partial(screen_of, game) if screen_of else game.screen
         self._picture: Callable[[], bytes] = getattr(game, "picture", bytes)
         self._left_of_pictures = MOST_PICTURES
         self._frames: list[tuple[bytes, bytes, np.ndarray, bytes, int]] = []  # screen, picture, cursor, message, count
@@ -57,7 +51,7 @@ class RecordedFrames:
         return reward
 
     def _show(self) -> None:
-        screen = [np.asarray(part) for part in self._screen()]
+        screen = [np.asarray(part) for part in self._game.screen()]
         if [part.shape for part in screen] != [SCREEN_SHAPE, SCREEN_SHAPE, (2,)]:
             raise UserError(
                 f"the screen of a game must be characters and colours of shape {SCREEN_SHAPE}, and a cursor of shape "
@@ -111,9 +105,9 @@ def unpacked(packed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 class RecordedGame:
     """A wrapper of a worker's game that records its episodes."""
 
-    def __init__(self, game: Any, folder: Path, screen_of: ScreenOf):
-        """Takes the game, the directory for recordings, and `screen_of` of `RecordedFrames`."""
-        self._game, self._folder, self._screen_of = game, folder, screen_of
+    def __init__(self, game: Any, folder: Path):
+        """Takes the game and the directory for recordings."""
+        self._game, self._folder = game, folder
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._game, name)
@@ -121,7 +115,7 @@ class RecordedGame:
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         self._game.reset(seed, episode)
         self._file = file_of(self._folder, episode)
-        self._frames = RecordedFrames(self._game, self._screen_of, MOST_BYTES)
+        self._frames = RecordedFrames(self._game, MOST_BYTES)
 
     def step(self, action: Any) -> float:
         """Plays one action, and writes the recording if the episode ends; returns the reward."""

@@ -75,8 +75,8 @@ class Group:
                 "vector must skip the action WAIT and set `can_wait` (--config.policy.options, .algorithm)"
             )
         if layout.record and hasattr(self.vector, "replace_games"):
-            screen_of = getattr(world, "screen_of", None)
-            self.vector.replace_games(lambda game: RecordedGame(game, Path(layout.record), screen_of))
+            shown = getattr(world, "shown", lambda game: game)
+            self.vector.replace_games(lambda game: RecordedGame(shown(game), Path(layout.record)))
         # Looking up a row costs more than writing to it, so the rows are cached.
         self._rows_of = functools.cache(lambda slot: [self.vector.open_rows(row) for row in rows_of(slot)])
         self.granted: collections.deque[int] = collections.deque()

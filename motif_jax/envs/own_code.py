@@ -22,7 +22,7 @@ from motif_jax.names import WORLDS, find
 from motif_jax.structs import ArraySpec, Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import find_refusal
 
-PACKAGE = str(Path(__file__).parent.parent)
+PACKAGE = f"{Path(__file__).parent.parent}/"
 CALLERS = tuple(str(Path(__file__).with_name(name)) for name in ("gym_world.py", "arena_world.py"))  # of user code
 WORLD_FLAG, TASK_FLAG, OPTIONS_FLAG = "--config.env.world", "--config.env.task", "--config.env.options"
 LIBRARIES = {"importlib", "numpy", "jax", "jaxlib", "flax", "optax"}  # called by this package

@@ -165,8 +165,7 @@ class TextWorld(SequentialWorld, World):
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world must match, and the policy must write texts."""
-        class_name = f"{type(self).__module__}:{type(self).__qualname__}"  # as configs name a user's world
-        if trained_world(metadata) not in (self.name, class_name):
+        if trained_world(metadata) not in (self.name, self.known_as, self.class_name):
             return f"was trained in the world {trained_world(metadata)!r}, not {self.name!r}"
         if actions := metadata["model"].get("num_actions"):
             return f"chooses among {actions} actions, but the world {self.name!r} is played by writing"

@@ -8,11 +8,11 @@ The best return is 1 - 0.01 * (king's distance to the stairs), about 0.975 on av
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
 
 import numpy as np
 
 from motif_jax.envs.nethack.figures import make_info
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.world import FrameWorld
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.structs import EndStatus, EpisodeInfo
@@ -123,12 +123,8 @@ class OwnToyGame(ToyGame):
         return EpisodeInfo(self.episode, self.steps, self.episode_return, int(self.end), self.success, (self.walls,))
 
 
-class ToySettings(NamedTuple):
-    """Settings of the world `toy`; see `nethack.game_settings.FrameSettings`."""
-
-    max_episode_steps: int
-    screen: str = "terminal"
-    reference_time_limit: bool = False
+class ToySettings(GameSettings):
+    """Settings of the world `toy`."""
 
     def make(self, buffers: dict[str, np.ndarray]) -> OwnToyGame:
         return OwnToyGame(buffers, max_episode_steps=self.max_episode_steps)
@@ -144,4 +140,4 @@ class ToyWorld(FrameWorld):
     action_names = ("wait", *NAMES, *(f"wait {number}" for number in range(1, 15)))
 
     def __init__(self, max_episode_steps: int = MAX_STEPS):
-        super().__init__(ToySettings(max_episode_steps))
+        super().__init__(ToySettings(max_episode_steps=max_episode_steps))

@@ -8,6 +8,7 @@ from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.manual import SHIPPED, find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.prompt import SCENES, make_probes
 from motif_jax.envs.babyai.words import ACTION_SETS, CANONICAL, HELD_OUT, REWORDINGS, all_words
+from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 
 pytestmark = pytest.mark.quick
@@ -59,6 +60,17 @@ def test_exercises_with_goals_name_no_pair_that_is_held_out(monkeypatch):
     prompts = [episode.turns[0].text for episode in make_exercises([], window=1)]
     goals = [prompt[: prompt.index("\n")] for prompt in prompts]  # up to a space
     assert not any(f" {pair} " in goal for goal in goals for pair in HELD_OUT)
+
+
+@pytest.mark.parametrize("text", [
+    'goals.a = [1]\nlesson = [{goal = ["a"], see = [], do = ["x"]}]\nexamples = 1',
+    "goals.a = []\nlesson = [1]\nexamples = 1",
+    "a = " + "[" * 9999,
+])  # fmt: skip
+def test_a_manual_of_other_forms_is_refused(tmp_path, text):
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(UserError, match=r"mine.toml' is not a manual: .*\(--config.transcripts.import_from\)"):
+        read_manual(tmp_path / "mine.toml")
 
 
 def test_a_tokeniser_of_all_words_knows_manuals_probes_actions_and_rewordings():

@@ -24,7 +24,7 @@ YES, KICK = 8, 20
 
 
 def make_game(task="score", **settings) -> ExtendedGame:
-    return ExtendedGame(TASKS[task], Frames(1, FRAME).views(0), **settings)
+    return ExtendedGame(GameSettings(task, **settings), Frames(1, FRAME).views(0))
 
 
 def say_nothing(number, page, question):
@@ -250,7 +250,7 @@ CHARACTERS = ("mon-hum-neu-mal", "wiz-elf-cha-fem", "bar-orc-cha-mal", "pri-hum-
 @pytest.mark.parametrize("reference", [False, True])
 @pytest.mark.parametrize("character", CHARACTERS)
 def test_random_play_is_that_of_the_twin(character, reference):
-    game = make_game(character=character, reference=reference)
+    game = make_game(character=character, reference_extended=reference)
     twin = Twin("score", character=character, reference=reference)
     captions = []
     for episode in range(6):
@@ -264,7 +264,7 @@ def test_random_play_is_that_of_the_twin(character, reference):
 @pytest.mark.parametrize("reference", [False, True])
 @pytest.mark.parametrize("task", ["score", "staircase", "staircase_lvl3", "staircase_lvl4", "oracle", "oracle_sober"])
 def test_play_with_rare_texts_is_that_of_the_twin(task, reference):
-    game = make_game(task, reference=reference, character="wiz-hum-neu-mal")
+    game = make_game(task, reference_extended=reference, character="wiz-hum-neu-mal")
     game._raw = WhisperingEngine(game, whisper)
     twin = Twin(task, reference=reference, character="wiz-hum-neu-mal", say=whisper)
     captions = []
@@ -290,7 +290,7 @@ def test_the_28_actions_are_those_of_the_specification():
 )
 @pytest.mark.quick
 def test_questions_about_drinking_are_left_to_players_with_extended_actions():
-    plain, extended = NetHackGame(TASKS["score"], Frames(1, FRAME).views(0)), make_game()
+    plain, extended = NetHackGame(GameSettings(), Frames(1, FRAME).views(0)), make_game()
     for game in (plain, extended):
         game._raw = WhisperingEngine(game, lambda number, page, question: "You drink where?" if question else "")
         game.reset(GameSeed(12, 34, 0))

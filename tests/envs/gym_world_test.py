@@ -1,5 +1,7 @@
 """Any environment of gymnasium as a world: specs, captions, time limits, ends, repeatability."""
 
+import functools
+
 import gymnasium
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from motif_jax.captions import decode
 from motif_jax.envs.gym_world import GymWorld, GymWorldGame
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.world import CAPTIONS, step_specs
+from motif_jax.envs.worlds import make_world
 from motif_jax.structs import ArraySpec, EndStatus
 
 pytestmark = pytest.mark.quick
@@ -17,7 +20,7 @@ EVERYTHING = spaces.Dict({
     "camera": spaces.Box(0, 255, (16, 16, 3), np.uint8),
     "board": spaces.Box(0, 12, (8, 8), np.int64),
     "buttons": spaces.MultiBinary(3),
-    "hands": spaces.MultiDiscrete([3, 5]),
+    "hands": spaces.MultiDiscrete([3, 5], start=[1, -2]),
     "facing": spaces.Discrete(4, start=1),
     "note": spaces.Text(300),
     "inner": spaces.Dict({"speed": spaces.Box(0, 1, (), np.float32)}),
@@ -66,6 +69,9 @@ class Walk(GymWorld):
         return (env.place,)
 
 
+Stroll = functools.partial(Walk, goal=2)  # a world of another name than its class
+
+
 def rows_of(world, num_games, names):
     specs = {name: world.specs[name] for name in names} | step_specs()
     return {name: np.zeros((num_games, *spec.shape), spec.dtype) for name, spec in specs.items()}
@@ -92,6 +98,16 @@ def test_specs_follow_from_the_spaces():
     }
     assert Walk().specs == CAPTIONS | plain | {f"event_{name}": spec for name, spec in plain.items()}
     assert set(Walk().reads) == {*plain, "message"}
+
+
+@pytest.mark.parametrize("name", ["gym_world_test:Stroll", "gym_world_test:Walk"])
+def test_a_policy_plays_the_world_that_the_config_named_when_it_was_trained(name):
+    world = make_world({"world": name})
+    metadata = {"config": {"env": {"world": name}}, "model": {"num_actions": 2}}
+    assert world.plays(metadata) == ""
+    assert "was trained in the world 'other:Walk'" in world.plays(
+        metadata | {"config": {"env": {"world": "other:Walk"}}}
+    )
 
 
 def test_a_group_records_steps_and_starts_new_episodes(capsys):

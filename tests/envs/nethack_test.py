@@ -16,9 +16,9 @@ from motif_jax.actors.players import ScriptedPlayers
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.figures import BY_DEPTH, BY_EXPERIENCE, FIGURES
 from motif_jax.envs.nethack.game import BRANCH, CONDITION, ORACLE_GLYPH, STAIRS_LEVEL, NetHackGame, X, Y
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.keys import ACTION_NAMES, KEYS, offered_key
 from motif_jax.envs.nethack.observations import FRAME, Frames
-from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus
@@ -29,7 +29,7 @@ SEED = GameSeed(core=12, disp=34, player=0)
 
 
 def make_game(task="score", **settings) -> NetHackGame:
-    return NetHackGame(TASKS[task], Frames(1, ALL_FRAMES).views(0), **settings)
+    return NetHackGame(GameSettings(task, **settings), Frames(1, ALL_FRAMES).views(0))
 
 
 def play(game: NetHackGame, steps: int, seed: int = 0):
@@ -100,7 +100,7 @@ def test_sharing_code_pages_does_not_change_the_game(monkeypatch):
     with open("/proc/self/maps") as maps:
         assert any("libnethack.so" in line and "r-xp" in line for line in maps)
     moments = list(play(shared, 500))
-    monkeypatch.setattr(engine, "_shared_code", lambda path: None)
+    monkeypatch.setattr(engine, "_share_code", lambda path, step: None)
     plain = make_game()
     plain.reset(SEED)
     assert moments == list(play(plain, 500))
@@ -265,7 +265,7 @@ def test_progression_is_that_of_the_best_frame():
     chances = {f"Dlvl:{at}": chance for at, chance in enumerate(BY_DEPTH, 1)}
     chances |= {f"Xp:{at}": chance for at, chance in enumerate(BY_EXPERIENCE, 1)}
     buffers = {name: np.zeros(spec.shape, spec.dtype) for name, spec in FRAME.items()}
-    game = NetHackGame(TASKS["score"], buffers, max_episode_steps=2000)
+    game = NetHackGame(GameSettings(max_episode_steps=2000), buffers)
     rng, progressions = np.random.default_rng(1), []
     for episode in range(12):
         game.reset(game_seed(3, SeedStream.EVALUATE, episode), episode)

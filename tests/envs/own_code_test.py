@@ -26,7 +26,8 @@ def test_errors_of_libraries_are_not_attributed_to_the_game():
         error = caught.value
         return as_failure(ENV, error.with_traceback(error.__traceback__.tb_next))  # without the frame of this test
 
-    assert called_by(f"{PACKAGE}/policies/some.py") is None
+    assert called_by(f"{PACKAGE}policies/some.py") is None
+    assert "failed with TypeError" in str(called_by(f"{PACKAGE[:-1]}_games.py"))
     assert "failed with TypeError" in str(called_by("/home/jax/numpy/my_game.py"))
 
 

@@ -143,6 +143,11 @@ def test_a_crash_of_the_users_code_has_its_traceback(name, message, where):
     assert message in error.traceback
 
 
+def test_what_the_toy_shows_does_not_depend_on_the_config():
+    env = {"world": "toy", "screen": "map"}
+    assert make_world(env).plays({"config": {"env": env}, "model": {"num_actions": 23}}) == ""
+
+
 def test_every_end_of_an_episode_has_words():
     ends = {status.name.lower() for status in EndStatus if status != EndStatus.RUNNING}
     assert {*END_NAMES} == {*END_WORDS} == ends

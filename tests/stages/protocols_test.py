@@ -10,9 +10,10 @@ from nle import nethack
 from nle.env.tasks import NetHackChallenge
 
 from motif_jax.envs.nethack.game import SCORE, TURNS, NetHackGame
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.keys import KEYS
 from motif_jax.envs.nethack.observations import FRAME
-from motif_jax.envs.nethack.tasks import CHARACTERS, get_task
+from motif_jax.envs.nethack.tasks import CHARACTERS
 from motif_jax.envs.protocols import CHANGED, by_protocol
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.files import read_json
@@ -25,7 +26,7 @@ COMPASS = range(1, 9)  # actions: one step each
 
 def new_game(**settings):
     buffers = {name: np.zeros(spec.shape, spec.dtype) for name, spec in FRAME.items()}
-    return NetHackGame(get_task("score"), buffers, **settings), buffers
+    return NetHackGame(GameSettings(**settings), buffers), buffers
 
 
 def challenge_config(task="score", **values):

@@ -59,6 +59,8 @@ def read_manual(file: Path) -> list[Lesson]:
     """Reads the lessons of a manual; raises UserError if the file is not a manual."""
     try:
         return list(_lessons(tomllib.loads(read_bytes(file, LIMIT).decode())))
+    except RecursionError as error:
+        raise UserError(f"{str(file)!r} is not a manual: its lists are nested too deeply ({FLAG})") from error
     except OSError as error:
         raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({FLAG})") from error
     except ValueError as error:
@@ -70,13 +72,15 @@ def _lessons(manual: Mapping[str, Any]) -> Iterator[Lesson]:
     if not isinstance(goals, dict) or not isinstance(lessons, list) or type(examples) is not int or examples < 1:
         raise ValueError("it must have goals, lessons, and a number of examples")
     for number, lesson in enumerate(lessons, 1):
+        if not isinstance(lesson, dict):
+            raise ValueError(f"its lesson {number} is {lesson!r:.80}")
         for name, value in lesson.items():
-            texts = not isinstance(value, list) or all(isinstance(text, str) for text in value)
-            if name not in FIELDS or not isinstance(value, FIELDS[name]) or not texts:
+            if name not in FIELDS or not isinstance(value, FIELDS[name]) or not _are_texts(value):
                 raise ValueError(f"its lesson {number} says {name} = {value!r:.80}")
         if missing := [name for name in ("goal", "see", "do") if name not in lesson]:
             raise ValueError(f"its lesson {number} does not say what to {missing[0]}")
-        if unknown := [name for name in lesson["goal"] if not isinstance(goals.get(name), list)]:
+        lists = {name for name, goal in goals.items() if isinstance(goal, list) and _are_texts(goal)}
+        if unknown := [name for name in lesson["goal"] if name not in lists]:
             raise ValueError(f"its lesson {number} has the goal {unknown[0]!r:.80}, which is not among its goals")
         aims = [text for name in lesson["goal"] for text in goals[name]]
         names = [name for text in (*aims, *lesson["see"], *lesson["do"]) for name in re.findall(r"{(\w*)}", text)]
@@ -87,6 +91,11 @@ def _lessons(manual: Mapping[str, Any]) -> Iterator[Lesson]:
             raise ValueError(f"its lesson {number} has no goal, or no action")
         count = examples * lesson.get("weight", 1)
         yield Lesson(tuple(aims), tuple(lesson["see"]), tuple(lesson["do"]), lesson.get("blocked", False), count)
+
+
+def _are_texts(value: Any) -> bool:
+    """Whether a value that is a list has texts alone."""
+    return not isinstance(value, list) or all(isinstance(text, str) for text in value)
 
 
 def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[Example]:

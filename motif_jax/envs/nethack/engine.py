@@ -14,10 +14,10 @@ import ctypes
 import functools
 import mmap
 import os
-import struct
 import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 from nle.nethack import nethack
 from nle.nethack.nethack import DLPATH, Nethack
@@ -30,16 +30,10 @@ BY = {
     "STONING": "petrified by", "TURNED_SLIME": "turned to slime by", "GENOCIDED": "killed by",
 }  # fmt: skip
 MAP_FIXED = 0x10
-PT_LOAD, PF_X = 1, 1
 
 
-class _Code(NamedTuple):
-    """The machine code of the library on disk."""
-
-    file: int  # descriptor
-    offset: int  # in the file, a multiple of the page size
-    address: int  # relative to the load address, a multiple of the page size
-    size: int
+# Of each library: descriptor, offset of its code in the file, bytes of code before `nle_step`, size of the code
+_codes: dict[str, tuple[int, int, int, int]] = {}
 
 
 @contextlib.contextmanager
@@ -62,15 +56,9 @@ def patch(engine: Nethack, birthday: int, path: str = DLPATH) -> tuple[int | Non
         return None, None, None
     with _library(engine) as library:
         ctypes.c_long.in_dll(library, "ubirthday").value = birthday % 2**31
-        code = _shared_code(path)
-        if code is not None:
-            start = _load_address(library) + code.address
-            flags = mmap.MAP_PRIVATE | MAP_FIXED
-            mapped = _libc().mmap(start, code.size, mmap.PROT_READ | mmap.PROT_EXEC, flags, code.file, code.offset)
-            if mapped != start:
-                raise OSError(ctypes.get_errno(), "could not map the code of libnethack.so")
         library.nle_get_obs.restype = ctypes.c_void_p
-        step = ctypes.cast(library.nle_step, ctypes.c_void_p).value
+        step = ctypes.cast(library.nle_step, ctypes.c_void_p).value or 0
+        _share_code(path, step)
         return step, ctypes.c_void_p.in_dll(library, "current_nle_ctx").value, library.nle_get_obs()
 
 
@@ -121,38 +109,19 @@ def _libc() -> ctypes.CDLL:
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     libc.dlclose.argtypes = [ctypes.c_void_p]
-    libc.dladdr.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     return libc
 
 
-@functools.cache
-def _shared_code(path: str) -> _Code | None:
-    """Finds the code in the program headers of a 64-bit ELF file; None if it cannot be mapped to whole pages."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    table, entry_size, entries = struct.unpack("<Q14xHH", os.pread(file, 26, 32))
-    page = mmap.PAGESIZE
-    for number in range(entries):
-        kind, flags, offset, address, _, size, _, _ = struct.unpack(
-            "<IIQQQQQQ", os.pread(file, 56, table + number * entry_size)
-        )
-        if kind == PT_LOAD and flags & PF_X and offset % page == address % page:
-            first = offset % page
-            pages = -(-(size + first) // page)
-            return _Code(file, offset - first, address - first, pages * page)
-    return None
-
-
-class _DlInfo(ctypes.Structure):
-    _fields_ = [
-        ("dli_fname", ctypes.c_char_p),
-        ("dli_fbase", ctypes.c_void_p),
-        ("dli_sname", ctypes.c_char_p),
-        ("dli_saddr", ctypes.c_void_p),
-    ]
-
-
-def _load_address(library: ctypes.CDLL) -> int:
-    info = _DlInfo()
-    if not _libc().dladdr(ctypes.cast(library.nle_step, ctypes.c_void_p), ctypes.byref(info)):
-        raise OSError("libnethack.so is not where it was loaded")
-    return info.dli_fbase or 0
+def _share_code(path: str, step: int) -> None:
+    """Maps the code of a new copy, whose `nle_step` is at this address, to the same pages of the library on disk."""
+    if path not in _codes:
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            span, _, offset, *_ = line.split()
+            first, end = (int(address, 16) for address in span.split("-"))
+            if first <= step < end:
+                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                _codes[path] = file, int(offset, 16), step - first, end - first
+    file, offset_in_file, before, size = _codes[path]
+    start, flags = step - before, mmap.MAP_PRIVATE | MAP_FIXED
+    if _libc().mmap(start, size, mmap.PROT_READ | mmap.PROT_EXEC, flags, file, offset_in_file) != start:
+        raise OSError(ctypes.get_errno(), "could not map the code of libnethack.so")

@@ -47,10 +47,10 @@ class ExtendedGame(NetHackGame):
     keys = EXTENDED_KEYS
     num_actions = len(EXTENDED_KEYS)
 
-    def __init__(self, *arguments: Any, reference: bool = False, **options: Any):
-        """Takes the arguments of `NetHackGame`; `reference`: reproduces the errors of ONI's release."""
-        super().__init__(*arguments, **options)
-        self._reference = reference
+    def __init__(self, settings: Any, *arguments: Any):
+        """Takes the arguments of `NetHackGame`."""
+        super().__init__(settings, *arguments)
+        self._reference = settings.reference_extended  # the errors of ONI's release
         self._line_or_page = memoryview(b"\1")  # makes `step` call `_settle` always, because each message matters
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:

@@ -9,6 +9,8 @@ The engine writes into the buffers it is given; a step reads a few numbers from 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from nle import nethack
 
@@ -27,7 +29,7 @@ from motif_jax.envs.nethack.keys import (
     offered_key,
 )
 from motif_jax.envs.nethack.observations import MESSAGE_BYTES, count_drawn
-from motif_jax.envs.nethack.tasks import SUCCESS_REWARD, Task, step_penalty
+from motif_jax.envs.nethack.tasks import SUCCESS_REWARD, get_task, step_penalty
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.structs import EndStatus, EpisodeInfo
 
@@ -52,34 +54,21 @@ class NetHackGame(PromptedEngine):
     keys = KEYS  # by action
     num_actions = len(KEYS)
 
-    def __init__(
-        self,
-        task: Task,
-        buffers: dict[str, np.ndarray],
-        *,
-        max_episode_steps: int = 5000,
-        penalty_mode: str = "constant",
-        penalty_step: float = -0.01,
-        reference_sober: bool = False,
-        character: str = "mon-hum-neu-mal",
-        no_progress_steps: int = 0,
-        stairs_message: bool = False,
-        library: str = engine.DLPATH,
-    ):
-        """Makes a game that writes its frames into `buffers` (see `observations.Frames.views`).
+    def __init__(self, settings: Any, buffers: dict[str, np.ndarray], library: str = engine.DLPATH):
+        """Makes a game of `GameSettings` that writes its frames into `buffers` (see `observations.Frames.views`).
 
-        The options are those of `GameSettings`; `library` is the file of the engine (library.py).
+        `library`: the file of the engine (library.py).
         """
-        super().__init__(buffers, character, library)
-        self.task = task
-        self._max_steps = max_episode_steps
-        self._penalty_mode, self._penalty_step = penalty_mode, penalty_step
-        self._patience = no_progress_steps or 2**62
-        self._constant_penalty = penalty_mode == "constant"
-        self._reference_sober = reference_sober
-        self._stairs_message = stairs_message
+        super().__init__(buffers, settings.character, library)
+        self.task = get_task(settings.task)
+        self._max_steps = settings.max_episode_steps
+        self._penalty_mode, self._penalty_step = settings.penalty_mode, settings.penalty_step
+        self._patience = settings.no_progress_steps or 2**62
+        self._constant_penalty = settings.penalty_mode == "constant"
+        self._reference_sober = settings.reference_sober
+        self._stairs_message = settings.stairs_message
         self._keys = self.keys
-        self._is_score = task.is_score
+        self._is_score = self.task.is_score
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
         """Starts the game of this seed; the buffers then have its first frame."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 ACTION_SETS = ("basic", "extended")
 AUTO, WHEEL = "auto", "wheel"  # of `engine`
 GAMES = {"toy": "motif_jax.envs.toy:ToyGame"}  # tasks that are other games with NetHack's frames
-
-
-class FrameSettings(Protocol):
-    """How games with NetHack's frames are made, and shown to their players."""
-
-    @property
-    def screen(self) -> str: ...
-    @property
-    def reference_time_limit(self) -> bool: ...
-    def make(self, buffers: dict[str, np.ndarray]) -> FrameGame: ...
 
 
 @dataclass(frozen=True)
@@ -129,16 +119,11 @@ class GameSettings:
             return import_named(GAMES[self.task])(buffers, max_episode_steps=self.max_episode_steps)
         if ":" in self.task:
             return load_class(self.task, "game", TASK_FLAG)(buffers)
-        names = (
-            "max_episode_steps", "penalty_mode", "penalty_step", "reference_sober", "character", "no_progress_steps",
-            "stairs_message",
-        )  # fmt: skip
-        options: dict[str, Any] = {name: getattr(self, name) for name in names}
-        options["library"] = self.library or self.engine_library.path
+        library = self.library or self.engine_library.path
         if self.actions == "extended":
             from motif_jax.envs.nethack.extended import ExtendedGame
 
-            return ExtendedGame(get_task(self.task), buffers, reference=self.reference_extended, **options)
+            return ExtendedGame(self, buffers, library)
         from motif_jax.envs.nethack.game import NetHackGame
 
-        return NetHackGame(get_task(self.task), buffers, **options)
+        return NetHackGame(self, buffers, library)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.envs.nethack.game_settings import FrameSettings
+from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.loop import ACCOUNT, ALL, open_loop
 from motif_jax.envs.nethack.observations import Frames, Observer, frame_keys, open_rows
 from motif_jax.envs.seeding import SeedStream
@@ -22,7 +22,7 @@ class GameVector(SequentialVector):
     def __init__(
         self,
         num_games: int,
-        settings: FrameSettings,
+        settings: GameSettings,
         observations: Iterable[str],
         *,
         seed: int = 0,

@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 
 from motif_jax.config.table import table_of
-from motif_jax.envs.nethack.game_settings import FrameSettings, GameSettings
-from motif_jax.envs.nethack.observations import EVENTS, NUMBERS, OBSERVATIONS, STILL, VIEWPOINTS, Frames, frame_keys
+from motif_jax.envs.nethack.game_settings import GameSettings
+from motif_jax.envs.nethack.observations import (
+    EVENTS,
+    NUMBERS,
+    OBSERVATIONS,
+    STILL,
+    VIEWPOINTS,
+    FrameGame,
+    Frames,
+    frame_keys,
+)
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.own_code import TASK_FLAG
 from motif_jax.envs.world import CHOICE, Screen, World, trained_world
@@ -20,12 +29,10 @@ FRAME_WORLDS = ("nethack", "toy")  # with the same observations
 
 
 class ShownGame:
-    """Implements `world.Game` with a game that writes frames."""
+    """Implements `world.Game` with a game that writes frames; it has a screen if SCREEN_KEYS are among them."""
 
-    def __init__(self, settings: FrameSettings, shown: bool):
-        """Makes the game; its frames have a screen only if `shown`, because a screen slows down the engine."""
-        keys = dict.fromkeys((*frame_keys((), settings.screen), *(SCREEN_KEYS if shown else ())))
-        self._game = settings.make(Frames(1, keys).views(0))
+    def __init__(self, game: FrameGame):
+        self._game = game
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # before `_game` exists
@@ -38,13 +45,8 @@ class ShownGame:
         return getattr(self._game, "cause", "")
 
     def screen(self) -> Screen:
-        return screen_of(self._game)
-
-
-def screen_of(game: Any) -> Screen:
-    """Returns the terminal of a game whose frames have SCREEN_KEYS."""
-    frame = game.last_frame if game.end else game.buffers
-    return Screen(frame["tty_chars"], frame["tty_colors"].view(np.uint8), frame["tty_cursor"])
+        frame = self._game.last_frame if self._game.end else self._game.buffers
+        return Screen(frame["tty_chars"], frame["tty_colors"].view(np.uint8), frame["tty_cursor"])
 
 
 class FrameWorld(World):
@@ -56,23 +58,28 @@ class FrameWorld(World):
     reads = ("crop", "blstats", "message")
     pairs = ("message", "blstats")
     texts = Path(__file__).parent / "texts"
-    screen_frames = SCREEN_KEYS  # `extra_frames` for `screen_of`
-    screen_of = staticmethod(screen_of)
+    screen_frames = SCREEN_KEYS  # `extra_frames` for `shown`
+    shown = ShownGame  # makes a game of the vector one with a screen
 
-    def __init__(self, settings: FrameSettings):
+    def __init__(self, settings: GameSettings):
         self.settings = settings
 
     def vector(self, num_games: int, observations: tuple[str, ...], **options: Any) -> GameVector:
         return GameVector(num_games, self.settings, observations, **options)
 
     def game(self, shown: bool = True) -> Any:
-        return ShownGame(self.settings, shown)
+        # Without SCREEN_KEYS if nobody looks, because they slow down the engine.
+        keys = dict.fromkeys((*frame_keys((), self.settings.screen), *(SCREEN_KEYS if shown else ())))
+        return ShownGame(self.settings.make(Frames(1, keys).views(0)))
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world, the number of actions and the screen must match."""
-        if trained_world(metadata) not in FRAME_WORLDS:
-            return f"was trained in the world {trained_world(metadata)!r}, not {self.name!r}"
+        trained = trained_world(metadata)
+        if trained not in FRAME_WORLDS:
+            return f"was trained in the world {trained!r}, not {self.name!r}"
         actions, screen = metadata["model"]["num_actions"], metadata["config"]["env"]["screen"]
+        if trained == "toy":  # which has one screen, whatever the config says
+            screen = "terminal"
         if actions != len(self.action_names):
             return f"has {actions} actions, but {self._title()} has {len(self.action_names)}"
         if screen != self.settings.screen:
@@ -89,7 +96,6 @@ class NetHackWorld(FrameWorld):
     name = "nethack"
     about = "the game NetHack"
     players = ("random", "explorer")
-    settings: GameSettings
     engine = True  # each game has a copy of NetHack's engine
     packages = ("nle",)
 
