@@ -90,10 +90,10 @@ def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
         "unfinished": trajectories.unfinished, "unread": trajectories.unread,
         "rewards": {name: value / total for name, value in positive.items()} if total and len(positive) > 1 else {},
     }  # fmt: skip
-    record = make_record(findings, "", judge, most) | about
+    record = make_record(findings, "", judge, most)
     if trajectories.captions.why:  # observations with the digits that the file has
         record = json.loads(json.dumps(record, ensure_ascii=False).translate(TO_DIGITS))
-    return record
+    return record | about
 
 
 def describe_file(record: Mapping[str, Any]) -> str:

@@ -185,8 +185,9 @@ def map_update(
     where = NamedSharding(mesh, P(*[None] * batch_axis, DATA, FSDP))
 
     def cut(array: jax.Array) -> jax.Array:
-        before, after = array.shape[:batch_axis], array.shape[batch_axis + 1 :]
-        return jax.lax.with_sharding_constraint(array.reshape(*before, places, -1, *after), where)
+        *before, batch = array.shape[: batch_axis + 1]
+        parts = *before, places, batch // places, *array.shape[batch_axis + 1 :]
+        return jax.lax.with_sharding_constraint(array.reshape(parts), where)
 
     def program(state: Any, *others: Any) -> Any:
         *constants, batch = others

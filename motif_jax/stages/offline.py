@@ -129,7 +129,7 @@ class Done:
     step: int = 0  # batches of this epoch
     steps: int = 0  # updates
     pending: list[dict[str, Any]] = field(default_factory=list)  # metrics of the updates since the last row
-    best: dict[str, float] = field(default_factory=dict)  # the row of the best evaluation
+    best: dict[str, Any] = field(default_factory=dict)  # the row of the best evaluation, with its number of steps
     rank: float = 0.0  # of it
 
     def where(self, before: int = 0) -> str:

@@ -13,7 +13,9 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.learner.groups import FLOOR, group_advantages, relative
 from motif_jax.learner.settings import GroupSettings
 from motif_jax.learner.update import init_state, make_policy_update
-from motif_jax.stages.train_policy.placing import places
+from motif_jax.stages.train_policy.placing import make_grouped, places
+from motif_jax.stages.train_policy.section import Policy
+from motif_jax.structs import UserError
 
 GROUP = GroupSettings(group_size=4)
 GRPO = replace(BASE, algorithm="grpo", discount=0.9, clip_ratio=0.2)
@@ -83,9 +85,9 @@ def batch(index=None):
     return make_rollouts(core=NO_MEMORY, group=own)
 
 
-def update_of(settings, group, rollouts, devices=1):
+def update_of(settings, group, rollouts, devices=1, fsdp=1):
     """The state after an update, and its metrics."""
-    mesh = make_mesh(devices)
+    mesh = make_mesh(devices, fsdp)
     update = make_policy_update(forgetful, shape_rewards, settings, group=group)
     compiled = map_update(update, mesh, batch_axis=1, num_constants=1)
     state = init_state(make_params(), settings, group)._replace(version=jnp.int32(VERSION))
@@ -154,8 +156,14 @@ def test_an_update_from_played_steps_alone_is_the_same():
 
 
 def compare_devices() -> None:
-    """What update_test.py runs where there are four devices, with one group on each."""
+    """What update_test.py runs where there are four devices, with one group on each, or two shared by two devices."""
     settings, group = CASES[1]
     one = update_of(settings, group, batch())[0]
     assert_same(one, update_of(settings, group, batch(), devices=4)[0], atol=1e-5)
     assert_same(one, update_of(settings, group, batch(places(PLAYED, 4, 1)), devices=4)[0], atol=1e-5)
+    section = Policy(algorithm=settings.algorithm, batch_size=T * B, rollout_length=T, network="language")
+    grouped = make_grouped(replace(section, grpo=group), make_mesh(4, fsdp=2))
+    index = places(PLAYED, grouped.parts, grouped.multiple)
+    assert_same(one, update_of(settings, group, batch(index), devices=4, fsdp=2)[0], atol=1e-5)
+    with pytest.raises(UserError, match=r"episodes of a batch cannot be divided among 4 devices in groups of"):
+        make_grouped(replace(section, grpo=group, batch_size=T * B // 2), make_mesh(4))

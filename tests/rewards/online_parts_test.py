@@ -105,6 +105,16 @@ def test_unreadable_answers_are_asked_again_up_to_a_limit():
     assert store.of_captions["count"].tolist() == [1, 1, 1]
 
 
+def test_a_pair_that_was_dropped_waits_again_when_it_is_seen_again():
+    store = Store(pairs=True, capacity=100)
+    rows = store.see(seen(new=TEXTS[:3], times=(1, 1, 1)), 1)
+    for _ in range(2):
+        assert store.add_pairs(rows[:2], rows[1:], 1) == 0
+        assert store.waiting.tolist() == [0, 1]
+        store.drop(np.array([1]))
+        assert store.waiting.tolist() == [0]
+
+
 # ---- hosts
 
 

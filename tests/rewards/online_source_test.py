@@ -74,21 +74,22 @@ def test_retrieval_rewards_captions_called_helpful(rollouts, tmp_path):
     assert figures["online_labels"] == figures["online_asked"] == len(labels)
 
 
-def test_the_goal_changes_during_training(rollouts, tmp_path):
+@pytest.mark.parametrize("later", ["gold", "defaultgoal"])
+def test_the_goal_changes_during_training(rollouts, tmp_path, later):
     """From step 192 = 3 batches of 16 x 4 on, the judge is asked about gold, and older labels do not count."""
     labels, batch = {}, 0
 
     def learn(texts):
         nonlocal batch
         batch += 1
-        if batch == 3:
+        if batch == 3 and later == "gold":
             labels.clear()
-        goal = "gold" if batch >= 3 else "defaultgoal"
+        goal = later if batch >= 3 else "defaultgoal"
         labels.update({text: LEXICONS[goal].answer(Question(text)).yes for text in texts})
 
-    source = make(tmp_path, goals="defaultgoal@0,gold@192")
+    source = make(tmp_path, goals=f"defaultgoal@0,{later}@192")
     assert_rewards(source, rollouts, lambda text: labels.get(text, 0.0), learn)
-    assert source.about()["goal"] == "gold"
+    assert source.about()["goal"] == later
 
 
 def test_the_budget_goes_to_the_captions_seen_last_or_most_often(rollouts, tmp_path):

@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+import report_workdir
 from conftest import check_stage, get_config, is_complete
 from small_dataset import EVENTS, random_pairs, write_dataset
 
@@ -20,6 +21,7 @@ from motif_jax.rewards.model import make_reward_model
 from motif_jax.run import Run
 from motif_jax.stages import audit
 from motif_jax.stages.audit import job
+from motif_jax.stages.export.release import find_evaluations
 from motif_jax.structs import UserError
 
 EPISODES = 30
@@ -70,6 +72,17 @@ def played(tmp_path_factory):
 @pytest.fixture
 def workdir(played, tmp_path):
     return shutil.copytree(played, tmp_path / "run")
+
+
+def test_the_whole_policy_is_the_agent_and_the_released_one(tmp_path):
+    for name, change in {
+        "policy-64": {}, "policy-64-gold": {"option": "gold"}, "policy-64-greedy": {"greedy": True},
+    }.items():  # fmt: skip
+        report_workdir.write_player(tmp_path, name, 64, 1.0, ("You die...",), "a newt")
+        file = tmp_path / "evaluate" / name / "summary.json"
+        write_json(file, read_json(file) | change)
+    assert audit.find_players(tmp_path)["agent"].name == "policy-64"
+    assert list(find_evaluations(tmp_path, 64)) == ["policy-64", "policy-64-greedy"]
 
 
 def test_findings_are_printed_and_reported(workdir, capsys):

@@ -6,8 +6,10 @@ from conftest import get_config, run_stage
 from published_loader import load_published
 from small_dataset import random_pairs, write_dataset, write_published
 
+from motif_jax.files import read_json, write_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import annotate, collect
+from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 NAME = "lexicon_msg_defaultgoal"
@@ -80,3 +82,16 @@ def test_a_published_dataset_is_used_annotated_and_stays_as_it_was(tmp_path, cap
     assert np.array_equal(ours.preference(LLAMA)[codes != 3], golden[LLAMA])
     assert np.array_equal(load_published(workdir / "dataset", preference=[NAME])[NAME], ours.preference(NAME))
     assert sorted(path.name for path in (workdir / "annotations").iterdir()) == [NAME, f"{NAME}.html"]
+
+
+def test_answers_about_the_neutral_moment_come_with_an_annotation(workdir, tmp_path):
+    label(workdir)
+    write_json(workdir / "dataset/dataset.json", {})  # which says that the annotation is this program's
+    file = workdir / "annotations" / NAME / "neutral.json"
+    write_json(file, {"captions": [1, 0], "prob": [0.5, 1]})
+    adopt(workdir / "dataset", tmp_path / "other")
+    assert read_json(tmp_path / "other/annotations" / NAME / "neutral.json") == read_json(file)
+    for number, (captions, prob) in enumerate([([10**6], [0.5]), ([True], [0.5]), ([1], [2.0]), ([1], [])]):
+        write_json(file, {"captions": captions, "prob": prob})
+        with pytest.raises(UserError, match="neutral.json' is not what this program writes: it"):
+            adopt(workdir / "dataset", tmp_path / f"wrong-{number}")

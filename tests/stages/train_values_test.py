@@ -143,7 +143,8 @@ def test_a_run_that_is_killed_at_its_end_still_ranks_texts(trained, tmp_path, mo
     monkeypatch.undo()
     assert not is_complete(train_values, config, tmp_path / "run")
     experiment.run(config.to_dict(), tmp_path / "run", ["train_values"])
-    assert {name: read_json(folder / name) for name in wanted} == wanted
+    again = {name: read_json(folder / name) for name in wanted}
+    assert json.dumps(again) == json.dumps(wanted)  # steps are whole numbers
 
 
 @pytest.mark.journey

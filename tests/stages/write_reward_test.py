@@ -26,6 +26,7 @@ from motif_jax.stages.evaluate import play
 from motif_jax.stages.write_reward import job
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
+    RecordedEpisodes,
     choose_pairs,
     ranges_of,
     record_episodes,
@@ -355,6 +356,11 @@ def test_a_figure_that_the_game_lacks_does_not_choose(tmp_path, name):
     config.policy.update({"options": "", "controller": ""})
     with pytest.raises(UserError, match=rf"no figure '{name}': choose from return, .*success.* \(--config"):
         run(config, tmp_path)
+
+
+def test_the_order_of_liked_captions_is_that_of_the_games():
+    recorded = RecordedEpisodes([], [], [["b", "a", "c", "b"], ["d"]], 2)
+    assert liked_captions(recorded, Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
 
 
 # ---- findings

@@ -117,8 +117,9 @@ class OnlineSource(Captioned):
         passed = [self._passed.popleft() for _ in range(len(self._passed))]
         news = self._exchange.share(join([self._answers(), *passed]), hosts)
         turn = turn_at(self._turns, self.steps)
-        if new_goal := turn != self._turn:
+        if new_goal := self._turns[turn].goal != self._turns[self._turn].goal:
             self._start_turn(turn)
+        self._turn = turn
         labels, scores = 0, RunningStats()
         for one in news:
             labels += self._see(one.seen)
@@ -148,7 +149,7 @@ class OnlineSource(Captioned):
 
     def _start_turn(self, turn: int) -> None:
         """Switches to another goal, and drops the labels of the previous one."""
-        self._turn = turn
+        self._turn = turn  # `goal` is that of the new one
         self._exchange.forget_answers()
         self.store.forget_labels()
         self.kind.forget()

@@ -132,7 +132,8 @@ class Store:
     def add_pairs(self, first: np.ndarray, second: np.ndarray, step: int) -> int:
         """Adds questions about pairs of captions [P], [P]; returns the number of known labels.
 
-        An answered pair gets the same label at once. Waiting pairs and pairs of equal captions are skipped.
+        An answered pair gets the same label at once, one that was dropped waits again. Waiting pairs and pairs of equal
+        captions are skipped.
         """
         answered = 0
         for pair in zip(first.tolist(), second.tolist(), strict=True):
@@ -147,6 +148,8 @@ class Store:
                 label = self.questions["label"][before]
                 self.questions.extend(1, first=pair[0], second=pair[1], state=ANSWERED, label=label, step=step)
                 answered += 1
+            else:
+                self.want(np.array([before]), step)
         return answered
 
     def compare_with_neutral(self, rows: np.ndarray, step: int) -> None:

@@ -151,6 +151,8 @@ def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: Ca
             break  # a later, shorter one would make the sample one of short games
         rows.append(row)
         steps += row["steps"]
+    if not rows:
+        return f"the first episode of {player.name} has more steps than may be played back (--config.audit.steps)"
     if not any(np.isfinite(tracks[row["episode"]].intrinsic).any() for row in rows):
         return f"the episodes of {player.name} have no learnt reward"
     print_line(f"audit: plays {len(rows):,} episodes of {player.name} back, {steps:,} steps")

@@ -38,6 +38,7 @@ from motif_jax.episodes.pieces import Pieces
 from motif_jax.files import make_anew, write_array, write_json, write_whole
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.choice import parse_mixture
+from motif_jax.preferences.neutral import NEUTRAL
 from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.preferences.writer import FinishedEpisode, PairWriter, tidy
 from motif_jax.run import CONFIG, SECTIONS, Run
@@ -60,7 +61,7 @@ from motif_jax.transcripts.decision_points import (
 from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
 
 NAMED = 5  # files in the line about those that are not read
-RECORDS = re.compile(r"merged\.json|prob\.npy|config\.json|shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)")
+RECORDS = re.compile(r"merged\.json|neutral\.json|prob\.npy|config\.json|shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)")
 HEAD_BYTES = 4096  # most bytes before the data of a .npy file
 
 
@@ -590,7 +591,7 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
     for name, codes in labels.items():
         write_array(labels_file(target, name), codes)
     for name, folder in records.items():
-        _copy_records(folder, annotation_folder(target, name), len(dataset))
+        _copy_records(folder, annotation_folder(target, name), len(dataset), len(table))
     metadata: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
     metadata |= {"segment_length": dataset.length, "distinct_captions": len(table)}
     write_json(target / "dataset.json", metadata)
@@ -632,7 +633,7 @@ def _check_free(target: Path, folder: Path | None) -> None:
     )
 
 
-def _copy_records(folder: Path, target: Path, num_pairs: int) -> None:
+def _copy_records(folder: Path, target: Path, num_pairs: int, num_captions: int) -> None:
     """Checks and copies the files of an annotation, first `merged.json`, which identifies the annotation."""
     for file in sorted(folder.iterdir(), key=lambda file: file.name != "merged.json"):
         if not RECORDS.fullmatch(file.name) or leads_out(file, folder):
@@ -640,7 +641,7 @@ def _copy_records(folder: Path, target: Path, num_pairs: int) -> None:
         data = _read(file, LIMIT if file.suffix == ".json" else HEAD_BYTES + 4 * num_pairs)
         try:
             if file.suffix == ".json":
-                _check_json(file.name, data)
+                _check_json(file.name, data, num_captions)
             else:
                 _check_labels(file)
         except (OSError, ValueError) as error:
@@ -648,14 +649,22 @@ def _copy_records(folder: Path, target: Path, num_pairs: int) -> None:
         write_whole(target / file.name, data)
 
 
-def _check_json(name: str, data: bytes) -> None:
+def _check_json(name: str, data: bytes, num_captions: int) -> None:
     """Raises ValueError for a defective record of an annotation."""
     of_shards: dict[str, type] = {"facts": dict, "counts": dict, "log": dict, "finished": bool, "rows": int}
     of_merged: dict[str, type] = {"facts": dict, "counts": dict, "shards": dict, "missing_shards": list}
     record = parse_foreign_json(data)
-    for key, kind in {"config.json": {}, "merged.json": of_merged}.get(name, of_shards).items():
+    of_neutral: dict[str, type] = {"captions": list, "prob": list}
+    kinds = {"config.json": {}, "merged.json": of_merged, NEUTRAL: of_neutral}.get(name, of_shards)
+    for key, kind in kinds.items():
         if not isinstance(record.get(key), kind):
             raise ValueError(f"it has no {key!r}")
+    if name == NEUTRAL:
+        numbers, prob = record["captions"], record["prob"]
+        if len(numbers) != len(prob) or not all(type(one) is int and 0 <= one < num_captions for one in numbers):
+            raise ValueError(f"its captions are not numbers below {num_captions}, each with a probability")
+        if not all(isinstance(one, float | int) and 0 <= one <= 1 for one in prob):
+            raise ValueError("it has numbers that are not between 0 and 1")
 
 
 def _check_labels(file: Path) -> None:

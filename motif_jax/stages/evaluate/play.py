@@ -165,8 +165,8 @@ class Evaluation:
             self.keep()  # also if a signal ends the program
         if self.rows and not self.repeatable and all(row["did"] is None for row in self.rows.values()):
             print_line(
-                "evaluate: no episode was recorded, so replays and events are missing: a world's own Vector needs the "
-                "method `replace_games` (docs/own-game.md)"
+                "evaluate: no episode was recorded, so replays and events are missing: the world's "
+                "own Vector lacks the method `replace_games` (as in motif_jax/envs/sequential.py)"
             )
         self.finish(given_up, self.steps - steps_before, time.monotonic() - start)
 

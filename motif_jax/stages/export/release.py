@@ -248,7 +248,8 @@ def _latest_means(workdir: Path) -> dict[str, float]:
 def find_evaluations(workdir: Path, step: int) -> dict[str, Facts]:
     """The evaluations of the workdir's policy at this step, by name: first those with the task's rules, not greedy."""
     every = Run(workdir).read_each(SUMMARIES, dict)
-    own = {name: one for name, one in every.items() if one["path"] == "." and one["step"] == step}
+    own = {name: one for name, one in every.items() if (one["path"], one["step"]) == (".", step)}
+    own = {name: one for name, one in own.items() if not one.get("option")}
     by_rules = sorted(own, key=lambda name: (own[name].get("protocol", TASK) != TASK, own[name]["greedy"], name))
     return {name: own[name] for name in by_rules}
 

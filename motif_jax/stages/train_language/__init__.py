@@ -15,7 +15,14 @@ from motif_jax.language.config import FOLDER, MODEL, check_model
 from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.offline.offline_settings import OfflineSection, check_num_parts
 from motif_jax.stages import later, offline_stage
-from motif_jax.stages.train_language.data import MANUAL, TranscriptsConfig, check_prompts, check_template, find_manuals
+from motif_jax.stages.train_language.data import (
+    MANUAL,
+    TranscriptsConfig,
+    check_origin,
+    check_prompts,
+    check_template,
+    find_manuals,
+)
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
 
@@ -57,10 +64,7 @@ def check(config: CloningConfig) -> None:
             "(--config.language.lora_rank, .model)"
         )
     check_template(language, config.transcripts.template, "--config.language.model")
-    if config.transcripts.path and config.transcripts.import_from:
-        raise UserError(
-            "transcripts are either read from a directory or imported (--config.transcripts.path, .import_from)"
-        )
+    check_origin(config.transcripts)
     if config.transcripts.import_format == MANUAL and config.transcripts.import_from:
         check_prompts(config.transcripts.template)
         for file in find_manuals(config.transcripts.import_from.split(",")):

@@ -98,6 +98,14 @@ class TranscriptsConfig(Experiment):
     language: LanguageSection = LanguageSection()
 
 
+def check_origin(section: TranscriptsSection) -> None:
+    """Raises UserError if transcripts have two origins."""
+    if section.path and section.import_from:
+        raise UserError(
+            "transcripts are either read from a directory or imported (--config.transcripts.path, .import_from)"
+        )
+
+
 def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool) -> Transcripts:
     """The config's transcripts; imports them into the workdir if the config says so and they do not exist yet.
 

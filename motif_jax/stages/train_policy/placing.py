@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from jax.sharding import Mesh
 
 from motif_jax.actors.handoff import Arrays
 from motif_jax.actors.layout import ENDED
-from motif_jax.devices.mesh import DATA, batch_parts, shard
+from motif_jax.devices.mesh import DATA, FSDP, batch_parts, shard
 from motif_jax.envs.world import waited
 from motif_jax.learner.samples import calls_of
 from motif_jax.learner.settings import Settings, find_algorithm
@@ -105,10 +106,18 @@ class Grouped(NamedTuple):
 
 
 def make_grouped(section: Policy, mesh: Mesh) -> Grouped | None:
-    """The layout of batches in groups; None for algorithms without groups."""
+    """The layout of batches in groups; None for algorithms without groups. Raises UserError if devices cut a group."""
     if not find_algorithm(section.algorithm).in_groups:
         return None
-    return Grouped(section.grpo.group_size, batch_parts(mesh) if splits_steps(section) else 0, section.num_minibatches)
+    # Devices along `fsdp` compute the advantages of all their columns, and then divide the steps among them.
+    size, places, columns = section.grpo.group_size, mesh.shape[DATA], section.batch_size // section.rollout_length
+    if columns % (places * size):
+        raise UserError(
+            f"{columns} episodes of a batch cannot be divided among {places} devices in groups of {size} "
+            "(--config.policy.num_devices, .batch_size, .rollout_length, .grpo.group_size)"
+        )
+    multiple = math.lcm(section.num_minibatches, mesh.shape[FSDP])
+    return Grouped(size, places if splits_steps(section) else 0, multiple)
 
 
 def in_groups(

@@ -17,7 +17,7 @@ from motif_jax.offline.recipes import Recipe, names, recipe_of
 from motif_jax.policies.decoding import DecodingSection, check_decoding, decoding_in_training
 from motif_jax.stages import later, offline_stage
 from motif_jax.stages.train_language import CloningConfig
-from motif_jax.stages.train_language.data import check_template
+from motif_jax.stages.train_language.data import check_origin, check_template
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
 
@@ -92,6 +92,7 @@ def check(config: ValuesConfig) -> None:
     section = config.train_values
     recipe = recipe_of(section.recipe)
     check_num_parts(section, "train_values")
+    check_origin(config.transcripts)
     if recipe.plays:
         check_groups(config)
     if section.value_min >= section.value_max:

@@ -152,8 +152,9 @@ def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
         options="", controller="", train_for_env_steps=config.write_reward.train_for_env_steps, train_for_seconds=0.0,
     )  # fmt: skip
     evaluate = replace(
-        config.evaluate, policy="", beside="random", episodes=EPISODES, protocol=TASK, variations="", replays=""
-    )
+        config.evaluate, policy="", beside="random", episodes=EPISODES, protocol=TASK, variations="", controls="",
+        replays="",
+    )  # fmt: skip
     values = asdict(replace(config, policy=policy, evaluate=evaluate))
     return [(stage, stage.view(values)) for stage in map(find_stage, ("train_policy", "evaluate"))]
 

@@ -268,7 +268,7 @@ def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:
             continue
         better, worse = (second, first) if judged > 0.5 else (first, second)
         for episode, sign in ((better, 1), (worse, -1)):
-            for caption in {*recorded.captions[episode]}:
+            for caption in dict.fromkeys(recorded.captions[episode]):  # a set of texts has another order each time
                 surplus[caption] = surplus.get(caption, 0) + sign
     liked = [caption for caption in surplus if surplus[caption] > 0 and is_plain(caption) and 0 < len(caption) <= 80]
     return sorted(liked, key=lambda one: -surplus[one])[:LIKED]
