@@ -34,7 +34,7 @@ from motif_jax.language.model import make_language_model
 from motif_jax.offline.batch import TranscriptBatch
 from motif_jax.offline.offline_settings import OfflineSettings
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.update import init_state, make_offline_update
+from motif_jax.offline.update import init_state, make_update, objective_of
 from motif_jax.offline.values import apply_head, least
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import as_functions
@@ -145,7 +145,7 @@ class Subject:
         model = new_model("ilql", tokeniser, live, allowed_tokens(tokeniser.size, self.renderer.emitted(), live))
         params = model.policy
         self.language, self.mesh, settings = as_functions(model.graph, model.config), make_mesh(), OfflineSettings()
-        learn = make_offline_update(self.language, model.recipe, settings)
+        learn = make_update(objective_of(self.language, model.recipe, settings), settings)
         update = map_update(learn, self.mesh, batch_axis=0, num_constants=1)
         state = init_state(jax.random.key(0), self.language, model.recipe, settings, params, params, -2.0)
         # Copies, as the update is given the memory of its state.

@@ -107,9 +107,9 @@ def value_loss(
 
     # Q follows the reward and V of the next state; V follows a high expectile of Q over the recorded actions.
     following = jnp.take_along_axis(values, steps.next_state, 1)
-    y = losses.bootstrap(steps.reward, jnp.float32(steps.terminal), following, DISCOUNT)
+    y = jax.lax.stop_gradient(losses.bootstrap(steps.reward, jnp.float32(steps.terminal), following, DISCOUNT))
     terms = {
-        "q": sum(losses.squared_loss(losses.taken(q, action), y) for q in q_all),
+        "q": sum(optax.squared_error(losses.taken(q, action), y) for q in q_all),
         "v": losses.expectile_loss(jnp.take_along_axis(values, steps.state, 1), target_q, EXPECTILE),
         "conservative": CONSERVATIVE * sum(losses.conservative_loss(q, action) for q in q_all),
     }

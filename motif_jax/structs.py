@@ -28,6 +28,17 @@ def naming(flag: str) -> Iterator[None]:
         raise UserError(f"{error} ({flag})") from error
 
 
+@contextlib.contextmanager
+def legible(what: str, flag: str = "", *errors: type[Exception]) -> Iterator[None]:
+    """Inside this context, an error in a file from outside is a UserError; `errors`: beside OSError and ValueError."""
+    kinds: tuple[type[Exception], ...] = OSError, ValueError, *errors
+    try:
+        yield
+    except kinds as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise UserError(f"cannot read {what}: {reason}" + (f" ({flag})" if flag else "")) from error
+
+
 class UserCodeError(UserError):
     """Code that the user has written raised an error: one sentence about it, and its traceback to be shown below."""
 

@@ -31,7 +31,7 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import make_world
 from motif_jax.offline.batch import TranscriptBatch
 from motif_jax.offline.offline_settings import OfflineSettings
-from motif_jax.offline.update import init_state, make_offline_update
+from motif_jax.offline.update import init_state, make_update, objective_of
 from motif_jax.policies.conversations import play_games
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import as_functions
@@ -112,7 +112,9 @@ class Comparison:
     def learn(self, seed: int) -> ValueWriter:
         model, mesh = self.model(seed), make_mesh()
         language = as_functions(model.graph, model.config)
-        update = map_update(make_offline_update(language, model.recipe, self.settings), mesh, 0, num_constants=1)
+        update = map_update(
+            make_update(objective_of(language, model.recipe, self.settings), self.settings), mesh, 0, num_constants=1
+        )
         key = jax.random.key(seed)
         state = init_state(key, language, model.recipe, self.settings, model.policy, model.policy)
         state = replicate(state, mesh)

@@ -21,7 +21,8 @@ class Suspicion(NamedTuple):
     sentence: str  # with a number, without a full stop
     advice: str  # what to try, with a flag
     size: float  # the share that it touches, 0 to 1
-    p: float  # of what was seen, if the threshold is not passed
+    p: float  # of what was seen, if the threshold is not passed; of a finding, adjusted for the number of suspicions
+    check: str = ""  # that found it
 
 
 class Check(NamedTuple):
@@ -34,20 +35,10 @@ class Check(NamedTuple):
     tested: int = 0  # candidates, of which the suspicions are the worst; 0: all are suspicions
 
 
-class Finding(NamedTuple):
-    """A suspicion that is reported."""
-
-    check: str
-    sentence: str
-    advice: str
-    size: float
-    p: float  # adjusted for the number of all suspicions
-
-
 class Findings(NamedTuple):
     """The result of an audit."""
 
-    found: list[Finding]  # worst first
+    found: list[Suspicion]  # worst first
     clear: list[Check]  # checks that found nothing
     skipped: list[Check]
 
@@ -55,13 +46,9 @@ class Findings(NamedTuple):
 def conclude(checks: Iterable[Check]) -> Findings:
     """The findings of all checks together."""
     checks = list(checks)
-    suspicions = [(check.name, one) for check in checks for one in check.suspicions]
-    adjusted = holm([one.p for _, one in suspicions], sum(max(one.tested, len(one.suspicions)) for one in checks))
-    findings = [
-        Finding(name, one.sentence, one.advice, one.size, p)
-        for (name, one), p in zip(suspicions, adjusted, strict=True)
-        if p <= LEVEL
-    ]
+    suspicions = [one._replace(check=check.name) for check in checks for one in check.suspicions]
+    adjusted = holm([one.p for one in suspicions], sum(max(one.tested, len(one.suspicions)) for one in checks))
+    findings = [one._replace(p=p) for one, p in zip(suspicions, adjusted, strict=True) if p <= LEVEL]
     findings.sort(key=lambda one: (-one.size, one.check, one.sentence))
     named = {one.check for one in findings}
     clear = [check for check in checks if not check.skipped and check.name not in named]

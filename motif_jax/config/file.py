@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.config.table import LARGEST, Number, Tables, flatten, keys, shown
 from motif_jax.console import clean
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import LIMIT, read_bytes
 
 SHIPPED = Path(__file__).parents[1] / "configs"  # in a checkout, a link to the directory at its top
@@ -110,11 +110,8 @@ def read(file: str) -> bytes:
         raise UserError(
             f"there is no config file {shown(file)} (--config); {', '.join(names)} and {last} come with the program"
         )
-    try:
+    with legible(f"the config file {shown(file)}", "--config"):
         return read_bytes(Path(file), LIMIT)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"cannot read the config file {shown(file)}: {reason} (--config)") from error
 
 
 def _line(error: BaseException, file: str) -> str:

@@ -15,7 +15,7 @@ import contextlib
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from motif_jax.config.table import LARGEST, shown
 from motif_jax.files import write_json, write_whole
 from motif_jax.language.adapt import LowRank
 from motif_jax.language.config import locate_model
-from motif_jax.language.names import HubTensor, blocks_of, hub_tensors
+from motif_jax.language.names import blocks_of, hub_tensors
 from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_json
 from motif_jax.structs import UserError
 
@@ -137,12 +137,18 @@ def write_adapter(directory: Path, model: Any, base: str) -> None:
     parts: dict[str, dict[int, tuple[np.ndarray, np.ndarray]]] = {}
     for path, module in low:
         hub_tensor = hub_tensors(model.config)[f"{path}.kernel"]
-        for name, third, pair in _by_block(hub_tensor, module):
-            parts.setdefault(name, {})[third] = pair
+        a, b = np.asarray(module.low_a[...]), np.asarray(module.low_b[...])
+        third = -1 if hub_tensor.third is None else hub_tensor.third  # -1: the whole matrix
+        for number, (name, _) in enumerate(blocks_of(a.shape, hub_tensor)):
+            parts.setdefault(name.removesuffix(".weight"), {})[third] = a[number].T, b[number].T
     tensors: dict[str, np.ndarray] = {}
     ranks: dict[str, int] = {}
     for name, thirds in parts.items():
-        a, b = np.concatenate([pair[0].T for pair in thirds.values()]), _outputs(thirds)
+        a = np.concatenate([low for low, _ in thirds.values()])
+        b = np.concatenate([  # each third has its own part of the rank
+            high if third < 0 else np.pad(high, ((third * len(high), (2 - third) * len(high)), (0, 0)))
+            for third, (_, high) in thirds.items()
+        ], 1)  # fmt: skip
         tensors |= {f"{PREFIX}{name}{ENDS['a']}": a, f"{PREFIX}{name}{ENDS['b']}": b}
         ranks[name] = len(a)
     rank, factor = low[0][1].low_a.shape[-1], low[0][1].factor
@@ -156,26 +162,6 @@ def write_adapter(directory: Path, model: Any, base: str) -> None:
     ordered = {name: np.ascontiguousarray(array, np.float32) for name, array in sorted(tensors.items())}
     write_whole(directory / TENSORS, save(ordered, {"format": "pt"}))
     write_json(directory / CONFIG, content)
-
-
-def _by_block(hub_tensor: HubTensor, module: LowRank) -> Iterator[tuple[str, int, tuple[np.ndarray, np.ndarray]]]:
-    """The name of each block's matrix, the third of it that is ours, and our two factors."""
-    a, b = np.asarray(module.low_a[...]), np.asarray(module.low_b[...])
-    for number, (name, _) in enumerate(blocks_of(a.shape, hub_tensor)):
-        yield name.removesuffix(".weight"), -1 if hub_tensor.third is None else hub_tensor.third, (a[number], b[number])
-
-
-def _outputs(thirds: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """lora_B of one matrix, in which each third has its own part of the rank. [outputs, rank]"""
-    if -1 in thirds:
-        return thirds[-1][1].T
-    columns = []
-    for third, (_, b) in thirds.items():
-        width = b.shape[1]
-        column = np.zeros((3 * width, len(b)), np.float32)
-        column[third * width : (third + 1) * width] = b.T
-        columns.append(column)
-    return np.concatenate(columns, 1)
 
 
 def _is_number(value: Any) -> bool:

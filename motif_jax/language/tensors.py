@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import LIMIT, check_regular, leads_out, parse_foreign_json, read_bytes
 
 FLOATS = ("F32", "BF16", "F16", "F64")  # safetensors' names of types
@@ -52,12 +52,8 @@ def read_foreign_text(directory: Path, name: str) -> str:
 
 def _read(directory: Path, name: str, parse: Callable[[bytes], Any]) -> Any:
     file = find_file(directory, name)
-    try:
+    with legible(repr(str(file))):
         return parse(read_bytes(file, LIMIT))
-    except OSError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error}") from error
 
 
 def find_file(directory: Path, name: str) -> Path:

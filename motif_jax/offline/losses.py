@@ -9,7 +9,6 @@ from __future__ import annotations
 import chex
 import jax
 import jax.numpy as jnp
-import optax
 
 
 def expectile_loss(v: jax.Array, y: jax.Array, expectile: float) -> jax.Array:
@@ -21,18 +20,6 @@ def expectile_loss(v: jax.Array, y: jax.Array, expectile: float) -> jax.Array:
     chex.assert_equal_shape([v, y])
     y = jax.lax.stop_gradient(y)
     return jnp.abs(expectile - (y < v)) * jnp.square(y - v)
-
-
-def squared_loss(q: jax.Array, y: jax.Array) -> jax.Array:
-    """(y - q)^2"""
-    chex.assert_equal_shape([q, y])
-    return jnp.square(jax.lax.stop_gradient(y) - q)
-
-
-def huber_loss(q: jax.Array, y: jax.Array) -> jax.Array:
-    """Half the square up to a distance of 1, then linear; for psi-learning."""
-    chex.assert_equal_shape([q, y])
-    return optax.losses.huber_loss(q, jax.lax.stop_gradient(y))
 
 
 def bootstrap(reward: jax.Array, terminal: jax.Array, following: jax.Array, discount: float) -> jax.Array:

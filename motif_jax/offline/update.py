@@ -89,24 +89,21 @@ class Objective(NamedTuple):
     weights: dict[str, float]  # of terms in the loss
 
 
-def make_offline_update(
+def objective_of(
     language: ModelFunctions,
     recipe: Recipe,
     settings: OfflineSettings,
     merge: Callable[[Weights], Weights] = lambda weights: weights,
-) -> Callable[..., Any]:
-    """Makes the training step of a recipe that learns from transcripts; see `make_update`.
+) -> Objective:
+    """The objective of a recipe that learns from transcripts.
 
     `merge`: adds learnt low-rank additions to the model's weights.
     """
-    return make_update(
-        Objective(
-            lambda weights, batch: sum_terms(language, recipe, settings, merge(weights), batch),
-            lambda batch: count(recipe, batch),
-            lambda name: divisor_of(name, recipe, settings),
-            {name: weight for name, (weight, _) in weights_of(recipe, settings).items()},
-        ),
-        settings,
+    return Objective(
+        lambda weights, batch: sum_terms(language, recipe, settings, merge(weights), batch),
+        lambda batch: count(recipe, batch),
+        lambda name: divisor_of(name, recipe, settings),
+        {name: weight for name, (weight, _) in weights_of(recipe, settings).items()},
     )
 
 
@@ -173,12 +170,7 @@ def follow(target: Params, learnt: Params, step: jax.Array, settings: OfflineSet
     return jax.tree.map(lambda slow, fast: (1 - share) * slow + share * fast, target, source)
 
 
-def make_offline_measure(
-    language: ModelFunctions,
-    recipe: Recipe,
-    settings: OfflineSettings,
-    merge: Callable[[Weights], Weights] = lambda weights: weights,
-) -> Callable[..., Any]:
+def make_measure(objective: Objective) -> Callable[..., Any]:
     """Makes a function that evaluates losses, for `mesh.map_update(measure, ..., num_constants=2)`.
 
     Returns:
@@ -186,8 +178,7 @@ def make_offline_measure(
     """
 
     def measure(sums: Sums, state: OfflineState, given: Params, batch: TranscriptBatch) -> Sums:
-        weights = merge(Weights(state.learnt, state.target, given))
-        added = sum_terms(language, recipe, settings, weights, batch) | count(recipe, batch)
+        added = objective.sums(Weights(state.learnt, state.target, given), batch) | objective.counts(batch)
         return jax.tree.map(jnp.add, sums, total({name: jnp.float32(value) for name, value in added.items()}))
 
     return measure
@@ -205,15 +196,14 @@ def zero_sums(recipe: Recipe, settings: OfflineSettings) -> Sums:
     return {name: jnp.zeros(()) for name in names}
 
 
-def means_of(sums: dict[str, float], recipe: Recipe, settings: OfflineSettings) -> dict[str, float]:
+def means_of(sums: dict[str, float], objective: Objective) -> dict[str, float]:
     """Returns the means and the loss from sums over any number of batches."""
-    counts = {name: sums[name] for name in (TOKENS, LEARNT, STEPS) if name in sums}
     means = {
-        name: value / max(counts[divisor_of(name, recipe, settings)], 1.0)
+        name: value / max(sums[objective.divisor_of(name)], 1.0)
         for name, value in sums.items()
-        if name not in counts
+        if name not in (TOKENS, LEARNT, STEPS)
     }
-    means["loss"] = sum(weight * means[name] for name, (weight, _) in weights_of(recipe, settings).items())
+    means["loss"] = sum(weight * means[name] for name, weight in objective.weights.items())
     return means
 
 
@@ -330,14 +320,14 @@ def value_terms(
     if recipe.soft_max:
         reward += _log_policy(language, weights, rows, action)
     following = jnp.take_along_axis(of_target.get("max", value), steps.next_state, 1)
-    y = losses.bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount)
+    y = jax.lax.stop_gradient(losses.bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount))
     v = jnp.take_along_axis(value, steps.state, 1)
     goal = q_target
     if recipe.from_returns:
         goal = mdp.returns_to_go(rows, settings.discount) / settings.reward_scale
 
     # ---- losses
-    q_loss = losses.huber_loss if recipe.soft_max else losses.squared_loss
+    q_loss = optax.huber_loss if recipe.soft_max else optax.squared_error
     read = _read_heads(learnt["q"], hidden, action, recipe, settings)
     sums = {
         "v": masked_sum(losses.expectile_loss(v, goal, recipe.expectile or settings.expectile), steps.mask),
@@ -383,7 +373,7 @@ def reply_terms(language: ModelFunctions, settings: OfflineSettings, weights: We
             for array in (replies.features, replies.random)
         )
         log_probs = jnp.take_along_axis(replies.log_probs, number[..., None], 1)
-        sums["q"] += masked_sum(losses.squared_loss(q, y), steps.mask)
+        sums["q"] += masked_sum(optax.squared_error(q, y), steps.mask)
         sums["conservative"] += masked_sum(
             losses.replies_loss(q, at_replies, log_probs, at_random, density), steps.mask
         )

@@ -22,7 +22,7 @@ from motif_jax.networks.kinds import find_prompt_network, from_record, is_own
 from motif_jax.networks.options import OptionHeads
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.rewards.mixtures import mixtures
-from motif_jax.rewards.sources import PATHS, RewardSources, saved_sources, sources_from
+from motif_jax.rewards.sources import PATHS, RewardSources, sources_from
 from motif_jax.structs import UserError
 
 Observations = Mapping[str, Any]
@@ -146,7 +146,8 @@ def read_policy(
         model = make_policy_model(spec, None)
         params = rebuild(model.params, leaves_by_path(saved["learner"]["params"]), directory)
         frozen = rebuild(model.frozen, leaves_by_path(saved.get("frozen", ())), directory)
-        arrays = {name: each.arrays for name, each in saved_sources(metadata, saved).items() if each.path in PATHS}
+        built_in = [name for name, one in metadata["sources"].items() if one["class"] in PATHS]
+        arrays = {name: array for name, array in saved.get("sources", {}).items() if name in built_in}
         check_parameters({"sources": arrays}, directory)  # arrays of users' sources may have any value
         return model._replace(params=params, frozen=frozen), metadata, sources_from(metadata, saved, trusted)
 

@@ -58,10 +58,8 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, key: jax.Array,
         drawn: jax.Array, numbers: DecodingNumbers,
     ) -> Written:  # fmt: skip
-        writer: Any = nnx.merge(model.graph, policy)
-        if model.recipe.conditioned:
-            writer = Conditioned(writer, online["condition"], numbers.wanted_return)
-        writer = Scaled(writer, numbers.logits)
+        decoder = nnx.merge(model.graph, policy)
+        writer: Any = Writer(decoder, numbers.logits, online.get("condition"), numbers.wanted_return)
         if model.recipe.of_replies:
             target = target | {"trunk": policy}  # Q reads the policy's hidden states
         shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, bounds)
@@ -156,27 +154,23 @@ def as_functions(graph: Any, config: LanguageConfig) -> ModelFunctions:
     return ModelFunctions(hidden, logits, config.width, config.vocabulary)
 
 
-class Scaled:
-    """A decoder whose logits are multiplied by a factor before the shift is added."""
+class Writer:
+    """A decoder whose logits are multiplied by a factor before the shift is added.
 
-    def __init__(self, decoder: Decoder | Conditioned, factor: jax.Array):
-        """With a factor of 0 only the shift decides."""
-        self._decoder, self._factor = decoder, factor
-        self.config, self.begin, self.read = decoder.config, decoder.begin, decoder.read
+    It may be conditioned on the episode's return at the first token (the recipe decision_transformer).
+    """
+
+    def __init__(self, decoder: Decoder, factor: jax.Array, params: Any, wanted: jax.Array):
+        """With a factor of 0 only the shift decides. `params`: of `offline.values.condition`, or None."""
+        self._decoder, self._factor, self._params, self._wanted = decoder, factor, params, wanted
+        self.config, self.read = decoder.config, decoder.read
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         return self._factor * self._decoder.logits(hidden)
 
-
-class Conditioned:
-    """A decoder conditioned on the episode's return at the first token (the recipe decision_transformer)."""
-
-    def __init__(self, decoder: Decoder, params: Any, wanted: jax.Array):
-        """Takes the parameters of `offline.values.condition`."""
-        self._decoder, self._params, self._wanted = decoder, params, wanted
-        self.config, self.logits, self.read = decoder.config, decoder.logits, decoder.read
-
     def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[PrefixState, jax.Array]:
+        if self._params is None:
+            return self._decoder.begin(tokens, segments, room)
         first = jnp.arange(tokens.shape[1])[None] == jnp.argmax(segments > 0, 1)[:, None]
         added = condition(self._params, jnp.broadcast_to(self._wanted, tokens.shape), first)
         return self._decoder.begin(tokens, segments, room, added)
@@ -192,7 +186,7 @@ def make_replies(
       allowed: tokens that may be generated. [V] bool
       stop: the token that ends a reply.
       count: number of replies, and of random features, for each of the agent's texts.
-      length: maximum number of tokens of a reply.
+      length: maximum number of tokens of a reply; where the model's context is full before, the reply ends there.
       max_texts: number of texts per row that get replies; further texts get none.
     """
     stops = jnp.zeros(len(allowed), bool).at[stop].set(True)
@@ -208,17 +202,22 @@ def make_replies(
         contexts = jnp.repeat(rows.tokens, max_texts, 0), before.reshape(-1, width).astype(jnp.int32)  # [B * K, T]
         tokens, segments = repeat_rows(contexts, count)  # [B * K * n, T]
         each = jax.vmap(lambda key: jax.random.split(key, max_texts * count))(keys).reshape(-1)
-        limits = TokenLimits(allowed, stops, jnp.zeros((len(tokens), 0), jnp.int32))
+        left = jnp.full(len(tokens), length)
+        if policy.config.max_positions:
+            left = jnp.minimum(left, policy.config.max_positions - (segments > 0).sum(1))
+        ended = jnp.arange(length) >= left[:, None]
+        limits = TokenLimits(allowed, stops, jnp.where(ended, stop, FREE))
         generated = generate(policy, *contexts, each, TokenSampling(), limits, length, repeats=count)
+        log_probs = jnp.where(ended, 0.0, generated.log_probs).sum(1)
 
-        # ---- features: one pass over the context and the reply
-        valid = jnp.arange(length) < generated.lengths[:, None]
+        # ---- features: one pass over the context and the reply, without a forced end mark
+        valid = (jnp.arange(length) < generated.lengths[:, None]) & ~ended
         read = jnp.concatenate([segments, valid.astype(jnp.int32)], 1)
         hidden = policy(jnp.concatenate([tokens, generated.tokens], 1), read).astype(jnp.float32)
         feature = jnp.where(read[..., None] > 0, hidden, 0.0).sum(1) / jnp.maximum(read.sum(1), 1)[:, None]
         shape = num_rows, max_texts, count
         random = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), (*shape[1:], hidden.shape[-1]),
                                                          minval=-1.0))(keys)  # fmt: skip
-        return Replies(feature.reshape(*shape, -1), generated.log_probs.sum(1).reshape(shape), random)
+        return Replies(feature.reshape(*shape, -1), log_probs.reshape(shape), random)
 
     return sample

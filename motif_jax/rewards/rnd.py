@@ -32,7 +32,7 @@ from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.world import select_specs
 from motif_jax.networks.kinds import from_record, to_record
 from motif_jax.networks.novelty import NoveltyNetwork, features, random_cells, size_of
-from motif_jax.rewards.running_stats import DeviceStats, add_values, no_stats
+from motif_jax.rewards.running_stats import RunningStats, add_values, no_stats
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import ArraySpec, UserError
 
@@ -58,8 +58,8 @@ class NoveltyState(NamedTuple):
     fixed: Fixed
     params: Any  # parameters of the predictor
     optimizer: Any
-    features: DeviceStats  # [D]
-    errors: DeviceStats  # []
+    features: RunningStats  # [D]
+    errors: RunningStats  # []
     updates: jax.Array  # number of updates, int32
 
 
@@ -95,7 +95,7 @@ def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) 
         target = nnx.merge(target_graph, fixed.target)(x)
         return ((nnx.merge(predictor_graph, params)(x) - target) ** 2).mean(-1)  # [N]
 
-    def normalise(stats: DeviceStats, x: jax.Array) -> jax.Array:
+    def normalise(stats: RunningStats, x: jax.Array) -> jax.Array:
         return jnp.clip((x - stats.mean) * jax.lax.rsqrt(stats.variance + FLOOR), -LIMIT, LIMIT)
 
     def bonus(state: NoveltyState, observations: Mapping[str, jax.Array]) -> jax.Array:

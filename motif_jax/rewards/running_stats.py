@@ -9,7 +9,7 @@ With shares instead of sums no number grows without bound, so float32 suffices f
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,40 +18,12 @@ import numpy as np
 from motif_jax.devices.mesh import total
 
 
-class DeviceStats(NamedTuple):
-    """Mean and variance of all values so far, as arrays on the devices."""
-
-    number: jax.Array  # number of values; () float32
-    mean: jax.Array  # [...]
-    variance: jax.Array  # [...], divided by the number
-
-
-def no_stats(shape: tuple[int, ...] = ()) -> DeviceStats:
-    """The statistics before the first value."""
-    return DeviceStats(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
-
-
-def add_values(stats: DeviceStats, values: jax.Array) -> DeviceStats:
-    """Adds the values of all devices, inside a function that `mesh.map_update` maps. [N, ...] per device"""
-    here = jnp.float32(len(values))
-    new = total(here)
-    mean = total(values.sum(0)) / new
-    variance = total(((values - mean) ** 2).sum(0)) / new
-    number = stats.number + new
-    share, shift = new / number, mean - stats.mean
-    return DeviceStats(
-        number,
-        stats.mean + share * shift,
-        stats.variance + share * (variance - stats.variance) + share * (1 - share) * shift**2,
-    )
-
-
 class RunningStats(NamedTuple):
-    """Mean and variance of all values so far, as Python numbers."""
+    """Mean and variance of all values so far: Python numbers, or float32 arrays on the devices."""
 
-    number: float = 0.0
-    mean: float = 0.0
-    variance: float = 0.0  # divided by the number
+    number: Any = 0.0  # of values
+    mean: Any = 0.0  # [...]
+    variance: Any = 0.0  # [...], divided by the number
 
     @classmethod
     def of(cls, values: np.ndarray) -> RunningStats:
@@ -62,7 +34,7 @@ class RunningStats(NamedTuple):
     def merge(self, other: RunningStats) -> RunningStats:
         """Mean and variance of the values of both together."""
         number = self.number + other.number
-        if not number:
+        if isinstance(number, float) and not number:
             return self
         share, shift = other.number / number, other.mean - self.mean
         variance = self.variance + share * (other.variance - self.variance) + share * (1 - share) * shift**2
@@ -73,3 +45,15 @@ class RunningStats(NamedTuple):
         if not self.variance > 0:
             return np.zeros_like(values)
         return (values - self.mean) / self.variance**0.5
+
+
+def no_stats(shape: tuple[int, ...] = ()) -> RunningStats:
+    """The statistics before the first value, on the devices."""
+    return RunningStats(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
+
+
+def add_values(stats: RunningStats, values: jax.Array) -> RunningStats:
+    """Adds the values of all devices, inside a function that `mesh.map_update` maps. [N, ...] per device"""
+    new = total(jnp.float32(len(values)))
+    mean = total(values.sum(0)) / new
+    return stats.merge(RunningStats(new, mean, total(((values - mean) ** 2).sum(0)) / new))

@@ -28,15 +28,6 @@ class Weighted(NamedTuple):
     source: RewardSource
 
 
-class Saved(NamedTuple):
-    """A source in a checkpoint."""
-
-    path: str
-    coefficient: float
-    facts: Facts
-    arrays: Any
-
-
 class RewardSources:
     """A list of `Weighted` sources."""
 
@@ -133,17 +124,17 @@ class RewardSources:
         return {name: arrays for name, arrays in by_source.items() if leaves_by_path(arrays)}
 
     def facts(self) -> dict[str, Facts]:
-        """The fact `sources` for a checkpoint, which `saved_sources` reads."""
+        """The fact `sources` for a checkpoint."""
         return self._ask(lambda one: {"class": one.path, "coefficient": one.coefficient, "facts": one.source.facts()})
 
-    def restore(self, saved: Mapping[str, Saved]) -> None:
-        """Restores the sources from a checkpoint; raises UserError if it has other sources."""
+    def restore(self, saved: Mapping[str, Facts], arrays: Mapping[str, Any]) -> None:
+        """Restores the sources from `facts` and `arrays` of a checkpoint; raises UserError if it has other sources."""
         for name in sorted(saved.keys() ^ {one.name for one in self}):
             here = "did not use" if name not in saved else "used"
             raise UserError(
                 f"this policy's training {here} the reward source {name!r}: choose another --workdir ({FLAG})"
             )
-        self._ask(lambda one: one.source.restore(saved[one.name].arrays, saved[one.name].facts))
+        self._ask(lambda one: one.source.restore(arrays.get(one.name, {}), saved[one.name]["facts"]))
 
 
 def chosen(config: NamedSources) -> list[SourceChoice]:
@@ -166,26 +157,16 @@ def make_sources(setting: Setting) -> RewardSources:
     return RewardSources(sources)
 
 
-def saved_sources(facts: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> dict[str, Saved]:
-    """The sources in a checkpoint, by name, from its facts and its arrays (`checkpoint`)."""
-    arrays = checkpoint.get("sources", {})
-    return {
-        name: Saved(one["class"], one["coefficient"], one["facts"], arrays.get(name, {}))
-        for name, one in facts["sources"].items()
-    }
-
-
 def sources_from(facts: Mapping[str, Any], checkpoint: Mapping[str, Any], trusted: Iterable[str] = ()) -> RewardSources:
     """Rebuilds the sources of a policy from its checkpoint alone.
 
     Checkpoints are not trusted: only built-in classes, and those that the user has `trusted`, are imported; other
     sources are left out.
     """
-    allowed = PATHS | set(trusted)
-    sources = []
-    for name, saved in saved_sources(facts, checkpoint).items():
-        if saved.path in allowed:
-            with user_code(saved.path):
-                source = find_class(saved.path).rebuild(saved.arrays, saved.facts)
-            sources.append(Weighted(name, saved.path, saved.coefficient, source))
+    allowed, arrays, sources = PATHS | set(trusted), checkpoint.get("sources", {}), []
+    for name, saved in facts["sources"].items():
+        if (path := saved["class"]) in allowed:
+            with user_code(path):
+                source = find_class(path).rebuild(arrays.get(name, {}), saved["facts"])
+            sources.append(Weighted(name, path, saved["coefficient"], source))
     return RewardSources(sources)

@@ -17,7 +17,7 @@ import numpy as np
 
 from motif_jax.devices.parameters import check_parameters
 from motif_jax.files import write_whole
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import read_text
 
 FLAG = "--config.reward.import_from"
@@ -146,11 +146,8 @@ def read_quantiles(checkpoint: Path, num_iter: int) -> Quantiles:
     `checkpoint_N.pth`.
     """
     table = checkpoint.absolute().parent.parent / "reward_metrics" / "train_norm_quantiles.csv"
-    try:
+    with legible(f"the quantiles in {str(table)!r}", FLAG, csv.Error):
         levels, rows = _read_table(table)
-    except (OSError, ValueError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"cannot read the quantiles in {str(table)!r}: {reason} ({FLAG})") from error
     matches = (re.fullmatch(r"checkpoint_(\d+)\.pth", file.name) for file in checkpoint.parent.iterdir())
     steps = sorted(int(match[1]) for match in matches if match)
     epoch, doubt = len(rows) - 1, ""

@@ -36,7 +36,7 @@ from motif_jax.language.config import LanguageConfig, to_record
 from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
 from motif_jax.offline.offline_settings import OfflineSection, Running, settings_of
 from motif_jax.offline.recipes import Recipe
-from motif_jax.offline.update import init_state, make_offline_measure, make_offline_update, means_of, zero_sums
+from motif_jax.offline.update import init_state, make_measure, make_update, means_of, objective_of, zero_sums
 from motif_jax.offline.values import ModelFunctions
 from motif_jax.pages.blocks import tiles
 from motif_jax.pages.charts import curves
@@ -427,10 +427,10 @@ def make_job(
         params = weights.given.get("policy")
         return Weights(parts.whole(weights.learnt, params), parts.whole(weights.target, params), weights.given)
 
-    update = make_offline_update(parts.language, recipe, settings, with_whole_models)
+    update = make_update(objective_of(parts.language, recipe, settings, with_whole_models), settings)
     update = map_update(update, mesh, batch_axis=0, num_constants=1)
-    measure = make_offline_measure(parts.language, recipe.validation, settings, with_whole_models)
-    measure = map_update(measure, mesh, batch_axis=0, num_constants=2)
+    validated = objective_of(parts.language, recipe.validation, settings, with_whole_models)
+    measure = map_update(make_measure(validated), mesh, batch_axis=0, num_constants=2)
     state = init_state(
         jax.random.key(config.seed), parts.language, recipe, settings, start, start if trunk is None else trunk, bias,
     )  # fmt: skip
@@ -440,7 +440,7 @@ def make_job(
         for batch in batches.validation():
             sums = measure(sums, state, given, batch)
         means = {name: float(value) for name, value in jax.device_get(sums).items()}
-        return figures(state, means_of(means, recipe.validation, settings))
+        return figures(state, means_of(means, validated))
 
     same = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser), **identity}
     return TrainingJob(

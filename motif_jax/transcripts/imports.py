@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from motif_jax.config.table import shown
-from motif_jax.structs import Episode, Turn, UserError
+from motif_jax.structs import Episode, Turn, UserError, legible
 from motif_jax.system.foreign import LONGEST_LINE, read_bytes
 from motif_jax.transcripts.store import LARGEST, TranscriptWriter
 
@@ -192,10 +192,8 @@ def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[st
 
 def opened(file: Path) -> BinaryIO:
     """An open file; raises UserError if it cannot be read."""
-    try:
+    with legible(repr(str(file)), FLAG):
         return open(file, "rb")
-    except OSError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({FLAG})") from error
 
 
 def csv_rows(file: Path) -> Iterator[tuple[str, list[str]]]:
@@ -231,15 +229,11 @@ def _no_number(name: str) -> Any:
 
 
 def _read_json_list(file: Path) -> list[Any]:
-    try:
+    with legible(repr(str(file)), FLAG):
         values = _parsed(read_bytes(file, LARGEST_JSON))
         if not isinstance(values, list):
             raise ValueError("it is not a JSON list")
         return values
-    except OSError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({FLAG})") from error
-    except ValueError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error} ({FLAG})") from error
 
 
 def _text(row: dict[str, Any], name: str) -> str:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.files import make_anew, read_json, write_array, write_json
-from motif_jax.structs import Episode, Turn, UserError
+from motif_jax.structs import Episode, Turn, UserError, legible
 from motif_jax.system.arrays import read_array
 from motif_jax.system.foreign import leads_out
 
@@ -137,11 +137,8 @@ class Transcripts:
     def _open(self, name: str, kind: str, wanted: object) -> np.ndarray:
         file = self.path / f"{name}.npy"
         self._check_place(file)
-        try:
+        with legible(repr(str(file)), self._flag):
             array = read_array(file, mapped=True)
-        except (ValueError, OSError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise UserError(f"cannot read {str(file)!r}: {reason} ({self._flag})") from error
         if array.ndim != 1 or array.dtype != np.dtype(kind):
             raise UserError(f"{str(file)!r} holds {array.shape} {array.dtype}, expected a row of {kind} ({self._flag})")
         if wanted != _sum(array):

@@ -21,9 +21,10 @@ from motif_jax.offline.update import (
     count,
     follow,
     init_state,
-    make_offline_measure,
-    make_offline_update,
+    make_measure,
+    make_update,
     means_of,
+    objective_of,
     sum_terms,
     weights_of,
     zero_sums,
@@ -72,7 +73,9 @@ def start(recipe, settings=SETTINGS):
 def learner(recipe, settings, devices):
     """The compiled update, which most tests call with a batch of one shape, and its mesh."""
     mesh = make_mesh(devices)
-    update = map_update(make_offline_update(LANGUAGE, recipe, settings), mesh, batch_axis=0, num_constants=1)
+    update = map_update(
+        make_update(objective_of(LANGUAGE, recipe, settings), settings), mesh, batch_axis=0, num_constants=1
+    )
     return update, mesh
 
 
@@ -93,7 +96,7 @@ def reader(recipe, settings):
 
 def means_on(recipe, settings, weights, batch):
     sums = reader(recipe, settings)(weights, batch)
-    return means_of({name: float(value) for name, value in sums.items()}, recipe, settings)
+    return means_of({name: float(value) for name, value in sums.items()}, objective_of(LANGUAGE, recipe, settings))
 
 
 @pytest.mark.differs("ilql", there="targets are computed with dropout", here="losses are deterministic")
@@ -197,12 +200,12 @@ def test_measuring_many_batches_equals_measuring_one(name):
     recipe, whole = recipe_of(name), batch_of(7)
     state, given = start(recipe)
     mesh = make_mesh(1)
-    measure = map_update(make_offline_measure(LANGUAGE, recipe, SETTINGS), mesh, batch_axis=0, num_constants=2)
+    measure = map_update(make_measure(objective_of(LANGUAGE, recipe, SETTINGS)), mesh, batch_axis=0, num_constants=2)
     sums = replicate(zero_sums(recipe, SETTINGS), mesh)
     for start_row in range(0, 8, 2):
         part = jax.tree.map(lambda array, at=start_row: array[at : at + 2], whole)
         sums = measure(sums, state, given, part)
-    measured = means_of({key: float(value) for key, value in sums.items()}, recipe, SETTINGS)
+    measured = means_of({key: float(value) for key, value in sums.items()}, objective_of(LANGUAGE, recipe, SETTINGS))
     _, metrics = updated(recipe, whole)
     for key, value in measured.items():
         np.testing.assert_allclose(value, metrics[key], rtol=1e-4, atol=1e-6, err_msg=key)

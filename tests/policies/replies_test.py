@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from tiny_writer import TOKENISER, make_value_model
+from tiny_writer import POSITIONS, TOKENISER, make_value_model
 
-from motif_jax.offline.mdp import first_of_segment, utterance_steps
+from motif_jax.offline.mdp import first_of_segment, utterance_starts, utterance_steps
 from motif_jax.policies.programs import make_replies
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.batches import make_batch, planner
@@ -46,3 +46,21 @@ def test_features_are_means_over_the_episode_and_the_reply():
             np.testing.assert_allclose(forced.features[row, number, 0], wanted, atol=1e-4)
             compared += 1
     assert compared > 3
+
+
+def test_a_reply_ends_where_the_context_is_full():
+    model, width = make_value_model(), POSITIONS + 6
+    (letter,) = TOKENISER.encode("a")
+    episodes = [Episode((Turn("abcde" * 4, -1.0), Turn("<b><y>"), Turn("abc", 0.0)), terminal=True)]
+    renderer = Renderer(turns_of(episodes), TOKENISER, TEMPLATES["marks"])
+    plan = planner(renderer, np.arange(1), packed=False, max_length=width, batch_rows=1, seed=0)(0)
+    rows = make_batch(renderer, plan, 0)
+    only = jnp.zeros(model.config.vocabulary, bool).at[letter].set(True)
+    sample = make_replies(model.graph, only, model.renderer.stop, 1, 8, 2)
+    replies = jax.jit(sample)(model.policy, rows, jax.random.split(jax.random.key(0), 1))
+    before = np.flatnonzero(np.asarray(utterance_starts(rows))[0])[1] + 1
+    assert POSITIONS - 8 < before < POSITIONS  # the second text has room for fewer than eight letters
+    tokens = np.append(rows.tokens[0, :before], [letter] * (POSITIONS - before))[None]
+    hidden = nnx.merge(model.graph, model.policy)(jnp.asarray(tokens), jnp.ones_like(tokens))
+    np.testing.assert_allclose(replies.features[0, 1, 0], hidden[0].mean(0), atol=1e-4)
+    assert replies.log_probs[0, 1, 0] == 0  # there was only one token to choose

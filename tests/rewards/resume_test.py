@@ -16,7 +16,7 @@ from motif_jax.rewards.learnt_source import LearntSource, Mix
 from motif_jax.rewards.online.online_section import KINDS
 from motif_jax.rewards.registry import LEARNT, ONLINE, SOURCES, find_class
 from motif_jax.rewards.source import Setting
-from motif_jax.rewards.sources import RewardSources, Weighted, saved_sources, sources_from
+from motif_jax.rewards.sources import RewardSources, Weighted, sources_from
 
 PAIRS = f"{ONLINE} ranking without an anchor"
 CASES = [*(name for name in SOURCES if name != ONLINE), *(f"{ONLINE} {kind}" for kind in KINDS), PAIRS]
@@ -89,7 +89,7 @@ def test_every_source_goes_on_from_any_moment(case, tmp_path):
     for number, batch, before, given, after in reversed(moments):
         with reading(tmp_path / str(number)) as found:
             _, whole, facts = found.readable("last")
-        again.restore(saved_sources(facts, whole))
+        again.restore(facts["sources"], whole.get("sources", {}))
         assert sum_of_arrays(again.arrays()) == before
         assert sources_from(facts, whole).facts() == again.facts() == sources.facts()
         np.testing.assert_array_equal(advance(again, batch), given)

@@ -7,6 +7,7 @@ terminals. Within quotes nearly all tokens are allowed, unless texts are given: 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,21 +17,6 @@ from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
 
 KEPT = 1024  # masks; one has a byte per token
-
-
-class Branch:
-    """The tokens that begin with the same characters."""
-
-    def __init__(self) -> None:
-        self.tokens = list[int]()  # that end here
-        self.longer = dict[str, Branch]()
-
-    def add(self, text: str, token: int) -> None:
-        """Adds a token."""
-        branch = self
-        for character in text:
-            branch = branch.longer.setdefault(character, Branch())
-        branch.tokens.append(token)
 
 
 class ProgramGuide:
@@ -51,7 +37,8 @@ class ProgramGuide:
                 f"the tokeniser of {model!r} has no tokens for the characters {' '.join(sorted(missing))!r:.80}, which "
                 "programs need: choose another model (--config.annotate.model), or writer=server"
             )
-        self._branch, self._quotes = Branch(), Branch()  # of all tokens; of those with a quote
+        # All tokens, and those with a quote: by character a tree of longer ones, and under "" those that end there.
+        self._branch, self._quotes = dict[str, Any](), dict[str, Any]()
         self._length = np.full(size, MOST_CHARACTERS + 1)  # of tokens that may stand in quotes
         for token, text in enumerate(self.pieces):
             if not text:
@@ -59,9 +46,10 @@ class ProgramGuide:
             if is_plain(text):
                 self._length[token] = len(text) + text.isspace()  # at least one character is not blank
             if text.isascii() and text.isprintable():
-                self._branch.add(text, token)
-                if QUOTE in text:
-                    self._quotes.add(text, token)
+                for tree in (self._branch, self._quotes)[: 1 + (QUOTE in text)]:
+                    for character in text:
+                        tree = tree.setdefault(character, {})
+                    tree.setdefault("", []).append(token)
         self._masks = dict[Spelling, np.ndarray]()
 
     def allowed(self, spelling: Spelling) -> np.ndarray:
@@ -93,9 +81,9 @@ class ProgramGuide:
         stack = [(spelling, self._quotes if anything else self._branch)]
         while stack:
             at, branch = stack.pop()
-            mask[branch.tokens] = True
-            for character, longer in branch.longer.items():
-                if following := self.speller.step(at, character):
+            mask[branch.get("", [])] = True
+            for character, longer in branch.items():
+                if character and (following := self.speller.step(at, character)):
                     stack.append((following, longer))
         mask[[*self.ends]] = self.speller.ends(spelling)
         return mask

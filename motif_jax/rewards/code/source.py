@@ -27,7 +27,7 @@ from motif_jax.rewards.code.types import Expression, Program
 from motif_jax.rewards.registry import BEST, FLAG, WRITTEN, SourceChoice
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import read_bytes
 
 
@@ -108,13 +108,10 @@ def check_choice(choice: SourceChoice, config: SourcesConfig, world: Any) -> Non
 def read_program(file: str, world: Any) -> Program:
     """Reads and checks a program; raises UserError with the file and the place of the error."""
     path = Path(file)
-    try:
+    with legible(f"the reward program {shown(file)}", FLAG):
         if stat.S_ISLNK(os.lstat(path).st_mode):
             raise ValueError("it is a link: name the file itself")
         data = read_bytes(path, MOST_BYTES)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UserError(f"cannot read the reward program {shown(file)}: {why} ({FLAG})") from error
     readable = find_readable(world)
     try:
         return check(_decode(data), readable)

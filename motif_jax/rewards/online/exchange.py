@@ -45,14 +45,18 @@ def join(parts: Sequence[HostNews]) -> HostNews:
     for part in parts:
         scores = scores.merge(part.scores)
     seen = [part.seen for part in parts]
+
+    def sums(indices: np.ndarray, values: list[np.ndarray], number: int) -> np.ndarray:
+        return np.bincount(indices, np.concatenate(values), number).astype(np.int64)
+
     rows, of_rows = np.unique(np.concatenate([one.rows for one in seen]), return_inverse=True)
     messages, of_messages, _ = distinct_messages(np.concatenate([one.messages for one in seen]))
     return HostNews(
         Seen(
             rows,
-            _sums(of_rows, np.concatenate([one.counts for one in seen]), len(rows)),
+            sums(of_rows, [one.counts for one in seen], len(rows)),
             messages,
-            _sums(of_messages, np.concatenate([one.times for one in seen]), len(messages)),
+            sums(of_messages, [one.times for one in seen], len(messages)),
         ),
         scores,
         sum(part.steps for part in parts),
@@ -62,28 +66,12 @@ def join(parts: Sequence[HostNews]) -> HostNews:
     )
 
 
-def _sums(indices: np.ndarray, values: np.ndarray, number: int) -> np.ndarray:
-    sums = np.zeros(number, np.int64)
-    np.add.at(sums, indices, values)
-    return sums
-
-
-class Exchange:
-    """Exchanges news; every host calls `share` at the same point of each update."""
-
-    def __init__(self) -> None:
-        self._rest = NOTHING  # news for the next message
-
-    def forget_answers(self) -> None:
-        """Drops unsent answers, which are about the previous goal."""
-        self._rest = self._rest._replace(questions=NOTHING.questions, yes=NOTHING.yes)
-
-    def share(self, mine: HostNews, hosts: Any) -> list[HostNews]:
-        """The news of all hosts, in their order."""
-        if hosts is None or hosts.count == 1:
-            return [mine]
-        now, self._rest = cut(join([self._rest, mine]))
-        return [unpack(words) for words in from_every_host(pack(now))]
+def share(mine: HostNews, rest: HostNews, hosts: Any) -> tuple[list[HostNews], HostNews]:
+    """The news of all hosts, in their order, and what waits for the next message; all call it once per update."""
+    if hosts is None or hosts.count == 1:
+        return [mine], rest
+    now, rest = cut(join([rest, mine]))
+    return [unpack(words) for words in from_every_host(pack(now))], rest
 
 
 def cut(news: HostNews) -> tuple[HostNews, HostNews]:

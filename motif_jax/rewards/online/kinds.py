@@ -60,9 +60,6 @@ class OnlineKind(abc.ABC):
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
         """The uncertainty of the answer to each question, between 0 and 1/2. [Q]"""
 
-    def forget(self) -> None:  # noqa: B027  (a network keeps its parameters and learns the new labels)
-        """Called when the goal changes and the labels are dropped."""
-
     def arrays(self) -> Arrays:
         """The learnt state, for checkpoints."""
         return {}

@@ -22,7 +22,7 @@ from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
-from motif_jax.rewards.online.exchange import NOTHING, Exchange, HostNews, join
+from motif_jax.rewards.online.exchange import NOTHING, HostNews, join, share
 from motif_jax.rewards.online.judge_client import Judges, OnlineJudge, in_order, sample_pairs
 from motif_jax.rewards.online.kinds import OnlineKind, Ranking, TrainingSettings, make_kind
 from motif_jax.rewards.online.online_section import SECTION, asks_pairs, check_past, is_anchored, parse_goals, turn_at
@@ -62,7 +62,7 @@ class OnlineSource(Captioned):
         self.steps = self._updates = self._asked = self._turn = 0
         self._passed: collections.deque[HostNews] | None = None if config is None else collections.deque()
         self._opinion: Opinion | None = None  # labels new captions until the judge answers
-        self._exchange = Exchange()
+        self._rest = NOTHING  # news for the next message to other hosts
         self._swap()
 
     @classmethod
@@ -115,7 +115,7 @@ class OnlineSource(Captioned):
         self.steps += batch.steps * (hosts.count if hosts else 1)
         self._updates += 1
         passed = [self._passed.popleft() for _ in range(len(self._passed))]
-        news = self._exchange.share(join([self._answers(), *passed]), hosts)
+        news, self._rest = share(join([self._answers(), *passed]), self._rest, hosts)
         turn = turn_at(self._turns, self.steps)
         if new_goal := self._turns[turn].goal != self._turns[self._turn].goal:
             self._start_turn(turn)
@@ -148,11 +148,10 @@ class OnlineSource(Captioned):
         return NOTHING._replace(questions=questions, yes=yes)
 
     def _start_turn(self, turn: int) -> None:
-        """Switches to another goal, and drops the labels of the previous one."""
+        """Switches to another goal, and drops the labels of the previous one. A network keeps its parameters."""
         self._turn = turn  # `goal` is that of the new one
-        self._exchange.forget_answers()
+        self._rest = self._rest._replace(questions=NOTHING.questions, yes=NOTHING.yes)
         self.store.forget_labels()
-        self.kind.forget()
         if self._judge:
             self._judge.switch_goal(self.goal)
 

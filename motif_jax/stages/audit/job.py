@@ -89,19 +89,9 @@ def audit_trajectories(config: AuditConfig, workdir: Path) -> None:
 # ---- evidence
 
 
-class CaptionNumbers:
-    """Numbers different captions in the order in which they are first seen."""
-
-    def __init__(self) -> None:
-        self.by_text: dict[str, int] = {}
-        self._by_message: dict[bytes, int] = {}
-
-    def of(self, message: bytes) -> int:
-        number = self._by_message.get(message)
-        if number is None:
-            text = decode(np.frombuffer(message, np.uint8))
-            number = self._by_message[message] = self.by_text.setdefault(text, len(self.by_text))
-        return number
+def number_of(message: bytes, numbers: dict[str, int]) -> int:
+    """The number of a message's caption: different ones in the order in which they are first seen."""
+    return numbers.setdefault(decode(np.frombuffer(message, np.uint8)), len(numbers))
 
 
 class PlayedEpisodes(NamedTuple):
@@ -114,14 +104,14 @@ class PlayedEpisodes(NamedTuple):
 
 def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], second: Reward | None) -> Evidence:
     """The evidence about the reward, and about a second one that was learnt with another seed."""
-    numbers = CaptionNumbers()
+    numbers = dict[str, int]()
     agent = _play(config, workdir, players.get("agent"), numbers)
     chance: PlayedEpisodes | str = UNEVALUATED
     if RANDOM in players:
         is_agent = players[RANDOM].name == players["agent"].name
         chance = agent if is_agent else _play(config, workdir, players[RANDOM], numbers)
     labelled = _labels(config, workdir, numbers)
-    texts = list(numbers.by_text)
+    texts = list(numbers)
     captions, judge = _captions(config, workdir, texts, agent)
     if second is not None and texts:
         captions = captions._replace(second=second(texts).normalised.astype(np.float64))
@@ -138,7 +128,7 @@ def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], se
     )
 
 
-def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: CaptionNumbers) -> PlayedEpisodes | str:
+def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: dict[str, int]) -> PlayedEpisodes | str:
     """Plays the episodes of a player back; returns the reason if that is not possible."""
     if player is None:
         return "no player was evaluated (--stage=evaluate)"
@@ -161,7 +151,8 @@ def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: Ca
         if moments is None:
             return f"episodes of {player.name}, played back, are not the same (--config.env)"
         paid = slice(late, late + row["steps"])
-        captions[row["episode"]] = np.array([numbers.of(message) for message in moments.messages[paid]], np.int64)
+        own = [number_of(message, numbers) for message in moments.messages[paid]]
+        captions[row["episode"]] = np.array(own, np.int64)
         still[row["episode"]] = np.array(moments.still[paid], bool)
     return PlayedEpisodes(captions, still, tracks)
 
@@ -193,7 +184,7 @@ def _steps(played: PlayedEpisodes) -> Steps:
                  np.concatenate(pay))  # fmt: skip
 
 
-def _labels(config: AuditConfig, workdir: Path, numbers: CaptionNumbers) -> Labels | str:
+def _labels(config: AuditConfig, workdir: Path, numbers: dict[str, int]) -> Labels | str:
     """The labels that the reward was learnt from, or those of the judge for a reward from elsewhere."""
     summary = read_json(workdir / "reward" / "statistics.json") or {}
     weights: dict[str, float] = dict(summary.get("annotators") or {label_name(config.annotate): 1.0})
@@ -207,7 +198,7 @@ def _labels(config: AuditConfig, workdir: Path, numbers: CaptionNumbers) -> Labe
         return "the moments of this dataset have several steps, so labels are not about single captions"
     target = labels.mix({name: labels.soft_target(dataset.preference(name), None) for name in weights}, weights)
     table, ids = dataset.captions()
-    own = np.array([numbers.of(message.tobytes()) for message in table.messages], np.int64)
+    own = np.array([number_of(message.tobytes(), numbers) for message in table.messages], np.int64)
     return Labels(own[ids[:, :, 0]], target)
 
 

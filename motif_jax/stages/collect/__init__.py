@@ -45,7 +45,7 @@ from motif_jax.run import CONFIG, SECTIONS, Run
 from motif_jax.stages import Experiment, Stage, check_cluster, make_pool, with_result, workers_of
 from motif_jax.stages.collect.page import report_pairs, report_transcripts
 from motif_jax.stages.train_policy.section import Policy
-from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError
+from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError, legible
 from motif_jax.system.arrays import read_array
 from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
 from motif_jax.system.machine import usable_cores
@@ -679,11 +679,8 @@ def _check_labels(file: Path) -> None:
 
 
 def _read(file: Path, limit: int) -> bytes:
-    try:
+    with legible(repr(str(file)), FLAG):
         return read_bytes(file, limit)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"cannot read {str(file)!r}: {reason} ({FLAG})") from error
 
 
 STAGE = Stage(

@@ -28,12 +28,11 @@ from motif_jax.language.config import is_language_model, locate_model, model_has
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.policies.choice import LAST, PlayerChoice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
-from motif_jax.rewards.mixtures import Weights, find_behaviour
 from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.stages.train_policy.section import Policy
 from motif_jax.stages.train_values import ValuesConfig
-from motif_jax.structs import UserError, naming
+from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 
 WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing
@@ -146,12 +145,6 @@ def split_option(policy: str, flag: str) -> tuple[str, str]:
     if not option:
         raise UserError(f"the name of an option is missing behind {policy!r} ({flag})")
     return path, option
-
-
-def behaviour_of(option: str, plan: dict[str, Any], flag: str) -> int | Weights:
-    """The option or the mixture that `option`, a part of the value of `flag`, names; `plan`: see `find_behaviour`."""
-    with naming(flag):
-        return find_behaviour(option, plan)
 
 
 def find_contenders(config: EvaluateConfig, workdir: Path) -> list[tuple[Contender, str]]:

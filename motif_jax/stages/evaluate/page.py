@@ -59,13 +59,6 @@ FLOATS = ("reward", "z", "intrinsic", "value", "probability")
 GOAL = EndStatus.TASK_SUCCESSFUL.name.lower()
 
 
-def rules_in_words(protocol: str) -> str:
-    """The rules of other games than the workdir's, for titles; "" for its own."""
-    if not protocol:
-        return ""
-    return f"with {protocol}" if is_variation(protocol) else f"by the rules of {TITLES.get(protocol, protocol)}"
-
-
 def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> None:
     """Writes the parts of the report, and training's again, whose curves have the lines of random play.
 

@@ -31,7 +31,7 @@ from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import find_checkpoints
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.own_code import reported
-from motif_jax.envs.protocols import CONTROLS, TASK, is_variation, suffix
+from motif_jax.envs.protocols import CONTROLS, TASK, TITLES, is_variation, suffix
 from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import to_text
@@ -65,7 +65,7 @@ from motif_jax.policies.writing import Probabilities, ValueWriter
 from motif_jax.replays.replay import LONGEST, load_replay, save_replay
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
-from motif_jax.rewards.mixtures import Weights, behaviours_of, named
+from motif_jax.rewards.mixtures import Weights, behaviours_of, find_behaviour, named
 from motif_jax.rewards.registry import LEARNT, SOURCES, shown_source
 from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
@@ -74,13 +74,12 @@ from motif_jax.stages.evaluate.contenders import (
     FLAG,
     Contender,
     EvaluateConfig,
-    behaviour_of,
     find_contenders,
     is_evaluated,
     stamp,
     with_variations,
 )
-from motif_jax.stages.evaluate.page import packed_replay, report_evaluation, rules_in_words
+from motif_jax.stages.evaluate.page import packed_replay, report_evaluation
 from motif_jax.stages.evaluate.replays import FLAG as REPLAYS_FLAG
 from motif_jax.stages.evaluate.replays import choose, file_of, record, replay_metadata
 from motif_jax.stages.evaluate.summary import (
@@ -258,13 +257,14 @@ class Evaluation:
         if playing.writer and playing.decoding and self.repeatable:
             shown = {number: self.tracks[number] for number in sorted(set(kept.values()))}
             self.stage.write("letters", {"episodes": letters(self.config, playing.writer, playing.decoding, shown)})
+        rules = f"with {protocol}" if is_variation(protocol) else f"by the rules of {TITLES.get(protocol, protocol)}"
         summary = self.metadata | {
             "stamp": stamp(self.config, self.workdir, self.contender),
             "episodes": self.wanted,
             "episodes_given_up": given_up,
             "repeatable": self.repeatable,
             "task": title(self.config.env) if protocol == TASK else protocol,
-            "rules": rules_in_words(self.metadata.get("protocol", "")),
+            "rules": "" if protocol == TASK else rules,
             "seconds": round(seconds, 1),
             "steps_per_s": round(steps / seconds),
             "chosen": self.config.evaluate.replays,
@@ -344,7 +344,8 @@ def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, fl
     report_other_games(contender.name, metadata["config"].get("env", {}), config)
     checksums = {"parameters": sum_of(model)} | source_metadata(sources)
     plan = metadata["model"].get("options", {})
-    only = behaviour_of(contender.option, plan, flag) if contender.option else None
+    with naming(flag):
+        only = find_behaviour(contender.option, plan) if contender.option else None
     names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
     checksums |= {"options": names} if names else {}
     return LoadedPlayer(contender.name, sources, checksums, model=model, greedy=contender.greedy, only=only)

@@ -40,7 +40,7 @@ from motif_jax.rewards.mixtures import behaviours_of
 from motif_jax.rewards.options import OptionPlan, find_plan
 from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import Setting
-from motif_jax.rewards.sources import RewardSources, saved_sources, trusted_classes
+from motif_jax.rewards.sources import RewardSources, trusted_classes
 from motif_jax.stages import make_pool, workers_of
 from motif_jax.stages.train_policy.section import Policy, TrainConfig, check_batch, takes_turns
 from motif_jax.structs import UserError, naming
@@ -267,7 +267,7 @@ def start_or_resume(
     done, step = TrainingProgress(), -1
     if saved := latest_of_all(checkpoints, folder, hosts):
         step, arrays, metadata = saved
-        parts.sources.restore(saved_sources(metadata, arrays))
+        parts.sources.restore(metadata["sources"], arrays.get("sources", {}))
         arrays_by_name = rebuild(arrays_by_name, arrays_of(arrays), folder, "--workdir")
         done = TrainingProgress(**metadata["progress"])
     elif config.policy.init_from:

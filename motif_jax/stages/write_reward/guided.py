@@ -19,7 +19,7 @@ from motif_jax.rewards.code.names import MOMENT, NUMBER
 from motif_jax.rewards.code.recogniser import Grammar
 from motif_jax.rewards.code.spelling import Speller, is_plain, longest_phrase
 from motif_jax.stages.write_reward import WriteConfig
-from motif_jax.stages.write_reward.writers import MEANINGS, Attempt, Brief
+from motif_jax.stages.write_reward.writers import MEANINGS, Attempt, Brief, Writer
 from motif_jax.structs import UserError, naming
 
 LONGEST = 144  # tokens of a program
@@ -27,7 +27,7 @@ SAID = 1_000  # characters of what came of a program
 CAPTIONS = 12  # those of preferred episodes first
 
 
-class GuidedWriter:
+class GuidedWriter(Writer):
     """A language model in this process."""
 
     def __init__(self, config: WriteConfig, grammar: Grammar):
@@ -60,9 +60,6 @@ class GuidedWriter:
         characters = {*pieces_of(language.tokeniser, self._ends)}
         speller = Speller(self._grammar, [text for text in texts if {*text} <= characters])
         return ProgramGuide(speller, language.tokeniser, self._model, self._ends, language.config.vocabulary)
-
-    def close(self) -> None:
-        """Nothing to release: the parameters go with the object."""
 
     def _encode(self, messages: list[dict[str, str]]) -> list[int]:
         tokeniser, most = self._language.tokeniser, self._language.config.max_positions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.grammar import as_ebnf
 from motif_jax.rewards.code.names import CAPTION, Readable, find_readable
 from motif_jax.rewards.code.spelling import is_plain, longest_phrase
-from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
+from motif_jax.rewards.code.tokens import ProgramError
 from motif_jax.rewards.code.types import Program
 from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.rewards.source import Setting
@@ -56,7 +57,6 @@ from motif_jax.stages.write_reward.evidence import (
 )
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
-from motif_jax.system.foreign import read_bytes
 from motif_jax.system.http import HttpClient
 
 KEPT = 2_000  # characters of a text with an error
@@ -110,11 +110,8 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         stage.bind(config)
         section, readable = config.write_reward, find_readable(make_world(config.env))
         evidence = gather(config, workdir, record_episodes(config, readable), readable, open_backend)
-        writer = open_writer(config, readable)
-        try:
+        with contextlib.closing(open_writer(config, readable)) as writer:
             best, rounds, evidence = run_rounds(config, workdir, writer, evidence, open_backend)
-        finally:
-            writer.close()
         recorded, telling, goal = evidence.recorded, evidence.telling, evidence.brief.goal
         others = telling.agreement(recorded.returns(recorded.pay(best.program)))
         results = {
@@ -368,35 +365,20 @@ def propose(
     writer: Writer, brief: Brief, earlier: Sequence[Attempt], number: int, attempts: int, file: Path
 ) -> tuple[str, str]:
     """A valid program and "", or the last text and its error. `file`: keeps the program, also of a killed run."""
-    text = kept(file)
-    if text and not problem_of(text, brief.readable):
-        return text, ""
+    if file.exists():
+        return file.read_text(), ""
     tries, text, problem = list(earlier), "", ""
     for _ in range(attempts):
         text = clean_text(writer.propose(brief, tries, number))
-        problem = problem_of(text, brief.readable)
-        if not problem:
+        try:
+            check(text, brief.readable)
+        except ProgramError as error:
+            problem = str(error)
+            tries = [*earlier, Attempt(text, f"- it cannot be read: {problem}")]
+        else:
             write_whole(file, text.encode())
             return text, ""
-        tries = [*earlier, Attempt(text, f"- it cannot be read: {problem}")]
     return text, problem
-
-
-def kept(file: Path) -> str:
-    """The text in the file; "" if it does not exist or cannot be read."""
-    try:
-        return read_bytes(file, MOST_BYTES).decode(errors="replace")
-    except (OSError, ValueError):
-        return ""
-
-
-def problem_of(text: str, readable: Readable) -> str:
-    """Why a program cannot be used; "" if it can."""
-    try:
-        check(text, readable)
-    except ProgramError as error:
-        return str(error)
-    return ""
 
 
 def clean_text(text: str) -> str:
@@ -416,9 +398,10 @@ class Training(NamedTuple):
 
 def train(config: WriteConfig, program: Program, workdir: Path) -> Training:
     """Trains and evaluates an agent, or resumes a killed run."""
-    if kept(workdir / WRITTEN / BEST) not in ("", program.text):  # this run ranks the programs otherwise
+    best = workdir / WRITTEN / BEST
+    if best.exists() and best.read_text() != program.text:  # this run ranks the programs otherwise
         shutil.rmtree(workdir)
-    write_whole(workdir / WRITTEN / BEST, program.text.encode())
+    write_whole(best, program.text.encode())
     for stage, view in stages_of(config):
         if not stage.is_complete(view, workdir):
             stage.run(view, workdir)

@@ -57,9 +57,10 @@ class Writer(Protocol):
 
     def close(self) -> None:
         """Releases resources."""
+        return
 
 
-class ScriptedWriter:
+class ScriptedWriter(Writer):
     """Templates over the words of the goal, but for sentences against something.
 
     It knows nothing of games: it shows what the loop does without a model.
@@ -70,9 +71,6 @@ class ScriptedWriter:
         texts = list(dict.fromkeys(self._revised(brief, earlier) if earlier else self._first(brief)))
         texts = [text for text in texts if text not in brief.tried] or texts
         return texts[number % len(texts)]
-
-    def close(self) -> None:
-        """Does nothing."""
 
     def _first(self, brief: Brief) -> Iterator[str]:
         wishes = " ".join(part for part in re.split(r"[.;!]", brief.goal.lower()) if not AGAINST.search(part))
