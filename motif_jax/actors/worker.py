@@ -75,8 +75,8 @@ class Group:
                 "vector must skip the action WAIT and set `can_wait` (--config.policy.options, .algorithm)"
             )
         if layout.record and hasattr(self.vector, "replace_games"):
-            shown = getattr(world, "shown", lambda game: game)
-            self.vector.replace_games(lambda game: RecordedGame(shown(game), Path(layout.record)))
+            with_screen = getattr(world, "with_screen", lambda game: game)
+            self.vector.replace_games(lambda game: RecordedGame(with_screen(game), Path(layout.record)))
         # Looking up a row costs more than writing to it, so the rows are cached.
         self._rows_of = functools.cache(lambda slot: [self.vector.open_rows(row) for row in rows_of(slot)])
         self.granted: collections.deque[int] = collections.deque()

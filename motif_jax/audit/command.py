@@ -36,8 +36,8 @@ def main(argv: list[str] | None = None) -> int:
     names = ", ".join(name.replace(" ", "-") for name in NAMES)
     parser.add_argument("--fail-on", default="", metavar="FINDING,...", help=f"exit status 1 for these: any, {names}")
     chosen = parser.parse_args(argv)
-    file = chosen.file.absolute()  # "." has no name
-    folder = chosen.out or file.with_name(f"{file.stem}-audit")
+    file = chosen.file.resolve()  # "." has no name
+    folder = chosen.out or file.parent / f"{file.stem}-audit"
     try:
         failing = {name.strip().replace("-", " ") for name in chosen.fail_on.split(",") if name.strip()}
         if unknown := sorted(failing - {ANY, *NAMES}):

@@ -39,7 +39,7 @@ from motif_jax.envs.drawing import GREY, Pieces, ScreenRow, draw_screen
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, Viewpoint, step_specs, suggest, trained_world, unreadable
+from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, Viewpoint, step_specs, suggest, trained_elsewhere, unreadable
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, UserError
 
 ALONE = "observation"  # the name of an observation outside a Dict
@@ -52,7 +52,7 @@ SIDE = 320  # maximum pixels of the longer side of a picture
 QUALITY = 80  # of WebP, out of 100
 REVERSED = 16  # added to a colour for reversed video
 STYLE = re.compile(r"\033\[([\d;]{0,40})m")
-PALETTE = re.compile(r"\b[34]8;(5;\d*|2;\d*;\d*;\d*)")
+PALETTE = re.compile(r"\b[345]8;(5;\d*|2;\d*;\d*;\d*)")
 OTHER = re.compile(r"\033\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")  # other control sequences
 SEEDS = 2**31  # exclusive limit of seeds; even, to keep the lowest bit, which separates training from evaluation
 ENDED = "the game ended"  # without success
@@ -174,7 +174,9 @@ def _field(space: spaces.Space, path: tuple[str, ...], kind: str) -> Field | Non
         values = 2 if isinstance(space, spaces.MultiBinary) else int(np.max(space.nvec))
         several = "category" if len(space.shape) <= 1 else "grid"
         start = getattr(space, "start", 0)
-        return Field(path, ArraySpec(space.shape, "int32", kind or several, values), lambda value: value - start)
+        return Field(
+            path, ArraySpec(space.shape, "int32", kind or several, values), lambda value: np.asarray(value) - start
+        )
     if isinstance(space, spaces.Box):
         kind, dtype = kind or _kind_of_box(space), np.dtype(space.dtype)
         discrete = kind in ("category", "grid") and dtype.kind in "iu"
@@ -390,7 +392,7 @@ def pieces_of_ansi(text: str) -> list[Pieces]:
 def _color(codes: str, color: int) -> int:
     """Returns the colour after SGR codes: 30 to 37 and 90 to 97 set the foreground, 40 to 47 and 100 to 107 reverse.
 
-    Colours of a larger palette (38;5;n, 38;2;r;g;b, and 48 for the background) change nothing.
+    Colours of a larger palette (38;5;n, 38;2;r;g;b; 48 for the background, 58 for a line below) change nothing.
     """
     for code in map(int, filter(None, PALETTE.sub("", codes).split(";") if codes else ["0"])):
         ground, dark = divmod(code, 10)
@@ -532,6 +534,7 @@ class GymWorld(SequentialWorld):
         """Takes the time limit in steps, and options for the environment."""
         Whole(1).check("max_episode_steps", WORLD_FLAG, max_episode_steps)
         self.time_limit, self.options = max_episode_steps, options
+        self.class_name = f"{type(self).__module__}:{type(self).__qualname__}"
         self.name = getattr(type(self), "name", self.id or self.class_name)
         self.about = self.about or f"the game {self.name}"
         self.render_mode: str | None = None  # read by `make`; set while a game is made that will be shown
@@ -666,8 +669,8 @@ class GymWorld(SequentialWorld):
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the class, the actions and the observations must match."""
-        if trained_world(metadata) not in (self.known_as, self.class_name):
-            return f"was trained in the world {trained_world(metadata)!r}, not {self.known_as or self.class_name!r}"
+        if reason := trained_elsewhere(metadata, self):
+            return reason
         model = metadata["model"]
         if space_from(model) != self.action_space:
             return f"has actions of other parts than the world {self.name!r}"

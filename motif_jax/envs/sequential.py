@@ -154,11 +154,6 @@ class SequentialWorld:
     """`World.vector` of worlds whose games have `seen`."""
 
     screen_frames: tuple[str, ...] = ("screen",)  # `extra_frames` for games that are shown
-    known_as = ""  # a user's world: its name in the config, such as that of a package which imports the class
-
-    @property
-    def class_name(self) -> str:
-        return f"{type(self).__module__}:{type(self).__qualname__}"
 
     def game(self, shown: bool = True) -> Any:
         raise NotImplementedError

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from motif_jax.console import clean
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
 from motif_jax.envs.text_game import TextGame
-from motif_jax.envs.world import CAPTIONS, TEXT, World, suggest, text_action, to_text, trained_world
+from motif_jax.envs.world import CAPTIONS, TEXT, World, suggest, text_action, to_text, trained_elsewhere
 from motif_jax.structs import ArraySpec, UserError
 
 FLAG = "--config.collect.collector"
@@ -165,8 +165,8 @@ class TextWorld(SequentialWorld, World):
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world must match, and the policy must write texts."""
-        if trained_world(metadata) not in (self.name, self.known_as, self.class_name):
-            return f"was trained in the world {trained_world(metadata)!r}, not {self.name!r}"
+        if reason := trained_elsewhere(metadata, self):
+            return reason
         if actions := metadata["model"].get("num_actions"):
             return f"chooses among {actions} actions, but the world {self.name!r} is played by writing"
         return ""

@@ -137,6 +137,7 @@ class ToyWorld(FrameWorld):
     about = "a game in which a hero looks for the stairs in a small room"
     figures = {"walls": int}  # noqa: RUF012
     players = ("random",)
+    has_one_screen = True
     action_names = ("wait", *NAMES, *(f"wait {number}" for number in range(1, 15)))
 
     def __init__(self, max_episode_steps: int = MAX_STEPS):

@@ -213,6 +213,18 @@ def trained_world(metadata: Mapping[str, Any]) -> str:
     return str(metadata["config"]["env"].get("world", "nethack"))
 
 
+def trained_elsewhere(metadata: Mapping[str, Any], world: Any, *alike: str) -> str:
+    """Returns why a policy was not trained in this world; "" if it was, or in one of those that are `alike`.
+
+    A user's world has the name of the config (`known_as`, which `worlds.make_world` sets), and that of its class.
+    """
+    trained, known_as = trained_world(metadata), getattr(world, "known_as", "")
+    class_name = f"{type(world).__module__}:{type(world).__qualname__}"
+    if trained in (*alike, world.name, known_as, class_name):
+        return ""
+    return f"was trained in the world {trained!r}, not {known_as or world.name!r}"
+
+
 def unreadable(reads: Mapping[str, Sequence[Any]], specs: Mapping[str, ArraySpec]) -> str:
     """Returns why a policy's recorded observations are not among a world's; "" if they are."""
     for name, (shape, dtype, *_) in reads.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
@@ -15,7 +16,6 @@ from motif_jax.envs.action_space import ActionSpace, space_of
 from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.own_code import OPTIONS_FLAG, WORLD_FLAG, load_class, reported
-from motif_jax.envs.sequential import SequentialWorld
 from motif_jax.envs.world import CAPTIONS, World, is_text, suggest
 from motif_jax.names import WORLDS, find
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
@@ -61,10 +61,11 @@ def make_world(env: Mapping[str, Any]) -> World:
     name, options = env.get("world", "nethack"), parse_options(env.get("options", "{}"))
     made = find_world(name)
     with reported(env):
-        world: World = _bind(made, options, env, name)()
+        world: Any = _bind(made, options, env, name)()
         _check_interface(world, name)
-    if ":" in name and isinstance(world, SequentialWorld):
-        world.known_as = name
+    if ":" in name:
+        with contextlib.suppress(AttributeError):  # of a class with slots
+            world.known_as = name
     return world
 
 

@@ -45,12 +45,6 @@ def assert_right(answers: dict) -> None:
 @pytest.mark.differs(
     "oni", there="requests do not use chat completions", here="they do, so the server applies the model's own template"
 )
-@pytest.mark.differs(
-    "oni",
-    there="requests send a temperature and a length, but not `top_p`",
-    here="they send `top_p`, which is 0.95",
-    reference="`top_p` is 1",
-)
 def test_many_questions_are_in_flight_and_never_more_than_allowed():
     all_at_once = threading.Barrier(16)
 

@@ -70,7 +70,9 @@ def test_colours_of_terminals_become_pieces():
     ]
     assert pieces_of_ansi(f"\033[{'1' * 9999}mx") == [[("x", 7)]]
     assert pieces_of_ansi("\033[97;7mx\033[my\033[999;38m") == [[("x", 15 + 16), ("y", 7)]]
-    assert pieces_of_ansi("\033[31;38;5;7mx\033[48;2;0;34;7;1my") == [[("x", 1), ("y", 1)]]  # of a larger palette
+    assert pieces_of_ansi("\033[31;38;5;7mx\033[48;2;0;34;7;58;5;32;1my") == [
+        [("x", 1), ("y", 1)]
+    ]  # of a larger palette
 
 
 def test_pictures_of_replays_are_opened_with_care(tmp_path):

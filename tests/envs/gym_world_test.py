@@ -10,6 +10,7 @@ from gymnasium import spaces
 from motif_jax.captions import decode
 from motif_jax.envs.gym_world import GymWorld, GymWorldGame
 from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.toy import ToyWorld
 from motif_jax.envs.world import CAPTIONS, step_specs
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import ArraySpec, EndStatus
@@ -50,7 +51,9 @@ class Corridor(gymnasium.Env):
 
     def look(self):
         self.observation_space.seed(self.place + 7)
-        return self.observation_space.sample() | {"position": np.array([self.place, 0.0]), "note": f"at {self.place}"}
+        sample = self.observation_space.sample()
+        own = {"position": np.array([self.place, 0.0]), "note": f"at {self.place}"}
+        return sample | own | {"buttons": sample["buttons"].tolist()}  # gymnasium takes lists, too
 
 
 class Walk(GymWorld):
@@ -69,7 +72,8 @@ class Walk(GymWorld):
         return (env.place,)
 
 
-Stroll = functools.partial(Walk, goal=2)  # a world of another name than its class
+Stroll = functools.partial(Walk, goal=2)  # worlds of other names than their classes
+Few = functools.partial(ToyWorld, max_episode_steps=20)
 
 
 def rows_of(world, num_games, names):
@@ -100,10 +104,10 @@ def test_specs_follow_from_the_spaces():
     assert set(Walk().reads) == {*plain, "message"}
 
 
-@pytest.mark.parametrize("name", ["gym_world_test:Stroll", "gym_world_test:Walk"])
+@pytest.mark.parametrize("name", ["gym_world_test:Stroll", "gym_world_test:Walk", "gym_world_test:Few"])
 def test_a_policy_plays_the_world_that_the_config_named_when_it_was_trained(name):
     world = make_world({"world": name})
-    metadata = {"config": {"env": {"world": name}}, "model": {"num_actions": 2}}
+    metadata = {"config": {"env": {"world": name, "screen": "map"}}, "model": {"num_actions": len(world.action_names)}}
     assert world.plays(metadata) == ""
     assert "was trained in the world 'other:Walk'" in world.plays(
         metadata | {"config": {"env": {"world": "other:Walk"}}}

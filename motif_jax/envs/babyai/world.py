@@ -26,7 +26,7 @@ from motif_jax.envs.gym_world import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, Viewpoint, World, trained_world, unreadable
+from motif_jax.envs.world import CAPTIONS, CHOICE, Viewpoint, World, trained_elsewhere, unreadable
 from motif_jax.structs import ArraySpec, UserError
 
 CATEGORIES = 11  # MiniGrid's kinds of objects; there are fewer colours and states
@@ -120,8 +120,8 @@ class BabyAIWorld(SequentialWorld, World):
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world, the number of actions and the observations must match."""
-        if trained_world(metadata) != self.name:
-            return f"was trained in the world {trained_world(metadata)!r}, not {self.name!r}"
+        if reason := trained_elsewhere(metadata, self):
+            return reason
         model = metadata["model"]
         prompt_network = model.get(model.get("network"), {})  # the description of a network that reads prompts
         by_name = prompt_network.get("head", "score") == "score" and "actions" in prompt_network

@@ -115,12 +115,14 @@ def _libc() -> ctypes.CDLL:
 def _share_code(path: str, step: int) -> None:
     """Maps the code of a new copy, whose `nle_step` is at this address, to the same pages of the library on disk."""
     if path not in _codes:
-        for line in Path("/proc/self/maps").read_text().splitlines():
+        for line in Path("/proc/self/maps").read_bytes().splitlines():  # a path need not be text
             span, _, offset, *_ = line.split()
-            first, end = (int(address, 16) for address in span.split("-"))
+            first, end = (int(address, 16) for address in span.split(b"-"))
             if first <= step < end:
                 file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 _codes[path] = file, int(offset, 16), step - first, end - first
+        if path not in _codes:
+            raise OSError("libnethack.so is not where it was loaded")
     file, offset_in_file, before, size = _codes[path]
     start, flags = step - before, mmap.MAP_PRIVATE | MAP_FIXED
     if _libc().mmap(start, size, mmap.PROT_READ | mmap.PROT_EXEC, flags, file, offset_in_file) != start:

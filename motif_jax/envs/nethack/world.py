@@ -22,7 +22,7 @@ from motif_jax.envs.nethack.observations import (
 )
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.own_code import TASK_FLAG
-from motif_jax.envs.world import CHOICE, Screen, World, trained_world
+from motif_jax.envs.world import CHOICE, Screen, World, trained_elsewhere
 
 SCREEN_KEYS = ("tty_chars", "tty_colors", "tty_cursor")
 FRAME_WORLDS = ("nethack", "toy")  # with the same observations
@@ -58,8 +58,9 @@ class FrameWorld(World):
     reads = ("crop", "blstats", "message")
     pairs = ("message", "blstats")
     texts = Path(__file__).parent / "texts"
-    screen_frames = SCREEN_KEYS  # `extra_frames` for `shown`
-    shown = ShownGame  # makes a game of the vector one with a screen
+    screen_frames = SCREEN_KEYS  # `extra_frames` for `with_screen`
+    with_screen = ShownGame  # makes a game of the vector one with a screen
+    has_one_screen = False  # whatever the config's `screen` says
 
     def __init__(self, settings: GameSettings):
         self.settings = settings
@@ -74,15 +75,12 @@ class FrameWorld(World):
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world, the number of actions and the screen must match."""
-        trained = trained_world(metadata)
-        if trained not in FRAME_WORLDS:
-            return f"was trained in the world {trained!r}, not {self.name!r}"
+        if reason := trained_elsewhere(metadata, self, *FRAME_WORLDS):
+            return reason
         actions, screen = metadata["model"]["num_actions"], metadata["config"]["env"]["screen"]
-        if trained == "toy":  # which has one screen, whatever the config says
-            screen = "terminal"
         if actions != len(self.action_names):
             return f"has {actions} actions, but {self._title()} has {len(self.action_names)}"
-        if screen != self.settings.screen:
+        if screen != self.settings.screen and not self.has_one_screen:
             return f"has learnt to read the screen {screen!r}, not {self.settings.screen!r}"
         return ""
 

@@ -26,7 +26,7 @@ import numpy as np
 from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
 from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, Viewpoint, World, trained_world, unreadable
+from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, Viewpoint, World, trained_elsewhere, unreadable
 from motif_jax.structs import ArraySpec, EndStatus
 
 LENGTH = 71  # columns 1..71
@@ -131,6 +131,6 @@ class TreasureWorld(SequentialWorld, World):
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world and the observations must match."""
-        if trained_world(metadata) != self.name:
-            return f"was trained in the world {trained_world(metadata)!r}, not {self.name!r}"
+        if reason := trained_elsewhere(metadata, self):
+            return reason
         return unreadable(metadata["model"].get("reads", {}), self.specs)

@@ -157,7 +157,7 @@ class OnlineSource(Captioned):
 
     def _see(self, seen: Seen) -> int:
         """Counts captions and plans questions about them; returns the number of pairs with a known label."""
-        rows = self.store.see(seen, self.steps, self._opinion if self._turn == 0 else None)
+        rows = self.store.see(seen, self.steps, self._opinion if self.goal == self._turns[0].goal else None)
         if not self.store.pairs:
             self.store.want(rows, self.steps)
             return 0

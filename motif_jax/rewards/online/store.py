@@ -138,18 +138,20 @@ class Store:
         answered = 0
         for pair in zip(first.tolist(), second.tolist(), strict=True):
             before = self._of_pair.get(pair)
-            if pair[0] == pair[1] or len(self.questions) >= self.capacity:
+            if pair[0] == pair[1]:
                 continue
-            if before is None:
+            if before is not None and self.questions["state"][before] != ANSWERED:
+                self.want(np.array([before]), step)
+            elif len(self.questions) >= self.capacity:
+                continue
+            elif before is None:
                 (self._of_pair[pair],) = self.questions.extend(
                     1, first=pair[0], second=pair[1], state=WAITING, step=step
                 ).tolist()
-            elif self.questions["state"][before] == ANSWERED:
+            else:
                 label = self.questions["label"][before]
                 self.questions.extend(1, first=pair[0], second=pair[1], state=ANSWERED, label=label, step=step)
                 answered += 1
-            else:
-                self.want(np.array([before]), step)
         return answered
 
     def compare_with_neutral(self, rows: np.ndarray, step: int) -> None:

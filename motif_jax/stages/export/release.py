@@ -240,7 +240,7 @@ def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
 def _latest_means(workdir: Path) -> dict[str, float]:
     """The mean of each figure in the latest evaluation of a workdir's policy with the task's rules."""
     own = [one for one in Run(workdir).read_each(SUMMARIES, dict).values() if one["path"] == "." and not one["greedy"]]
-    own = [one for one in own if one.get("protocol", TASK) == TASK]
+    own = [one for one in own if one.get("protocol", TASK) == TASK and not one.get("option")]
     figures = max(own, key=lambda one: one["step"])["figures"] if own else {}
     return {figure: interval["mean"] for figure, interval in figures.items() if interval}
 

@@ -30,7 +30,7 @@ from motif_jax.rewards.sources import make_sources
 from motif_jax.run import Run, StageRun
 from motif_jax.stages.train_policy.audit import audited_source
 from motif_jax.stages.train_policy.page import report_training
-from motif_jax.stages.train_policy.placing import make_grouped, make_place
+from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.record import Log, MetricsCollector, Probes, Trace, summarise_recent
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, Policy, TrainConfig, finished, takes_turns
 from motif_jax.stages.train_policy.setup import (
@@ -102,8 +102,8 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
         if not done.updates:
             probes.ask(params, done)
         pool = stack.enter_context(open_pool(config, parts, player, host * EPISODES_PER_HOST + done.next_episode))
-        audited, grouped = audited_source(section.online, parts.sources), make_grouped(section, parts.mesh)
-        placed = make_place(parts.model, parts.sources, parts.mesh, audited, parts.plan, grouped, parts.learner)
+        audited = audited_source(section.online, parts.sources)
+        placed = make_place(parts.model, parts.sources, parts.mesh, audited, parts.plan, parts.grouped, parts.learner)
         rollout_loop = make_rollout_loop(section, parts, pool, player, placed)
         stack.callback(rollout_loop.close)
         collector, trace = MetricsCollector(pool, rollout_loop, parts.plan), Trace(config.profile, folder / "profile")

@@ -42,6 +42,7 @@ from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, trusted_classes
 from motif_jax.stages import make_pool, workers_of
+from motif_jax.stages.train_policy.placing import Grouped, make_grouped
 from motif_jax.stages.train_policy.section import Policy, TrainConfig, check_batch, takes_turns
 from motif_jax.structs import UserError, naming
 
@@ -71,6 +72,7 @@ class TrainerParts(NamedTuple):
     sources: RewardSources
     learner: Settings
     plan: OptionPlan | None  # of a policy with options
+    grouped: Grouped | None  # of grpo and gigpo
     make_state: Callable[[Any], Any]  # parameters -> the learner's state before the first update
     update: Any  # compiled: (state, frozen, rollouts) -> (state, metrics)
 
@@ -84,7 +86,7 @@ def assemble(
     env = {**config.env, "max_episode_steps": limit}
     world = make_world(env)
     mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
-    rollouts = check_batch(section, batch_parts(mesh), hosts)
+    rollouts, grouped = check_batch(section, batch_parts(mesh), hosts), make_grouped(section, mesh)
     spec, model = make_network(config, world, workdir)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
     learner = learner_settings(section)
@@ -101,7 +103,7 @@ def assemble(
     state = jax.eval_shape(make_state, model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return TrainerParts(env, world, mesh, rollouts, spec, model, sources, learner, plan, make_state, mapped)
+    return TrainerParts(env, world, mesh, rollouts, spec, model, sources, learner, plan, grouped, make_state, mapped)
 
 
 def make_network(config: TrainConfig, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:

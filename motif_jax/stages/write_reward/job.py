@@ -366,7 +366,9 @@ def propose(
 ) -> tuple[str, str]:
     """A valid program and "", or the last text and its error. `file`: keeps the program, also of a killed run."""
     if file.exists():
-        return file.read_text(), ""
+        with contextlib.suppress(ProgramError):  # of a grammar that has become narrower
+            check(text := file.read_text(), brief.readable)
+            return text, ""
     tries, text, problem = list(earlier), "", ""
     for _ in range(attempts):
         text = clean_text(writer.propose(brief, tries, number))
