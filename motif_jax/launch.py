@@ -52,7 +52,7 @@ from motif_jax.run import CONFIG, read_record
 from motif_jax.stages import NAMES
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.jax_start import keep_compiled_programs
+from motif_jax.system.jax_start import CPU_DEVICES, keep_compiled_programs
 from motif_jax.system.runs import PlannedRun, arguments_of, check_at_once, plan, run_all, share_of_job
 from motif_jax.system.startup import STOPPED, say
 
@@ -175,8 +175,11 @@ def run_many(argv: list[str], workdir: Path) -> None:
             keep_batch_size(FLAGS.config, argv, workdir / one.folder / CONFIG)
         argv = [*argv, f"--config.policy.batch_size={FLAGS.config.policy.batch_size}"]
     stages = FLAGS.stage or list(FLAGS.config.stages)
+    said = os.environ.get(CPU_DEVICES)
     for one in {one.variant: one for one in runs}.values():  # before the first has worked for hours
         check(config_of(one, argv, workdir), stages)
+        if said is None:
+            os.environ.pop(CPU_DEVICES, None)  # each run divides the CPU by its own config
     if FLAGS.dry_run:
         for one in runs:
             print_line(f"{one.folder}:")

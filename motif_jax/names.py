@@ -9,6 +9,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from motif_jax.structs import UserError
+
 WORLDS = {  # envs/world.py
     "nethack": "motif_jax.envs.nethack.world:NetHackWorld",
     "toy": "motif_jax.envs.toy:ToyWorld",
@@ -63,3 +65,13 @@ def import_named(path: str) -> Any:
 def find(table: Mapping[str, str], name: str) -> Any:
     """The object behind a short name; None if the table does not have the name."""
     return import_named(table[name]) if name in table else None
+
+
+def check_end(decay: str, share: float, flag: str) -> None:
+    """Raises UserError if a learning rate cannot end at this share; `flag`: of the share."""
+    never_zero = {"exponential"}
+    if decay in never_zero and not share:
+        raise UserError(
+            f"a learning rate with the decay {decay!r} never comes to 0: end at a share of the first one, or choose "
+            f"another decay ({flag}, .learning_rate_decay)"
+        )

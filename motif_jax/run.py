@@ -19,6 +19,7 @@ import dataclasses
 import enum
 import hashlib
 import math
+import secrets
 import time
 import types
 from collections.abc import Iterable, Mapping
@@ -283,9 +284,11 @@ class Metrics:
                 import wandb as library
             except ImportError:
                 raise UserError(f"wandb is not installed: pip install wandb ({flag})") from None
-            name = str(folder.absolute().parent)
-            key = hashlib.sha256(name.encode()).hexdigest()[:16]
-            self._wandb = library.init(project=wandb, id=key, name=name, resume="allow", config=config)
+            name, run = str(folder.absolute().parent), read_json(folder / "wandb.json")
+            if run is None:
+                run = {"id": hashlib.sha256(name.encode()).hexdigest()[:16] if start > 0 else secrets.token_hex(8)}
+                write_json(folder / "wandb.json", run)  # which runs of 0.2.0 and before lack
+            self._wandb = library.init(project=wandb, id=run["id"], name=name, resume="allow", config=config)
 
     def write(self, count: int, row: Mapping[str, Any]) -> None:
         """Writes one row of metrics by name, where NaN and infinity become null; curves get only its numbers."""

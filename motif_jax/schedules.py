@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import optax
 
 from motif_jax.names import SCHEDULES, find
-from motif_jax.structs import UserError
 
 
 def schedule(name: str, start: float, share: float, steps: int) -> optax.Schedule:
@@ -32,8 +31,4 @@ def cosine(start: float, share: float, steps: int) -> optax.Schedule:
 
 def exponential(start: float, share: float, steps: int) -> optax.Schedule:
     """By the same share in each step."""
-    if not share:
-        raise UserError(
-            "an exponential rate never comes to 0: end at a share of the first one, or choose linear or cosine"
-        )
     return lambda count: start * jnp.float32(share) ** jnp.minimum(count / steps, 1.0)

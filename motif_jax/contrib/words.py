@@ -104,7 +104,7 @@ class WordsSource(Captioned):
 
     def advance(self, batch: Any, hosts: Any) -> None:
         """See `RewardSource`: only the goal may change."""
-        self.steps += batch.steps * (hosts.count if hosts else 1)
+        self.steps += batch.steps
         if (turn := turn_at(self._turns, self.steps)) != self._turn:
             self._start_turn(turn)
 

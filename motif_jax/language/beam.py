@@ -100,10 +100,11 @@ def search(
 def _possible(log_probs: jax.Array, now: _Search, limits: TokenLimits) -> jax.Array:
     """The log-probabilities of each beam's next tokens, minus infinity where they are impossible. [B, W, V]"""
     tokens = jnp.arange(log_probs.shape[-1])
-    if limits.forced.shape[1]:  # only the forced token is possible; it keeps its own log-probability
+    if limits.forced.shape[1]:  # only the forced token is possible; it keeps its own log-probability, if it has one
         forced = limits.forced[:, jnp.minimum(now.step, limits.forced.shape[1] - 1)][:, None, None]
         free = (forced == FREE) | (now.step >= limits.forced.shape[1])
-        log_probs = jnp.where(free | (tokens == forced), log_probs, NEVER)
+        kept = jnp.where(log_probs == NEVER, 0.0, log_probs)
+        log_probs = jnp.where(free, log_probs, jnp.where(tokens == forced, kept, NEVER))
     # A finished beam has one continuation: padding, with log-probability 0.
     only_pad = jnp.where(tokens == limits.pad, 0.0, NEVER)
     return jnp.where(now.done[..., None], only_pad, log_probs)

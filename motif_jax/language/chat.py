@@ -142,6 +142,7 @@ FORMATS = {
         _mistral("mistral-tekken", "", "", marks=("[INST]", "[/INST]")),
     )
 }  # fmt: skip
+ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}  # of texts in Jinja
 OWN_SYSTEM = re.compile(r"<\|im_start\|>system(?:\n|\\n)([^{}<>'\"]+)<\|im_end\|>")  # a text, not an expression
 
 
@@ -153,5 +154,8 @@ def recognise_chat(template: str) -> ChatFormat | None:
     for known in FORMATS.values():
         if all(mark in template for mark in known.marks) and not any(mark in template for mark in known.others):
             system = OWN_SYSTEM.search(template) if known is CHATML else None
-            return known._replace(system=system[1][:LONGEST]) if system else known
+            if not system:
+                return known
+            text = re.sub(r"\\[nt\\]", lambda escape: ESCAPES[escape[0]], system[1])
+            return known._replace(system=text[:LONGEST])
     return None

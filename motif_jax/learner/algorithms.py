@@ -27,9 +27,11 @@ class ClippedSurrogate(PolicyGradient):
     def policy_loss(self, inputs: Any, settings: Settings, group: GroupSettings | None) -> Any:
         from motif_jax.learner.losses import surrogate
 
+        return surrogate(inputs.ratio, inputs.advantage, inputs.weight, *self.bounds(settings, group))
+
+    def bounds(self, settings: Settings, group: GroupSettings | None) -> tuple[float, float]:
         clip = settings.clip_ratio
-        highest = 1 + ((group.clip_high if group else 0.0) or clip)
-        return surrogate(inputs.ratio, inputs.advantage, inputs.weight, self.lowest_ratio(clip), highest)
+        return self.lowest_ratio(clip), 1 + ((group.clip_high if group else 0.0) or clip)
 
     def lowest_ratio(self, clip: float) -> float:
         """The lower bound of the surrogate's ratio."""

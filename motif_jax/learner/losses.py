@@ -168,9 +168,12 @@ def _sum(terms: Iterable[jax.Array]) -> jax.Array:
     return functools.reduce(operator.add, terms)
 
 
-def distances(inputs: LossInputs, clip_ratio: float) -> dict[str, jax.Array]:
-    """Returns this device's part of mean distances between the policy and the acting one. [] each"""
-    outside = jnp.abs(inputs.log_pi - inputs.log_mu) > math.log1p(clip_ratio)
+def distances(inputs: LossInputs, lowest: float, highest: float) -> dict[str, jax.Array]:
+    """Returns this device's part of mean distances between the policy and the acting one. [] each
+
+    `lowest`, `highest`: beyond which ratios are clipped.
+    """
+    outside = (inputs.ratio < lowest) | (inputs.ratio > highest)
     return {
         "kl": _sum([head.divergence(inputs.weight) for head in inputs.heads]),
         "ratio_deviation": part_of_mean(jnp.abs(1 - inputs.ratio), inputs.weight),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -187,6 +188,10 @@ class PolicyGradient(Algorithm):
     @abc.abstractmethod
     def policy_loss(self, inputs: Any, settings: Settings, group: GroupSettings | None) -> Any:
         """This device's part of the loss of the policy, from `losses.LossInputs`. []"""
+
+    def bounds(self, settings: Settings, group: GroupSettings | None) -> tuple[float, float]:
+        """Ratios beyond which the loss is clipped, for the metric `fraction_clipped`."""
+        return 0.0, math.inf
 
 
 def find_algorithm(name: str) -> Algorithm:

@@ -187,7 +187,7 @@ class PolicyUpdate:
             )  # fmt: skip
             policy_loss = self.algorithm.policy_loss(inputs, settings, self.group)
             loss, means = losses.sum_of_terms(policy_loss, inputs, settings, coefficient, self.group)
-        means |= losses.distances(inputs, settings.clip_ratio)
+        means |= losses.distances(inputs, *self.algorithm.bounds(settings, self.group))
         return loss, (means, losses.spread(ratio, value, targets, advantages, data.valid))
 
     def heads(

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 
 from motif_jax.config.table import MANY_SECONDS, Flag, Number, Text, Use, Whole, value
-from motif_jax.names import SCHEDULES
+from motif_jax.names import SCHEDULES, check_end
 from motif_jax.structs import UserError
 
 # `when` takes a recipe and the section train_values.
@@ -190,10 +190,14 @@ def settings_of(section: OfflineSection, total_steps: int) -> OfflineSettings:
     return OfflineSettings(**{name: getattr(section, name) for name in names}, total_steps=total_steps)
 
 
-def check_num_parts(section: OfflineSection, stage: str) -> None:
-    """Raises UserError if `num_parts` does not divide the rows of a batch; `stage` is the section's name."""
+def check_learning(section: OfflineSection, stage: str) -> None:
+    """Raises UserError for parts that do not divide a batch, or a rate that cannot end as asked.
+
+    `stage`: the section's name.
+    """
     if section.batch_size % section.num_parts:
         raise UserError(
             f"batch_size {section.batch_size} cannot be split into {section.num_parts} parts "
             f"(--config.{stage}.batch_size, .num_parts)"
         )
+    check_end(section.learning_rate_decay, section.learning_rate_end, f"--config.{stage}.learning_rate_end")

@@ -112,8 +112,8 @@ def _bounded(player: Player) -> Player:
 
 
 def own_of(players: Sequence[Player]) -> Player | None:
-    """The workdir's policy, at its latest evaluated checkpoint."""
-    return players[0] if players and players[0].path == "." else None
+    """The workdir's policy, at its latest evaluated checkpoint; not one of its options."""
+    return next((one for one in players if one.path == "." and not one.option), None)
 
 
 def chance_of(players: Sequence[Player]) -> Player | None:

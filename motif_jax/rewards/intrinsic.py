@@ -48,7 +48,8 @@ def intrinsic_reward(z: Any, counts: Any, mix: Mix) -> Any:
     if mix.best:
         share = z / mix.best
         paid = (share - share.clip(-LEAST, LEAST)) / (1 - LEAST)
-        return paid / counts ** (mix.count_exponent * (abs(share) < AIM))
+        aims = abs(share) >= AIM
+        return paid * aims + paid * ~aims / counts**mix.count_exponent
     return (z > mix.threshold) * z / counts**mix.count_exponent
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from motif_jax.config.table import Table, shown, tables_of
 from motif_jax.envs.own_code import failure, guarded, load_class
 from motif_jax.envs.world import suggest
-from motif_jax.names import import_named
+from motif_jax.names import PROMPT_NETWORKS, import_named
 from motif_jax.rewards.section import RewardsSection, SourcesConfig
 from motif_jax.rewards.source import RewardSource
 from motif_jax.structs import UserError
@@ -29,6 +29,7 @@ from motif_jax.system.errors import find_refusal
 FLAG = "--config.policy.sources"
 LEARNT, ONLINE = "learnt", "online"
 READING, PREFIX = "motif_jax.rewards.reading:Reading", "event_"  # a world's own reading of each step
+RND = "motif_jax.rewards.rnd:RandomDistillation"
 CODE, CODE_PREFIX = "motif_jax.rewards.code.source:CodeReward", "code"  # a program in a file
 SUFFIX = ".reward"  # of a program's file
 WRITTEN, BEST = "write_reward", f"best{SUFFIX}"  # the stage that writes programs, its directory, and its best program
@@ -49,12 +50,13 @@ SOURCES = {
     LEARNT: BuiltIn("motif_jax.rewards.learnt_source:LearntSource", "the learnt reward", "intrinsic_return", True),
     "count": BuiltIn("motif_jax.rewards.count:CountBonus", "the count bonus"),
     "explore": BuiltIn("motif_jax.rewards.explore:Explore", "newly drawn squares"),
-    "rnd": BuiltIn("motif_jax.rewards.rnd:RandomDistillation", "random network distillation"),
+    "rnd": BuiltIn(RND, "random network distillation"),
     ONLINE: BuiltIn("motif_jax.rewards.online.source:OnlineSource", "a judge's answers", in_replays=True),
 }
 PATHS = {source.path for source in SOURCES.values()} | {READING, CODE}
 CHECKS = {  # module:function of built-in sources that check more than the types of their values
     READING: "motif_jax.rewards.reading:check_choice",
+    RND: "motif_jax.rewards.registry:check_distillation",
     CODE: "motif_jax.rewards.code.source:check_choice",
     SOURCES[ONLINE].path: "motif_jax.rewards.online.online_section:check_choice",
 }
@@ -76,6 +78,16 @@ class SourceChoice(NamedTuple):
             import_named(CHECKS[self.path])(self, config, world)
         elif self.path not in PATHS:
             find_class(self.path)
+
+
+def check_distillation(choice: SourceChoice, config: SourcesConfig, world: Any) -> None:
+    """See `SourceChoice.check`."""
+    network = getattr(config.policy, "network", "")
+    if network in PROMPT_NETWORKS:
+        raise UserError(
+            f"the network {network!r} reads tokens, which the reward source {choice.name!r} cannot predict: choose "
+            f"another one ({FLAG}, .options, .network)"
+        )
 
 
 def parse_sources(text: str, learnt_coefficient: float) -> list[SourceChoice]:

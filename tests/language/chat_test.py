@@ -17,7 +17,7 @@ USER = {"role": "user", "content": "Which is better, {this}\nor that?"}
 TALK = [SYSTEM, USER, {"role": "assistant", "content": "The first."}, {"role": "user", "content": "Sure?"}]
 BODY = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 GOES_ON = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-OWN_SYSTEM = "<|im_start|>system\nBe nice.<|im_end|>\n"
+OWN_SYSTEM = "<|im_start|>system\nBe nice.\nAlways.<|im_end|>\n"
 FIRST = "{% if messages[0].role != 'system' %}{{ '" + OWN_SYSTEM + "' }}{% endif %}"
 HEAD = "<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
 INST = """{{ bos_token }}{% if messages[0].role == 'system' %}{% set s = messages[0].content + '\n\n' %}
@@ -68,7 +68,7 @@ def test_a_conversation_is_the_text_and_the_tokens_of_transformers(case, tmp_pat
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, gguf_file=file.name)
     chat_format, tokeniser = read_chat_format(file), read_gguf_tokeniser(file)
     assert chat_format.name == name
-    assert chat_format.system == ("Be nice." if "with" in case else "")
+    assert chat_format.system == ("Be nice.\nAlways." if "with" in case else "")
     assert recognise_chat(chat_format.template) == chat_format
     for messages in ([USER], [SYSTEM, USER], TALK):
         for answer in (True, False):

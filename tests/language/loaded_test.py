@@ -1,5 +1,7 @@
 """What people use in notebooks: load, score, generate, save; and what is refused before anything is compiled."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,6 +62,8 @@ def test_texts_are_generated_and_limits_hold(models):
     assert set(model.generate(CONTEXTS, 6, shift=favour, shift_arguments=table)) == {"turn turn turn turn turn turn"}
     assert model.generate(CONTEXTS, 6, shift=favour, shift_arguments=table * 0, seed=1) == drawn
     assert len(model.generate(CONTEXTS[:2], 4, beams=3)) == 2
+    (found,) = model.generate(CONTEXTS[:1], 6, beams=3, begin=["go forward"], allowed=few)  # which lacks these words
+    assert re.fullmatch("go forward( (turn|left))*", found)
 
 
 def test_it_is_saved_and_loaded(models, tmp_path):

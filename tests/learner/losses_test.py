@@ -62,7 +62,7 @@ def test_the_loss_is_the_sum_of_the_terms_that_the_metrics_show(algorithm):
         head = losses.Head(log_all, log_old, ACTION)
         inputs = losses.LossInputs((head,), *arrays, weight=losses.weigh(valid))
         policy_loss = find_algorithm(algorithm).policy_loss(inputs, Settings(), None)
-        return losses.sum_of_terms(policy_loss, inputs, Settings(), 0.1), losses.distances(inputs, 0.1)
+        return losses.sum_of_terms(policy_loss, inputs, Settings(), 0.1), losses.distances(inputs, 1 / 1.1, 1.1)
 
     (loss, means), distances = on_devices(run, VALID, *arrays)
     terms = means.keys() - {"loss", "entropy"}

@@ -13,7 +13,7 @@ from motif_jax.learner.algorithms import Appo, ClippedSurrogate, OnPolicy
 from motif_jax.learner.samples import vtrace_targets
 from motif_jax.learner.settings import GroupSettings, LearnerSection, Settings, find_algorithm
 from motif_jax.learner.update import init_state, make_policy_update
-from motif_jax.schedules import schedule
+from motif_jax.names import check_end
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -96,4 +96,4 @@ def test_an_algorithm_of_ones_own_learns_from_its_own_targets_and_then_not_optio
 
 def test_an_exponential_rate_does_not_end_at_0():
     with pytest.raises(UserError, match="never comes to 0"):
-        schedule("exponential", 1e-3, 0.0, 10)
+        check_end("exponential", 0.0, "--config.policy.anneal_learning_rate_to")

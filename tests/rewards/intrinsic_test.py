@@ -21,6 +21,7 @@ OF_SHARES = [1, 0.7 / 0.9, 0.4 / 0.9 / 8, 0, 0, 0, -0.4 / 0.9 / 8, -1.9 / 0.9, -
     ([0.5, 0.75, 0.25, -1.0], [1] * 4, Mix(threshold=0.5), [0, 0.75, 0, 0]),  # strictly above
     ([0.5, 0.75, 0.25, -1.0], [1] * 4, Mix(threshold=-2.0), [0.5, 0.75, 0.25, -1.0]),  # negative ones, as published
     (SHARES, [2] * 9, Mix(threshold=0.5, count_exponent=3.0, best=2.0), OF_SHARES),
+    ([2.0, 2.0, 0.5], [1, 2, 2], Mix(threshold=0.5, count_exponent=float("inf"), best=2.0), [1, 1, 0]),
 ])  # fmt: skip
 def test_messages_are_paid_above_the_threshold_and_less_each_time(library, z, counts, mix, paid):
     found = intrinsic_reward(library.asarray(z, dtype="float32"), library.asarray(counts, dtype="int32"), mix)

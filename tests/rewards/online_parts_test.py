@@ -156,7 +156,7 @@ def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
             lambda words, sent=sent: sent if words.shape == sent.shape[1:] else words[None],
         )  # fmt: skip
         for source in sources:
-            source.advance(SimpleNamespace(steps=3), hosts)
+            source.advance(SimpleNamespace(steps=6), hosts)  # of both
         alone.rewards(batch_of(*one, *other))
         alone.advance(SimpleNamespace(steps=6), None)
     known = {text for source in sources for text in TEXTS if source.worth(messages(text))[0]}

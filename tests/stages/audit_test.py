@@ -17,6 +17,7 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
 from motif_jax.files import read_json, write_json, write_lines
+from motif_jax.pages.players import Player, arranged, own_of
 from motif_jax.rewards.model import make_reward_model
 from motif_jax.run import Run
 from motif_jax.stages import audit
@@ -82,6 +83,9 @@ def test_the_whole_policy_is_the_agent_and_the_released_one(tmp_path):
         file = tmp_path / "evaluate" / name / "summary.json"
         write_json(file, read_json(file) | change)
     assert audit.find_players(tmp_path)["agent"].name == "policy-64"
+    write_json(tmp_path / "evaluate/policy-64-gold/summary.json", read_json(file) | {"option": "gold", "step": 96})
+    players = Run(tmp_path).read_each("evaluate/*/summary.json", Player)
+    assert own_of(arranged(players)[""]).name == "policy-64"
     assert list(find_evaluations(tmp_path, 64)) == ["policy-64", "policy-64-greedy"]
 
 

@@ -112,7 +112,7 @@ class OnlineSource(Captioned):
 
     def advance(self, batch: Any, hosts: Any) -> None:
         assert self._passed is not None
-        self.steps += batch.steps * (hosts.count if hosts else 1)
+        self.steps += batch.steps
         self._updates += 1
         passed = [self._passed.popleft() for _ in range(len(self._passed))]
         news, self._rest = share(join([self._answers(), *passed]), self._rest, hosts)

@@ -66,7 +66,11 @@ def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> N
     """
     as_read = json.loads(json.dumps(summary, sort_keys=True))  # equal figures stand in the same order each time
     players = arranged(Run(workdir).read_each(SUMMARIES, Player) | {name: from_plain(Player, as_read)})
-    own, decoded = players[""], [player for player in players[""] if player.decoding and player.path == "."]
+    written = [player for player in players[""] if player.decoding and player.path == "."]
+    last = max((player.step for player in written), default=0)  # earlier checkpoints would be other curves
+    decoded = [player for player in written if player.step == last]
+    own = [player for player in players[""] if player not in written or player in decoded]
+    players = players | {"": own}
     letters = _letters(workdir, decoded)
     stage = Run(workdir).stage("evaluate", "evaluate")
     stage.section("Evaluation", *_evaluation(players))
@@ -331,7 +335,8 @@ def _letters(workdir: Path, players: Sequence[Player]) -> list[str]:
 def _written(turn: Mapping[str, Any]) -> str:
     """One text of the agent's: its tokens side by side, each over both distributions."""
     tokens, marks = turn["tokens"], SAID.findall(turn["heard"])
-    coloured = len(marks) == len(turn["said"]) and "".join(marks) == turn["heard"]
+    letters = [one["token"] for one in tokens[: len(marks)]] == list(turn["said"])
+    coloured = len(marks) == len(turn["said"]) and "".join(marks) == turn["heard"] and letters
     cells = []
     for at, one in enumerate(tokens):
         colour = MARKS[marks[at]] if coloured and at < len(marks) else ""

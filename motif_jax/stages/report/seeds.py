@@ -24,7 +24,7 @@ from motif_jax.pages.formats import Interval, amount, duration, esc, exact, mach
 from motif_jax.pages.over_seeds import band, estimate, improvement, interquartile_mean, seeds_needed
 from motif_jax.pages.players import Player
 from motif_jax.pages.spreadsheet import Sheet
-from motif_jax.stages.report import RunRecord, link, read_record
+from motif_jax.stages.report import RunRecord, differences, link, read_record
 from motif_jax.structs import UserError
 from motif_jax.system.runs import PlannedRun
 
@@ -274,9 +274,16 @@ def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
             scores_by_name |= decoded
         else:
             scores_by_name[variant.name or "the agent"] = scores_of([one.own for one in variant.runs.values()])
-    if chance := scores_of([one.chance for variant in variants for one in variant.runs.values()]):
-        scores_by_name[CHANCE] = chance
+    scores_by_name[CHANCE] = chance_over_seeds(variants)
     return {name: scores for name, scores in scores_by_name.items() if scores}
+
+
+def chance_over_seeds(variants: Sequence[Variant]) -> dict[str, np.ndarray]:
+    """The figures of random play: a value per seed, as variants repeat its games; {} if they play other games. [S]"""
+    runs = [(seed, one) for variant in variants for seed, one in variant.runs.items() if one.chance]
+    if differences([one for _, one in runs]).keys() - {"seed"}:
+        return {}
+    return scores_of([*{seed: one.chance for seed, one in runs}.values()])
 
 
 def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:

@@ -13,7 +13,7 @@ from motif_jax.config.table import Text, value
 from motif_jax.envs.babyai.manual import read_manual
 from motif_jax.language.config import FOLDER, MODEL, check_model
 from motif_jax.names import TRANSCRIPT_FORMATS, find
-from motif_jax.offline.offline_settings import OfflineSection, check_num_parts
+from motif_jax.offline.offline_settings import OfflineSection, check_learning
 from motif_jax.stages import later, offline_stage
 from motif_jax.stages.train_language.data import (
     MANUAL,
@@ -51,7 +51,7 @@ class CloningConfig(TranscriptsConfig):
 def check(config: CloningConfig) -> None:
     """Raises UserError for values that cannot work."""
     language = config.language
-    check_num_parts(config.train_language, "train_language")
+    check_learning(config.train_language, "train_language")
     check_model(language.model, language.width, language.heads, "--config.language")
     if not language.model and language.tokeniser == "letters" and config.transcripts.template != "marks":
         raise UserError(

@@ -14,6 +14,7 @@ from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.files import read_json
 from motif_jax.learner.settings import find_algorithm
+from motif_jax.names import check_end
 from motif_jax.networks.kinds import check_reads, find_prompt_network, is_own
 from motif_jax.rewards.online.online_section import ANCHORED
 from motif_jax.rewards.options import OptionPlan, chosen_from, find_plan
@@ -83,7 +84,9 @@ def check(config: TrainConfig) -> None:
     if space_of(world):
         check_parts(section, world.name, bool(plan))
     limit = section.max_episode_steps or config.env["max_episode_steps"]
-    find_algorithm(section.algorithm).check(section, limit, config.distributed.num_processes, bool(plan))
+    meeting = find_meeting(config.distributed)  # raises UserError for bad values
+    hosts = meeting.num_processes if meeting else 1
+    find_algorithm(section.algorithm).check(section, limit, hosts, bool(plan))
     if plan:
         check_options(section)
     check_rewards(config, world, plan)
@@ -94,8 +97,7 @@ def check(config: TrainConfig) -> None:
             "(--config.policy.synchronous, .num_workers)"
         )
     check_hosts(config)
-    check_updates(section, config.distributed.num_processes)
-    find_meeting(config.distributed)  # raises UserError for bad values
+    check_updates(section, hosts)
 
 
 def check_hosts(config: TrainConfig) -> None:
@@ -137,6 +139,7 @@ def check_updates(section: Policy, hosts: int) -> None:
             f"the {section.batch_size} steps of a batch cannot be cut into {section.num_minibatches} minibatches "
             "(--config.policy.batch_size, .num_minibatches)"
         )
+    check_end(section.learning_rate_decay, section.anneal_learning_rate_to, "--config.policy.anneal_learning_rate_to")
     needed, available = section.batch_size // hosts * STEP_BYTES >> 20, available_mib()
     if needed > available:
         raise UserError(

@@ -132,6 +132,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             own_games = pool.next_episode - host * EPISODES_PER_HOST
             own = own_games, collector.episodes, batch.steps if batch else 0
             vote, others = hosts.agree(Vote.STOP if stop.asked else vote, own)
+            done.episodes = before.episodes + collector.episodes + int(others[:, 1].sum())
             if vote != Vote.GO_ON or batch is None:
                 break
 
@@ -149,7 +150,8 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                 player.swap(player.prepare(params, done.updates), wait=takes_turns(section))
 
             # count
-            done.env_steps += batch.steps + int(others[:, 2].sum())
+            batch = batch._replace(steps=batch.steps + int(others[:, 2].sum()))  # those of all hosts
+            done.env_steps += batch.steps
             if first:  # timing starts after the first update, which includes compilation
                 start, timed_from = time.monotonic(), done.env_steps
             probes.ask(params, done)
@@ -169,6 +171,8 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             if log:
                 with saved_on_error(checkpoints, state, done):
                     log.after_update(done, batch)
+            else:
+                collector.clear()  # rows are the first host's
             now = time.monotonic()
             due = done.env_steps - saved_steps >= section.save_every_steps or now - saved >= save_every_s
             if checkpoints and due and not broken:

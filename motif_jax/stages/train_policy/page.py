@@ -91,7 +91,9 @@ def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts,
     task, rewards = worlds.title(config["env"]), list(rewards_of(config["policy"]))
     named: dict[str, Any] = {"subject": "An agent", "without_aim": "trained on learnt preferences"}
     preferred = SOURCES[LEARNT].title in rewards  # otherwise the preferences do not reach the agent
-    aimed = any(head.aim for (stage, _), head in Run(workdir).heads().items() if stage in ("annotate", "train_reward"))
+    heads = Run(workdir).heads()
+    learnt = [head for (stage, _), head in heads.items() if stage == "train_reward"]
+    aimed = any(head.aim for head in learnt or [head for (stage, _), head in heads.items() if stage == "annotate"])
     if rewards == [GAME_REWARD]:
         named = {"title": f"An agent that learnt by playing {esc(task)}"}
     elif not (preferred and (aimed or len(rewards) == 1)):

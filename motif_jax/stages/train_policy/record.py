@@ -84,9 +84,10 @@ class MetricsCollector:
         self.episodes = 0
         self.pool, self.rollout_loop, self._returns = pool, rollout_loop, Returns()
         self._timers_before: dict[str, float] = {}
-        self._clear()
+        self.clear()
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Begins the next row."""
         self._ended: list[Ended] = []
         self._updates: list[dict[str, float]] = []
         self._depths: list[int] = []
@@ -103,8 +104,11 @@ class MetricsCollector:
             self._turns.append(batch.arrays.turns)
             if self.unpaid is not None:
                 self.unpaid = None if batch.arrays.turns.earned[:, -1].any() else self.unpaid + batch.steps
+        played = batch.arrays.played
         for name, array in batch.arrays.rewards.items():
-            self._rewards.setdefault(name, []).append((float(array.mean()), float((array != 0).mean())))
+            own = array if played.all() else array[played]  # games may wait for others
+            if own.size:
+                self._rewards.setdefault(name, []).append((float(own.mean()), float((own != 0).mean())))
 
     @property
     def updates(self) -> int:
@@ -120,7 +124,6 @@ class MetricsCollector:
             values = [metrics[name] for metrics in self._updates]
             row[f"train/{name}"] = EXTREMES.get(name.rpartition("_")[2], np.mean)(values)
         row |= {f"episode/{name}": value for name, value in summarise_recent(self._ended, self.figures).items()}
-        row["episode/all"] = self.episodes
         row |= add_up(self._turns, self._options)
         for name, figures in self._rewards.items():
             row[f"reward/{name}_mean"], row[f"reward/{name}_share"] = np.mean(figures, 0).tolist()
@@ -128,7 +131,7 @@ class MetricsCollector:
         row["queue/batches_waiting"] = np.mean(self._depths) if self._depths else None
         row["workers/restarts"], row["workers/dropped_steps"] = self.pool.restarts, self.pool.dropped_steps
         row["memory_mib"] = round(resident_mib())
-        self._clear()
+        self.clear()
         return row
 
     def _time(self, seconds: float) -> dict[str, float]:
@@ -217,7 +220,7 @@ class Log:
         seconds = max(now - self._written, 1e-9)
         row = {"seconds": round(done.seconds, 2), "updates": done.updates}
         row |= {"steps_per_s": round((done.env_steps - self._steps) / seconds, 1)}
-        row |= self._sources.figures() | self._audit.figures()
+        row |= {"episode/all": done.episodes} | self._sources.figures() | self._audit.figures()
         self._metrics.write(done.env_steps, row | self._collector.row(seconds))
         self._written, self._steps = now, done.env_steps
 

@@ -135,7 +135,14 @@ def splits_steps(section: Policy) -> bool:
 def check_batch(section: Policy, num_devices: int, hosts: int) -> int:
     """The number of rollouts in this host's share of a batch; raises UserError if devices or hosts cannot share it."""
     games, length = section.games_per_worker // section.groups, section.rollout_length
-    minibatches = 1 if splits_steps(section) else section.num_minibatches
+    algorithm, cut = find_algorithm(section.algorithm), num_devices * section.num_minibatches
+    by_steps = splits_steps(section)
+    if by_steps and not (algorithm.from_replay or algorithm.in_groups) and section.batch_size % cut:
+        raise UserError(
+            f"the {section.batch_size} steps of a batch cannot be cut into {section.num_minibatches} minibatches on "
+            f"each of {num_devices} devices (--config.policy.batch_size, .num_minibatches, .num_devices)"
+        )
+    minibatches = 1 if by_steps else section.num_minibatches
     parts = {
         f"{hosts} hosts x {games} games of a group": hosts * games,
         f"{num_devices} devices x {minibatches} minibatches": num_devices * minibatches,

@@ -152,6 +152,7 @@ class LabelledPairs(NamedTuple):
     ids: np.ndarray  # [N, 2, L]; rows from `len(dataset)` on are pairs with the neutral moment
     target: np.ndarray  # [N]: P(second is better), NaN where unknown
     targets: dict[str, np.ndarray]  # the same by annotation
+    hard: dict[str, np.ndarray]  # the same, of the hard labels
     sided: np.ndarray  # [N] bool: whether the hard labels have a preference
     weights: dict[str, float]
     checksums: dict[str, str]  # of the dataset and the labels
@@ -195,7 +196,7 @@ def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
             "reward that reads messages alone (--config.reward.annotators, .blstats, .crop, .glyphs)"
         )
     trained = np.concatenate([split.train, np.arange(len(dataset), len(target))])
-    return LabelledPairs(dataset, table, ids, target, targets, sided, weights, checksums, split, trained, counts)
+    return LabelledPairs(dataset, table, ids, target, targets, hard, sided, weights, checksums, split, trained, counts)
 
 
 def extra_observations(dataset: PairDataset, section: TrainReward) -> Extra:
@@ -363,7 +364,8 @@ def measure(rewards: np.ndarray, data: LabelledPairs) -> dict[str, Any]:
         first, second = data.dataset.info["score"][rows].T
         row["score_accuracy"] = compare(moments, np.where(first == second, 0.5, second > first))["accuracy"]
     if len(data.targets) > 1:
-        row |= {f"accuracy.{name}": compare(moments, one[rows])["accuracy"] for name, one in data.targets.items()}
+        for name, one in data.targets.items():
+            row[f"accuracy.{name}"] = compare(moments, one[rows], data.hard[name][rows] != 0.5)["accuracy"]
     return row
 
 
@@ -549,13 +551,14 @@ def report_reward(
         body += _captions(captions, IN_REPORT)
         likes = captions.table(captions.by_reward()[::-1][:LIKED])
     stage.section(TITLE, f'<p class="soft">{" · ".join(words)}</p>', *body)
-    head = Head(subject="A reward", without_aim="of moments of a game", likes=likes, agreement=_accuracy(last or {}),
-                machine=summary.get("machine"), made=date_of(time.time()))  # fmt: skip
+    # Its aim is that of its labels alone, whatever other annotations the workdir has.
+    head = Head(subject="A reward", without_aim="of moments of a game", aim="", likes=likes,
+                agreement=_accuracy(last or {}), machine=summary.get("machine"), made=date_of(time.time()))  # fmt: skip
     if last and dataset is not None:
         judged = _judges(stage, list(summary["annotators"]), dataset)
         goals = ", ".join(dict.fromkeys(one.goal for one in judged if one.goal))
         head = dataclasses.replace(head, asked=f"{sentence(judged, len(dataset))} {_worth_in_words(last)}", goal=goals,
-                                   aim=aim_of(goals, task),
+                                   aim=aim_of(goals, task) or "",
                                    judge=" and ".join(dict.fromkeys(str(one.judge) for one in judged)))  # fmt: skip
     stage.report(head)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from motif_jax.config.table import PATH, Number, Text, Use, Whole, table_of, value
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import check_world
-from motif_jax.offline.offline_settings import GroupLearning, OfflineSection, ValueTerms, check_num_parts
+from motif_jax.offline.offline_settings import GroupLearning, OfflineSection, ValueTerms, check_learning
 from motif_jax.offline.recipes import Recipe, names, recipe_of
 from motif_jax.policies.decoding import DecodingSection, check_decoding, decoding_in_training
 from motif_jax.stages import later, offline_stage
@@ -91,7 +91,7 @@ def check(config: ValuesConfig) -> None:
     """Raises UserError for values that cannot work."""
     section = config.train_values
     recipe = recipe_of(section.recipe)
-    check_num_parts(section, "train_values")
+    check_learning(section, "train_values")
     check_origin(config.transcripts)
     if recipe.plays:
         check_groups(config)

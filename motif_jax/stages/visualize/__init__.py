@@ -29,7 +29,7 @@ from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.policies.choice import parse_one
 from motif_jax.replays.replay import LONGEST, load_replay, save_replay
 from motif_jax.stages import Stage, without_lock
-from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, find_all
+from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, find_all, split_option
 from motif_jax.stages.evaluate.replays import FLAG as REPLAYS_FLAG
 from motif_jax.stages.evaluate.replays import WORDS, file_of, games_of, record, replay_metadata
 from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_json, read_rows
@@ -90,7 +90,8 @@ def check(config: VisualizeConfig) -> None:
     check_protocol(config.env, config.evaluate.protocol)
     world = check_world(config.by_protocol().env)
     if section.policy not in (*world.players, ""):
-        parse_one(section.policy, f"{FLAG}.policy")
+        policy, _ = split_option(section.policy, f"{FLAG}.policy")
+        parse_one(f".{policy}" if policy.startswith("@") else policy or ".", f"{FLAG}.policy")
     if section.episode not in WORDS and not section.episode.isdecimal():
         raise UserError(
             f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(WORDS)} or a number from 0 on"
