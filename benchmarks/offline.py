@@ -201,8 +201,8 @@ class Subject:
     def generate(self, at_once: int) -> int:
         """Continues all conversations, `at_once` at a time; returns the number of chosen tokens."""
         decoding = Decoding("sample", beta=4.0, max_tokens=SAID, batch_size=at_once)
-        self.writer.write(self.contexts, decoding, jax.random.key(0), range(AT_ONCE))
-        return SAID * AT_ONCE
+        replies = self.writer.write(self.contexts, decoding, jax.random.key(0), range(AT_ONCE))
+        return sum(len(reply.tokens) for reply in replies)
 
     def generate_ragged(self, packed: bool) -> int:
         """Continues all conversations up to the end mark, or LONG tokens; returns how many tokens were chosen."""

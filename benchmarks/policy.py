@@ -53,6 +53,8 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         acting[network], trainings[network] = training.act(seconds / 4), training
         runs[f"end_to_end.{network}"] = partial(training.run, STRETCH * seconds)
         unrewarded = Training(config, network, rewarded=False)
+        unrewarded.act(0.0)  # compiles, as for the other one
+        unrewarded.run(0.0)
         runs[f"end_to_end_no_reward.{network}"] = partial(unrewarded.run, STRETCH * seconds)
     for network, training in trainings.items():
         training.run(0.0)  # which leaves a batch to measure with
@@ -123,7 +125,8 @@ def measure_options(config: ConfigDict, workdir: Path) -> list[Row]:
         }
         runs: dict[str, Callable[[], float]] = {}
         for name, training in trainings.items():
-            training.run(0.0)  # compiles, and leaves a batch to measure with
+            training.act(0.0)  # compiles
+            training.run(0.0)  # the same, and leaves a batch to measure with
             runs[f"end_to_end.{name}"] = partial(rows_per_s, training, training.run, STRETCH * seconds)
             runs[f"learner.{name}"] = partial(rows_per_s, training, training.learn, seconds)
         rounds = take_turns(runs, config.benchmark.repeats)

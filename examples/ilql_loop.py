@@ -185,6 +185,8 @@ def main() -> None:
     parser.add_argument("--values", type=int, default=700, help="updates of Q and V")
     parser.add_argument("--evaluate", type=int, default=256, help="games of each evaluation")
     given = parser.parse_args()
+    if given.games < BATCH:
+        parser.error(f"--games is at least {BATCH}, a batch")
 
     world = ShortWordle()
     games = list(play_episodes(world, PLAYER, range(given.games), seed=0))  # texts of the agent, with rewards; answers

@@ -21,10 +21,11 @@ for argument in "$@"; do
       fi
       exit
       ;;
-    --sources=?*) sources=$(realpath -- "${argument#--sources=}") ;;
+    --sources=?*) sources=$(realpath -m -- "${argument#--sources=}") ;;
     *) printf "motif_jax: unexpected argument '%s': --sources=FILE\n" "$argument" >&2; exit 2 ;;
   esac
 done
+case ${BUILD:-} in "" | /*) ;; *) BUILD=$PWD/$BUILD ;; esac
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 install dev
 stubs=$PWD/launch/engine
@@ -79,10 +80,10 @@ build_with() { # FLAGS LINKER_FLAGS
 rm -rf "$build/bzip2" "$build/profile"
 cp -r "$stubs/bzip2" "$build/bzip2"
 say "building NetHack $version to count what a player that has learnt calls"
-build_with "-fprofile-generate -fprofile-update=atomic -fprofile-dir=$build/profile" ""
+build_with "-fprofile-generate -fprofile-update=atomic -fprofile-dir='$build/profile'" ""
 python -m motif_jax.envs.nethack.recorded play "$build/objects/libnethack.so" >>"$build/log"
 say "building it with these counts"
-build_with "-fprofile-use=$build/profile -fprofile-partial-training -Wno-missing-profile -flto=auto" "-Wl,-Bsymbolic -s"
+build_with "-fprofile-use='$build/profile' -fprofile-partial-training -Wno-missing-profile -flto=auto" "-Wl,-Bsymbolic -s"
 
 # ---- kept if it plays like the wheel
 say "playing recorded games with it and with NLE's wheel"

@@ -1,6 +1,6 @@
 # Sourced by the other scripts: makes sure of a Python environment with this project in it, and activates it.
 #
-#   PYTHON=python3.13   which Python to build it from (default: the newest that is found, 3.11 at least)
+#   PYTHON=python3.13   which Python to build it from (default: the newest of 3.11 to 3.13 that is found)
 #   VENV=.venv-3.13     where to build it (default: .venv; an environment that is already active is used as it is)
 #   UNPINNED=1          install the newest versions there are, not those of launch/constraints.txt, in .venv-unpinned
 #
@@ -15,9 +15,11 @@ say() { printf '\033[1m== %s\033[0m\n' "$*"; }
 fail() { printf 'motif_jax: %s\n' "$*" >&2; exit 2; }
 
 find_python() {
-  local name
-  for name in ${PYTHON:-python3.13 python3.12 python3.11 python3}; do
-    if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+  local name names
+  read -ra names <<<"${PYTHON:-python3.13 python3.12 python3.11 python3}"
+  if command -v "${PYTHON:-}" >/dev/null; then names=("$PYTHON"); fi # its path may have spaces
+  for name in "${names[@]}"; do # NLE has no wheels for later ones
+    if "$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' >/dev/null 2>&1; then
       command -v "$name"
       return
     fi
@@ -26,15 +28,16 @@ find_python() {
 }
 
 make_environment() {
-  local python
-  python=$(find_python) || fail "no Python 3.11 or newer was found; install one, or name it: PYTHON=/path/to/python3"
+  local python package
+  python=$(find_python) || fail "no Python 3.11, 3.12 or 3.13 was found; install one, or name it: PYTHON=/path/to/python3"
   say "making a virtual environment in $VENV with $("$python" --version)"
   if ! "$python" -c 'import ensurepip' >/dev/null 2>&1; then # Debian keeps it in a package of its own
+    package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-      say "installing python3-venv"
-      apt-get update -qq && apt-get install -y -qq python3-venv
+      say "installing $package"
+      apt-get update -qq && apt-get install -y -qq "$package"
     else
-      fail "this Python cannot make virtual environments; run: sudo apt-get install python3-venv"
+      fail "this Python cannot make virtual environments; run: sudo apt-get install $package"
     fi
   fi
   "$python" -m venv "$VENV"
@@ -100,7 +103,9 @@ install_peer() {
   local tried="$2 from ${PIP_EXTRA_INDEX_URL:-the usual places}"
   if python -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)" || [ "$(cat "$VIRTUAL_ENV/.no_$1" 2>/dev/null)" = "$tried" ]; then return; fi
   say "installing $2, if there is one"
-  if ! pip_install -c launch/constraints.txt "${@:2}"; then
+  local pins=(-c launch/constraints.txt)
+  if [ "${UNPINNED:-}" ]; then pins=(); fi
+  if ! pip_install ${pins[@]+"${pins[@]}"} "${@:2}"; then
     say "there is none (PIP_EXTRA_INDEX_URL can name its index): tests that compare with it are skipped"
     printf '%s' "$tried" > "$VIRTUAL_ENV/.no_$1"
   fi
@@ -154,9 +159,9 @@ install_clients() {
 if [ "${UNPINNED:-}" ]; then unset VIRTUAL_ENV; fi # never into somebody's own environment
 if [ -z "${VIRTUAL_ENV:-}" ]; then
   VENV=${VENV:-.venv${UNPINNED:+-unpinned}}
-  if ! "$VENV/bin/python" -c '' 2>/dev/null; then
+  if [ ! -f "$VENV/bin/activate" ] || ! "$VENV/bin/python" -c '' 2>/dev/null; then
     if [ -f "$VENV/pyvenv.cfg" ]; then
-      rm -rf "$VENV" # made with a Python that is gone
+      rm -rf "$VENV" # made with a Python that is gone, or not to its end: `activate` is written last
     elif [ -e "$VENV" ]; then
       fail "$VENV is there and is no virtual environment; name another place: VENV=/path"
     fi

@@ -141,7 +141,7 @@ if [ "$glam" ]; then
   workdir=${WORKDIR:-runs/gpu-glam${rehearsal:+-rehearsal}}
   say "motif_jax: $config in $workdir${gpu:+ on $gpu}"
   export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
-  timeout --signal=TERM 530 "$python" -m motif_jax.launch --config="$config" --workdir="$workdir" \
+  timeout --foreground --signal=TERM 530 "$python" -m motif_jax.launch --config="$config" --workdir="$workdir" \
     ${arguments[@]+"${arguments[@]}"} || {
     status=$?
     if [ "$status" = 124 ]; then say "nine minutes are over: the same command goes on"; fi

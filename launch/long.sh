@@ -9,7 +9,7 @@
 #
 # PYTHON=/path/to/python names an environment as it is. A part needs only the workdir of the last one.
 set -euo pipefail
-case ${WORKDIR:=runs/long} in /*) ;; *) WORKDIR=$PWD/$WORKDIR ;; esac
+case ${WORKDIR:-} in "") WORKDIR=runs/long ;; /*) ;; *) WORKDIR=$PWD/$WORKDIR ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [ -z "${PYTHON:-}" ]; then
   source launch/environment.sh

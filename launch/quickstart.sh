@@ -184,6 +184,7 @@ conclude() { # says where the report of the workdir $1 is, and what standard inp
 trap 'exit 130' INT # the program itself ends well when it is stopped, and the next run would begin
 trap 'exit 143' TERM
 if [ "$example" = glam_quickstart ]; then
+  choose_device "$home"
   say "motif_jax: a network that has read nothing, in $home-unread"
   python -m motif_jax.launch --config=configs/glam_quickstart.py:goto_small,unread --workdir="$home-unread" \
     ${arguments[@]+"${arguments[@]}"}

@@ -29,14 +29,18 @@ class NetHack(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
         self._steps = 0
         line, _ = self._settle(self._engine.reset(), False)
-        self._score = float(line[SCORE])
+        self._score = self._points(line)
         return line, {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         line, done = self._settle(*self._engine.step(self._keys[int(action)]))
         self._steps += 1
-        gained, self._score = float(line[SCORE]) - self._score, float(line[SCORE])
+        gained, self._score = self._points(line) - self._score, self._points(line)
         return line, gained / 10, done, self._steps >= self._longest and not done, {}
+
+    @staticmethod
+    def _points(line: np.ndarray) -> float:
+        return 100 * float(line[SCORE])  # of the bottom line, which is shown a hundred times smaller
 
     def _settle(self, seen: tuple[np.ndarray, np.ndarray], done: bool) -> tuple[np.ndarray, bool]:
         while not done and (seen[1][IN_LINE] or seen[1][AT_PAGE]):

@@ -30,8 +30,8 @@ source launch/ray/start.sh
 ray start --head --node-ip-address="$ADDRESS" --port="$PORT" --num-cpus=0 --include-dashboard=false
 for host in "$@"; do
   on "${host%:*}" 'umask 077 && mkdir -p ~/.ray && cat >~/.ray/auth_token' <"$key"
-  on "${host%:*}" "RAY_AUTH_TOKEN=\$(cat ~/.ray/auth_token) && source launch/ray/start.sh &&
-    ray start --address=$ADDRESS:$PORT --num-cpus=${host#*:}" </dev/null
+  # In one line: a shell that is not bash would not understand how `on` quotes two.
+  on "${host%:*}" "RAY_AUTH_TOKEN=\$(cat ~/.ray/auth_token) && source launch/ray/start.sh && ray start --address=$ADDRESS:$PORT --num-cpus=${host#*:}" </dev/null
 done
 echo "RAY_AUTH_MODE=token python -m motif_jax.launch ... --config.cluster.address=$ADDRESS:$PORT" \
   "--config.cluster.game_hosts=$# --config.cluster.cores=$(printf '%s\n' "${@#*:}" | sort -n | head -1)"
