@@ -48,6 +48,11 @@ class Replay(NamedTuple):
         """T, the number of steps."""
         return len(self.action)
 
+    @property
+    def is_late(self) -> bool:
+        """Whether a step is rewarded for the message before its action (`policy.reference_alignment`)."""
+        return bool(self.metadata.get("one_step_late"))
+
     def picture(self, frame: int) -> bytes:
         """The picture of a frame, in WebP; b"" without pictures."""
         if self.pictures is None or self.picture_ends is None:
@@ -118,9 +123,10 @@ def load_replay(path: Path, flag: str) -> Replay:
 
 def top_messages(replay: Replay, number: int = 100) -> list[TopMessage]:
     """Returns the most frequent messages of the episode's steps, most frequent first."""
-    keys = [message.tobytes() for message in replay.message[1:]]
+    after = 0 if replay.is_late else 1  # the frame whose message a step is rewarded for
+    keys = [message.tobytes() for message in replay.message[after : after + replay.steps]]
     first = {key: step for step, key in reversed([*enumerate(keys)])}
     top = collections.Counter(keys).most_common(number)  # in the order of their first steps, if equally frequent
     return [
-        TopMessage(decode(replay.message[first[key] + 1]), times, float(replay.z[first[key]])) for key, times in top
+        TopMessage(decode(replay.message[first[key] + after]), times, float(replay.z[first[key]])) for key, times in top
     ]

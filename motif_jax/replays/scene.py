@@ -246,7 +246,7 @@ def _learnt(story: Story, frame: int) -> list[Span]:
     if rewarded_by(replay.metadata) == "program":
         return _amount(replay.intrinsic, frame)
     return [
-        (number(replay.z[frame - 1]), TEXT), (f" seen {replay.count[frame]}x → ", SOFT),
+        (number(replay.z[frame - 1]), TEXT), (f" seen {replay.count[frame - replay.is_late]}x → ", SOFT),
         *_amount(replay.intrinsic, frame),
     ]  # fmt: skip
 

@@ -65,6 +65,11 @@ def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
         assert "Dlvl:" in decode(replay.chars[0, 23])
         assert sum(message.times for message in top_messages(replay, 10_000)) == replay.steps
         assert top_messages(replay, 1)[0].times == max(message.times for message in top_messages(replay))
+        for late in (False, True):  # the first step is rewarded for the message after it, or the one before it
+            known = replay.metadata | {"one_step_late": late}
+            numbered = replay._replace(z=np.arange(replay.steps, dtype=np.float32), metadata=known)
+            (first,) = (one for one in top_messages(numbered, 10_000) if one.z == 0)
+            assert first.text == decode(replay.message[1 - late])
 
 
 def test_events_are_counted_by_the_messages(dungeon):

@@ -146,7 +146,7 @@ for (const player of document.querySelectorAll(".player")) {
     put("action", at ? (replay.actions[replay.action[done]] ?? String(replay.action[done])) + option : "–");
     put("chance", chance);
     put("learnt", at ? signed(replay.intrinsic[done], 3) : "–");
-    const times = replay.count[at] > 1 ? `, seen ${replay.count[at]} times` : "";
+    const seen = replay.count[at - (replay.late ?? 0)], times = seen > 1 ? `, seen ${seen} times` : "";
     put("worth", at && !Number.isNaN(replay.z[done]) ? `worth ${signed(replay.z[done])}${times}` : "");
     put("game", at ? signed(replay.reward[done]) : "–");
     put("learnt-sum", number(at ? replay.learntSums[done] : 0));
@@ -226,7 +226,7 @@ for (const player of document.querySelectorAll(".player")) {
     part("moments").hidden = !best.length;
     part("moments").querySelector("ol").replaceChildren(...best.slice(0, SHOWN).map((step) => {
       const item = document.createElement("li"), button = document.createElement("button");
-      const cells = [["b", signed(values[step])], ["span", String(step + 1)], ["span", replay.messages[replay.message[step + 1]] || "(no message)"]];
+      const cells = [["b", signed(values[step])], ["span", String(step + 1)], ["span", replay.messages[replay.message[step + 1 - (replay.late ?? 0)]] || "(no message)"]];
       for (const [kind, text] of cells) {
         const cell = document.createElement(kind);
         cell.textContent = text;

@@ -415,6 +415,7 @@ def pack(replay: Replay) -> dict[str, Any]:
     packed = zlib.compress(b"".join(part.tobytes() for part in parts), 9)
     return {
         "steps": replay.steps,
+        "late": int(replay.is_late),
         "known": odds.shape[1],
         "actions": [str(name) for name in replay.metadata["action_names"]],
         "options": None if replay.charge is None else option_names(replay),
