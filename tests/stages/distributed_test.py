@@ -11,13 +11,14 @@ from pathlib import Path
 import linear_policy
 import numpy as np
 import pytest
-from conftest import LONG_S, ROOT, get_config, worker_processes
+from conftest import LONG_S, ROOT, check_stage, get_config, worker_processes
 from fake_slurm import FakeSlurm
 from host_processes import ONE_HOST, TINY, address, ended, flags, rows_of, start, wait_for_rows
 from listening import listening
 from one_host import LARGE
 
 from motif_jax.devices.checkpoints import reading
+from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy.section import check_batch
 from motif_jax.structs import UserError
 
@@ -223,3 +224,19 @@ def test_a_batch_that_hosts_cannot_share_is_refused():
     assert check_batch(config.policy, num_devices=8, hosts=2) == 2
     with pytest.raises(UserError, match=r"multiple of 8192 = 32 .* x 8 hosts x 32 games .*policy.batch_size"):
         check_batch(config.policy, num_devices=8, hosts=8)
+    config.policy.update(network="language", algorithm="ppo", games_per_worker=2, num_minibatches=1024)
+    assert check_batch(config.policy, num_devices=4, hosts=1) == 128
+    with pytest.raises(UserError, match=r"4096 steps of a batch .* 1024 minibatches on each of 8 devices"):
+        check_batch(config.policy, num_devices=8, hosts=1)
+
+
+@pytest.mark.quick
+def test_groups_are_refused_for_several_tasks_of_slurm(monkeypatch):
+    config = get_config("glam.py", "goto_local,smollm2,grpo,rehearsal")
+    check_stage(train_policy, config)
+    task = {"NODELIST": "node[1-2]", "NUM_TASKS": "2", "NUM_NODES": "2"}
+    names = {f"SLURM_STEP_{name}": value for name, value in task.items()} | {"SLURM_PROCID": "1", "SLURM_JOB_ID": "7"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match="'grpo' does not work with 2 hosts"):
+        check_stage(train_policy, config)

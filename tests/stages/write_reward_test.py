@@ -23,7 +23,7 @@ from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy
 from motif_jax.stages.evaluate import play
-from motif_jax.stages.write_reward import job
+from motif_jax.stages.write_reward import job, stages_of
 from motif_jax.stages.write_reward.evidence import (
     Pairs,
     RecordedEpisodes,
@@ -356,6 +356,13 @@ def test_a_figure_that_the_game_lacks_does_not_choose(tmp_path, name):
     config.policy.update({"options": "", "controller": ""})
     with pytest.raises(UserError, match=rf"no figure '{name}': choose from return, .*success.* \(--config"):
         run(config, tmp_path)
+
+
+def test_short_trainings_are_evaluated_in_the_games_of_the_config_alone():
+    config = config_of(train_for_env_steps=128)
+    config.evaluate.controls = "grounding"
+    (_, _), (_, view) = stages_of(viewed(config, "write_reward"))
+    assert view.evaluate.controls == view.evaluate.variations == ""
 
 
 def test_the_order_of_liked_captions_is_that_of_the_games():
