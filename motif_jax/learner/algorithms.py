@@ -81,6 +81,9 @@ class Impala(OffPolicy):
 
     ratio_range = None
 
+    def bounds(self, settings: Settings, group: GroupSettings | None) -> tuple[float, float]:
+        return PolicyGradient.bounds(self, settings, group)  # nothing is clipped
+
     def policy_loss(self, inputs: Any, settings: Settings, group: GroupSettings | None) -> Any:
         from motif_jax.learner.losses import impala
 

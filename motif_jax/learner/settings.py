@@ -190,7 +190,7 @@ class PolicyGradient(Algorithm):
         """This device's part of the loss of the policy, from `losses.LossInputs`. []"""
 
     def bounds(self, settings: Settings, group: GroupSettings | None) -> tuple[float, float]:
-        """Ratios beyond which the loss is clipped, for the metric `fraction_clipped`."""
+        """Ratios beyond which `policy_loss` is clipped, for the metric `fraction_clipped`."""
         return 0.0, math.inf
 
 

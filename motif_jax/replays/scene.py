@@ -158,7 +158,8 @@ def _last_rewards(canvas: Canvas, story: Story, frame: int, row: int, left: int,
     for line, at in enumerate(before[::-1][: ROWS - 1 - row].tolist(), row + 1):
         canvas.put(line, left, f"{at:>6,}", SOFT)
         canvas.put_spans(line, left + 7, [_sum(float(story.rewards[at]), 8)])
-        canvas.put(line, left + 17, message_text(story.replay, at), TEXT if at < frame else WHITE, width - 17)
+        text = message_text(story.replay, at - _late(story))
+        canvas.put(line, left + 17, text, TEXT if at < frame else WHITE, width - 17)
 
 
 def _odds(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: int) -> None:
@@ -262,8 +263,14 @@ def _sum(value: float, width: int = 0) -> Span:
     return f"{number(value):>{width}}", GOOD if value > 0 else BAD if value < 0 else SOFT
 
 
+def _late(story: Story) -> int:
+    """How many frames before a reward its message is."""
+    return int(story.learnt and story.replay.is_late)
+
+
 def _weight(story: Story, frame: int) -> int:
-    return WHITE if story.rewards[frame] else TEXT if message_text(story.replay, frame) else SOFT
+    paid = story.rewards[frame + _late(story) :][:1].any()
+    return WHITE if paid else TEXT if message_text(story.replay, frame) else SOFT
 
 
 # ---- lists over the game

@@ -123,7 +123,6 @@ class LearntSource(RewardSource):
             "goal": self.reward.facts.get("config", {}).get("annotate", {}).get("goal"),
             "threshold": float(self.mix.threshold) if math.isfinite(self.mix.threshold) else None,
             "count_exponent": self.mix.count_exponent,
-            **({"one_step_late": True} if self._one_step_late else {}),
         }
 
 

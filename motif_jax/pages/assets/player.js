@@ -226,7 +226,7 @@ for (const player of document.querySelectorAll(".player")) {
     part("moments").hidden = !best.length;
     part("moments").querySelector("ol").replaceChildren(...best.slice(0, SHOWN).map((step) => {
       const item = document.createElement("li"), button = document.createElement("button");
-      const cells = [["b", signed(values[step])], ["span", String(step + 1)], ["span", replay.messages[replay.message[step + 1 - (replay.late ?? 0)]] || "(no message)"]];
+      const cells = [["b", signed(values[step])], ["span", String(step + 1)], ["span", replay.messages[replay.message[step + 1 - (learnt ? replay.late ?? 0 : 0)]] || "(no message)"]];
       for (const [kind, text] of cells) {
         const cell = document.createElement(kind);
         cell.textContent = text;

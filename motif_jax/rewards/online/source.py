@@ -242,8 +242,7 @@ class OnlineSource(Captioned):
         return too_few(read, answers, self._judge.stream.counts.last_unreadable if self._judge else "")
 
     def about(self) -> Facts:
-        about = {"kind": self._facts["kind"], "goal": self.goal, "checksum": sum_of_arrays(self.arrays())}
-        return about | ({"one_step_late": True} if self._facts["one_step_late"] else {})
+        return {"kind": self._facts["kind"], "goal": self.goal, "checksum": sum_of_arrays(self.arrays())}
 
     def close(self) -> None:
         if self._judge:

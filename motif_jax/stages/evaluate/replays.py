@@ -70,10 +70,9 @@ def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> di
     metadata = {"player": player["name"], "chosen": words}
     metadata |= {name: player[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
     metadata |= {"options": player["options"]} if player.get("options") else {}
-    sources = player.get("sources", {})
-    shown = "" if player["reward"] else shown_source(sources)
+    shown = "" if player["reward"] else shown_source(player.get("sources", {}))
     metadata |= {"program": shown} if program_title(shown) else {}
-    late = player.get("one_step_late") or sources.get(shown, {}).get("one_step_late")
+    late = config.policy.reference_alignment and not program_title(shown)
     metadata |= {"one_step_late": True} if late else {}  # each step is rewarded for the message before its action
     return metadata | {"games": games_of(config)}
 

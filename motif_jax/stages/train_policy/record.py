@@ -103,7 +103,9 @@ class MetricsCollector:
         if batch.arrays.turns:
             self._turns.append(batch.arrays.turns)
             if self.unpaid is not None:
-                self.unpaid = None if batch.arrays.turns.earned[:, -1].any() else self.unpaid + batch.steps
+                self.unpaid = (
+                    None if batch.arrays.turns.earned[:, -1].any() else self.unpaid + int(batch.arrays.played.sum())
+                )
         played = batch.arrays.played
         for name, array in batch.arrays.rewards.items():
             own = array if played.all() else array[played]  # games may wait for others
