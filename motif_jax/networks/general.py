@@ -18,9 +18,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from motif_jax.networks.images import Convolution, elu
+from motif_jax.networks.images import Convolution, elu, in_pieces
 from motif_jax.networks.kinds import BEHAVIOUR, categories_of, kind_of
-from motif_jax.networks.presets import BehaviourVector, Layers, PiecewiseEncoder, trigrams
+from motif_jax.networks.presets import BehaviourVector, Layers, trigrams
 from motif_jax.structs import BYTE_VALUES, ArraySpec
 
 MOST_BLOCKS = 49  # maximum places of a grid or an image before it is flattened
@@ -174,8 +174,15 @@ PARTS: dict[str, type[TextPart | VectorPart | CategoryPart | GridPart | ImagePar
 }
 
 
-class GeneralEncoder(PiecewiseEncoder):
-    """Encodes all given observations; concatenates the features of the parts."""
+class GeneralEncoder(nnx.Module):
+    """Encodes all given observations; concatenates the features of the parts.
+
+    On CPUs it takes a few rows at a time. So intermediate results stay in the cache, and recomputing them for gradients
+    is faster than storing them.
+    """
+
+    reads: tuple[str, ...]  # names of the observations
+    features: int
 
     def __init__(
         self, specs: Mapping[str, ArraySpec], *, behaviours: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
@@ -186,6 +193,17 @@ class GeneralEncoder(PiecewiseEncoder):
         self.parts = nnx.Dict({name: kinds[name](spec, **how) for name, spec in specs.items()})
         self.reads, self.for_cpu, self.behaviour = tuple(specs), for_cpu, bool(behaviours)
         self.features = sum(kind.FEATURES for kind in kinds.values())
+
+    def prepare(self) -> None:
+        """Returns None: nothing depends on the parameters alone."""
+
+    def __call__(self, observations: Mapping[str, jax.Array], prepared: None = None) -> jax.Array:
+        """Observations [N, ...] -> [N, features]"""
+        if not self.for_cpu:
+            return self._encode(observations)
+        keys = (*self.reads, *([BEHAVIOUR] if self.behaviour else []))
+        features = jax.lax.map(jax.checkpoint(self._encode), {key: in_pieces(observations[key]) for key in keys})
+        return features.reshape(-1, self.features)[: len(observations[self.reads[0]])]
 
     def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
         behaviour = observations.get(BEHAVIOUR)

@@ -178,9 +178,9 @@ def _slope(y: jax.Array) -> jax.Array:
     return jnp.where(y > 0, 1, y + 1)
 
 
-def in_pieces(x: jax.Array) -> jax.Array:
+def in_pieces(x: jax.Array, at_least: int = 1) -> jax.Array:
     """Splits a batch into pieces, the last padded with zeros. [N, ...] -> [K, M, ...], M at most FRAMES"""
-    count = max(1, -(-len(x) // FRAMES))
+    count = max(at_least, -(-len(x) // FRAMES))
     size = -(-len(x) // count)
     padding = [(0, count * size - len(x))] + [(0, 0)] * (x.ndim - 1)
     return jnp.pad(x, padding).reshape(count, size, *x.shape[1:])

@@ -86,34 +86,12 @@ class ReferenceEncoder(nnx.Module):
         return jnp.concatenate([image, self.vector(vector), vector, self.message(message)], -1)
 
 
-class PiecewiseEncoder(nnx.Module):
-    """An encoder that computes all features from the observations, on CPUs a few rows at a time.
+class SmallEncoder(nnx.Module):
+    """An encoder for CPUs: learnt vectors of characters and colours instead of pixels, trigrams instead of bytes.
 
-    So intermediate results stay in the cache, and recomputing them for gradients is faster than storing them.
+    The vectors of 2 x 2 cells, one after the other, go through a linear layer. On a CPU, what each character and each
+    colour adds to its result, in each of the four places, is looked up instead. The result is the same.
     """
-
-    reads: tuple[str, ...]  # names of the observations
-    features: int
-    for_cpu: bool
-    behaviour: Any  # whether it also reads BEHAVIOUR
-
-    def prepare(self) -> None:
-        """Returns None: nothing depends on the parameters alone."""
-
-    def __call__(self, observations: Mapping[str, jax.Array], prepared: None = None) -> jax.Array:
-        """Observations [N, ...] -> [N, features]"""
-        if not self.for_cpu:
-            return self._encode(observations)
-        keys = (*self.reads, *([BEHAVIOUR] if self.behaviour else []))
-        features = jax.lax.map(jax.checkpoint(self._encode), {key: in_pieces(observations[key]) for key in keys})
-        return features.reshape(-1, self.features)[: len(observations[self.reads[0]])]
-
-    def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
-        raise NotImplementedError
-
-
-class SmallEncoder(PiecewiseEncoder):
-    """An encoder for CPUs: learnt vectors of characters and colours instead of pixels, trigrams instead of bytes."""
 
     reads = ("crop", "blstats", "message")
     features = 128 + 32 + 32
@@ -136,20 +114,55 @@ class SmallEncoder(PiecewiseEncoder):
         self.dtype, self.for_cpu = dtype, for_cpu
         self.behaviour = BehaviourVector(behaviours, size, rngs=rngs) if behaviours else None
 
-    def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
+    def prepare(self) -> tuple[jax.Array, ...] | None:
+        """For CPUs, what characters and colours add to a block in each of its places. [256, 4 * 32] and [32, 4 * 32]"""
+        return (self._adds(self.characters[...]), self._adds(self.colors[...])) if self.for_cpu else None
+
+    def __call__(
+        self, observations: Mapping[str, jax.Array], prepared: tuple[jax.Array, ...] | None = None
+    ) -> jax.Array:
+        """Observations [N, ...] -> [N, 192]"""
         vector = scale(observations["blstats"]).astype(self.dtype)
         message = trigrams(observations["message"], self.PLACES).astype(self.dtype)
-        return jnp.concatenate([self._look(observations), self.vector(vector), self.message(message)], -1)
-
-    def _look(self, observations: Mapping[str, jax.Array]) -> jax.Array:
-        crop = observations["crop"].astype(jnp.int32)
-        cells = self.characters[...][crop[:, 0]] + self.colors[...][crop[:, 1]]  # [N, 12, 12, 16]
-        if self.behaviour:
-            cells += self.behaviour(observations[BEHAVIOUR])[:, None, None]
-        count = len(cells)
-        blocks = cells.astype(self.dtype).reshape(count, 6, 2, 6, 2, -1).swapaxes(2, 3).reshape(count, 6, 6, -1)
+        behaviour = self.behaviour(observations[BEHAVIOUR]) if self.behaviour else None
+        if self.for_cpu:
+            blocks = elu(self._look_up(observations["crop"], behaviour, prepared or self.prepare()))
+        else:
+            blocks = self._look(observations["crop"].astype(jnp.int32), behaviour)
         # The hero is always at the same place of the crop, so each block can have its own weights.
-        return self.crop(self.block(blocks).reshape(count, -1))
+        return jnp.concatenate([self.crop(blocks), self.vector(vector), self.message(message)], -1)
+
+    def _look(self, crop: jax.Array, behaviour: jax.Array | None) -> jax.Array:
+        cells = self.characters[...][crop[:, 0]] + self.colors[...][crop[:, 1]]  # [N, 12, 12, 16]
+        if behaviour is not None:
+            cells += behaviour[:, None, None]
+        blocks = cells.astype(self.dtype).reshape(len(crop), 6, 2, 6, 2, -1).swapaxes(2, 3).reshape(len(crop), 36, -1)
+        return self.block(blocks).reshape(len(crop), -1)
+
+    def _look_up(self, crop: jax.Array, behaviour: jax.Array | None, tables: Any) -> jax.Array:
+        """As `_look`, before ELU."""
+        characters, colors = (table.reshape(-1, self.BLOCK) for table in tables)
+        bias = self.block.linears[0].bias
+        assert bias is not None
+
+        def look_up(crop: jax.Array) -> jax.Array:
+            cells = crop.astype(jnp.int32).reshape(-1, 2, 6, 2, 6, 2).swapaxes(3, 4).reshape(-1, 2, 36, 4)
+            rows = 4 * cells + jnp.arange(4)
+            x = bias[...].astype(self.dtype)
+            for at in range(4):
+                x = x + characters[rows[:, 0, :, at]] + colors[rows[:, 1, :, at]]
+            return x
+
+        # A loop of at least two turns, as XLA would otherwise look up again for each use of the result.
+        blocks = jax.lax.map(look_up, in_pieces(crop, at_least=2)).reshape(-1, 36, self.BLOCK)[: len(crop)]
+        if behaviour is not None:
+            blocks += self._adds(behaviour).reshape(-1, 4, self.BLOCK).sum(1)[:, None]
+        return blocks.reshape(len(crop), -1)
+
+    def _adds(self, vectors: jax.Array) -> jax.Array:
+        """What vectors of cells add to a block in each of its four places. [K, 16] -> [K, 4 * 32]"""
+        kernel = self.block.linears[0].kernel[...].reshape(4, self.EMBEDDING, self.BLOCK).swapaxes(0, 1)
+        return vectors.astype(self.dtype) @ kernel.reshape(self.EMBEDDING, -1).astype(self.dtype)
 
 
 def trigrams(message: jax.Array, size: int, most: int = MOST_TEXT) -> jax.Array:

@@ -11,6 +11,7 @@ from flax import nnx
 from motif_jax.envs.nethack.observations import OBSERVATIONS, scale_blstats
 from motif_jax.networks import tiles
 from motif_jax.networks.images import convolve, convolve_looked_up
+from motif_jax.networks.kinds import BEHAVIOUR
 from motif_jax.networks.layers import Core
 from motif_jax.networks.policy import PRESETS, PolicyNetwork
 
@@ -176,16 +177,20 @@ def test_prepared_tables_change_nothing():
     for preset in ("reference", "small"):
         network = PolicyNetwork(preset, ACTIONS, for_cpu=True, rngs=nnx.Rngs(0))
         prepared = nnx.jit(lambda network: network.prepare())(network)
-        assert (prepared is None) == (preset == "small")
+        assert prepared is not None
         inputs = observations(40), np.zeros(40, bool), np.zeros((40, network.core_size), np.float32)
         for plain, faster in zip(step(network, *inputs), step(network, *inputs, prepared), strict=True):
             np.testing.assert_allclose(plain, faster, atol=1e-6)
 
 
-def test_the_small_network_in_pieces_is_the_same():
-    small = PolicyNetwork("small", ACTIONS, for_cpu=True, rngs=nnx.Rngs(0)).encoder
-    seen, results = observations(70), []
-
+@pytest.mark.parametrize("behaviours", [0, 3])
+@pytest.mark.parametrize("frames", [1, 70])
+def test_looking_up_blocks_of_cells_gives_their_layer_and_its_gradients(frames, behaviours):
+    small = PolicyNetwork("small", ACTIONS, behaviours=behaviours, for_cpu=True, rngs=nnx.Rngs(0)).encoder
+    small.block.linears[0].bias[...] = np.linspace(-1, 1, small.BLOCK)
+    seen, results = observations(frames), []
+    if behaviours:
+        seen[BEHAVIOUR] = np.random.default_rng(1).random((frames, behaviours), np.float32)
     for for_cpu in (True, False):
         small.for_cpu = for_cpu
         results.append(nnx.jit(nnx.value_and_grad(lambda encoder: (encoder(seen) ** 2).sum()))(small))
