@@ -37,6 +37,7 @@ mapfile -t known < <(sed -n 's/^\([A-Za-z0-9_-]*\) = .*/\1/p' motif_jax/envs/net
 goals=
 judge=
 staged=
+report_due=yes
 cpu=
 arguments=()
 example=quickstart # a config, and the flag that says the goal to it
@@ -125,7 +126,12 @@ for argument in "$@"; do
       ;;
     --config.annotate.goal | --config.annotate.goal=* | --config.policy.online.goals=*) fail "$argument: say it with --goal here, as --goal=gold" ;;
     --stage | --stage=* | -stage | -stage=* | --help* | -help* | -h)
-      staged=yes # then a report is not due
+      staged=yes
+      report_due=
+      arguments+=("$argument")
+      ;;
+    --dry_run | -dry_run | --print_config | -print_config)
+      report_due=
       arguments+=("$argument")
       ;;
     *) arguments+=("$argument") ;;
@@ -167,8 +173,8 @@ if [ "$judge" ]; then
   if [ -z "$staged" ]; then judged+=("--stage=$stages"); fi
   arguments=("${judged[@]}" ${arguments[@]+"${arguments[@]}"})
 fi
-expect_report() { # in the workdir $1, unless only some stages were asked for
-  if [ -z "$staged" ] && [ ! -f "$1/report/index.html" ]; then
+expect_report() { # in the workdir $1, unless only some stages, or none, were asked for
+  if [ "$report_due" ] && [ ! -f "$1/report/index.html" ]; then
     printf 'motif_jax: stopped; run the same command again to resume\n' >&2
     exit 1
   fi
@@ -190,10 +196,12 @@ if [ "$example" = glam_quickstart ]; then
     ${arguments[@]+"${arguments[@]}"}
   expect_report "$home-unread"
   say "motif_jax: the same network, which reads a manual first, in $home"
+  compare=()
+  if [ -d "$home-unread" ]; then compare=("--config.report.runs=$home-unread"); fi # --dry_run has not made it
   python -m motif_jax.launch --config=configs/glam_quickstart.py:goto_small --workdir="$home" \
-    --config.report.runs="$home-unread" ${arguments[@]+"${arguments[@]}"}
+    ${compare[@]+"${compare[@]}"} ${arguments[@]+"${arguments[@]}"}
   expect_report "$home"
-  if [ "$staged" ]; then exit; fi
+  if [ ! "$report_due" ]; then exit; fi
   config="--config=configs/glam_quickstart.py:goto_small --workdir=$(printf %q "$home")"
   conclude "$home" <<EOF
 What it thinks of fixed prompts, update by update: $home/policy/probes.jsonl
@@ -236,7 +244,7 @@ for goal in "${wanted[@]}"; do
   expect_report "$workdir"
 done
 trap - INT TERM
-if [ "$staged" ]; then exit; fi
+if [ ! "$report_due" ]; then exit; fi
 
 config="--config=$(config_of "$goal") --workdir=$(printf %q "$workdir")"
 again="bash launch/quickstart.sh"

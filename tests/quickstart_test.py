@@ -164,6 +164,21 @@ def test_when_it_is_stopped_no_other_goal_begins(tmp_path, deed, status):
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize(("arguments", "number"), [
+    (["--dry_run"], 1), (["--print_config", "--goal=gold,combat"], 2), (["glam", "--dry_run"], 2),
+    (["--dry_run", "--judge=smollm2"], 1),
+])  # fmt: skip
+def test_what_only_prints_ends_well_without_a_report(tmp_path, arguments, number):
+    done, calls = quickstart(tmp_path, *arguments, deed='rm -r "${argument#*=}"', pip="exit 0")
+    assert done.returncode == 0, done.stderr
+    assert "stopped" not in done.stderr
+    assert "The report:" not in done.stdout
+    assert sum("launch" in call for call in calls) == number
+    assert "--config.report.runs" not in calls[-1]  # which refuses a workdir that does not exist
+    assert ("--stage=collect,check_judge," in calls[-1]) == ("--judge=smollm2" in arguments)
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("arguments", "workdir", "said"),
     [
