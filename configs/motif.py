@@ -1,16 +1,17 @@
-"""Motif on NetHack (arXiv 2310.00166), at the published size.
+"""Motif on NetHack (arXiv 2310.00166), with the published network and number of steps.
 
     python -m motif_jax.launch --config=configs/motif.py:score --workdir=runs/score
 
 The argument is the task, because a task moves several values together: score, staircase, staircase_lvl3,
 staircase_lvl4, staircase_continual, staircase_lvl3_continual, staircase_lvl4_continual, oracle, oracle_sober, or toy.
-`:score,reference` reproduces the published system, including its defects if they change numbers.
+`:score,reference` reproduces the published system, including its defects if they change numbers; for its data, add
+--config.collect.num_pairs=500000 (or the published dataset) and a language model as judge.
 
 On two cores, 100,000 pairs are collected in about ten seconds and annotated with the lexicon in one. Annotation by a
 language model (--config.annotate.backend=vllm or server) takes minutes to hours. Training the reward takes about half a
 minute; it agrees with the lexicon on 99 % of the validation pairs that have a preference. Training the policy takes two
 billion steps, as published: seven hours at the 81,200 steps/s that one H200 reached in bfloat16, with 15 workers of 128
-games and batches of 16,384 (docs/results/speed.md); or use a smaller --config.policy.train_for_env_steps. Expected: not
+games and batches of 16,384 (the command: docs/speed.md); or use a smaller --config.policy.train_for_env_steps. Expected: not
 measured at this size; quickstart.py is.
 """
 

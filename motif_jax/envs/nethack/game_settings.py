@@ -29,7 +29,7 @@ class GameSettings:
 
     task: str = value("score", Text(), "a task, toy, or module:Class for a game of your own", decides=True)
     screen: str = value(
-        "terminal", Text(tuple(SCREENS)), "source of the crop; map is 15 % faster and has no text", decides=True
+        "terminal", Text(tuple(SCREENS)), "source of the crop; map is a quarter faster and has no text", decides=True
     )
     max_episode_steps: int = value(5000, Whole(1), "time limit of episodes, in any world", decides=True)
     penalty_mode: str = value(

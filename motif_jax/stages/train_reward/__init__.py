@@ -55,7 +55,7 @@ class TrainReward:
     learning_rate: float = value(
         1e-4,
         Number(0, above=True),
-        "learning rate; 1e-5 needs the paper's 500,000 pairs and more epochs",
+        "learning rate; 1e-5 needs the paper's 500,000 pairs",
         decides=True,
         differs="the reward's learning rate is 1e-4 rather than 1e-5",
     )
