@@ -29,12 +29,12 @@ class Lexicon(Annotator):
         if not rules.rules:
             raise UserError(
                 f"this game has no lexicon: name a file of rules ({LEXICON_FLAG}), put a lexicon.toml where the "
-                "world's `texts` points, or ask a language model (--config.annotate.backend=vllm or server)"
+                "world's `texts` points, or ask a language model (--config.annotate.backend=model, vllm or server)"
             )
         if goal not in texts.goals:
             raise UserError(
                 f"the lexicon knows the goals {', '.join(texts.goals)}, and not {goal!r} (--config.annotate.goal): a "
-                "goal in your own words needs a language model, --config.annotate.backend=vllm or server"
+                "goal in your own words needs a language model, --config.annotate.backend=model, vllm or server"
             )
         self._temperature = temperature
         self._worth = rules.worth_to(goal)
