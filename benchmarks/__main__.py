@@ -5,8 +5,8 @@
   python -m benchmarks --parts=peers                   other libraries, which it installs below the workdir
   python -m benchmarks --parts=offline --config=FILE --workdir=DIR --config.benchmark.repeats=5
 
---parts also takes single measurements: env, texts, annotation, online, questions, offline, peers, numerics, profile,
-train.
+--parts also takes single measurements: env, texts, annotation, online, questions, limits, options, offline, peers,
+numerics, profile, train.
 Other flags are those of `python -m motif_jax.launch`.
 """
 

@@ -114,7 +114,7 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
 
 
 def as_published(config: ConfigDict) -> None:
-    """Sets values to those of the published system, defects included; docs/glam.md says what they change."""
+    """Sets values to those of the published system, defects included: docs/differences/glam.md."""
     config.env.babyai.reference_families = True  # each game keeps to one family of missions
     config.env.babyai.reference_french = True  # missions are translated by substrings
     policy = config.policy

@@ -11,8 +11,8 @@ On two cores, 100,000 pairs are collected in about ten seconds and annotated wit
 language model (--config.annotate.backend=vllm or server) takes minutes to hours. Training the reward takes about half a
 minute; it agrees with the lexicon on 99 % of the validation pairs that have a preference. Training the policy takes two
 billion steps, as published: seven hours at the 81,200 steps/s that one H200 reached in bfloat16, with 15 workers of 128
-games and batches of 16,384 (the command: docs/speed.md); or use a smaller --config.policy.train_for_env_steps. Expected: not
-measured at this size; quickstart.py is.
+games and batches of 16,384 (the command: docs/speed.md); or use a smaller --config.policy.train_for_env_steps.
+Expected: not measured at this size; quickstart.py is.
 """
 
 from ml_collections import ConfigDict
