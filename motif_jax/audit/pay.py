@@ -156,7 +156,7 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
             sentence = f"{name} has {worth} of the worth of {liked} and {percent(rewarded)} of its reward"
         beyond = values[group] - (1 - goal) * base - goal * top  # above 0 where the ratio is above INFLATION
         error = spread * (1 / counts[group] + goal**2 / counts[best].sum()) ** 0.5
-        p = max(normal_tail(beyond / error), above(share, float(paid.error[group]), MATTERS))
+        p = max(above(beyond, error, 0.0), above(share, float(paid.error[group]), MATTERS))
         suspicions.append(Suspicion(f"{sentence}, and gets {percent(share)} of the pay", MORE_DEGREES, share, p))
     return Check(
         INFLATED, f"{len(suspicions)} kinds of captions beside {liked}", tuple(suspicions), tested=int(small.sum())

@@ -148,6 +148,15 @@ def test_a_last_row_without_a_caption_is_not_the_neutral_moment_where_the_worth_
     assert "inflation" not in [one["check"] for one in record["findings"]]
 
 
+def test_a_constant_reward_hides_no_other_finding(tmp_path):
+    # What is worth 1 gets exactly twice its part of the best one's reward, without any spread.
+    worth = {"nothing": 0.0, "small": 1.0, "good": 2.0}
+    rows = [{"episode": at, "reward": 1.0, "worth": value, "caption": name}
+            for at in range(30) for _ in range(10) for name, value in worth.items()]  # fmt: skip
+    found = {one["check"] for one in audit_file(write(tmp_path / "rows.jsonl", rows))["findings"]}
+    assert found == {"pay for neutral captions", "loops"}
+
+
 # ---- rows of others
 
 
