@@ -67,6 +67,23 @@ def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_chang
         assert told in page
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("value", ["policy.count_exponent", "policy.discount"])
+def test_learnt_returns_are_compared_where_variants_have_one_reward(tmp_path, value):
+    runs = plan("3", [f"{value}=0,1"], 0)
+    for run in runs:
+        write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed)
+        for file in (tmp_path / run.folder).glob("evaluate/*/summary.json"):
+            summary = read_json(file)
+            summary["reward"] = f"{run.seed}{run.variant if value == 'policy.count_exponent' else ''}"
+            summary["figures"]["intrinsic_return"] = mean(run.seed + 5.0)
+            write_json(file, summary)
+    alike = value == "policy.discount"
+    assert ("intrinsic_return" in columns(gather(runs, tmp_path))["random play"]) == alike
+    page = Seen(write_page_over_seeds(runs, tmp_path).read_text()).text
+    assert (f"{value}=1 against {value}=0 learnt return" in page) == alike
+
+
 def mean(value):
     return {"mean": value, "low": value, "high": value}
 

@@ -92,7 +92,8 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
                 "</section>",
             ]
         if len(scores) > 1:
-            lines += [f"<section><h2>Is it better{esc(of_rules(players))}?</h2>", comparison(scores), "</section>"]
+            compared = comparison(scores, has_one_reward(players))
+            lines += [f"<section><h2>Is it better{esc(of_rules(players))}?</h2>", compared, "</section>"]
     if charts := training(variants):
         lines += ["<section><h2>Training</h2>", f'<div class="charts">{"".join(charts)}</div></section>']
     lines += ["<section><h2>The runs</h2>", runs_table(variants, home), "</section>"]
@@ -158,8 +159,11 @@ def figures_table(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     return table(("", *variants), rows, kind="figures", sheet=Sheet(head, sheet))
 
 
-def comparison(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
-    """Each variant against random play, and against the first variant: probability of improvement, seeds needed."""
+def comparison(variants: Mapping[str, Mapping[str, np.ndarray]], one_reward: bool) -> str:
+    """Each variant against random play, and against the first variant: probability of improvement, seeds needed.
+
+    `one_reward`: whether learnt returns can be compared.
+    """
     names = list(variants)
     pairs = [(name, CHANCE) for name in names if CHANCE in variants and name != CHANCE]
     pairs += [(name, names[0]) for name in names[1:] if name != CHANCE]
@@ -167,7 +171,7 @@ def comparison(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     figures = {figure for scores in variants.values() for figure in scores}
     for ours, theirs in pairs:
         for figure in variants[ours]:
-            if figure not in variants[theirs]:
+            if figure not in variants[theirs] or (figure == "intrinsic_return" and not one_reward):
                 continue
             first, second = variants[ours][figure], variants[theirs][figure]
             side = better(figure, figures)
@@ -283,7 +287,15 @@ def chance_over_seeds(variants: Sequence[Variant]) -> dict[str, np.ndarray]:
     runs = [(seed, one) for variant in variants for seed, one in variant.runs.items() if one.chance]
     if differences([one for _, one in runs]).keys() - {"seed"}:
         return {}
-    return scores_of([*{seed: one.chance for seed, one in runs}.values()])
+    scores = scores_of([*{seed: one.chance for seed, one in runs}.values()])
+    return {name: values for name, values in scores.items() if name != "intrinsic_return" or has_one_reward(variants)}
+
+
+def has_one_reward(variants: Sequence[Variant]) -> bool:
+    """Whether each seed has the same learnt reward in all variants."""
+    players = [(seed, player) for variant in variants for seed, run in variant.runs.items()
+               for player in (run.own, run.chance) if player]  # fmt: skip
+    return len({(seed, player.reward) for seed, player in players}) == len({seed for seed, _ in players})
 
 
 def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
