@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import get_config, is_complete, run_stage
+from conftest import get_config, is_complete, run_stage, viewed
 from toy_policies import TASK, policies
 
 from motif_jax.envs.nethack.figures import FIGURES
@@ -13,7 +13,7 @@ from motif_jax.files import read_json
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import play as policy_play
 from motif_jax.stages.evaluate import summary as evaluate_summary
-from motif_jax.stages.evaluate.contenders import FLAG, find_contender
+from motif_jax.stages.evaluate.contenders import FLAG, find_contender, find_contenders
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +134,15 @@ def test_medians_stand_beside_means_with_intervals_of_their_own():
     assert [score["low"], score["high"]] == pytest.approx(means.tolist())
     assert evaluate_summary.show(score, median=True) == "1,129 [539.2, 1,816] median 50.00"
     assert evaluate_summary.show({"mean": 1.0, "low": None, "high": None}, median=True) == "1.00"
+
+
+@pytest.mark.quick
+def test_checkpoints_are_named_by_their_step_in_a_sweep_of_two_values(tmp_path):
+    workdir = tmp_path / "policy.discount=0.9,policy.clip_c=2/seed-0"
+    for step in (0, 3840, 7680):
+        (workdir / f"policy/checkpoints/{step}").mkdir(parents=True)
+    config = viewed(settings(beside="@3840", controls="grounding"), "evaluate")
+    assert [one.step for one, _ in find_contenders(config, workdir)] == [0, 3840, 7680]
 
 
 def test_a_policy_that_is_not_there_is_refused(launch, tmp_path):
