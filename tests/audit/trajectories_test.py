@@ -148,6 +148,13 @@ def test_a_last_row_without_a_caption_is_not_the_neutral_moment_where_the_worth_
     assert "inflation" not in [one["check"] for one in record["findings"]]
 
 
+def test_a_good_step_without_a_caption_is_not_neutral(tmp_path):
+    rows = [{"episode": at, "reward": worth, "worth": worth, "caption": "" if worth else "noise"}
+            for at in range(40) for worth in (0.0, 1.0)]  # fmt: skip
+    record = audit_file(write(tmp_path / "rows.jsonl", rows))
+    assert (record["findings"], record["paid"][0]["captions"]) == ([], "(no caption)")
+
+
 def test_a_constant_reward_hides_no_other_finding(tmp_path):
     # What is worth 1 gets exactly twice its part of the best one's reward, without any spread.
     worth = {"nothing": 0.0, "small": 1.0, "good": 2.0}
