@@ -165,7 +165,7 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
 
 def find_best(captions: Captions, frequent: np.ndarray) -> np.ndarray:
     """The groups that the judge likes best, all of the same worth; groups of several rules are left out."""
-    single = np.array([SEVERAL not in name for name in captions.names])
+    single = np.array([not captions.ruled or SEVERAL not in name for name in captions.names])
     liked = np.flatnonzero(frequent & single & (captions.worth > captions.neutral))
     return liked[captions.worth[liked] == captions.worth[liked].max(initial=-np.inf)]
 

@@ -155,6 +155,14 @@ def test_a_good_step_without_a_caption_is_not_neutral(tmp_path):
     assert (record["findings"], record["paid"][0]["captions"]) == ([], "(no caption)")
 
 
+def test_the_best_caption_may_contain_a_plus(tmp_path):
+    steps = [("wait", 0, 0), ("2 + 2", 1, 2), ("sum", 3, 1)]
+    rows = [{"episode": at, "reward": reward, "worth": worth, "caption": name}
+            for at in range(30) for _ in range(3) for name, reward, worth in steps]  # fmt: skip
+    found = {one["check"]: one["sentence"] for one in audit_file(write(tmp_path / "rows.jsonl", rows))["findings"]}
+    assert found["inflation"].startswith("'sum' has 50 % of the worth of '# + #' and 300 % of its reward")
+
+
 def test_a_constant_reward_hides_no_other_finding(tmp_path):
     # What is worth 1 gets exactly twice its part of the best one's reward, without any spread.
     worth = {"nothing": 0.0, "small": 1.0, "good": 2.0}
