@@ -80,10 +80,10 @@ def read_trajectories(file: Path, outcome: str = "") -> Trajectories:
     """
     reader, found = _Reader(), not outcome
     try:
-        for line, row in _rows(file):
+        for line, row in _rows(file, outcome):
             try:
                 if outcome and type(row) is dict:
-                    row, named = _with_outcome(row, outcome)
+                    row, named = _with_outcome(row, "outcome" if file.suffix == ".csv" else outcome)
                     found |= named
                 if is_rollout(row):
                     row = row_of(row, line)
@@ -101,14 +101,14 @@ def read_trajectories(file: Path, outcome: str = "") -> Trajectories:
         raise UserError(f"cannot read {str(file)!r}: {error}") from None
 
 
-def _rows(file: Path) -> Iterator[tuple[int, Any]]:
+def _rows(file: Path, outcome: str) -> Iterator[tuple[int, Any]]:
     """Yields the rows of a file, or of the Parquet files in a folder, with the number of each."""
     if parquet := parquet_files(file):
         yield from parquet_rows(parquet)
         return
     check_regular(file)
     with open(file, "rb") as binary:
-        yield from (_monitor_rows if file.suffix == ".csv" else _json_rows)(binary)
+        yield from _monitor_rows(binary, outcome) if file.suffix == ".csv" else _json_rows(binary)
 
 
 def _with_outcome(row: dict[str, Any], name: str) -> tuple[dict[str, Any], bool]:
@@ -116,7 +116,7 @@ def _with_outcome(row: dict[str, Any], name: str) -> tuple[dict[str, Any], bool]
     for place in (row.get("metrics"), row.get("reward"), row):
         if type(place) is dict and (value := place.get(name)) is not None and value == value:
             return row | {"outcome": value}, True
-    return row, False
+    return row | {"outcome": None}, False
 
 
 def _lines(binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -152,7 +152,7 @@ def _reason(error: Exception) -> str:
     return f"it is not JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
-def _monitor_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
+def _monitor_rows(binary: BinaryIO, outcome: str) -> Iterator[tuple[int, Any]]:
     """Yields one row per episode of a monitor.csv: a comment, a header with the column r, and the episodes."""
     header: list[str] = []
     for number, line in _lines(binary):
@@ -168,8 +168,8 @@ def _monitor_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
                 raise ValueError(f"line {number:,}: the header {shown(header)} has no column 'r'")
             continue
         row = dict(zip(header, cells, strict=False))
-        success = next((row[name] for name in SUCCESS if name in row), None)
-        yield number, {"episode": number, "reward": _cell(row.get("r")), "outcome": _cell(success)}
+        result = next((row[name] for name in ((outcome,) if outcome else SUCCESS) if name in row), None)
+        yield number, {"episode": number, "reward": _cell(row.get("r")), "outcome": _cell(result)}
 
 
 def _cell(text: str | None) -> Any:

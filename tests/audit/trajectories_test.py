@@ -103,6 +103,12 @@ def test_rewards_by_name_are_added_and_a_missing_one_is_zero(tmp_path):
     assert found.unread == ["action"]
 
 
+def test_the_outcome_of_a_row_without_the_named_one_is_unknown(tmp_path):
+    rows = [ROW | {"outcome": 5.0, "metrics": {"right": 1.0}}, ROW | {"episode": 1, "outcome": 5.0}]
+    found = trajectories.read_trajectories(write(tmp_path / "rows.jsonl", rows), outcome="right")
+    assert found.outcome.tolist() == pytest.approx([1.0, np.nan], nan_ok=True)
+
+
 def test_the_torn_last_line_of_a_running_writer_is_left_out(tmp_path):
     file = write(tmp_path / "rows.jsonl", [ROW])
     with open(file, "a") as out:
@@ -128,6 +134,9 @@ def test_a_monitor_file_of_stable_baselines_is_one_row_per_episode(tmp_path):
     assert found.reward.tolist() == [-float(at) for at in range(40)]
     assert found.outcome.tolist() == [0.0, 1.0] * 20
     assert not found.has_steps
+    assert trajectories.read_trajectories(file, outcome="l").outcome.tolist() == [float(at) for at in range(40)]
+    with pytest.raises(UserError, match="no row has a reward, a metric or a column 'wins'"):
+        trajectories.read_trajectories(file, outcome="wins")
     file.write_text("#{}\nr,l,t\n1.0,3,0.1\nx,3,0.1\n")
     with pytest.raises(UserError, match="line 4: reward is 'x', not a number up to 1e[+]30"):
         trajectories.read_trajectories(file)
