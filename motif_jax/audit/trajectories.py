@@ -241,6 +241,7 @@ class _Reader:
         self.episodes: dict[str | int, int] = {}
         self.steps_of = array("q")  # rows of each episode
         self.outcome, self.has_ended = array("d"), bytearray()  # of each episode
+        self.says_ended = False  # whether rows have the column
         self.episode, self.step, self.line, self.worth = array("q"), array("q"), array("q"), array("d")
         self.rewards: dict[str, array[float]] = {}
         self.captions, self.observations, self.prompts = _Column(), _Column(), _Column()
@@ -272,6 +273,7 @@ class _Reader:
         if ended is not None and type(ended) is not bool:
             raise ValueError(f"ended is {shown(ended)}, not true or false")
         self.has_ended[episode] |= bool(ended)
+        self.says_ended |= ended is not None
         self.steps_of[episode] += 1
         self.episode.append(episode)
         self.step.append(step)
@@ -308,7 +310,7 @@ class _Reader:
             paid.append(value)
 
     def finish(self) -> Trajectories:
-        """All rows; raises ValueError if there are none, or if two are of the same step."""
+        """All rows; raises ValueError without any of an episode that has ended, or if two are of the same step."""
         if not self.line:
             raise ValueError("it has no rows")
         episode, step = np.array(self.episode, np.int64), np.array(self.step, np.int64)
@@ -318,7 +320,9 @@ class _Reader:
             lines = sorted(self.line[int(row)] for row in order[same[0] : same[0] + 2])
             name, number = list(self.episodes)[episode[order[same[0]]]], step[order[same[0]]]
             raise ValueError(f"line {lines[1]:,}: step {number} of episode {shown(name)} is on line {lines[0]:,}, too")
-        kept = np.array(self.has_ended, bool) | (not any(self.has_ended))
+        if self.says_ended and not any(self.has_ended):
+            raise ValueError("no episode has ended")
+        kept = np.array(self.has_ended, bool) | (not self.says_ended)
         order = order[kept[episode[order]]]
         names = [str(name) for name, keep in zip(self.episodes, kept, strict=True) if keep]
         renumbered = np.cumsum(kept) - 1

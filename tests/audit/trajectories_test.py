@@ -227,6 +227,10 @@ def test_results_of_verifiers_have_their_reward_and_an_outcome_of_their_metrics(
     found = trajectories.read_trajectories(write(tmp_path / "results.jsonl", rows), outcome="exact")
     assert (found.reward.tolist(), found.outcome.tolist(), found.unfinished) == ([0.5] * 4, [0, 1, 0, 1], 1)
     assert found.captions.texts[:2] == ["It is 0.", "It is 1."]  # what the user says is not the model's
+    rows[4]["reward"] = None
+    assert trajectories.read_trajectories(write(tmp_path / "results.jsonl", rows)).unfinished == 1
+    with pytest.raises(UserError, match="no episode has ended"):
+        trajectories.read_trajectories(write(tmp_path / "results.jsonl", rows[4:]))
 
 
 @pytest.mark.parametrize(("row", "why"), [
@@ -444,7 +448,7 @@ def test_a_reward_is_recorded_as_a_number_or_refused(tmp_path, reward, paid):
             env.step(0)
     else:
         env.step(0)
-        assert trajectories.read_trajectories(tmp_path / "rows.jsonl").reward.tolist() == [paid]
+        assert json.loads((tmp_path / "rows.jsonl").read_text())["reward"] == paid
     env.close()
 
 
