@@ -92,8 +92,10 @@ def mean(value):
 def test_the_card_of_a_release_has_the_figures_of_the_runs_beside_it(tmp_path):
     for run in plan("5", [], 0):
         write_run(tmp_path / run.folder, 0.1 * run.seed)
+    file = tmp_path / "seed-3/evaluate/policy-2000/summary.json"
+    write_json(file, read_json(file) | {"step": 1500})
     results = find_over_seeds(tmp_path / "seed-1")
-    assert results["seeds"] == 5
+    assert (results["seeds"], results["trained_steps"]) == (5, [1500, 2000])
     success = results["over_seeds"]["success"]
     assert success["mean"] == pytest.approx(0.2)
     assert 0 < success["low"] < 0.2 < success["high"] < 0.4
