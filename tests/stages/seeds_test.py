@@ -38,7 +38,7 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
     assert len(scores["policy.discount=0.99"]["success"]) == 3
     assert len(scores["random play"]["success"]) == 4  # both variants play its games
     assert "Not evaluated yet of policy.discount=0.99: seed 3. They are left out." in page
-    assert "A claim about learning needs at least 5 seeds; these are 4." in page
+    assert "A claim about learning needs at least 5 evaluated seeds; these are 3." in page
     assert "<b>0.65</b>" in page  # mean of the first variant
     assert "<polygon" in page  # its band over training
     assert "1.00 [1.00, 1.00]" in page  # the probability of improvement over random play

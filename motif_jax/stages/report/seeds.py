@@ -80,8 +80,10 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
                 lines.append(
                     f'<p class="absent">Not evaluated yet{esc(named)}: seed {left_out}. They are left out.</p>'
                 )
-    if seeds < FEW:
-        lines.append(f'<p class="absent">A claim about learning needs at least {FEW} seeds; these are {seeds}.</p>')
+    fewest = min(sum(run.evaluated is not None for run in variant.runs.values()) for variant in variants)
+    if fewest < FEW:
+        needs = f"A claim about learning needs at least {FEW} evaluated seeds; these are {fewest}."
+        lines.append(f'<p class="absent">{needs}</p>')
     for players in by_rules(variants).values():
         scores, constant = without_constant(columns(players))
         if scores or constant:
