@@ -284,10 +284,11 @@ class Metrics:
                 import wandb as library
             except ImportError:
                 raise UserError(f"wandb is not installed: pip install wandb ({flag})") from None
-            name, run = str(folder.absolute().parent), read_json(folder / "wandb.json")
+            name, file = str(folder.absolute().parent), folder / "wandb.json"
+            run = read_json(file) if file.exists() else None
             if run is None:
                 run = {"id": hashlib.sha256(name.encode()).hexdigest()[:16] if start > 0 else secrets.token_hex(8)}
-                write_json(folder / "wandb.json", run)  # which runs of 0.2.0 and before lack
+                write_json(file, run)  # which runs of 0.2.0 and before lack
             self._wandb = library.init(project=wandb, id=run["id"], name=name, resume="allow", config=config)
 
     def write(self, count: int, row: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from unittest.mock import Mock
 
 import pytest
 from conftest import ROOT
@@ -93,6 +94,18 @@ def test_rows_after_the_checkpoint_are_removed_and_numbers_that_json_lacks_are_n
             {"steps": 0, "loss": 0.0}, {"steps": 5, "loss": None}, {"steps": 6, "loss": None, "note": "text"},
         ]  # fmt: skip
         assert list((stage.path / "tensorboard").iterdir())
+
+
+def test_a_run_of_weights_and_biases_is_resumed_under_its_id(tmp_path, monkeypatch):
+    curves = Mock()
+    monkeypatch.setitem(sys.modules, "wandb", curves)
+    with Run(tmp_path).stage("train_values", "values") as stage:
+        for start in (-1, 5):
+            with stage.metrics("steps", start, wandb="project") as metrics:
+                metrics.write(6, {"loss": 1.0, "note": "text"})
+    first, again = (call.kwargs["id"] for call in curves.init.call_args_list)
+    assert first == again
+    curves.init.return_value.log.assert_called_with({"steps": 6, "loss": 1.0})
 
 
 def test_sections_replace_the_earlier_ones_of_their_stage_and_part(tmp_path):

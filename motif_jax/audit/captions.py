@@ -22,6 +22,7 @@ class Captions(NamedTuple):
     worth: np.ndarray  # of each group, to the judge; NaN where unknown. [G] float64
     neutral: float = 0.0  # the worth of the neutral moment, which shows no message
     degrees: bool = True  # whether differences of worth mean something, and not only their signs
+    ruled: bool = False  # whether the groups are those of rules
     second: np.ndarray | None = None  # as `values`, of a reward that was learnt with another seed. [U] float64
 
     @property

@@ -15,9 +15,9 @@ from motif_jax.audit import pay
 from motif_jax.audit.captions import Captions, group_captions, mean_by
 from motif_jax.audit.findings import Check, Findings, conclude
 from motif_jax.audit.judge import verdicts
-from motif_jax.audit.pay import Paid, Steps, share_pay
+from motif_jax.audit.pay import Steps, share_pay
+from motif_jax.audit.record import most_paid
 
-SHOWN = 8  # kinds of captions in the list of what is paid most
 MORE_LABELS = (
     "more labels, first where the network is least certain, --config.policy.online.order=uncertain, or, for "
     "classification, a higher --config.policy.online.threshold"
@@ -28,7 +28,7 @@ class InFlightAudit(NamedTuple):
     """The result."""
 
     findings: Findings
-    paid: list[dict[str, Any]]  # the kinds of captions that get most of the pay, with their `worth` (NaN: no label)
+    paid: list[dict[str, Any]]  # see `most_paid`; a `worth` of NaN: no label
     neutral: float  # share of the pay for captions that the judge calls neutral or worse
 
 
@@ -55,7 +55,8 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> I
         neutral = pay.check_neutral(of_label, paid)
         checks = [neutral._replace(suspicions=tuple(one._replace(advice=MORE_LABELS) for one in neutral.suspicions))]
     checks.append(pay.check_loops(of_kind, paid, steps))
-    return InFlightAudit(conclude(checks), _most_paid(of_label, paid), paid.together(of_label.worth <= 0)[0])
+    most = most_paid(paid, of_label, np.bincount(steps.caption, minlength=len(texts)))
+    return InFlightAudit(conclude(checks), most, paid.together(of_label.worth <= 0)[0])
 
 
 def _split(captions: Captions, worth: np.ndarray) -> Captions:
@@ -65,11 +66,3 @@ def _split(captions: Captions, worth: np.ndarray) -> Captions:
     kinds, group = np.unique(both, axis=0, return_inverse=True)
     names, worth = [captions.names[int(kind)] for kind in kinds[:, 0]], kinds[:, 1]
     return captions._replace(group=group.reshape(-1), names=names, worth=np.where(worth == unknown, np.nan, worth))
-
-
-def _most_paid(captions: Captions, paid: Paid) -> list[dict[str, Any]]:
-    most = [int(group) for group in np.argsort(-paid.share, kind="stable")[:SHOWN] if paid.share[group] > 0]
-    return [
-        {"captions": captions.names[group], "share": float(paid.share[group]), "times": int(paid.times[group]),
-         "worth": float(captions.worth[group])} for group in most
-    ]  # fmt: skip

@@ -156,7 +156,7 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
             sentence = f"{name} has {worth} of the worth of {liked} and {percent(rewarded)} of its reward"
         beyond = values[group] - (1 - goal) * base - goal * top  # above 0 where the ratio is above INFLATION
         error = spread * (1 / counts[group] + goal**2 / counts[best].sum()) ** 0.5
-        p = max(normal_tail(beyond / error), above(share, float(paid.error[group]), MATTERS))
+        p = max(above(beyond, error, 0.0), above(share, float(paid.error[group]), MATTERS))
         suspicions.append(Suspicion(f"{sentence}, and gets {percent(share)} of the pay", MORE_DEGREES, share, p))
     return Check(
         INFLATED, f"{len(suspicions)} kinds of captions beside {liked}", tuple(suspicions), tested=int(small.sum())
@@ -165,7 +165,7 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
 
 def find_best(captions: Captions, frequent: np.ndarray) -> np.ndarray:
     """The groups that the judge likes best, all of the same worth; groups of several rules are left out."""
-    single = np.array([SEVERAL not in name for name in captions.names])
+    single = np.array([not captions.ruled or SEVERAL not in name for name in captions.names])
     liked = np.flatnonzero(frequent & single & (captions.worth > captions.neutral))
     return liked[captions.worth[liked] == captions.worth[liked].max(initial=-np.inf)]
 

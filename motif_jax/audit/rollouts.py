@@ -36,7 +36,8 @@ def row_of(row: Mapping[str, Any], number: int) -> dict[str, Any]:
     known = {"episode": number, "text": text_of(row["completion"]), "prompt": _prompt(row.get("prompt"))}
     known |= {"outcome": row.get("outcome")}
     if "example_id" in row and "reward" in row:
-        return known | {"reward": row["reward"], "ended": row.get("error") is None}
+        whole = row.get("error") is None
+        return known | {"reward": row["reward"] if whole else row["reward"] or 0.0, "ended": whole}
     rewards = {name: value for name, value in row.items()
                if type(value) in (int, float) and name not in NO_REWARDS | {"outcome"}}  # fmt: skip
     # A reward function that does not apply to a row gives None, which pandas makes NaN.

@@ -80,10 +80,10 @@ def read_trajectories(file: Path, outcome: str = "") -> Trajectories:
     """
     reader, found = _Reader(), not outcome
     try:
-        for line, row in _rows(file):
+        for line, row in _rows(file, outcome):
             try:
                 if outcome and type(row) is dict:
-                    row, named = _with_outcome(row, outcome)
+                    row, named = _with_outcome(row, "outcome" if file.suffix == ".csv" else outcome)
                     found |= named
                 if is_rollout(row):
                     row = row_of(row, line)
@@ -101,14 +101,14 @@ def read_trajectories(file: Path, outcome: str = "") -> Trajectories:
         raise UserError(f"cannot read {str(file)!r}: {error}") from None
 
 
-def _rows(file: Path) -> Iterator[tuple[int, Any]]:
+def _rows(file: Path, outcome: str) -> Iterator[tuple[int, Any]]:
     """Yields the rows of a file, or of the Parquet files in a folder, with the number of each."""
     if parquet := parquet_files(file):
         yield from parquet_rows(parquet)
         return
     check_regular(file)
     with open(file, "rb") as binary:
-        yield from (_monitor_rows if file.suffix == ".csv" else _json_rows)(binary)
+        yield from _monitor_rows(binary, outcome) if file.suffix == ".csv" else _json_rows(binary)
 
 
 def _with_outcome(row: dict[str, Any], name: str) -> tuple[dict[str, Any], bool]:
@@ -116,7 +116,7 @@ def _with_outcome(row: dict[str, Any], name: str) -> tuple[dict[str, Any], bool]
     for place in (row.get("metrics"), row.get("reward"), row):
         if type(place) is dict and (value := place.get(name)) is not None and value == value:
             return row | {"outcome": value}, True
-    return row, False
+    return row | {"outcome": None}, False
 
 
 def _lines(binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -152,7 +152,7 @@ def _reason(error: Exception) -> str:
     return f"it is not JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
-def _monitor_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
+def _monitor_rows(binary: BinaryIO, outcome: str) -> Iterator[tuple[int, Any]]:
     """Yields one row per episode of a monitor.csv: a comment, a header with the column r, and the episodes."""
     header: list[str] = []
     for number, line in _lines(binary):
@@ -168,8 +168,8 @@ def _monitor_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
                 raise ValueError(f"line {number:,}: the header {shown(header)} has no column 'r'")
             continue
         row = dict(zip(header, cells, strict=False))
-        success = next((row[name] for name in SUCCESS if name in row), None)
-        yield number, {"episode": number, "reward": _cell(row.get("r")), "outcome": _cell(success)}
+        result = next((row[name] for name in ((outcome,) if outcome else SUCCESS) if name in row), None)
+        yield number, {"episode": number, "reward": _cell(row.get("r")), "outcome": _cell(result)}
 
 
 def _cell(text: str | None) -> Any:
@@ -241,6 +241,7 @@ class _Reader:
         self.episodes: dict[str | int, int] = {}
         self.steps_of = array("q")  # rows of each episode
         self.outcome, self.has_ended = array("d"), bytearray()  # of each episode
+        self.says_ended = False  # whether rows have the column
         self.episode, self.step, self.line, self.worth = array("q"), array("q"), array("q"), array("d")
         self.rewards: dict[str, array[float]] = {}
         self.captions, self.observations, self.prompts = _Column(), _Column(), _Column()
@@ -272,6 +273,7 @@ class _Reader:
         if ended is not None and type(ended) is not bool:
             raise ValueError(f"ended is {shown(ended)}, not true or false")
         self.has_ended[episode] |= bool(ended)
+        self.says_ended |= ended is not None
         self.steps_of[episode] += 1
         self.episode.append(episode)
         self.step.append(step)
@@ -308,7 +310,7 @@ class _Reader:
             paid.append(value)
 
     def finish(self) -> Trajectories:
-        """All rows; raises ValueError if there are none, or if two are of the same step."""
+        """All rows; raises ValueError without any of an episode that has ended, or if two are of the same step."""
         if not self.line:
             raise ValueError("it has no rows")
         episode, step = np.array(self.episode, np.int64), np.array(self.step, np.int64)
@@ -318,7 +320,9 @@ class _Reader:
             lines = sorted(self.line[int(row)] for row in order[same[0] : same[0] + 2])
             name, number = list(self.episodes)[episode[order[same[0]]]], step[order[same[0]]]
             raise ValueError(f"line {lines[1]:,}: step {number} of episode {shown(name)} is on line {lines[0]:,}, too")
-        kept = np.array(self.has_ended, bool) | (not any(self.has_ended))
+        if self.says_ended and not any(self.has_ended):
+            raise ValueError("no episode has ended")
+        kept = np.array(self.has_ended, bool) | (not self.says_ended)
         order = order[kept[episode[order]]]
         names = [str(name) for name, keep in zip(self.episodes, kept, strict=True) if keep]
         renumbered = np.cumsum(kept) - 1

@@ -135,9 +135,11 @@ def _data_of(trajectories: Trajectories) -> _Data | str:
     reward, texts = trajectories.reward, shown.texts
     # "" stands for the neutral moment: rows of worth 0 if there are some, otherwise rows without a caption.
     neutral = trajectories.worth == 0
-    if "" in texts and not neutral.any() and (trajectories.worth[shown.number == texts.index("")] != 0).all():
-        neutral = np.isnan(trajectories.worth) & (shown.number == texts.index(""))
-        texts = [text or "(no caption)" for text in texts] if not neutral.any() else texts
+    blank = shown.number == (texts.index("") if "" in texts else -1)
+    if not neutral.any():
+        neutral = np.isnan(trajectories.worth) & blank
+    if not neutral.any() or np.nan_to_num(trajectories.worth[blank]).any():
+        texts = [text or "(no caption)" for text in texts]
     if "" not in texts and neutral.any():
         texts = [*texts, ""]
     values = mean_by(shown.number, reward, len(texts))

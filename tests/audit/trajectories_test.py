@@ -103,6 +103,12 @@ def test_rewards_by_name_are_added_and_a_missing_one_is_zero(tmp_path):
     assert found.unread == ["action"]
 
 
+def test_the_outcome_of_a_row_without_the_named_one_is_unknown(tmp_path):
+    rows = [ROW | {"outcome": 5.0, "metrics": {"right": 1.0}}, ROW | {"episode": 1, "outcome": 5.0}]
+    found = trajectories.read_trajectories(write(tmp_path / "rows.jsonl", rows), outcome="right")
+    assert found.outcome.tolist() == pytest.approx([1.0, np.nan], nan_ok=True)
+
+
 def test_the_torn_last_line_of_a_running_writer_is_left_out(tmp_path):
     file = write(tmp_path / "rows.jsonl", [ROW])
     with open(file, "a") as out:
@@ -128,6 +134,9 @@ def test_a_monitor_file_of_stable_baselines_is_one_row_per_episode(tmp_path):
     assert found.reward.tolist() == [-float(at) for at in range(40)]
     assert found.outcome.tolist() == [0.0, 1.0] * 20
     assert not found.has_steps
+    assert trajectories.read_trajectories(file, outcome="l").outcome.tolist() == [float(at) for at in range(40)]
+    with pytest.raises(UserError, match="no row has a reward, a metric or a column 'wins'"):
+        trajectories.read_trajectories(file, outcome="wins")
     file.write_text("#{}\nr,l,t\n1.0,3,0.1\nx,3,0.1\n")
     with pytest.raises(UserError, match="line 4: reward is 'x', not a number up to 1e[+]30"):
         trajectories.read_trajectories(file)
@@ -146,6 +155,30 @@ def test_a_last_row_without_a_caption_is_not_the_neutral_moment_where_the_worth_
     rows += [{"episode": at, "step": 99, "reward": -10.0, "ended": True} for at in range(60)]
     record = audit_file(write(tmp_path / "rows.jsonl", rows))
     assert "inflation" not in [one["check"] for one in record["findings"]]
+
+
+def test_a_good_step_without_a_caption_is_not_neutral(tmp_path):
+    rows = [{"episode": at, "reward": worth, "worth": worth, "caption": "" if worth else "noise"}
+            for at in range(40) for worth in (0.0, 1.0)]  # fmt: skip
+    record = audit_file(write(tmp_path / "rows.jsonl", rows))
+    assert (record["findings"], record["paid"][0]["captions"]) == ([], "(no caption)")
+
+
+def test_the_best_caption_may_contain_a_plus(tmp_path):
+    steps = [("wait", 0, 0), ("2 + 2", 1, 2), ("sum", 3, 1)]
+    rows = [{"episode": at, "reward": reward, "worth": worth, "caption": name}
+            for at in range(30) for _ in range(3) for name, reward, worth in steps]  # fmt: skip
+    found = {one["check"]: one["sentence"] for one in audit_file(write(tmp_path / "rows.jsonl", rows))["findings"]}
+    assert found["inflation"].startswith("'sum' has 50 % of the worth of '# + #' and 300 % of its reward")
+
+
+def test_a_constant_reward_hides_no_other_finding(tmp_path):
+    # What is worth 1 gets exactly twice its part of the best one's reward, without any spread.
+    worth = {"nothing": 0.0, "small": 1.0, "good": 2.0}
+    rows = [{"episode": at, "reward": 1.0, "worth": value, "caption": name}
+            for at in range(30) for _ in range(10) for name, value in worth.items()]  # fmt: skip
+    found = {one["check"] for one in audit_file(write(tmp_path / "rows.jsonl", rows))["findings"]}
+    assert found == {"pay for neutral captions", "loops"}
 
 
 # ---- rows of others
@@ -194,6 +227,10 @@ def test_results_of_verifiers_have_their_reward_and_an_outcome_of_their_metrics(
     found = trajectories.read_trajectories(write(tmp_path / "results.jsonl", rows), outcome="exact")
     assert (found.reward.tolist(), found.outcome.tolist(), found.unfinished) == ([0.5] * 4, [0, 1, 0, 1], 1)
     assert found.captions.texts[:2] == ["It is 0.", "It is 1."]  # what the user says is not the model's
+    rows[4]["reward"] = None
+    assert trajectories.read_trajectories(write(tmp_path / "results.jsonl", rows)).unfinished == 1
+    with pytest.raises(UserError, match="no episode has ended"):
+        trajectories.read_trajectories(write(tmp_path / "results.jsonl", rows[4:]))
 
 
 @pytest.mark.parametrize(("row", "why"), [
@@ -411,7 +448,7 @@ def test_a_reward_is_recorded_as_a_number_or_refused(tmp_path, reward, paid):
             env.step(0)
     else:
         env.step(0)
-        assert trajectories.read_trajectories(tmp_path / "rows.jsonl").reward.tolist() == [paid]
+        assert json.loads((tmp_path / "rows.jsonl").read_text())["reward"] == paid
     env.close()
 
 

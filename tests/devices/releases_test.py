@@ -211,6 +211,12 @@ def test_tensors_that_are_not_the_networks_are_refused(release):
         assert len(str(error.value).splitlines()) == 1
 
 
+def test_the_hub_is_told_only_figures_of_the_task_as_it_is_trained(original):
+    card = (original / "README.md").read_text()
+    assert "games, easy_game:StairsInTheEast, greedy" in card
+    assert "model-index" not in card
+
+
 def test_releases_contain_no_path_of_this_machine(workdir, tmp_path):
     config = settings(to=str(tmp_path / "release"))
     export.STAGE.run(export.STAGE.view(config.to_dict()), workdir)

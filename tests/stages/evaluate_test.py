@@ -4,16 +4,18 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import get_config, is_complete, run_stage
+from conftest import get_config, is_complete, run_stage, viewed
 from toy_policies import TASK, policies
 
 from motif_jax.envs.nethack.figures import FIGURES
 from motif_jax.envs.worlds import make_world
-from motif_jax.files import read_json
+from motif_jax.files import read_json, write_json
+from motif_jax.run import Run
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import play as policy_play
 from motif_jax.stages.evaluate import summary as evaluate_summary
-from motif_jax.stages.evaluate.contenders import FLAG, find_contender
+from motif_jax.stages.evaluate.contenders import FLAG, find_contender, find_contenders
+from motif_jax.stages.evaluate.page import report_evaluation
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +136,31 @@ def test_medians_stand_beside_means_with_intervals_of_their_own():
     assert [score["low"], score["high"]] == pytest.approx(means.tolist())
     assert evaluate_summary.show(score, median=True) == "1,129 [539.2, 1,816] median 50.00"
     assert evaluate_summary.show({"mean": 1.0, "low": None, "high": None}, median=True) == "1.00"
+
+
+@pytest.mark.quick
+def test_the_report_has_the_best_decodings_of_each_policy_with_and_without_values(tmp_path):
+    returns = {("values", "sample", 0): 3.0, ("values", "greedy", 0): 2.0, ("values", "sample", 4): 1.0,
+               ("values", "sample", 8): 0.5, ("other", "sample", 4): 0.75}  # fmt: skip
+    for (policy, kind, beta), value in returns.items():
+        summary = {
+            "path": "." if policy == "values" else "/other", "step": 10, "greedy": False, "episodes": 4, "task": "toy",
+            "figures": {"return": {"mean": value}}, "decoding": {"kind": kind, "beta": beta},
+        }  # fmt: skip
+        write_json(tmp_path / f"evaluate/{policy}-10-beta{beta}-{kind}/summary.json", summary)
+    report_evaluation(tmp_path, f"{policy}-10-beta{beta}-{kind}", summary)
+    body = next("".join(one.blocks) for one in Run(tmp_path).sections() if one.title == "Evaluation")
+    shown = ["the policy, beta 0<", "the policy, beta 4<", "other-10, beta 4<"]
+    assert [name in body for name in (*shown, "greedy", "beta 8")] == [True, True, True, False, False]
+
+
+@pytest.mark.quick
+def test_checkpoints_are_named_by_their_step_in_a_sweep_of_two_values(tmp_path):
+    workdir = tmp_path / "policy.discount=0.9,policy.clip_c=2/seed-0"
+    for step in (0, 3840, 7680):
+        (workdir / f"policy/checkpoints/{step}").mkdir(parents=True)
+    config = viewed(settings(beside="@3840", controls="grounding"), "evaluate")
+    assert [one.step for one, _ in find_contenders(config, workdir)] == [0, 3840, 7680]
 
 
 def test_a_policy_that_is_not_there_is_refused(launch, tmp_path):

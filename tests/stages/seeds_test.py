@@ -38,7 +38,7 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
     assert len(scores["policy.discount=0.99"]["success"]) == 3
     assert len(scores["random play"]["success"]) == 4  # both variants play its games
     assert "Not evaluated yet of policy.discount=0.99: seed 3. They are left out." in page
-    assert "A claim about learning needs at least 5 seeds; these are 4." in page
+    assert "A claim about learning needs at least 5 evaluated seeds; these are 3." in page
     assert "<b>0.65</b>" in page  # mean of the first variant
     assert "<polygon" in page  # its band over training
     assert "1.00 [1.00, 1.00]" in page  # the probability of improvement over random play
@@ -67,6 +67,23 @@ def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_chang
         assert told in page
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("value", ["policy.count_exponent", "policy.discount"])
+def test_learnt_returns_are_compared_where_variants_have_one_reward(tmp_path, value):
+    runs = plan("3", [f"{value}=0,1"], 0)
+    for run in runs:
+        write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed)
+        for file in (tmp_path / run.folder).glob("evaluate/*/summary.json"):
+            summary = read_json(file)
+            summary["reward"] = f"{run.seed}{run.variant if value == 'policy.count_exponent' else ''}"
+            summary["figures"]["intrinsic_return"] = mean(run.seed + 5.0)
+            write_json(file, summary)
+    alike = value == "policy.discount"
+    assert ("intrinsic_return" in columns(gather(runs, tmp_path))["random play"]) == alike
+    page = Seen(write_page_over_seeds(runs, tmp_path).read_text()).text
+    assert (f"{value}=1 against {value}=0 learnt return" in page) == alike
+
+
 def mean(value):
     return {"mean": value, "low": value, "high": value}
 
@@ -75,8 +92,10 @@ def mean(value):
 def test_the_card_of_a_release_has_the_figures_of_the_runs_beside_it(tmp_path):
     for run in plan("5", [], 0):
         write_run(tmp_path / run.folder, 0.1 * run.seed)
+    file = tmp_path / "seed-3/evaluate/policy-2000/summary.json"
+    write_json(file, read_json(file) | {"step": 1500})
     results = find_over_seeds(tmp_path / "seed-1")
-    assert results["seeds"] == 5
+    assert (results["seeds"], results["trained_steps"]) == (5, [1500, 2000])
     success = results["over_seeds"]["success"]
     assert success["mean"] == pytest.approx(0.2)
     assert 0 < success["low"] < 0.2 < success["high"] < 0.4

@@ -259,7 +259,7 @@ def _captions(
         group, names = group_captions(texts, rules)
         worth = np.zeros(len(names))
         worth[group] = [value for value, _ in valued]
-        return Captions(texts, values, group, names, worth), ""
+        return Captions(texts, values, group, names, worth, ruled=True), ""
     group, names = group_captions(texts)
     captions = Captions(texts, values, group, names, np.full(len(names), np.nan))
     if issubclass(find_backend(config.annotate), CaptionBackend):

@@ -169,7 +169,8 @@ def _untrained(config: EvaluateConfig, workdir: Path, trained: Contender) -> Con
     folder = trained.folder(workdir) if trained.path else workdir
     if not trained.step or 0 not in checkpoint_steps(folder):
         return None
-    return find_contender(workdir, f"{folder}@0", make_world(config.env), trained.greedy, FLAG)
+    policy = "@0" if trained.path == "." else f"{folder}@0"
+    return find_contender(workdir, policy, make_world(config.env), trained.greedy, FLAG)
 
 
 def find_all(config: EvaluateConfig, workdir: Path, policy: str, world: World, flag: str) -> list[Contender]:
@@ -223,7 +224,9 @@ def _parse(workdir: Path, policy: str, flag: str) -> PlayerChoice:
     """Parses the value of a flag; "" and @STEP are checkpoints of this workdir."""
     if not policy:
         return PlayerChoice(str(workdir), LAST, 1.0)
-    return parse_one(f"{workdir}{policy}" if policy.startswith("@") else policy, flag)
+    if policy.startswith("@"):
+        return parse_one(f".{policy}", flag)._replace(path=str(workdir))  # that of a sweep may contain a comma
+    return parse_one(policy, flag)
 
 
 def _step_of(choice: PlayerChoice, steps: list[int], last: int, flag: str) -> int:

@@ -184,9 +184,11 @@ def _variations(players: Sequence[Player], varied: Mapping[str, Sequence[Player]
 
 def _few(players: Sequence[Player]) -> list[Player]:
     """All players; of a policy that is decoded in several ways, only the best decoding with and without values."""
-    decoded = [player for player in players if player.decoding]
-    kept = decoded[:1] + [player for player in decoded[1:] if not player.by_values][:1]
-    return [player for player in players if player in kept or not player.decoding]
+    best: dict[tuple[str, bool], Player] = {}
+    for player in players:  # a policy's best decoding comes first
+        if player.decoding:
+            best.setdefault((player.path, player.by_values), player)
+    return [player for player in players if player in best.values() or not player.decoding]
 
 
 def _figures(players: Sequence[Player]) -> list[str]:

@@ -221,28 +221,31 @@ def find_results(workdir: Path, step: int, evaluated: Mapping[str, Facts]) -> di
 def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
     """Figures over this run and those with other seeds beside it (`--config.seeds`); None for a single run.
 
-    {"seeds": N, "over_seeds": {figure: {"mean", "low", "high"}}}: the mean of the seeds' means, with its interval.
+    {"seeds": N, "trained_steps": [fewest, most], "over_seeds": {figure: {"mean", "low", "high"}}}: the steps of the
+    latest evaluated policies; the mean of the seeds' means, with its interval.
     """
     if not SEED.fullmatch(workdir.resolve().name):
         return None
     runs = sorted(path for path in workdir.resolve().parent.iterdir() if SEED.fullmatch(path.name))
-    scores = [means for run in runs if (means := _latest_means(run))]
-    if len(scores) < 2:
+    latest = [one for run in runs if (one := _latest_evaluation(run))]
+    if len(latest) < 2:
         return None
+    scores = [{figure: one["mean"] for figure, one in summary["figures"].items() if one} for summary in latest]
+    steps = [summary["step"] for summary in latest]
     shared = [figure for figure in scores[0] if all(figure in means for means in scores)]
     estimates = {figure: estimate(np.array([means[figure] for means in scores])) for figure in shared}
     return {
         "seeds": len(scores),
+        "trained_steps": [min(steps), max(steps)],
         "over_seeds": {name: {"mean": one.mean, "low": one.low, "high": one.high} for name, one in estimates.items()},
     }
 
 
-def _latest_means(workdir: Path) -> dict[str, float]:
-    """The mean of each figure in the latest evaluation of a workdir's policy with the task's rules."""
+def _latest_evaluation(workdir: Path) -> Facts | None:
+    """The summary of a workdir's latest policy that was evaluated with the task's rules."""
     own = [one for one in Run(workdir).read_each(SUMMARIES, dict).values() if one["path"] == "." and not one["greedy"]]
     own = [one for one in own if one.get("protocol", TASK) == TASK and not one.get("option")]
-    figures = max(own, key=lambda one: one["step"])["figures"] if own else {}
-    return {figure: interval["mean"] for figure, interval in figures.items() if interval}
+    return max(own, key=lambda one: one["step"], default=None)
 
 
 def find_evaluations(workdir: Path, step: int) -> dict[str, Facts]:
@@ -274,7 +277,7 @@ def write_card(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]], words: 
     for evaluation in results["evaluations"]:
         parts += [f"## How good it is: {_games(evaluation)}", _figures(evaluation)]
     if results.get("over_seeds"):
-        parts += [f"## Over {results['seeds']} seeds", _over_seeds(results["over_seeds"])]
+        parts += [f"## Over {results['seeds']} seeds", _over_seeds(results)]
     elif results["evaluations"]:
         parts.append("This is one run. Other seeds give other agents, so it does not support claims about learning.")
     parts += ["## Licence", clean(metadata["licence"]) if metadata["licence"] else "Not stated."]
@@ -290,6 +293,7 @@ def _front_matter(metadata: Facts) -> str:
     metrics = [
         {"type": f"mean_{figure}", "name": f"mean {figure}", "value": round(interval["mean"], 4), "verified": False}
         for evaluation in metadata["results"]["evaluations"][:1]
+        if evaluation["protocol"] == TASK and not evaluation["greedy"]
         for figure, interval in evaluation["figures"].items()
         if interval
     ]
@@ -394,9 +398,11 @@ def _cells(interval: Facts | None) -> list[str]:
     return [one.spelt, "" if interval.get("median") is None else exact(interval["median"])]
 
 
-def _over_seeds(figures: Facts) -> str:
+def _over_seeds(results: Facts) -> str:
+    figures, steps = results["over_seeds"], " to ".join(f"{step:,}" for step in sorted(set(results["trained_steps"])))
     rows = [[figure, _cells(figures[figure])[0]] for figure in in_order(figures) if figures[figure]]
-    return _table(["mean of the seeds' means", "[95 % interval over seeds]"], rows)
+    table = _table(["mean of the seeds' means", "[95 % interval over seeds]"], rows)
+    return f"The policies were trained for {steps} steps.\n\n{table}"
 
 
 def _table(head: Any, rows: Any) -> str:

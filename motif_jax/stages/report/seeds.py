@@ -80,8 +80,10 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
                 lines.append(
                     f'<p class="absent">Not evaluated yet{esc(named)}: seed {left_out}. They are left out.</p>'
                 )
-    if seeds < FEW:
-        lines.append(f'<p class="absent">A claim about learning needs at least {FEW} seeds; these are {seeds}.</p>')
+    fewest = min(sum(run.evaluated is not None for run in variant.runs.values()) for variant in variants)
+    if fewest < FEW:
+        needs = f"A claim about learning needs at least {FEW} evaluated seeds; these are {fewest}."
+        lines.append(f'<p class="absent">{needs}</p>')
     for players in by_rules(variants).values():
         scores, constant = without_constant(columns(players))
         if scores or constant:
@@ -92,7 +94,8 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
                 "</section>",
             ]
         if len(scores) > 1:
-            lines += [f"<section><h2>Is it better{esc(of_rules(players))}?</h2>", comparison(scores), "</section>"]
+            compared = comparison(scores, has_one_reward(players))
+            lines += [f"<section><h2>Is it better{esc(of_rules(players))}?</h2>", compared, "</section>"]
     if charts := training(variants):
         lines += ["<section><h2>Training</h2>", f'<div class="charts">{"".join(charts)}</div></section>']
     lines += ["<section><h2>The runs</h2>", runs_table(variants, home), "</section>"]
@@ -158,8 +161,11 @@ def figures_table(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     return table(("", *variants), rows, kind="figures", sheet=Sheet(head, sheet))
 
 
-def comparison(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
-    """Each variant against random play, and against the first variant: probability of improvement, seeds needed."""
+def comparison(variants: Mapping[str, Mapping[str, np.ndarray]], one_reward: bool) -> str:
+    """Each variant against random play, and against the first variant: probability of improvement, seeds needed.
+
+    `one_reward`: whether learnt returns can be compared.
+    """
     names = list(variants)
     pairs = [(name, CHANCE) for name in names if CHANCE in variants and name != CHANCE]
     pairs += [(name, names[0]) for name in names[1:] if name != CHANCE]
@@ -167,7 +173,7 @@ def comparison(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     figures = {figure for scores in variants.values() for figure in scores}
     for ours, theirs in pairs:
         for figure in variants[ours]:
-            if figure not in variants[theirs]:
+            if figure not in variants[theirs] or (figure == "intrinsic_return" and not one_reward):
                 continue
             first, second = variants[ours][figure], variants[theirs][figure]
             side = better(figure, figures)
@@ -283,7 +289,15 @@ def chance_over_seeds(variants: Sequence[Variant]) -> dict[str, np.ndarray]:
     runs = [(seed, one) for variant in variants for seed, one in variant.runs.items() if one.chance]
     if differences([one for _, one in runs]).keys() - {"seed"}:
         return {}
-    return scores_of([*{seed: one.chance for seed, one in runs}.values()])
+    scores = scores_of([*{seed: one.chance for seed, one in runs}.values()])
+    return {name: values for name, values in scores.items() if name != "intrinsic_return" or has_one_reward(variants)}
+
+
+def has_one_reward(variants: Sequence[Variant]) -> bool:
+    """Whether each seed has the same learnt reward in all variants."""
+    players = [(seed, player) for variant in variants for seed, run in variant.runs.items()
+               for player in (run.own, run.chance) if player]  # fmt: skip
+    return len({(seed, player.reward) for seed, player in players}) == len({seed for seed, _ in players})
 
 
 def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:

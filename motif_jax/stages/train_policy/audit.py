@@ -138,7 +138,7 @@ class FlightAudit:
                 {"check": one.check, "sentence": one.sentence, "advice": one.advice} for one in findings.found
             ],
             "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
-            "paid": [one | {"worth": None if np.isnan(one["worth"]) else one["worth"]} for one in audit.paid],
+            "paid": audit.paid,
         }
         with open(self._file, "a") as file:
             file.write(json_line(row))
