@@ -104,3 +104,10 @@ def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
     assert rows[0]["train/ratio_deviation"] < 1e-5
     assert rows[-1]["train/reference_loss"] > 0
     assert load_policy(tmp_path / "one")
+
+
+def test_rates_follow_the_steps_that_were_played(tmp_path):
+    rows = train(config_of(anneal_learning_rate_to=0.0, train_for_env_steps=1200), tmp_path)
+    # a row has the rate of the update before it, which began with the steps of two rows before
+    for begun, row in zip(rows, rows[2:], strict=False):
+        assert row["train/learning_rate"] == pytest.approx(1e-4 * (1 - begun["env_steps"] / 1200), rel=1e-5)

@@ -30,7 +30,7 @@ from motif_jax.rewards.sources import make_sources
 from motif_jax.run import Run, StageRun
 from motif_jax.stages.train_policy.audit import audited_source
 from motif_jax.stages.train_policy.page import report_training
-from motif_jax.stages.train_policy.placing import make_place
+from motif_jax.stages.train_policy.placing import at_position, make_place
 from motif_jax.stages.train_policy.record import Log, MetricsCollector, Probes, Trace, summarise_recent
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, Policy, TrainConfig, finished, takes_turns
 from motif_jax.stages.train_policy.setup import (
@@ -137,11 +137,13 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                 break
 
             # update
-            first = done.updates == before.updates
+            first, rollouts = done.updates == before.updates, batch.arrays.rollouts
+            if parts.plan or parts.grouped:  # games wait, so a batch has fewer than batch_size steps
+                rollouts = at_position(rollouts, done.env_steps / section.batch_size, parts.mesh)
             if first:
-                check_update(section, parts, (state, placed_frozen, batch.arrays.rollouts), checkpoints, done)
+                check_update(section, parts, (state, placed_frozen, rollouts), checkpoints, done)
             with trace.step(done.updates):
-                state, metrics = parts.update(state, placed_frozen, batch.arrays.rollouts)
+                state, metrics = parts.update(state, placed_frozen, rollouts)
             done.updates += 1
 
             # publish the new policy; games wait for it only if they take turns with the learner

@@ -94,6 +94,12 @@ def make_place(
     return place
 
 
+def at_position(rollouts: Rollouts, position: float, mesh: Mesh) -> Rollouts:
+    """Adds the position in the schedules, in batches of steps that were played."""
+    columns = rollouts.first.shape[1] // jax.process_count()
+    return rollouts._replace(schedule_position=shard(np.full((1, columns), position, np.float32), mesh, axis=1))
+
+
 # ---- groups of episodes that began alike, for grpo and gigpo (learner/groups.py)
 
 
