@@ -128,7 +128,8 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                 if log and takes_turns(section) and done.updates == before.updates:
                     log.playing(done, num_hosts, player.calls)
                 continue
-            vote = Vote.END if finished(section, done.env_steps, done.seconds) else Vote.GO_ON
+            seconds = done.seconds if host == 0 else 0.0  # the summary has those of the first host
+            vote = Vote.END if finished(section, done.env_steps, seconds) else Vote.GO_ON
             own_games = pool.next_episode - host * EPISODES_PER_HOST
             own = own_games, collector.episodes, batch.steps if batch else 0
             vote, others = hosts.agree(Vote.STOP if stop.asked else vote, own)
@@ -142,6 +143,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                 rollouts = at_position(rollouts, done.env_steps / section.batch_size, parts.mesh)
             if first:
                 check_update(section, parts, (state, placed_frozen, rollouts), checkpoints, done)
+                hosts.agree(Vote.GO_ON)  # if it raised on another host, that one does not take part in the update
             with trace.step(done.updates):
                 state, metrics = parts.update(state, placed_frozen, rollouts)
             done.updates += 1
@@ -156,7 +158,6 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             done.env_steps += batch.steps
             if first:  # timing starts after the first update, which includes compilation
                 start, timed_from = time.monotonic(), done.env_steps
-            probes.ask(params, done)
             done.seconds = before.seconds + time.monotonic() - start
             done.next_episode = int(max([pool.next_episode - host * EPISODES_PER_HOST, *others[:, 0]]))
             collector.batch(batch)
@@ -165,6 +166,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             # the reward sources learn
             with saved_on_error(checkpoints, state, done):
                 parts.sources.advance(batch, hosts)
+            probes.ask(params, done)
 
             # log one update late, so as not to wait for the device; save
             if pending:
