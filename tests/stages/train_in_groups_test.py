@@ -74,6 +74,10 @@ def test_columns_are_sorted_and_incomplete_groups_left_out():
     assert sorted_rows["x"][0].tolist() == [1, 3, 4, 5, 6, 7, 0, 2]
     assert sorted_rows["group"]["played"].sum(0).tolist() == [2, 3, 3, 3, 0, 0, 3, 3]
     assert sorted_rows["first"][0].all()
+    # one episode of group 4 was given up, and its game played one of group 10
+    given_up = in_groups(rows, np.array([[9, 4, 9, 10, 7, 7, 8, 8], np.full(8, 3)]), {"x": x}, Grouped(2))
+    assert given_up["x"][0].tolist() == [4, 5, 6, 7, 0, 2, 1, 3]
+    assert given_up["group"]["played"].sum(0).tolist() == [3, 3, 3, 3, 3, 3, 0, 0]
     lone = {name: array[:, 2:4] for name, array in rows.items()}
     with pytest.raises(UserError, match="none of 1 groups is complete: all 2 episodes .* a rollout of 3 steps"):
         in_groups(lone, np.array([[1, 2], [3, 3]]), {"x": x[:, 2:4]}, Grouped(2))
