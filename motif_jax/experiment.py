@@ -14,7 +14,7 @@ from motif_jax.config.table import Tables, check_values, flatten, keys, shown
 from motif_jax.console import clean, print_line, suggest
 from motif_jax.files import to_plain, write_config
 from motif_jax.run import CONFIG, Run, read_record
-from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
+from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage, is_first_host, lock_of_hosts
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.jax_start import divide_cpu
@@ -60,12 +60,13 @@ def run(config: Values, workdir: Path, names: list[str] | None) -> None:
         for name, stage in stages.items():
             with explained(workdir, name, stage.writes, stage.memory, stage.device_memory):
                 check_artefacts(config, workdir, stage)
-                if not config["distributed"]["process_id"]:  # of several hosts, only the first writes
+                view = stage.view(config)
+                if stage.lock is not lock_of_hosts or is_first_host(view):
                     write_config(workdir, config)
-                if stage.is_complete(stage.view(config), workdir):
+                if stage.is_complete(view, workdir):
                     print_line(f"{name}: complete in {str(workdir)!r}, skipped")
                 else:
-                    stage.run(stage.view(config), workdir)
+                    stage.run(view, workdir)
 
 
 def dry_run(config: Values, workdir: Path, names: list[str] | None) -> None:

@@ -1,12 +1,14 @@
 """A workdir and its stages: what is written is read back, and kills, other experiments and second runs do no harm."""
 
 import math
+import struct
 import subprocess
 import sys
 from dataclasses import dataclass, field
 
 import pytest
 from conftest import ROOT
+from tensorboardX.proto.event_pb2 import Event
 
 from motif_jax.files import Held, to_plain
 from motif_jax.run import Lock, Run, from_plain
@@ -93,6 +95,19 @@ def test_rows_after_the_checkpoint_are_removed_and_numbers_that_json_lacks_are_n
             {"steps": 0, "loss": 0.0}, {"steps": 5, "loss": None}, {"steps": 6, "loss": None, "note": "text"},
         ]  # fmt: skip
         assert list((stage.path / "tensorboard").iterdir())
+
+
+def test_curves_of_a_run_that_begins_again_hide_those_before_it(tmp_path):
+    with Run(tmp_path).stage("train_values", "values") as stage:
+        with stage.metrics("steps", 0, tensorboard=True) as metrics:
+            metrics.write(5, {"loss": 1.0})
+        (file,) = (stage.path / "tensorboard").iterdir()
+    records, events = file.read_bytes(), []
+    while records:  # length, checksum of it, event, checksum
+        (length,) = struct.unpack("<Q", records[:8])
+        events.append(Event.FromString(records[12 : 12 + length]))
+        records = records[16 + length :]
+    assert [event.step for event in events if event.HasField("session_log")] == [1]
 
 
 def test_sections_replace_the_earlier_ones_of_their_stage_and_part(tmp_path):

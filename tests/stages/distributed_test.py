@@ -11,7 +11,7 @@ from pathlib import Path
 import linear_policy
 import numpy as np
 import pytest
-from conftest import LONG_S, ROOT, check_stage, get_config, run_stage, worker_processes
+from conftest import LONG_S, ROOT, check_stage, get_config, run_stage, viewed, worker_processes
 from fake_slurm import FakeSlurm
 from host_processes import ONE_HOST, TINY, address, ended, flags, rows_of, start, wait_for_rows
 from listening import listening
@@ -20,7 +20,7 @@ from train_policy_test import settings
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
-from motif_jax.stages import train_policy
+from motif_jax.stages import is_first_host, train_policy
 from motif_jax.stages.train_policy import loop
 from motif_jax.stages.train_policy.section import check_batch
 from motif_jax.structs import UserError
@@ -272,3 +272,4 @@ def test_groups_are_refused_for_several_tasks_of_slurm(monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match="'grpo' does not work with 2 hosts"):
         check_stage(train_policy, config)
+    assert not is_first_host(viewed(config))  # so it does not write the workdir's config.json

@@ -274,7 +274,7 @@ def check_metrics(pending: Pending, collector: MetricsCollector, folder: Path, r
     arrays: dict[str, Any] = {".".join(name_of(path)): host_part(leaf) for path, leaf in leaves}
     write_whole(file, lambda out: np.savez(out, **arrays))
     return (
-        f"the loss is not finite at update {pending.update} ({pending.env_steps:,} steps); the batch is in "
-        f"{str(file)!r}, and the checkpoint holds the state before it: start another --workdir from it, with "
+        f"the loss is not finite at update {pending.update} ({pending.env_steps:,} steps); the batch, in "
+        f"{str(file)!r}, has not changed the policy, which the checkpoint holds: start another --workdir from it, with "
         f"--config.policy.init_from={str(folder.parent)!r} and a smaller --config.policy.learning_rate"
     )
