@@ -105,7 +105,7 @@ def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) 
         return jnp.where(state.updates > 0, errors, 0.0)  # there are no statistics before the first update
 
     def update(
-        state: NoveltyState, batch: tuple[Mapping[str, jax.Array], jax.Array]
+        state: NoveltyState, batch: tuple[Mapping[str, jax.Array], Any]
     ) -> tuple[NoveltyState, dict[str, jax.Array]]:
         observations, actions = batch
         weight = jnp.float32(~waited(actions)).reshape(-1)  # a game that waits shows the same moment again

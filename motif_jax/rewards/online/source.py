@@ -115,7 +115,8 @@ class OnlineSource(Captioned):
         self.steps += batch.steps
         self._updates += 1
         passed = [self._passed.popleft() for _ in range(len(self._passed))]
-        answers, failed = NOTHING, None
+        answers = NOTHING
+        failed: Exception | None = None
         try:
             answers = self._answers()
         except Exception as error:  # raised when all hosts have exchanged their news
