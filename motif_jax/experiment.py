@@ -14,23 +14,13 @@ from motif_jax.config.table import Tables, check_values, flatten, keys, shown
 from motif_jax.console import clean, print_line, suggest
 from motif_jax.files import to_plain, write_config
 from motif_jax.run import CONFIG, Run, read_record
-from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage
+from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage, is_first_host, lock_of_hosts
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.jax_start import divide_cpu
 from motif_jax.system.sizing import describe_machine, sizes_of
 
 Values = Mapping[str, Any]  # of the whole config, nested
-
-# Removed values, which are accepted at these settings, for backwards compatibility.
-GONE = {
-    "policy.exploration": "entropy",
-    "policy.online.heads": 1,
-    "policy.replay.rewarded_share": 0.0,
-    "reward.early_stop": 0,
-    "reward.heads": 1,
-    "reward.caution": 0.0,
-}
 
 
 def check(config: Values, names: list[str]) -> list[Stage[Any]]:
@@ -60,12 +50,13 @@ def run(config: Values, workdir: Path, names: list[str] | None) -> None:
         for name, stage in stages.items():
             with explained(workdir, name, stage.writes, stage.memory, stage.device_memory):
                 check_artefacts(config, workdir, stage)
-                if not config["distributed"]["process_id"]:  # of several hosts, only the first writes
+                view = stage.view(config)
+                if stage.lock is not lock_of_hosts or is_first_host(view):
                     write_config(workdir, config)
-                if stage.is_complete(stage.view(config), workdir):
+                if stage.is_complete(view, workdir):
                     print_line(f"{name}: complete in {str(workdir)!r}, skipped")
                 else:
-                    stage.run(stage.view(config), workdir)
+                    stage.run(view, workdir)
 
 
 def dry_run(config: Values, workdir: Path, names: list[str] | None) -> None:
@@ -118,7 +109,7 @@ def defaults() -> ConfigDict:
 def check_same_experiment(config: Values, workdir: Path, recorded: Path, stage: Stage[Any]) -> None:
     """Raises UserError if a value that decides the result differs from that in `recorded`, an earlier config.json.
 
-    A record that lacks a value has its default, or the declared value of the time before it existed.
+    A record that lacks a value has its default.
     """
     if not recorded.exists():
         return
@@ -128,15 +119,14 @@ def check_same_experiment(config: Values, workdir: Path, recorded: Path, stage: 
     deciding |= {key: values[key] for key in stage.more_identity(view)}
     for key in sorted(deciding.keys() - {*stage.unused(view)}):
         value = deciding[key]
-        old = before.get(key, to_plain(value.default if value.before is None else value.before))
+        old = before.get(key, to_plain(value.default))
         if old != now[key]:
             raise UserError(
                 f"workdir {str(workdir)!r} belongs to an experiment with {key} = {shown(old)}, not {shown(now[key])}: "
                 f"choose another --workdir, or --config.{key}={clean(old)}"
             )
     for key in sorted(before.keys() - known.keys()):
-        unchanged = key in GONE and before[key] == GONE[key]
-        if key.partition(".")[0] in stage.identity and not unchanged:
+        if key.partition(".")[0] in stage.identity:
             raise UserError(
                 f"workdir {str(workdir)!r} belongs to an experiment with {clean(key)} = {shown(before[key])}, a value "
                 "that this version does not know: use the version that made it, or choose another --workdir"

@@ -276,8 +276,8 @@ class Metrics:
 
             (folder / "tensorboard").mkdir(exist_ok=True)
             self._curves = EventsWriter(str(folder / "tensorboard/events"))
-            if start > 0:
-                self._curves.write_event(Event(step=start + 1, session_log=SessionLog(status=SessionLog.START)))
+            session = SessionLog(status=SessionLog.START)
+            self._curves.write_event(Event(step=max(start, 0) + 1, session_log=session))
         self._wandb = None
         if wandb:
             try:

@@ -1,6 +1,7 @@
 """A workdir and its stages: what is written is read back, and kills, other experiments and second runs do no harm."""
 
 import math
+import struct
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 from conftest import ROOT
+from tensorboardX.proto.event_pb2 import Event
 
 from motif_jax.files import Held, to_plain
 from motif_jax.run import Lock, Run, from_plain
@@ -106,6 +108,19 @@ def test_a_run_of_weights_and_biases_is_resumed_under_its_id(tmp_path, monkeypat
     first, again = (call.kwargs["id"] for call in curves.init.call_args_list)
     assert first == again
     curves.init.return_value.log.assert_called_with({"steps": 6, "loss": 1.0})
+
+
+def test_curves_of_a_run_that_begins_again_hide_those_before_it(tmp_path):
+    with Run(tmp_path).stage("train_values", "values") as stage:
+        with stage.metrics("steps", 0, tensorboard=True) as metrics:
+            metrics.write(5, {"loss": 1.0})
+        (file,) = (stage.path / "tensorboard").iterdir()
+    records, events = file.read_bytes(), []
+    while records:  # length, checksum of it, event, checksum
+        (length,) = struct.unpack("<Q", records[:8])
+        events.append(Event.FromString(records[12 : 12 + length]))
+        records = records[16 + length :]
+    assert [event.step for event in events if event.HasField("session_log")] == [1]
 
 
 def test_sections_replace_the_earlier_ones_of_their_stage_and_part(tmp_path):

@@ -98,8 +98,8 @@ class AsyncLoop:
     def __init__(self, pool: ActorPool, policy: BatchedPolicy, rollouts: int, place: Callable[[Arrays], Any]):
         """Starts both threads. A batch has `rollouts` rollouts, and `place` puts its arrays on the devices.
 
-        If the pool has no slot to spare for each group, games are to wait for a slower learner: then batches in the
-        queue keep their slots.
+        If the pool has no slot to spare for each group, games are to wait for a slower learner: then a batch keeps its
+        slots until the learner has taken the one before it.
         """
         self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
         layout = pool.layout

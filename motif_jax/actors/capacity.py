@@ -19,7 +19,8 @@ def check_capacity(
     groups: int = 1,
     shared_bytes: int = 0,
     flag: str = "--config.collect",
-    engine: bool = True,
+    *,
+    engine: bool,
 ) -> None:
     """Raises UserError if this machine cannot run these workers and games, with the shared memory of their rollouts.
 

@@ -150,9 +150,12 @@ class WorkerHandle:
         lost = int(self._shared["played"][self.index].sum()) * self._layout.group_size
         self._failures += 1
         if self._failures >= FAILURES_IN_A_ROW:
+            why = f"last with status {status}; if memory ran out, lower num_workers and games_per_worker"
+            if hung:
+                why = "last silent for too long; if its games are slow, raise hang_timeout_s"
             raise UserError(
-                f"actor worker {self.index} ended {FAILURES_IN_A_ROW} times without finishing a rollout, last with "
-                f"status {status}; if memory ran out, lower num_workers and games_per_worker ({self._flag})"
+                f"actor worker {self.index} ended {FAILURES_IN_A_ROW} times without finishing a rollout, {why} "
+                f"({self._flag})"
             )
         # A SIGKILL from elsewhere (a person, the kernel out of memory) is not the current episode's fault.
         own_fault = hung or status != -signal.SIGKILL
@@ -248,7 +251,7 @@ class ActorPool:
         self.dropped_steps = 0  # steps lost with them
         self.given_up: list[int] = []  # episodes
         engine = getattr(self.world, "engine", False)
-        check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine)
+        check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine=engine)
         if library := getattr(self.world, "library", ""):
             print_once(library)
         self._inline, self._local = num_workers == 0 and not remote, self.layout.num_workers - remote

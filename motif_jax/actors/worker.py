@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -92,11 +92,17 @@ class Group:
         shown = getattr(world, "screen_frames", ()) if self._layout.record else ()
         return (*(self.scripted.frames if self.scripted else ()), *shown)
 
-    def warm_up(self, game: int, limit: int) -> None:
-        """Plays up to `limit` random actions, so that games do not start in step."""
+    def warm_up(self, game: int, limit: int, beat: memoryview) -> None:
+        """Plays up to `limit` random actions, so that games do not start in step; each is a heartbeat."""
         chance = random.Random(self._playing[game])
+
+        def chances() -> Iterator[float]:
+            for _ in range(chance.randint(0, limit)):
+                beat[0] += 1
+                yield chance.random()
+
         self._warming = True
-        self.vector.play_on(game, [chance.random() for _ in range(chance.randint(0, limit))])
+        self.vector.play_on(game, chances())
         self._warming = False
         self._stepping[0] = 0
 
@@ -187,8 +193,7 @@ class Worker:
             self.groups.append(Group(layout, shared, index, group, world, self._rows_of))
             self._beat[0] += 1
             for game in range(layout.group_size if layout.warmup_steps else 0):
-                self.groups[-1].warm_up(game, layout.warmup_steps)
-                self._beat[0] += 1
+                self.groups[-1].warm_up(game, layout.warmup_steps, self._beat)
 
     def _rows_of(self, slot: int) -> list[dict[str, np.ndarray]]:
         """The rows of a slot: row t has observation t and step t; the last row has only an observation."""

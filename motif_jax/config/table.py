@@ -174,7 +174,6 @@ class Value:
     differs: str = ""  # the difference that `reference` removes; a part of a sentence
     only_for: Use | None = None  # None: it always has an effect
     group: str = ""  # the first line of its dataclass's docstring
-    before: Any = None  # its value in experiments that began before it was declared; None: its default
 
     @property
     def default(self) -> Any:
@@ -193,10 +192,9 @@ def value(
     decides: bool = False,
     differs: str = "",
     only_for: Use | None = None,
-    before: Any = None,
 ) -> Any:
     """Declares a value of the config: a field of a dataclass. The arguments are those of `Value`."""
-    metadata = {"value": Value(kind, about, default, decides, differs, only_for, before=before)}
+    metadata = {"value": Value(kind, about, default, decides, differs, only_for)}
     given = {"default_factory" if callable(default) else "default": default}
     return field(**given, metadata=metadata)
 

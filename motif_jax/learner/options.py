@@ -161,10 +161,10 @@ class Control(NamedTuple):
         first = jnp.concatenate([batch.first, jnp.zeros_like(batch.first[:1])])
         return twice | {BEHAVIOUR: self.heads.behaviour(charge)}, first
 
-    def exploration_after(self, version: jax.Array, total_updates: int) -> jax.Array:
-        """The weight of the exploration term of the controller's heads, which falls by the same share per update."""
+    def exploration_after(self, position: jax.Array, total_updates: int) -> jax.Array:
+        """The weight of the exploration term of the controller's heads, which falls by the same share per batch."""
         falling = schedule("exponential", self.exploration, self.exploration_left, total_updates)
-        return jnp.float32(falling(version))
+        return jnp.float32(falling(position))
 
     def chosen(self, logits: jax.Array, batch: Rollouts, exploration: jax.Array) -> tuple[losses.Head, ...]:
         """The choices of each step; `exploration` is the weight of the controller's exploration term."""

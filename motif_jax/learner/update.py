@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from motif_jax.devices.mesh import total
+from motif_jax.devices.mesh import DATA, total
 from motif_jax.learner import losses
 from motif_jax.learner.groups import log_ratio_of_episodes
 from motif_jax.learner.options import Control
@@ -64,15 +64,15 @@ def init_state(params: Any, settings: Settings, group: GroupSettings | None = No
     return LearnerState(params, optimizer_state, jnp.zeros((), jnp.int32), reference)
 
 
-def learning_rate(settings: Settings, version: jax.Array, optimizer_state: Any) -> jax.Array:
-    """The learning rate of the next optimizer step.
+def learning_rate(settings: Settings, position: jax.Array, optimizer_state: Any) -> jax.Array:
+    """The learning rate of the next optimizer step; `position`: in its schedule, in updates.
 
-    It follows a schedule of updates, and rises in a straight line over the first optimizer steps: Adam's first steps
+    It follows a schedule, and rises in a straight line over the first optimizer steps: Adam's first steps
     are as long as all others, however small the gradient. So without a warm-up, the bonus for entropy moves a large
     pretrained network far in a first batch without any reward.
     """
     share, decay = settings.anneal_learning_rate_to, settings.learning_rate_decay
-    rate = jnp.float32(schedule(decay, settings.learning_rate, share, settings.total_updates)(version))
+    rate = jnp.float32(schedule(decay, settings.learning_rate, share, settings.total_updates)(position))
     if not settings.learning_rate_warmup:
         return rate
     _, adam = optimizer_state
@@ -106,6 +106,9 @@ class PolicyUpdate:
     def update(self, state: LearnerState, frozen: Any, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
         """Takes all optimizer steps with some rollouts."""
         settings = self.settings
+        given = rollouts.schedule_position
+        position = jax.lax.pmax(given.max(), DATA) if len(given) else state.version
+        rollouts = rollouts._replace(schedule_position=())
         check(rollouts)
         with jax.named_scope("rewards"):
             rewards = self.shape_rewards(rollouts)
@@ -116,11 +119,11 @@ class PolicyUpdate:
         with jax.named_scope("targets"):
             data = self.algorithm.once_per_update(data, state, frozen, self.unroll, settings, self.group)
         if (num_steps := settings.num_epochs * settings.num_minibatches) == 1:
-            new, metrics = self.step(state, frozen, data)
+            new, metrics = self.step(state, frozen, position, data)
         else:
 
             def body(state: LearnerState, index: jax.Array) -> tuple[LearnerState, Metrics]:
-                return self.step(state, frozen, minibatch(data, index, settings.num_minibatches))
+                return self.step(state, frozen, position, minibatch(data, index, settings.num_minibatches))
 
             new, steps = jax.lax.scan(body, state, jnp.arange(num_steps) % settings.num_minibatches)
             reduce = {"min": jnp.min, "max": jnp.max, "finite": jnp.min}
@@ -133,15 +136,17 @@ class PolicyUpdate:
         state = jax.tree.map(lambda new, old: jnp.where(good, new, old), new, state)
         return state._replace(version=state.version + 1), {name: jnp.float32(metrics[name]) for name in metrics}
 
-    def step(self, state: LearnerState, frozen: Any, data: Samples) -> tuple[LearnerState, Metrics]:
-        """Takes one optimizer step; the version is not changed."""
+    def step(
+        self, state: LearnerState, frozen: Any, position: jax.Array, data: Samples
+    ) -> tuple[LearnerState, Metrics]:
+        """Takes one optimizer step; the version is not changed. `position`: in the schedules."""
         settings = self.settings
-        rate = learning_rate(settings, state.version, state.optimizer)
+        rate = learning_rate(settings, position, state.optimizer)
         share, updates = settings.anneal_exploration_to, settings.total_updates
         exploration = schedule("linear", settings.exploration_coefficient, share, updates)
-        coefficient = of_controller = jnp.float32(exploration(state.version))
+        coefficient = of_controller = jnp.float32(exploration(position))
         if self.control:
-            of_controller = self.control.exploration_after(state.version, updates)
+            of_controller = self.control.exploration_after(position, updates)
         gradient = jax.grad(self.loss, has_aux=True)
         gradients, (means, spread) = gradient(state.params, frozen, data, coefficient, of_controller)
         with jax.named_scope("optimizer"):

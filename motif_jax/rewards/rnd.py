@@ -29,7 +29,7 @@ from jax.sharding import Mesh
 from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import map_update, replicate, total
 from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
-from motif_jax.envs.world import select_specs
+from motif_jax.envs.world import select_specs, waited
 from motif_jax.networks.kinds import from_record, to_record
 from motif_jax.networks.novelty import NoveltyNetwork, features, random_cells, size_of
 from motif_jax.rewards.running_stats import RunningStats, add_values, no_stats
@@ -68,7 +68,8 @@ class Novelty(NamedTuple):
 
     init: Callable[[jax.Array], NoveltyState]  # from a random key
     bonus: Callable[[NoveltyState, Mapping[str, jax.Array]], jax.Array]  # observations [N, ...] -> [N]
-    update: Callable[..., tuple[NoveltyState, dict[str, jax.Array]]]  # (state, observations [T + 1, B, ...])
+    # (state, (observations [T + 1, B, ...], actions [T, B, ...]))
+    update: Callable[..., tuple[NoveltyState, dict[str, jax.Array]]]
 
 
 def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) -> Novelty:
@@ -103,27 +104,31 @@ def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) 
         errors = errors_of(state.params, state.fixed, x) * jax.lax.rsqrt(state.errors.variance + FLOOR)
         return jnp.where(state.updates > 0, errors, 0.0)  # there are no statistics before the first update
 
-    def update(state: NoveltyState, observations: Mapping[str, jax.Array]) -> tuple[NoveltyState, dict[str, jax.Array]]:
+    def update(
+        state: NoveltyState, batch: tuple[Mapping[str, jax.Array], Any]
+    ) -> tuple[NoveltyState, dict[str, jax.Array]]:
+        observations, actions = batch
+        weight = jnp.float32(~waited(actions)).reshape(-1)  # a game that waits shows the same moment again
+        count = total(weight.sum())
         flat = {name: observations[name][1:].reshape(-1, *spec.shape) for name, spec in specs.items()}
         with jax.named_scope("features"):
             x = features(specs, state.fixed.cells, flat)
-            stats = add_values(state.features, x)
+            stats = add_values(state.features, x, weight)
             x = normalise(stats, x)
 
         def loss_of(params: Any) -> tuple[jax.Array, jax.Array]:
             errors = errors_of(params, state.fixed, x)
-            return errors.sum() / total(jnp.float32(len(errors))), errors
+            return (weight * errors).sum() / jnp.maximum(count, 1), errors
 
         with jax.named_scope("predictor"):
             (loss, errors), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
             loss, gradients = total((loss, gradients))
             directions, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
             params = optax.apply_updates(state.params, directions)
-        new = NoveltyState(
-            state.fixed, params, optimizer_state, stats, add_values(state.errors, errors), state.updates + 1
-        )
+        of_errors = add_values(state.errors, errors, weight)
+        new = NoveltyState(state.fixed, params, optimizer_state, stats, of_errors, state.updates + 1)
         finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in (loss, *jax.tree.leaves(params))]).all()
-        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new, state)
+        kept = jax.tree.map(lambda new, old: jnp.where(finite & (count > 0), new, old), new, state)
         return kept, {"loss": loss, "finite": finite}
 
     return Novelty(init, bonus, update)
@@ -182,7 +187,8 @@ class RandomDistillation(RewardSource):
     def advance(self, batch: Any, hosts: Any) -> None:
         assert self._update is not None
         self._check_finite()
-        self._state, self._metrics = self._update(self._state, batch.arrays.rollouts.observations)
+        rollouts = batch.arrays.rollouts
+        self._state, self._metrics = self._update(self._state, (rollouts.observations, rollouts.action))
         self._snapshot = local_copy(self._state)
 
     def _check_finite(self) -> None:

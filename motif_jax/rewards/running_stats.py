@@ -17,6 +17,8 @@ import numpy as np
 
 from motif_jax.devices.mesh import total
 
+LEAST = 1e-6  # number of values that a batch without any counts as, so that nothing is divided by 0
+
 
 class RunningStats(NamedTuple):
     """Mean and variance of all values so far: Python numbers, or float32 arrays on the devices."""
@@ -52,8 +54,12 @@ def no_stats(shape: tuple[int, ...] = ()) -> RunningStats:
     return RunningStats(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
 
 
-def add_values(stats: RunningStats, values: jax.Array) -> RunningStats:
-    """Adds the values of all devices, inside a function that `mesh.map_update` maps. [N, ...] per device"""
-    new = total(jnp.float32(len(values)))
-    mean = total(values.sum(0)) / new
-    return stats.merge(RunningStats(new, mean, total(((values - mean) ** 2).sum(0)) / new))
+def add_values(stats: RunningStats, values: jax.Array, weight: jax.Array) -> RunningStats:
+    """Adds the values of all devices, inside a function that `mesh.map_update` maps. [N, ...] per device
+
+    `weight`: 1 for values that count, else 0. [N]
+    """
+    new = jnp.maximum(total(weight.sum()), LEAST)
+    weight = weight.reshape(-1, *[1] * (values.ndim - 1))
+    mean = total((weight * values).sum(0)) / new
+    return stats.merge(RunningStats(new, mean, total((weight * (values - mean) ** 2).sum(0)) / new))

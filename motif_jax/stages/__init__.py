@@ -178,6 +178,12 @@ def later(path: str) -> Callable[[Any, Path], None]:
     return lambda config, workdir: import_named(path)(config, workdir)
 
 
+def is_first_host(config: Experiment) -> bool:
+    """Whether this process is the first of the hosts that run the same command, or the only one."""
+    meeting = find_meeting(config.distributed)
+    return not (meeting and meeting.process_id)
+
+
 def lock_of_hosts(config: Experiment) -> Lock:
     """The lock of a stage in which other hosts may take part; they share the workdir."""
     return Lock.SHARED if find_meeting(config.distributed) else Lock.EXCLUSIVE

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -161,6 +162,12 @@ def test_silence_while_the_pool_was_stopped_does_not_count():
     given += [(300.0, 8, False), (300.5, 8, False), (301.0, 8, True)]  # by this clock, not the machine's
     counted = [silence.seconds(now, beat=beat, idle=idle) for now, beat, idle in given]
     assert counted == pytest.approx([0.0, 1.0, 2.0, 2.5, 2.6, 0.0, 0.5, 0.0])
+
+
+def test_each_step_of_the_warm_up_is_a_heartbeat():
+    with make_pool(num_workers=0, games=4, warmup_steps=50) as pool:
+        drawn = [random.Random(number + 1).randint(0, 50) for number in range(4)]  # by the games' episodes
+        assert pool._shared["beat"][0] == pool.layout.groups + sum(drawn)
 
 
 def test_a_game_that_hangs_once_is_played_again(monkeypatch, tmp_path):

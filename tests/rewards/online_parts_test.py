@@ -178,6 +178,15 @@ def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
     assert sources[0].steps == alone.steps == 18
 
 
+def test_hosts_exchange_their_news_before_the_first_one_fails(tmp_path, monkeypatch):
+    source, sent = make(tmp_path), []
+    monkeypatch.setattr(exchange, "from_every_host", lambda words: sent.append(words) or words[None])
+    monkeypatch.setattr(source._judge, "answers", lambda steps: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        source.advance(SimpleNamespace(steps=6), SimpleNamespace(count=2))
+    assert len(sent) == 1
+
+
 # ---- words
 
 VECTORS = "3 2\nnewt 1 0\ngold 0 1\nkill 1 1\n"

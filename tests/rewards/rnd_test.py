@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import get_config, on_devices, viewed
@@ -12,6 +13,7 @@ from conftest import get_config, on_devices, viewed
 from motif_jax.devices.host_arrays import local_copy
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
+from motif_jax.envs.world import WAIT
 from motif_jax.rewards.rnd import RandomDistillation, make_novelty
 from motif_jax.rewards.running_stats import add_values, no_stats
 from motif_jax.rewards.source import Setting
@@ -19,6 +21,7 @@ from motif_jax.structs import UserError
 
 SPECS = observation_specs(("blstats", "crop", "message"))
 T, B = 5, 8
+ACTIONS = np.zeros((T, B), np.int32)
 
 
 def observations(rng, kinds=200, steps=T + 1):
@@ -84,12 +87,14 @@ def test_bonus_and_normalisation_are_those_of_everything_seen():
     seen, errors = [], []
     for _ in range(4):
         batch, before = observations(rng), local_copy(state)
-        moments = [{name: array[at // B + 1, at % B] for name, array in batch.items()} for at in range(T * B)]
+        actions = -(rng.random((T, B)) < 0.3).astype(np.int32)  # in some steps the game waits: WAIT is -1
+        played = np.flatnonzero(actions != WAIT)
+        moments = [{name: array[at // B + 1, at % B] for name, array in batch.items()} for at in played]
         new = np.array([slow_features(np.asarray(before.fixed.cells), moment) for moment in moments])
         seen = np.concatenate([*([seen] if len(seen) else []), new])
         errors = np.concatenate([errors, slow_errors(before, seen, new)])
-        state, metrics = update(state, shard(batch, mesh, axis=1))
-        assert float(metrics["loss"]) == pytest.approx(errors[-T * B :].mean(), rel=1e-3)
+        state, metrics = update(state, shard((batch, actions), mesh, axis=1))
+        assert float(metrics["loss"]) == pytest.approx(errors[-len(played) :].mean(), rel=1e-3)
     assert int(state.updates) == 4
     assert np.asarray(state.features.mean) == pytest.approx(seen.mean(0), rel=1e-4, abs=1e-5)
     assert np.asarray(state.features.variance) == pytest.approx(seen.var(0), rel=1e-3, abs=1e-5)
@@ -106,7 +111,7 @@ def test_bonus_and_normalisation_are_those_of_everything_seen():
 def test_running_statistics_still_change_after_two_billion_steps():
     mesh = make_mesh(1)
     moments = no_stats(())._replace(number=np.float32(2e9), mean=np.float32(1), variance=np.float32(4))
-    add = map_update(add_values, mesh, batch_axis=0)
+    add = map_update(lambda stats, values: add_values(stats, values, jnp.ones(4096)), mesh, batch_axis=0)
     moments = add(replicate(moments, mesh), shard(np.full(4096, 1e4, np.float32), mesh))
     assert float(moments.mean) == pytest.approx(1 + 1e4 * 4096 / 2e9, rel=1e-4)
     assert float(moments.number) == pytest.approx(2e9 + 4096, abs=256)
@@ -124,7 +129,7 @@ def compare_devices() -> None:
         update = map_update(novelty.update, mesh, batch_axis=1)
         state = replicate(novelty.init(jax.random.key(0)), mesh)
         for _ in range(3):
-            state, metrics = update(state, shard(observations(rng), mesh, axis=1))
+            state, metrics = update(state, shard((observations(rng), ACTIONS), mesh, axis=1))
         found.append(jax.tree.leaves((local_copy(state), metrics)))
     for one, eight in zip(*found, strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(eight), rtol=2e-4, atol=2e-5)
@@ -150,7 +155,7 @@ def rollouts(arrays, ended=None):
 
 def batch_of(arrays):
     """A batch as the learner has it."""
-    placed = SimpleNamespace(observations=shard(arrays, make_mesh(1), axis=1))
+    placed = SimpleNamespace(observations=shard(arrays, make_mesh(1), axis=1), action=ACTIONS)
     return SimpleNamespace(arrays=SimpleNamespace(rollouts=placed))
 
 

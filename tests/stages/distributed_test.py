@@ -11,14 +11,17 @@ from pathlib import Path
 import linear_policy
 import numpy as np
 import pytest
-from conftest import LONG_S, ROOT, check_stage, get_config, worker_processes
+from conftest import LONG_S, ROOT, check_stage, get_config, run_stage, viewed, worker_processes
 from fake_slurm import FakeSlurm
 from host_processes import ONE_HOST, TINY, address, ended, flags, rows_of, start, wait_for_rows
 from listening import listening
 from one_host import LARGE
+from train_policy_test import settings
 
 from motif_jax.devices.checkpoints import reading
-from motif_jax.stages import train_policy
+from motif_jax.devices.hosts import Hosts
+from motif_jax.stages import is_first_host, train_policy
+from motif_jax.stages.train_policy import loop
 from motif_jax.stages.train_policy.section import check_batch
 from motif_jax.structs import UserError
 
@@ -62,6 +65,35 @@ def test_a_host_that_fails_is_not_waited_for(two_hosts):
         )
     assert two_hosts[0]["others"].tolist() == [[11, 20, 30]]
     assert two_hosts[1]["others"].tolist() == [[10, 20, 30]]
+
+
+@pytest.fixture
+def second_host(monkeypatch):
+    """Makes a training that of the second host, alone; returns its votes, and when the first update was checked."""
+    events = []
+
+    class Second(Hosts):
+        def __init__(self):
+            super().__init__()
+            self.me = 1
+
+        def agree(self, vote, numbers=(0, 0, 0)):
+            events.append(vote.name)
+            return vote, np.zeros((0, 3), np.int32)
+
+    monkeypatch.setattr(loop, "Hosts", Second)
+    monkeypatch.setattr(loop, "check_update", lambda *_: events.append("checked"))
+    return events
+
+
+def test_hosts_agree_after_each_has_checked_its_first_update(second_host, tmp_path):
+    run_stage(train_policy, settings(train_for_env_steps=64), tmp_path)
+    assert second_host[-3:] == ["checked", "GO_ON", "END"]
+
+
+def test_the_seconds_of_training_are_those_of_the_first_host(second_host, tmp_path):
+    run_stage(train_policy, settings(train_for_env_steps=128, train_for_seconds=1e-9), tmp_path)
+    assert second_host[-3:] == ["GO_ON", "GO_ON", "END"]  # after the check and before the second update
 
 
 # ---- the whole program
@@ -240,3 +272,4 @@ def test_groups_are_refused_for_several_tasks_of_slurm(monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match="'grpo' does not work with 2 hosts"):
         check_stage(train_policy, config)
+    assert not is_first_host(viewed(config))  # so it does not write the workdir's config.json

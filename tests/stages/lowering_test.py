@@ -144,7 +144,8 @@ def test_the_update_and_the_bonus_of_novelty_lower():
     specs = {name: OBSERVATIONS[name] for name in ("crop", "blstats", "message")}
     novelty, mesh = make_novelty(specs, 32, 16, 1e-4), make_mesh()
     state = replicate(novelty.init(jax.random.key(0)), mesh)
-    lower(map_update(novelty.update, mesh, 1), state, shard(observations(specs, T + 1, B), mesh, axis=1))
+    batch = observations(specs, T + 1, B), np.zeros((T, B), np.int32)
+    lower(map_update(novelty.update, mesh, 1), state, shard(batch, mesh, axis=1))
     lower(jax.jit(novelty.bonus), novelty.init(jax.random.key(0)), observations(specs, B))
 
 

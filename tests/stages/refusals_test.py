@@ -4,6 +4,7 @@ import pytest
 from conftest import get_config
 
 from motif_jax import experiment
+from motif_jax.actors import capacity
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -96,3 +97,17 @@ def test_values_that_cannot_work_are_refused_in_one_sentence(what, values, said)
     assert said in str(refused.value)
     assert "--config." in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("stage", ["train_policy", "collect", "evaluate"])
+def test_only_copies_of_the_engine_are_counted_against_open_files(monkeypatch, stage):
+    monkeypatch.setattr(capacity.resource, "getrlimit", lambda _: (64, 64))
+    light, heavy = get_config("options.py", "treasure"), get_config("motif.py", "score")
+    for config in (light, heavy):
+        config.update_from_flattened_dict(
+            {f"{name}.games_per_worker": 64 for name in ("policy", "collect", "evaluate")}
+        )
+    light.collect.collector = "random"
+    experiment.check(light.to_dict(), [stage])
+    with pytest.raises(UserError, match="64 games in a process need more than the 64 files"):
+        experiment.check(heavy.to_dict(), [stage])

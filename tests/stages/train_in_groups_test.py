@@ -74,6 +74,10 @@ def test_columns_are_sorted_and_incomplete_groups_left_out():
     assert sorted_rows["x"][0].tolist() == [1, 3, 4, 5, 6, 7, 0, 2]
     assert sorted_rows["group"]["played"].sum(0).tolist() == [2, 3, 3, 3, 0, 0, 3, 3]
     assert sorted_rows["first"][0].all()
+    # one episode of group 4 was given up, and its game played one of group 10
+    given_up = in_groups(rows, np.array([[9, 4, 9, 10, 7, 7, 8, 8], np.full(8, 3)]), {"x": x}, Grouped(2))
+    assert given_up["x"][0].tolist() == [4, 5, 6, 7, 0, 2, 1, 3]
+    assert given_up["group"]["played"].sum(0).tolist() == [3, 3, 3, 3, 3, 3, 0, 0]
     lone = {name: array[:, 2:4] for name, array in rows.items()}
     with pytest.raises(UserError, match="none of 1 groups is complete: all 2 episodes .* a rollout of 3 steps"):
         in_groups(lone, np.array([[1, 2], [3, 3]]), {"x": x[:, 2:4]}, Grouped(2))
@@ -104,3 +108,10 @@ def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
     assert rows[0]["train/ratio_deviation"] < 1e-5
     assert rows[-1]["train/reference_loss"] > 0
     assert load_policy(tmp_path / "one")
+
+
+def test_rates_follow_the_steps_that_were_played(tmp_path):
+    rows = train(config_of(anneal_learning_rate_to=0.0, train_for_env_steps=1200), tmp_path)
+    # a row has the rate of the update before it, which began with the steps of two rows before
+    for begun, row in zip(rows, rows[2:], strict=False):
+        assert row["train/learning_rate"] == pytest.approx(1e-4 * (1 - begun["env_steps"] / 1200), rel=1e-5)

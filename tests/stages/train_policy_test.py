@@ -94,6 +94,11 @@ def test_the_toy_world_is_solved(tmp_path):
     assert children() <= before
 
 
+def test_a_batch_smaller_than_a_round_of_an_on_policy_algorithm_is_said(tmp_path, capsys):
+    run(tmp_path, algorithm="ppo", batch_size=32, train_for_env_steps=32)  # two groups of 4 games, 8 steps each
+    assert "so it has samples of earlier policies: use a multiple of 64 steps" in capsys.readouterr().out
+
+
 # ---- the same twice, and again after it was stopped
 
 

@@ -80,7 +80,6 @@ class OnlineValues:
         "neutral: each caption is compared with a moment without a message, and only a better one is paid; none: pairs "
         "of captions are compared, and .floor decides what is paid",
         decides=True,
-        before="none",
         differs="ONI's ranking compares each caption with a moment without a message, and pays only what is better",
         only_for=ANCHORED,
     )

@@ -32,7 +32,7 @@ from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.structs import UserError, naming
 
-COMPARE_EVERY = 100  # updates between two comparisons of the hosts' checksums; the first is at once
+COMPARE_EVERY = 100  # updates between two comparisons of the hosts' checksums; the first is in the second update
 PAIRS = 11  # in the seed of the pairs
 DECIDING = ("kind", "goals", "threshold", "floor", "normalise", "capacity")  # values that rewards depend on
 WEIGHT = 1000.0  # the statistics of an earlier reward count as this number of steps
@@ -115,7 +115,17 @@ class OnlineSource(Captioned):
         self.steps += batch.steps
         self._updates += 1
         passed = [self._passed.popleft() for _ in range(len(self._passed))]
-        news, self._rest = share(join([self._answers(), *passed]), self._rest, hosts)
+        answers = NOTHING
+        failed: Exception | None = None
+        try:
+            answers = self._answers()
+        except Exception as error:  # raised when all hosts have exchanged their news
+            failed = error
+        news, self._rest = share(join([answers, *passed]), self._rest, hosts)
+        if len(news) > 1 and self._updates % COMPARE_EVERY == 2:
+            hosts.check_same("an online reward", self.arrays())
+        if failed:
+            raise failed
         turn = turn_at(self._turns, self.steps)
         if new_goal := self._turns[turn].goal != self._turns[self._turn].goal:
             self._start_turn(turn)
@@ -137,8 +147,6 @@ class OnlineSource(Captioned):
                 labels += self._take(self._answers())
         self.kind.learn(self.store, labels, scores)
         self._swap()
-        if len(news) > 1 and self._updates % COMPARE_EVERY == 1:
-            hosts.check_same("an online reward", self.arrays())
 
     def _answers(self) -> HostNews:
         """The judge's answers since the last call; empty on all hosts but the first."""

@@ -46,7 +46,8 @@ def check(config: EvaluateConfig) -> None:
     check_policies(section, world)
     check_variations(config, world)
     check_choice(section.replays, section.episodes)
-    check_capacity(section.num_workers, section.games_per_worker, flag="--config.evaluate")
+    engine = getattr(world, "engine", False)
+    check_capacity(section.num_workers, section.games_per_worker, flag="--config.evaluate", engine=engine)
     check_cluster(config.cluster)
 
 

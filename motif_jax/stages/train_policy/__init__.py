@@ -90,7 +90,8 @@ def check(config: TrainConfig) -> None:
     if plan:
         check_options(section)
     check_rewards(config, world, plan)
-    check_capacity(section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy")
+    engine = getattr(world, "engine", False)
+    check_capacity(section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy", engine=engine)
     if section.synchronous and section.num_workers > 1:
         raise UserError(
             f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "

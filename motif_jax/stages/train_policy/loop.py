@@ -30,7 +30,7 @@ from motif_jax.rewards.sources import make_sources
 from motif_jax.run import Run, StageRun
 from motif_jax.stages.train_policy.audit import audited_source
 from motif_jax.stages.train_policy.page import report_training
-from motif_jax.stages.train_policy.placing import make_place
+from motif_jax.stages.train_policy.placing import at_position, make_place
 from motif_jax.stages.train_policy.record import Log, MetricsCollector, Probes, Trace, summarise_recent
 from motif_jax.stages.train_policy.section import DEVICE_MEMORY, Policy, TrainConfig, finished, takes_turns
 from motif_jax.stages.train_policy.setup import (
@@ -128,7 +128,8 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                 if log and takes_turns(section) and done.updates == before.updates:
                     log.playing(done, num_hosts, player.calls)
                 continue
-            vote = Vote.END if finished(section, done.env_steps, done.seconds) else Vote.GO_ON
+            seconds = done.seconds if host == 0 else 0.0  # the summary has those of the first host
+            vote = Vote.END if finished(section, done.env_steps, seconds) else Vote.GO_ON
             own_games = pool.next_episode - host * EPISODES_PER_HOST
             own = own_games, collector.episodes, batch.steps if batch else 0
             vote, others = hosts.agree(Vote.STOP if stop.asked else vote, own)
@@ -137,11 +138,14 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                 break
 
             # update
-            first = done.updates == before.updates
+            first, rollouts = done.updates == before.updates, batch.arrays.rollouts
+            if parts.plan or parts.grouped:  # games wait, so a batch has fewer than batch_size steps
+                rollouts = at_position(rollouts, done.env_steps / section.batch_size, parts.mesh)
             if first:
-                check_update(section, parts, (state, placed_frozen, batch.arrays.rollouts), checkpoints, done)
+                check_update(section, parts, (state, placed_frozen, rollouts), checkpoints, done)
+                hosts.agree(Vote.GO_ON)  # if it raised on another host, that one does not take part in the update
             with trace.step(done.updates):
-                state, metrics = parts.update(state, placed_frozen, batch.arrays.rollouts)
+                state, metrics = parts.update(state, placed_frozen, rollouts)
             done.updates += 1
 
             # publish the new policy; games wait for it only if they take turns with the learner
@@ -154,7 +158,6 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             done.env_steps += batch.steps
             if first:  # timing starts after the first update, which includes compilation
                 start, timed_from = time.monotonic(), done.env_steps
-            probes.ask(params, done)
             done.seconds = before.seconds + time.monotonic() - start
             done.next_episode = int(max([pool.next_episode - host * EPISODES_PER_HOST, *others[:, 0]]))
             collector.batch(batch)
@@ -163,6 +166,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             # the reward sources learn
             with saved_on_error(checkpoints, state, done):
                 parts.sources.advance(batch, hosts)
+            probes.ask(params, done)
 
             # log one update late, so as not to wait for the device; save
             if pending:
@@ -270,7 +274,7 @@ def check_metrics(pending: Pending, collector: MetricsCollector, folder: Path, r
     arrays: dict[str, Any] = {".".join(name_of(path)): host_part(leaf) for path, leaf in leaves}
     write_whole(file, lambda out: np.savez(out, **arrays))
     return (
-        f"the loss is not finite at update {pending.update} ({pending.env_steps:,} steps); the batch is in "
-        f"{str(file)!r}, and the checkpoint holds the state before it: start another --workdir from it, with "
+        f"the loss is not finite at update {pending.update} ({pending.env_steps:,} steps); the batch, in "
+        f"{str(file)!r}, has not changed the policy, which the checkpoint holds: start another --workdir from it, with "
         f"--config.policy.init_from={str(folder.parent)!r} and a smaller --config.policy.learning_rate"
     )

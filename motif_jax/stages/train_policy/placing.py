@@ -94,6 +94,12 @@ def make_place(
     return place
 
 
+def at_position(rollouts: Rollouts, position: float, mesh: Mesh) -> Rollouts:
+    """Adds the position in the schedules, in batches of steps that were played."""
+    columns = rollouts.first.shape[1] // jax.process_count()
+    return rollouts._replace(schedule_position=shard(np.full((1, columns), position, np.float32), mesh, axis=1))
+
+
 # ---- groups of episodes that began alike, for grpo and gigpo (learner/groups.py)
 
 
@@ -130,7 +136,10 @@ def in_groups(
       ended: of `handoff.first_ends`. [2, B]
       seen: the observations that are compared. [T + 1, B, ...] each
     """
-    size, order = grouped.size, np.argsort(ended[0], kind="stable")
+    size = grouped.size
+    numbers, number_of, counts = np.unique(ended[0], return_inverse=True, return_counts=True)
+    whole = (numbers != NO_EPISODE) & (counts == size)
+    order = np.lexsort((ended[0], ~whole[number_of]))  # a group that lacks an episode must not shift those after it
     grouped_rows, seen, ended = jax.tree.map(lambda array: np.take(array, order, 1), (dict(rows), dict(seen), ended))
     grouped_rows["first"][0] = True  # a game that waited for the others is at the beginning of its episode
     waits = waited(grouped_rows["action"])

@@ -53,7 +53,9 @@ class PlayingSection:
     hang_timeout_s: float = value(
         30.0, Number(0.1, MANY_SECONDS), "heartbeat timeout in seconds: a silent worker is replaced"
     )
-    wait_for_learner: bool = value(False, Flag(), "games wait for the learner, which keeps samples on-policy")
+    wait_for_learner: bool = value(
+        False, Flag(), "games wait for the learner, so that samples are only one or two updates old"
+    )
     batch_size: int = value(4096, Whole(1), "steps per update, over all hosts", decides=True)
 
 

@@ -162,6 +162,12 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
             "are then as many updates old: use fewer games, a larger batch, or games that wait for the learner "
             "(--config.policy.games_per_worker, .batch_size, .wait_for_learner)"
         )
+    if find_algorithm(section.algorithm).on_policy and parts.rollouts % groups:
+        print_line(
+            f"train_policy: {groups} groups of games play in rounds, of which a batch of {section.batch_size:,} steps "
+            "is not a multiple, so it has samples of earlier policies: use a multiple of "
+            f"{section.batch_size // parts.rollouts * groups:,} steps (--config.policy.batch_size)"
+        )
     pool = make_pool(
         config.cluster, parts.env, tuple(sorted(observations)), num_workers=section.num_workers,
         games_per_worker=section.games_per_worker, rollout_length=section.rollout_length, groups=section.groups,

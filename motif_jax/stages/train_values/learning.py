@@ -45,6 +45,7 @@ from motif_jax.policies.programs import make_replies
 from motif_jax.policies.values import POLICY, ValueModel, allowed_tokens
 from motif_jax.policies.writing import WIDTHS, ValueWriter
 from motif_jax.run import StageRun
+from motif_jax.stages import is_first_host
 from motif_jax.stages.offline import (
     FINITE,
     RANK,
@@ -81,7 +82,7 @@ def train(config: ValuesConfig, workdir: Path) -> None:
     """Trains the values on the workdir's transcripts, or resumes an earlier run."""
     folder, section = workdir / FOLDER, config.train_values
     recipe = recipe_of(section.recipe)
-    if not config.distributed.process_id:
+    if is_first_host(config):
         say_unused(section, recipe)
 
     open_data = functools.partial(open_transcripts, config, workdir)
