@@ -246,18 +246,20 @@ def table_of(rows):
     for level in LEVELS:
         for arm, (writer, _) in ARMS.items():
             group = [row for row in rows if (row["level"], row["arm"]) == (level, arm)]
-            cells = [_cell([row[name] for row in group if row.get(name) == row.get(name) is not None])
-                     for name in FIGURES]  # fmt: skip
+            cells = [_cell([row[name] for row in group if row.get(name) == row.get(name) is not None],
+                           name not in ("programs", "cpu_s")) for name in FIGURES]  # fmt: skip
             if group:
                 lines.append(f"| {level} | {writer} | {len(group)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _cell(values):
-    """The mean with its 95 % interval over seeds; one or two values as they are."""
+def _cell(values, share):
+    """The mean with its 95 % interval over seeds, that of a share cut at 0 and 1; one or two values as they are."""
     if len(values) not in T95:
         return ", ".join(f"{value:.3g}" for value in values) or "–"
     mean, half = statistics.mean(values), T95[len(values)] * statistics.stdev(values) / len(values) ** 0.5
+    if share:
+        return f"{mean:.3f} [{max(mean - half, 0):.2f}, {min(mean + half, 1):.2f}]"
     return f"{mean:.3g} [{mean - half:.3g}, {mean + half:.3g}]"
 
 
