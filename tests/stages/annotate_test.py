@@ -191,7 +191,7 @@ def test_scores_become_soft_labels(workdir):
 
 
 @pytest.mark.journey
-def test_questions_without_a_verdict_are_asked_again_by_the_next_run(workdir):
+def test_questions_without_a_verdict_are_asked_again_only_if_existing_labels_are_ignored(workdir):
     values = {"backend": "server", "both_orders": 0.0}
     with ChatServer(lambda number, body: "mumble" if "#3" in str(body) else "") as chat:
         name = run(workdir, server__url=chat.url, **values)
@@ -206,9 +206,21 @@ def test_questions_without_a_verdict_are_asked_again_by_the_next_run(workdir):
         chat.fault = lambda number, body: ""
         chat.asked.clear()
         run(workdir, server__url=chat.url, **values)
-        assert len(chat.asked) == unread  # only those
+        assert not chat.asked
+        assert labels(workdir, name) == first.tolist()
+        run(workdir, server__url=chat.url, **values, ignore_existing=True)
+        assert len(chat.asked) == unread  # the cache answers the others
         assert labels(workdir, name) == expected(workdir)
-        assert log_of(workdir, name) == {"asked": questions + unread, "from_cache": 0, "no_verdict": unread}
+        assert log_of(workdir, name) == {"asked": unread, "from_cache": questions - unread, "no_verdict": 0}
+
+
+def test_a_trial_is_not_asked_again_about_questions_without_a_verdict(workdir):
+    values = {"backend": "server", "both_orders": 0.0}
+    with ChatServer(lambda number, body: "mumble" if EVENTS[0] in str(body["messages"]) else "") as chat:
+        for pairs, order, asks in ((100, "as_now", True), (100, "as_now", False), (100, "random", True)):
+            chat.asked.clear()
+            run(workdir, server__url=chat.url, max_pairs=pairs, order=order, **values)
+            assert bool(chat.asked) == asks
 
 
 @pytest.mark.parametrize(("fault", "questions"), [("404", 1), ("mumble", 19), ("silence", 40)])

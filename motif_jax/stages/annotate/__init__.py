@@ -8,6 +8,7 @@ shards.
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -59,14 +60,14 @@ def check(config: AnnotateConfig) -> None:
 
 
 def is_complete(config: AnnotateConfig, workdir: Path) -> bool:
-    """Whether the config's annotation is merged, with a label for every pair."""
+    """Whether the config's annotation is merged; a question that was asked and got no verdict is not asked again."""
     section = config.annotate
     name = label_name(section)
     if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
         return False
     dataset = PairDataset(workdir / "dataset")
     metadata = make_metadata(make_backend(config), section, dataset)
-    return is_merged(dataset, name, metadata) and not (dataset.preference(name) == Preference.UNKNOWN).any()
+    return is_merged(dataset, name, metadata)
 
 
 def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
@@ -182,8 +183,10 @@ class AnnotationJob:
 
     def run(self, open_backend: OpenBackend) -> None:
         """Asks all open questions of the shard, and writes the labels."""
-        if not self._open() and not self._next_round() and not self._is_neutral_due():
-            self._commit(self._asks_all())
+        were_asked = self._before.get("wanted") == self._wanted_id()  # those without a verdict, too
+        if (were_asked or not self._open()) and not self._next_round() and not self._is_neutral_due():
+            if not were_asked:
+                self._commit(True)
             return
         print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs")
         asking = open_judge(self._backend, self._section.cache_dir, self._counts, open_backend)
@@ -220,7 +223,7 @@ class AnnotationJob:
             self._check_answered()
             if self._is_neutral_due():
                 self._ask_about_nothing(asking)
-            self._commit(self._asks_all())
+            self._commit(True)
         except Incomplete as stopped:
             labelled = self._save()
             raise UserError(
@@ -313,15 +316,17 @@ class AnnotationJob:
             self._progress.update(labelled, **self._notes())
         return labelled
 
-    def _commit(self, finished: bool) -> None:
-        """Writes the labels and the log to the shard."""
+    def _commit(self, ended: bool) -> None:
+        """Writes the labels and the log to the shard; `ended`: all wanted questions were asked, answered or not."""
         self._label()
         log: dict[str, Any] = {name: self._before.get(name, 0) + one for name, one in self._counts.logged().items()}
         seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
         log |= {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
         unknown = self._shard.codes[self._asking] == Preference.UNKNOWN
         log |= {NOT_ASKED: int((unknown & ~self._put[self._place]).sum()), "motif_jax": motif_jax.__version__}
-        self._shard.commit(finished, log)
+        if ended:
+            log["wanted"] = self._wanted_id()
+        self._shard.commit(ended and self._asks_all(), log)
 
     def _label(self) -> int:
         """Labels the rows whose questions are answered; returns the number of labelled rows."""
@@ -334,6 +339,10 @@ class AnnotationJob:
     def _open(self) -> int:
         """The number of wanted questions without a label."""
         return int(np.isnan(self._asked.labels()[self._wanted]).sum())
+
+    def _wanted_id(self) -> int:
+        """A checksum of the wanted questions, in any order."""
+        return zlib.crc32(np.sort(self._wanted).tobytes())
 
     def _asks_all(self) -> bool:
         """Whether every question of the shard is wanted."""
