@@ -76,6 +76,8 @@ ROWS = [
     ("values by playing", {"decoding.top_k": 3}, "top_k must be 0, not 3"),
     ("values by playing", {"decoding.temperature": 0.0}, "all games of a group would be the same"),
     ("programs", {"write_reward.grammar": "vllm"}, "a grammar is for writer=server"),
+    ("programs", {"write_reward.writer": "server", "annotate.server.url": "localhost:8000"}, "is not an address"),
+    ("programs", {"annotate.backend": "score"}, "there is no judge of captions"),
     ("programs", {"write_reward.writer": "model", "write_reward.attempts": 5, "annotate.model": "m"}, "no attempts"),
     ("visualize", {"visualize.export": "film.avi"}, "must end in one of .cast, .gif, .mp4"),
     ("visualize", {"visualize.export": "a.gif", "visualize.speed": 0.001}, "a .gif shows a step for 655 seconds"),
