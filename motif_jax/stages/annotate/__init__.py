@@ -242,7 +242,8 @@ class AnnotationJob:
         """Asks some questions in both orders, and then all, unless the order hardly ever decides."""
         if not 0 < self._backend.both_orders < 1:
             return
-        tried = np.random.default_rng(self._low).permutation(self._wanted)[:TRIED] + self._low
+        first = self._wanted[: self._rounds.size] if self._rounds else self._wanted  # the same in every round
+        tried = np.random.default_rng(self._low).permutation(first)[:TRIED] + self._low
         self._asked.ask_both(tried)
         asking.ask(self._draw((number, turned) for turned in (False, True) for number in tried.tolist()), self._take)
         both = self._asked.both_answers()
