@@ -465,7 +465,7 @@ def server_key(server: ServerSection) -> str:
 
 
 def check_server(server: ServerSection) -> None:
-    """Raises UserError for an address, a variable of the key, or further fields that cannot work, without connecting."""
+    """Raises UserError for an address, a key's variable or further fields that cannot work, without connecting."""
     from motif_jax.annotation.client import KEY, URL
     from motif_jax.system.http import check_address
 

@@ -302,7 +302,9 @@ def test_interrupted_rounds_try_the_same_questions_in_both_orders(tmp_path, monk
     ends = []
     for name, stops in (("whole", ()), ("parts", (430,))):
         config = get_config()
-        config.annotate.update(order="disagreement", rounds=2, backend="server", cache_dir=str(tmp_path / name / "kept"))
+        config.annotate.update(
+            order="disagreement", rounds=2, backend="server", cache_dir=str(tmp_path / name / "kept")
+        )
         folder = annotate_in_parts(tmp_path / name, config, stops, lambda _: Alphabet())
         ends.append((folder / "prob.npy").read_bytes())
     assert ends[0] == ends[1]

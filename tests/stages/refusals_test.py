@@ -37,6 +37,7 @@ ROWS = [
     ("annotate", {"annotate.order": "random", "annotate.backend": "score"}, "asks no questions, so they have no order"),
     ("recording", {"env.world": "nethack"}, "played by writing or that have prompts"),
     ("recording", {"env.world": "babyai", "collect.branch_player": "random"}, "can branch"),
+    ("recording", {"collect.dataset": "/elsewhere"}, "not taken from a dataset"),
     ("recording", {"collect.policies": "runs/x"}, "with scripted players, not with policies"),
     ("recording", {"env.world": "own_worlds:Pictures", "collect.transcripts": 0}, "a dataset cannot keep 'place'"),
     ("policy", {"policy.batch_size": 100}, "batch_size 100 must be a multiple of 32"),

@@ -23,7 +23,7 @@ from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
 from motif_jax.files import read_json
-from motif_jax.preferences.merging import NOT_ASKED, check_free, is_merged, merge
+from motif_jax.preferences.merging import NOT_ASKED, check_free, is_merged, last_merge, merge
 from motif_jax.preferences.neutral import NEUTRAL, ask_about, captions_to_ask
 from motif_jax.preferences.questions import WITH_BOTTOM_LINE, AnswerTable, Questions
 from motif_jax.preferences.shards import TRY, Part, Shard, count, folder_lock, question_range, rows_of
@@ -93,10 +93,13 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
         questions = Questions(dataset, section.captions)
         of_pair = questions.of_pair
 
-    # ---- ask
+    # ---- ask, unless all was asked, here or where the dataset comes from
     folder, labels = annotation_folder(dataset.path, name), labels_file(dataset.path, name)
     stage = Run(workdir).stage("annotate", str(folder.relative_to(workdir)))  # its shards are locked one by one
-    if section.merge == "auto":
+    done = is_merged(dataset, name, metadata) and not section.ignore_existing
+    if done:
+        stage.bind(config)
+    elif section.merge == "auto":
         rows = rows_of(part, of_pair)
         with Shard(folder, part, len(rows), metadata, labels if section.ignore_existing else None) as shard:
             stage.bind(config)
@@ -108,7 +111,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
 
     # ---- merge
     partial = section.merge == "partial" or section.max_pairs > 0
-    merged = merge(dataset, name, part.of, of_pair, metadata, partial)
+    merged = last_merge(dataset, name) if done else merge(dataset, name, part.of, of_pair, metadata, partial)
     shown = {kind: value for kind, value in merged.counts.items() if value or kind != "not asked"}
     shares = ", ".join(f"{value / len(dataset):.1%} {kind}" for kind, value in shown.items())
     if not merged.written:
