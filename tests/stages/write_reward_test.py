@@ -42,7 +42,7 @@ from motif_jax.stages.write_reward.job import (
     examine,
     liked_captions,
 )
-from motif_jax.stages.write_reward.writers import Attempt, Brief
+from motif_jax.stages.write_reward.writers import Attempt, Brief, ScriptedWriter
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
 
@@ -389,6 +389,14 @@ def test_short_trainings_are_evaluated_in_the_games_of_the_config_alone():
     config.evaluate.controls = "grounding"
     (_, _), (_, view) = stages_of(viewed(config, "write_reward"))
     assert view.evaluate.controls == view.evaluate.variations == ""
+
+
+def test_a_number_sign_in_quotes_begins_no_comment():
+    readable = find_readable(make_world(config_of().env.to_dict()))
+    earlier = [Attempt('once(says("door #2 opens"))  # a door', "")]
+    text = ScriptedWriter().propose(Brief("gold", "", readable, {}, []), earlier, 0)
+    check(text, readable)
+    assert text.startswith('once(says("door #2 opens")) ')
 
 
 def test_the_order_of_liked_captions_is_that_of_the_games():

@@ -92,7 +92,8 @@ class ScriptedWriter(Writer):
         yield "0 - 0.01 * still()"
 
     def _revised(self, brief: Brief, earlier: Sequence[Attempt]) -> Iterator[str]:
-        program = " ".join(line.partition("#")[0].strip() for line in earlier[-1].text.splitlines()).strip()
+        without_comments = re.sub(r'("[^"\n]*")|#.*', r"\1", earlier[-1].text)
+        program = " ".join(line.strip() for line in without_comments.splitlines()).strip()
         if "divide it" in earlier[-1].said:
             program = f"({program}) / 100"
             yield program
