@@ -131,7 +131,7 @@ def check(config: WriteConfig) -> None:
     check_captions_judge(config.annotate, texts_of(config.env, config.annotate.lexicon))
     if config.write_reward.grammar != PLAIN and config.write_reward.writer in IN_PROCESS:
         raise UserError(f"a grammar is for writer=server, not for writer={config.write_reward.writer} ({FLAG}.grammar)")
-    if config.write_reward.writer == SERVER:
+    if config.write_reward.writer not in IN_PROCESS:
         check_server(config.annotate.server)
     if config.write_reward.writer == MODEL:
         if config.write_reward.attempts != WriteReward.attempts:
