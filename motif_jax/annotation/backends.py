@@ -338,12 +338,7 @@ class Server(Prompted):
         self._check_server()
 
     def _check_server(self) -> None:
-        from motif_jax.annotation.client import KEY, URL
-        from motif_jax.system.http import check_address
-
-        check_address(self.section.server.url, URL, KEY)
-        server_key(self.section.server)
-        read_json(self.section.server.extra, "server.extra")
+        check_server(self.section.server)
 
     def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
         from motif_jax.annotation.client import ChatClient
@@ -467,6 +462,16 @@ def server_key(server: ServerSection) -> str:
     if not all("!" <= character <= "~" for character in key):
         raise UserError(f"the key in {name} has invalid characters (--config.annotate.server.key_variable)")
     return key
+
+
+def check_server(server: ServerSection) -> None:
+    """Raises UserError for an address, a key's variable or further fields that cannot work, without connecting."""
+    from motif_jax.annotation.client import KEY, URL
+    from motif_jax.system.http import check_address
+
+    check_address(server.url, URL, KEY)
+    server_key(server)
+    read_json(server.extra, "server.extra")
 
 
 def read_json(text: str, name: str) -> dict[str, Any]:

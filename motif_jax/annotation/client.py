@@ -1,8 +1,8 @@
 """A judge behind an OpenAI-compatible URL, such as vLLM's server, by chat completions.
 
 At most `in_flight` questions are in flight. system/http.py repeats each one after failures, cut connections and
-restarts. A question that keeps failing while others succeed is given up, and its answer stays unknown. When the server
-fails for good, the job stops and keeps its answers.
+restarts. A question that keeps failing while others succeed is given up, unless the server says that it is busy, and
+its answer stays unknown. When the server fails for good, the job stops and keeps its answers.
 
 Requests run in the event loop of system/http.py, on another thread.
 

@@ -85,12 +85,23 @@ def merge(
                 codes[rows], prob[rows] = read_labels(folder, part, len(rows))
             not_asked += logs[part.stem].get(NOT_ASKED, 0) if shard else len(rows)
         counts = count(codes)
-        apart = min(not_asked, counts["unknown"])
-        kinds = counts | {"unknown": counts["unknown"] - apart, "not asked": apart}
         summary: dict[str, Any] = {"facts": dict(metadata), "missing_shards": missing, "counts": counts}
         summary |= {"shards": logs, NOT_ASKED: not_asked}
         write_json(folder / "merged.json", summary | {"written": False})  # first: `check_free` needs it beside labels
         write_array(folder / "prob.npy", prob)
         write_array(labels_file(dataset.path, name), codes)
         write_json(folder / "merged.json", summary | {"written": True})
-        return Merged(kinds, missing, True, logs)
+        return Merged(_by_kind(counts, not_asked), missing, True, logs)
+
+
+def last_merge(dataset: PairDataset, name: str) -> Merged:
+    """The result of the last merge, also of one where the dataset comes from."""
+    record = read_json(annotation_folder(dataset.path, name) / "merged.json")
+    counts = _by_kind(record["counts"], record.get(NOT_ASKED, 0))
+    return Merged(counts, record["missing_shards"], True, record["shards"])
+
+
+def _by_kind(counts: dict[str, int], not_asked: int) -> dict[str, int]:
+    """The labels by kind; those that were not asked apart."""
+    apart = min(not_asked, counts["unknown"])
+    return counts | {"unknown": counts["unknown"] - apart, "not asked": apart}

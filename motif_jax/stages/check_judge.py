@@ -20,7 +20,7 @@ import numpy as np
 
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.asking import AskingCounts
-from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, open_judge, opened
+from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import Flag, Number, Whole, value
@@ -34,7 +34,7 @@ from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import Run, StageRun
 from motif_jax.stages import Stage
-from motif_jax.stages.annotate.setup import AnnotateConfig, check_section, make_backend, open_dataset
+from motif_jax.stages.annotate.setup import AnnotateConfig, check_captions_judge, make_backend, open_dataset
 from motif_jax.structs import UserError
 
 STAGE_NAME = "check_judge"
@@ -65,12 +65,7 @@ class CheckJudgeConfig(AnnotateConfig):
 
 def check(config: CheckJudgeConfig) -> None:
     """Raises UserError for values that cannot work."""
-    check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
-    if not issubclass(find_backend(config.annotate), CaptionBackend):
-        raise UserError(
-            f"the annotator {config.annotate.backend!r} compares numbers of the game: there is no judge of captions to "
-            "check (--config.annotate.backend)"
-        )
+    check_captions_judge(config.annotate, texts_of(config.env, config.annotate.lexicon))
 
 
 def is_complete(config: CheckJudgeConfig, workdir: Path) -> bool:

@@ -102,7 +102,7 @@ def write_labels(source):
     """An annotation of the dataset, as this program makes it."""
     (source / "dataset.json").write_text("{}")
     folder = annotation_folder(source, LLAMA)
-    record = {"facts": {}, "counts": {}, "shards": {}, "missing_shards": []}
+    record = {"facts": {"dataset": "of rows"}, "missing_shards": []}
     write_json(folder / "merged.json", record)
     np.save(folder / "prob.npy", np.full(PUBLISHED_PAIRS, 0.5, np.float32))
     return folder
@@ -111,7 +111,9 @@ def write_labels(source):
 @pytest.mark.parametrize(("name", "content", "problem"), [
     ("prob.npy", np.full(PUBLISHED_PAIRS, 7.5, np.float32), ".*not between 0 and 1"),
     ("prob.npy", np.zeros((1, PUBLISHED_PAIRS), np.float32), r"it holds \(1, 12\) float32"),
-    ("merged.json", b'{"facts": {}}', "it has no 'counts'"),
+    ("prob.npy", np.zeros(1, np.float32), r"it holds \(1,\) float32"),
+    ("merged.json", b'{"facts": {}}', "it has no 'missing_shards'"),
+    ("merged.json", b'{"facts": {}, "missing_shards": []}', "it has no 'dataset'"),
 ])  # fmt: skip
 def test_labels_that_this_program_did_not_write_are_refused(source, tmp_path, name, content, problem):
     folder = write_labels(source)

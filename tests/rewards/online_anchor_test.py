@@ -4,10 +4,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from online_parts_test import LEXICON, TEXTS, make, messages, show
+from online_parts_test import LEXICON, TEXTS, make, messages, seen, show
 
 from motif_jax.annotation.annotator import Question
+from motif_jax.rewards.online.judge_client import in_order
 from motif_jax.rewards.online.kinds import Anchored
+from motif_jax.rewards.online.store import Store
 
 
 def asked(store):
@@ -59,3 +61,13 @@ def test_each_caption_is_asked_once_against_no_message(tmp_path):
     assert source.store.questions["label"].tolist() == [
         LEXICON.answer(Question(first, second)).yes for first, second, _ in expected
     ]
+
+
+def test_recency_asks_first_about_the_caption_that_was_seen_last():
+    store = Store(pairs=True, capacity=100, anchored=True)
+    (often,) = store.see(seen(new=("often",), times=(1,)), 1)
+    store.compare_with_neutral(np.array([often]), 1)
+    (rare,) = store.see(seen(new=("rare",), times=(1,)), 2)
+    store.compare_with_neutral(np.array([rare]), 2)
+    store.see(seen(rows=(often,), counts=(1,)), 3)
+    assert in_order(store, None, "recency").tolist() == [0, 1]  # the question about `often` has waited for longer

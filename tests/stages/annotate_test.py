@@ -14,6 +14,8 @@ from conftest import LONG_S, ROOT, check_stage, get_config, is_complete, run_sta
 from nethack_texts import NETHACK
 from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
+from motif_jax.annotation.annotator import QuestionAnswer
+from motif_jax.annotation.backends import opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.files import read_json
 from motif_jax.preferences.questions import Questions
@@ -191,7 +193,7 @@ def test_scores_become_soft_labels(workdir):
 
 
 @pytest.mark.journey
-def test_questions_without_a_verdict_are_asked_again_by_the_next_run(workdir):
+def test_questions_without_a_verdict_are_asked_again_only_if_existing_labels_are_ignored(workdir):
     values = {"backend": "server", "both_orders": 0.0}
     with ChatServer(lambda number, body: "mumble" if "#3" in str(body) else "") as chat:
         name = run(workdir, server__url=chat.url, **values)
@@ -206,9 +208,21 @@ def test_questions_without_a_verdict_are_asked_again_by_the_next_run(workdir):
         chat.fault = lambda number, body: ""
         chat.asked.clear()
         run(workdir, server__url=chat.url, **values)
-        assert len(chat.asked) == unread  # only those
+        assert not chat.asked
+        assert labels(workdir, name) == first.tolist()
+        run(workdir, server__url=chat.url, **values, ignore_existing=True)
+        assert len(chat.asked) == unread  # the cache answers the others
         assert labels(workdir, name) == expected(workdir)
-        assert log_of(workdir, name) == {"asked": questions + unread, "from_cache": 0, "no_verdict": unread}
+        assert log_of(workdir, name) == {"asked": unread, "from_cache": questions - unread, "no_verdict": 0}
+
+
+def test_a_trial_is_not_asked_again_about_questions_without_a_verdict(workdir):
+    values = {"backend": "server", "both_orders": 0.0}
+    with ChatServer(lambda number, body: "mumble" if EVENTS[0] in str(body["messages"]) else "") as chat:
+        for pairs, order, asks in ((100, "as_now", True), (100, "as_now", False), (100, "random", True)):
+            chat.asked.clear()
+            run(workdir, server__url=chat.url, max_pairs=pairs, order=order, **values)
+            assert bool(chat.asked) == asks
 
 
 @pytest.mark.parametrize(("fault", "questions"), [("404", 1), ("mumble", 19), ("silence", 40)])
@@ -259,21 +273,50 @@ class Stops:
         self.annotator.close()
 
 
+def annotate_in_parts(workdir, config, stops, open_backend):
+    """Annotates a new dataset in a job that is interrupted after these numbers of answers; returns its folder."""
+    write_dataset(workdir / "dataset", random_pairs(600, events=MANY))
+    view = annotate.STAGE.view(config.to_dict())
+    for answers in stops:
+        with pytest.raises(Interrupted):
+            annotate.STAGE.run(view, workdir, lambda backend, n=answers: Stops(open_backend(backend), n))
+    annotate.STAGE.run(view, workdir, open_backend)
+    return workdir / "annotations" / annotate.label_name(config.annotate)
+
+
+class Alphabet:
+    """Prefers the caption that is later in the alphabet, and is surer if it is the second."""
+
+    model = "alphabet"
+
+    def answers(self, questions):
+        for question in filter(None, questions):
+            yield question, QuestionAnswer(0.9 if question.second > question.first else 0.2)
+
+    def close(self):
+        pass
+
+
+def test_interrupted_rounds_try_the_same_questions_in_both_orders(tmp_path, monkeypatch):
+    monkeypatch.setattr(rounds, "small_rewards", lambda messages, *_: np.eye(4, len(messages)))
+    ends = []
+    for name, stops in (("whole", ()), ("parts", (430,))):
+        config = get_config()
+        config.annotate.update(
+            order="disagreement", rounds=2, backend="server", cache_dir=str(tmp_path / name / "kept")
+        )
+        folder = annotate_in_parts(tmp_path / name, config, stops, lambda _: Alphabet())
+        ends.append((folder / "prob.npy").read_bytes())
+    assert ends[0] == ends[1]
+
+
 def test_interrupted_rounds_by_disagreement_resume_with_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "MOST_STEPS", 30)
     ends = {}
     for name, stops in (("whole", ()), ("parts", (20, 70, 40))):
-        workdir = tmp_path / name
-        write_dataset(workdir / "dataset", random_pairs(600, events=MANY))
-        config = get_config()
+        workdir, config = tmp_path / name, get_config()
         config.annotate.update(order="disagreement", rounds=3, max_pairs=200)
-        for answers in stops:
-            with pytest.raises(Interrupted):
-                annotate.STAGE.run(
-                    annotate.STAGE.view(config.to_dict()), workdir, lambda backend, n=answers: Stops(backend.open(), n)
-                )
-        run_stage(annotate, config, workdir)
-        folder = workdir / "annotations" / annotate.label_name(config.annotate)
+        folder = annotate_in_parts(workdir, config, stops, opened)
         ends[name] = (folder / "order.json").read_text(), (folder / "prob.npy").read_bytes()
     assert ends["whole"] == ends["parts"]
     order, prob = read_json(folder / "order.json")["numbers"], np.load(folder / "prob.npy")

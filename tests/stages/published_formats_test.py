@@ -84,6 +84,18 @@ def test_a_published_dataset_is_used_annotated_and_stays_as_it_was(tmp_path, cap
     assert sorted(path.name for path in (workdir / "annotations").iterdir()) == [NAME, f"{NAME}.html"]
 
 
+def test_an_annotation_comes_without_its_jobs_and_is_not_asked_for_again(workdir, tmp_path, capsys):
+    label(workdir)
+    write_json(workdir / "dataset/dataset.json", {})
+    adopt(workdir / "dataset", tmp_path / "other")
+    folder = tmp_path / "other/annotations" / NAME
+    assert sorted(file.name for file in folder.iterdir()) == ["merged.json", "prob.npy"]
+    assert not read_json(folder / "merged.json")["shards"]
+    label(tmp_path / "other")
+    assert "distinct questions" not in capsys.readouterr().out.partition("annotate: labels in")[2]
+    assert folder.with_suffix(".html").exists()
+
+
 def test_answers_about_the_neutral_moment_come_with_an_annotation(workdir, tmp_path):
     label(workdir)
     write_json(workdir / "dataset/dataset.json", {})  # which says that the annotation is this program's

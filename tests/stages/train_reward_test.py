@@ -207,6 +207,9 @@ def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
     data, plain = (load_data(view(**{"reward.anchor": anchor}), tmp_path) for anchor in ("neutral", "none"))
     # 1 % of 600 pairs are 6 questions, each of which makes a pair.
     assert (len(data.target), len(data.ids), len(data.sided), len(plain.target)) == (606, 606, 606, 600)
+    hard = load_data(view(**{"reward.anchor": "neutral", "reward.labels": "hard"}), tmp_path).target[600:]
+    assert not set(data.target[600:]) <= {0, 0.5, 1}
+    assert set(hard) <= {0, 0.5, 1}
     assert data.checksums != plain.checksums
     assert "are not used" not in capsys.readouterr().out
     assert len(load_data(view(**{"reward.blstats": True}), tmp_path).target) == 600

@@ -10,6 +10,7 @@ from chat_server import ChatServer
 from conftest import ROOT, check_stage, get_config, viewed
 
 from motif_jax import experiment
+from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.language.hub import write_language_model
@@ -21,7 +22,7 @@ from motif_jax.rewards.code.recogniser import Grammar
 from motif_jax.rewards.code.spelling import longest_phrase
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages import train_policy
+from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.evaluate import play
 from motif_jax.stages.write_reward import job, stages_of
 from motif_jax.stages.write_reward.evidence import (
@@ -41,7 +42,7 @@ from motif_jax.stages.write_reward.job import (
     examine,
     liked_captions,
 )
-from motif_jax.stages.write_reward.writers import Attempt, Brief
+from motif_jax.stages.write_reward.writers import Attempt, Brief, ScriptedWriter
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
 
@@ -132,6 +133,31 @@ def test_a_server_gets_the_grammar_in_its_own_way(tmp_path, model, takes):
         assert "root ::= " in grammar
         assert '"gold"' in grammar
     assert ("```" in json.dumps(body["messages"])) == (takes == "plain")
+
+
+class Longer:
+    """A judge that prefers the longer text."""
+
+    model = "longer"
+
+    def answers(self, questions):
+        for question in filter(None, questions):
+            yield question, QuestionAnswer(float(len(question.second) > len(question.first)))
+
+    def close(self):
+        pass
+
+
+def test_a_server_is_asked_like_a_judge_and_told_a_goal_in_own_words(tmp_path, model):
+    server, goal = model("gained(gold)"), "The player's goal is to befriend as many animals as possible."
+    config = with_model(server, proposals=1, revisions=0)
+    config.annotate.update({"backend": "server", "model": "", "goal": goal})
+    config.annotate.server.extra = '{"seed": null, "reasoning_effort": "low"}'
+    check_stage(write_reward, config)
+    job.write(write_reward.STAGE.view(config.to_dict()), tmp_path, lambda _: Longer())
+    (body,) = server.asked
+    assert (body["model"], body["reasoning_effort"], "seed" in body) == ("judge", "low", False)
+    assert f"The goal: {goal}\n" in body["messages"][-1]["content"]
 
 
 def with_random_model(path, letters="".join(map(chr, range(32, 127))), **values):
@@ -363,6 +389,14 @@ def test_short_trainings_are_evaluated_in_the_games_of_the_config_alone():
     config.evaluate.controls = "grounding"
     (_, _), (_, view) = stages_of(viewed(config, "write_reward"))
     assert view.evaluate.controls == view.evaluate.variations == ""
+
+
+def test_a_number_sign_in_quotes_begins_no_comment():
+    readable = find_readable(make_world(config_of().env.to_dict()))
+    earlier = [Attempt('once(says("door #2 opens"))  # a door', "")]
+    text = ScriptedWriter().propose(Brief("gold", "", readable, {}, []), earlier, 0)
+    check(text, readable)
+    assert text.startswith('once(says("door #2 opens")) ')
 
 
 def test_the_order_of_liked_captions_is_that_of_the_games():

@@ -191,16 +191,14 @@ def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
     """
     waiting = store.waiting
     first, second = store.questions["first"][waiting], store.questions["second"][waiting]
+    caption, of_two = np.maximum(first, second), store.pairs and not store.anchored  # the neutral moment has row 0
     if order == "uncertain":
         urgency = kind.doubt(store, waiting)
     elif order == "count":
         counts = store.of_captions["count"]
-        if store.anchored:
-            urgency = counts[np.maximum(first, second)]  # the neutral moment has row 0
-        else:
-            urgency = np.minimum(counts[first], counts[second]) if store.pairs else counts[first]
+        urgency = np.minimum(counts[first], counts[second]) if of_two else counts[caption]
     else:
-        urgency = store.questions["step"][waiting] if store.pairs else store.of_captions["last_step"][first]
+        urgency = store.questions["step"][waiting] if of_two else store.of_captions["last_step"][caption]
     return waiting[np.lexsort((waiting, urgency))[::-1]]
 
 

@@ -8,6 +8,7 @@ shards.
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
 from motif_jax.files import read_json
-from motif_jax.preferences.merging import NOT_ASKED, check_free, is_merged, merge
+from motif_jax.preferences.merging import NOT_ASKED, check_free, is_merged, last_merge, merge
 from motif_jax.preferences.neutral import NEUTRAL, ask_about, captions_to_ask
 from motif_jax.preferences.questions import WITH_BOTTOM_LINE, AnswerTable, Questions
 from motif_jax.preferences.shards import TRY, Part, Shard, count, folder_lock, question_range, rows_of
@@ -59,14 +60,14 @@ def check(config: AnnotateConfig) -> None:
 
 
 def is_complete(config: AnnotateConfig, workdir: Path) -> bool:
-    """Whether the config's annotation is merged, with a label for every pair."""
+    """Whether the config's annotation is merged; a question that was asked and got no verdict is not asked again."""
     section = config.annotate
     name = label_name(section)
     if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
         return False
     dataset = PairDataset(workdir / "dataset")
     metadata = make_metadata(make_backend(config), section, dataset)
-    return is_merged(dataset, name, metadata) and not (dataset.preference(name) == Preference.UNKNOWN).any()
+    return is_merged(dataset, name, metadata)
 
 
 def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
@@ -92,10 +93,13 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
         questions = Questions(dataset, section.captions)
         of_pair = questions.of_pair
 
-    # ---- ask
+    # ---- ask, unless all was asked, here or where the dataset comes from
     folder, labels = annotation_folder(dataset.path, name), labels_file(dataset.path, name)
     stage = Run(workdir).stage("annotate", str(folder.relative_to(workdir)))  # its shards are locked one by one
-    if section.merge == "auto":
+    done = is_merged(dataset, name, metadata) and not section.ignore_existing
+    if done:
+        stage.bind(config)
+    elif section.merge == "auto":
         rows = rows_of(part, of_pair)
         with Shard(folder, part, len(rows), metadata, labels if section.ignore_existing else None) as shard:
             stage.bind(config)
@@ -107,7 +111,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
 
     # ---- merge
     partial = section.merge == "partial" or section.max_pairs > 0
-    merged = merge(dataset, name, part.of, of_pair, metadata, partial)
+    merged = last_merge(dataset, name) if done else merge(dataset, name, part.of, of_pair, metadata, partial)
     shown = {kind: value for kind, value in merged.counts.items() if value or kind != "not asked"}
     shares = ", ".join(f"{value / len(dataset):.1%} {kind}" for kind, value in shown.items())
     if not merged.written:
@@ -182,8 +186,10 @@ class AnnotationJob:
 
     def run(self, open_backend: OpenBackend) -> None:
         """Asks all open questions of the shard, and writes the labels."""
-        if not self._open() and not self._next_round() and not self._is_neutral_due():
-            self._commit(self._asks_all())
+        were_asked = self._before.get("wanted") == self._wanted_id()  # those without a verdict, too
+        if (were_asked or not self._open()) and not self._next_round() and not self._is_neutral_due():
+            if not were_asked:
+                self._commit(True)
             return
         print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs")
         asking = open_judge(self._backend, self._section.cache_dir, self._counts, open_backend)
@@ -220,7 +226,7 @@ class AnnotationJob:
             self._check_answered()
             if self._is_neutral_due():
                 self._ask_about_nothing(asking)
-            self._commit(self._asks_all())
+            self._commit(True)
         except Incomplete as stopped:
             labelled = self._save()
             raise UserError(
@@ -239,7 +245,8 @@ class AnnotationJob:
         """Asks some questions in both orders, and then all, unless the order hardly ever decides."""
         if not 0 < self._backend.both_orders < 1:
             return
-        tried = np.random.default_rng(self._low).permutation(self._wanted)[:TRIED] + self._low
+        first = self._wanted[: self._rounds.size] if self._rounds else self._wanted  # the same in every round
+        tried = np.random.default_rng(self._low).permutation(first)[:TRIED] + self._low
         self._asked.ask_both(tried)
         asking.ask(self._draw((number, turned) for turned in (False, True) for number in tried.tolist()), self._take)
         both = self._asked.both_answers()
@@ -313,15 +320,17 @@ class AnnotationJob:
             self._progress.update(labelled, **self._notes())
         return labelled
 
-    def _commit(self, finished: bool) -> None:
-        """Writes the labels and the log to the shard."""
+    def _commit(self, ended: bool) -> None:
+        """Writes the labels and the log to the shard; `ended`: all wanted questions were asked, answered or not."""
         self._label()
         log: dict[str, Any] = {name: self._before.get(name, 0) + one for name, one in self._counts.logged().items()}
         seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
         log |= {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
         unknown = self._shard.codes[self._asking] == Preference.UNKNOWN
         log |= {NOT_ASKED: int((unknown & ~self._put[self._place]).sum()), "motif_jax": motif_jax.__version__}
-        self._shard.commit(finished, log)
+        if ended:
+            log["wanted"] = self._wanted_id()
+        self._shard.commit(ended and self._asks_all(), log)
 
     def _label(self) -> int:
         """Labels the rows whose questions are answered; returns the number of labelled rows."""
@@ -334,6 +343,10 @@ class AnnotationJob:
     def _open(self) -> int:
         """The number of wanted questions without a label."""
         return int(np.isnan(self._asked.labels()[self._wanted]).sum())
+
+    def _wanted_id(self) -> int:
+        """A checksum of the wanted questions, in any order."""
+        return zlib.crc32(np.sort(self._wanted).tobytes())
 
     def _asks_all(self) -> bool:
         """Whether every question of the shard is wanted."""

@@ -24,7 +24,7 @@ MOST_STEPS, MOST_EPOCHS = 600, 60  # of each network's training in a round
 
 
 class QuestionRounds:
-    """Chooses questions in rounds; `order` has those chosen so far. [P] int64"""
+    """Chooses questions in rounds of `size`; `order` has those chosen so far. [P] int64"""
 
     def __init__(self, questions: Questions, shard: Shard, budget: int, rounds: int, seed: int):
         """Reads the rounds of an earlier run.
@@ -33,14 +33,14 @@ class QuestionRounds:
         """
         self._dataset, self._rows, self._shard = questions.dataset, questions.rows(), shard
         self._file, self._facts = shard.folder / ORDER, dict(shard.record["facts"])
-        self._budget, self._size, self._seed = budget, math.ceil(budget / rounds), seed
+        self._budget, self.size, self._seed = budget, math.ceil(budget / rounds), seed
         self.order = np.flatnonzero(~np.isnan(shard.prob[self._rows]))
         if self._file.exists() and (record := read_json(self._file))["facts"] == self._facts:
             self.order = np.array(record["numbers"], np.int64)
 
     def add(self) -> bool:
         """Chooses the next round by the shard's labels of earlier ones; returns False if the budget is used up."""
-        count = min(self._size, self._budget - len(self.order))
+        count = min(self.size, self._budget - len(self.order))
         if count <= 0:
             return False
         others = np.setdiff1d(np.arange(len(self._rows)), self.order)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.backends import Backend, Oracle, find_backend
+from motif_jax.annotation.backends import Backend, CaptionBackend, Oracle, find_backend
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import section
 from motif_jax.envs.texts import Texts, texts_of
@@ -55,6 +55,16 @@ def check_section(section: AnnotateSection, texts: Texts) -> None:
             "for a model a server (--config.annotate.order, .num_shards, .backend)"
         )
     backend.check()
+
+
+def check_captions_judge(section: AnnotateSection, texts: Texts) -> None:
+    """As `check_section`, for a stage that asks a judge of captions."""
+    check_section(section, texts)
+    if not issubclass(find_backend(section), CaptionBackend):
+        raise UserError(
+            f"the annotator {section.backend!r} compares numbers of the game: there is no judge of captions to ask "
+            "(--config.annotate.backend)"
+        )
 
 
 def label_name(section: AnnotateSection) -> str:

@@ -40,11 +40,7 @@ def ask(
     if not texts:
         return JudgeAnswers(np.zeros(0), np.zeros(0))
     backend = make_backend(config, verdicts=True)
-    if not isinstance(backend, CaptionBackend):
-        raise UserError(
-            f"the annotator {config.annotate.backend!r} compares numbers of the game, so there is no judge of captions "
-            "to ask (--config.annotate.backend)"
-        )
+    assert isinstance(backend, CaptionBackend)  # an audit has no questions for an oracle
     with contextlib.closing(open_judge(backend, None, AskingCounts(stage), open_backend)) as asking:
         metadata = backend.flat_metadata() | {"model": asking.annotator.model, "goal": config.annotate.goal}
         stamp = hashlib.sha256(json.dumps([texts, metadata], sort_keys=True).encode()).hexdigest()

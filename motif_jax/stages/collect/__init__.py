@@ -7,9 +7,9 @@ With `--config.collect.transcripts=N` games are recorded as text.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,11 +35,13 @@ from motif_jax.envs.world import TEXT, World, to_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, essential, make_world, title
 from motif_jax.episodes.pieces import Pieces
-from motif_jax.files import make_anew, write_array, write_json, write_whole
+from motif_jax.files import make_anew, read_json, write_array, write_json, write_whole
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.choice import parse_mixture
+from motif_jax.preferences.merging import NOT_ASKED
 from motif_jax.preferences.neutral import NEUTRAL
-from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, Preference, annotation_folder, labels_file
+from motif_jax.preferences.shards import count
+from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, annotation_folder, labels_file
 from motif_jax.preferences.writer import FinishedEpisode, PairWriter, tidy
 from motif_jax.run import CONFIG, SECTIONS, Run
 from motif_jax.stages import Experiment, Stage, check_cluster, make_pool, with_result, workers_of
@@ -61,7 +63,6 @@ from motif_jax.transcripts.decision_points import (
 from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
 
 NAMED = 5  # files in the line about those that are not read
-RECORDS = re.compile(r"merged\.json|neutral\.json|prob\.npy|config\.json|shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)")
 HEAD_BYTES = 4096  # most bytes before the data of a .npy file
 
 
@@ -155,6 +156,8 @@ def is_finished(dataset: Path) -> bool:
 def check(config: CollectConfig) -> None:
     """Raises UserError for values that cannot work."""
     section = config.collect
+    if section.dataset and section.transcripts:
+        raise UserError(f"transcripts are recorded, not taken from a dataset: give one ({FLAG}, {TRANSCRIPTS_FLAG})")
     if section.dataset:
         return
     world = check_world(config.env)
@@ -578,7 +581,8 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
     """Makes a dataset in the directory `target` from `source`; `follow_links`: also from files outside `source`."""
     dataset = PairDataset(source, follow_links=follow_links)
     labels = {name: dataset.preference(name) for name in dataset.preference_names()}
-    records = {name: annotation_folder(source, name) for name in labels if _is_ours(source, name)}
+    folders = {name: annotation_folder(source, name) for name in labels if _is_ours(source, name)}
+    records = {name: _record_of(folder, labels[name]) for name, folder in folders.items()}
     for name in labels:
         _check_free(annotation_folder(target, name), records.get(name))
 
@@ -590,8 +594,8 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
     table, _ = PairDataset(target).captions()
     for name, codes in labels.items():
         write_array(labels_file(target, name), codes)
-    for name, folder in records.items():
-        _copy_records(folder, annotation_folder(target, name), len(dataset), len(table))
+    for name, folder in folders.items():
+        _copy_annotation(folder, annotation_folder(target, name), records[name], len(dataset), len(table))
     metadata: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
     metadata |= {"segment_length": dataset.length, "distinct_captions": len(table)}
     write_json(target / "dataset.json", metadata)
@@ -613,19 +617,20 @@ def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
 def _is_ours(source: Path, name: str) -> bool:
     """Whether this program made the annotation, so that it has records beside its labels."""
     folder = annotation_folder(source, name)
-    outside = leads_out(folder, source.parent)
-    return not outside and (source / "dataset.json").is_file() and (folder / "merged.json").is_file()
+    record = folder / "merged.json"
+    outside = leads_out(folder, source.parent) or leads_out(record, folder)
+    return not outside and (source / "dataset.json").is_file() and record.is_file()
 
 
-def _check_free(target: Path, folder: Path | None) -> None:
+def _check_free(target: Path, record: dict[str, Any] | None) -> None:
     """Raises UserError if the workdir has an annotation of the same name from an earlier dataset.
 
-    `target` and `folder`: its directories in the workdir and in the source.
+    `target`: its directory in the workdir; `record`: that of the annotation to copy.
     """
     if not target.is_dir():
         return
-    record = target / "merged.json"
-    if folder and record.is_file() and _read(record, LIMIT) == _read(folder / "merged.json", LIMIT):
+    file = target / "merged.json"
+    if record and file.is_file() and read_json(file) == record:
         return  # an earlier run of the same command was killed
     raise UserError(
         f"{str(target)!r} belongs to an annotation of another dataset, and the dataset to use has one of the same "
@@ -633,49 +638,67 @@ def _check_free(target: Path, folder: Path | None) -> None:
     )
 
 
-def _copy_records(folder: Path, target: Path, num_pairs: int, num_captions: int) -> None:
-    """Checks and copies the files of an annotation, first `merged.json`, which identifies the annotation."""
-    for file in sorted(folder.iterdir(), key=lambda file: file.name != "merged.json"):
-        if not RECORDS.fullmatch(file.name) or leads_out(file, folder):
+def _record_of(folder: Path, codes: np.ndarray) -> dict[str, Any]:
+    """The checked record of an annotation, without its jobs' logs, which name folders of another machine. [N]"""
+    file = folder / "merged.json"
+    with _checked(file):
+        record = parse_foreign_json(_read(file, LIMIT))
+        kinds: dict[str, type] = {"facts": dict, "missing_shards": list, NOT_ASKED: int}
+        _check_kinds({NOT_ASKED: 0} | record, kinds)
+        _check_kinds({"tie_margin": 0.0} | record["facts"], {"dataset": str, "tie_margin": float})
+    kept = {"facts": record["facts"], "missing_shards": record["missing_shards"], NOT_ASKED: record.get(NOT_ASKED, 0)}
+    return kept | {"counts": count(codes), "shards": {}, "written": record.get("written") is True}
+
+
+def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pairs: int, num_captions: int) -> None:
+    """Copies an annotation: its record first, which identifies it, then the checked probabilities."""
+    write_json(target / "merged.json", record)
+    for name, limit in (("prob.npy", HEAD_BYTES + 4 * num_pairs), (NEUTRAL, LIMIT)):
+        file = folder / name
+        if not file.is_file() or leads_out(file, folder):
             continue
-        data = _read(file, LIMIT if file.suffix == ".json" else HEAD_BYTES + 4 * num_pairs)
-        try:
-            if file.suffix == ".json":
-                _check_json(file.name, data, num_captions)
+        data = _read(file, limit)
+        with _checked(file):
+            if name == NEUTRAL:
+                _check_neutral(parse_foreign_json(data), num_captions)
             else:
-                _check_labels(file)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{str(file)!r} is not what this program writes: {error} ({FLAG})") from error
-        write_whole(target / file.name, data)
+                _check_prob(file, num_pairs)
+        write_whole(target / name, data)
 
 
-def _check_json(name: str, data: bytes, num_captions: int) -> None:
-    """Raises ValueError for a defective record of an annotation."""
-    of_shards: dict[str, type] = {"facts": dict, "counts": dict, "log": dict, "finished": bool, "rows": int}
-    of_merged: dict[str, type] = {"facts": dict, "counts": dict, "shards": dict, "missing_shards": list}
-    record = parse_foreign_json(data)
-    of_neutral: dict[str, type] = {"captions": list, "prob": list}
-    kinds = {"config.json": {}, "merged.json": of_merged, NEUTRAL: of_neutral}.get(name, of_shards)
+@contextlib.contextmanager
+def _checked(file: Path) -> Iterator[None]:
+    """Raises UserError in place of errors about the contents of a file."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise UserError(f"{str(file)!r} is not what this program writes: {error} ({FLAG})") from error
+
+
+def _check_kinds(record: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
     for key, kind in kinds.items():
         if not isinstance(record.get(key), kind):
             raise ValueError(f"it has no {key!r}")
-    if name == NEUTRAL:
-        numbers, prob = record["captions"], record["prob"]
-        if len(numbers) != len(prob) or not all(type(one) is int and 0 <= one < num_captions for one in numbers):
-            raise ValueError(f"its captions are not numbers below {num_captions}, each with a probability")
-        if not all(isinstance(one, float | int) and 0 <= one <= 1 for one in prob):
-            raise ValueError("it has numbers that are not between 0 and 1")
 
 
-def _check_labels(file: Path) -> None:
-    """Raises ValueError for defective codes or probabilities of an annotation, OSError if they cannot be read."""
-    dtype, highest = ("float32", 1) if file.name.endswith("prob.npy") else ("int8", int(Preference.UNKNOWN))
-    labels = read_array(file)
-    if labels.dtype != dtype or labels.ndim != 1:
-        raise ValueError(f"it holds {labels.shape} {labels.dtype}")
-    finite = labels[~np.isnan(labels)]
-    if not ((finite >= 0) & (finite <= highest)).all():
-        raise ValueError(f"it has numbers that are not between 0 and {highest}")
+def _check_neutral(record: dict[str, Any], num_captions: int) -> None:
+    """Raises ValueError for defective answers about the neutral moment."""
+    _check_kinds(record, {"captions": list, "prob": list})
+    numbers, prob = record["captions"], record["prob"]
+    if len(numbers) != len(prob) or not all(type(one) is int and 0 <= one < num_captions for one in numbers):
+        raise ValueError(f"its captions are not numbers below {num_captions}, each with a probability")
+    if not all(isinstance(one, float | int) and 0 <= one <= 1 for one in prob):
+        raise ValueError("it has numbers that are not between 0 and 1")
+
+
+def _check_prob(file: Path, num_pairs: int) -> None:
+    """Raises ValueError for defective probabilities of an annotation, OSError if they cannot be read."""
+    prob = read_array(file)
+    if prob.dtype != "float32" or prob.shape != (num_pairs,):
+        raise ValueError(f"it holds {prob.shape} {prob.dtype}")
+    finite = prob[~np.isnan(prob)]
+    if not ((finite >= 0) & (finite <= 1)).all():
+        raise ValueError("it has numbers that are not between 0 and 1")
 
 
 def _read(file: Path, limit: int) -> bytes:

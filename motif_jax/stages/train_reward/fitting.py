@@ -36,7 +36,7 @@ from motif_jax.pages.blocks import page, quoted, table, tiles
 from motif_jax.pages.charts import columns, curves
 from motif_jax.pages.formats import esc
 from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
-from motif_jax.preferences.shards import ROUNDING
+from motif_jax.preferences.shards import ROUNDING, to_codes
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder
 from motif_jax.rewards import labels
 from motif_jax.rewards.batches import epoch_order, make_batches, without_padding
@@ -188,6 +188,9 @@ def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
     folders = [annotation_folder(dataset.path, name) for name in weights]
     if section.is_anchored and section.reads_only_messages and len(weights) == 1:
         neutral_ids, prob = neutral_pairs(folders[0], table, ids)
+        if len(prob) and not section.is_soft:
+            margin = read_json(folders[0] / "merged.json")["facts"].get("tie_margin", 0.0)
+            prob = labels.soft_target(to_codes(prob, margin), None)
         ids, target = np.concatenate([ids, neutral_ids]), np.concatenate([target, prob])
         sided = np.concatenate([sided, np.abs(prob - 0.5) > ROUNDING])
     elif section.is_anchored and any((folder / NEUTRAL).exists() for folder in folders):

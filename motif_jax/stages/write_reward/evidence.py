@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -176,10 +178,7 @@ def choose_pairs(recorded: RecordedEpisodes, count: int, seed: int) -> np.ndarra
 
 def texts_of_episodes(recorded: RecordedEpisodes, all_lines: bool) -> list[str]:
     """Each episode in lines, for the judge; `all_lines`: all of them, as rules read texts of any length."""
-    frequency: dict[str, int] = {}
-    for captions in recorded.captions:
-        for caption in captions:
-            frequency[caption] = frequency.get(caption, 0) + 1
+    frequency = Counter(itertools.chain.from_iterable(recorded.captions))
     lines = None if all_lines else LINES
     return [episode_text(captions, frequency, lines) for captions in recorded.captions]
 
@@ -212,9 +211,4 @@ def told_steps(recorded: RecordedEpisodes, readable: Readable, count: int = 3) -
 
 def shown_moments(recorded: RecordedEpisodes, limit: int) -> Mapping[str, int]:
     """The captions of the episodes with how often they are shown: `limit` of them, the frequent first."""
-    count: dict[str, int] = {}
-    for captions in recorded.captions:
-        for caption in captions:
-            if caption:
-                count[caption] = count.get(caption, 0) + 1
-    return dict(sorted(count.items(), key=lambda one: -one[1])[:limit])
+    return dict(Counter(filter(None, itertools.chain.from_iterable(recorded.captions))).most_common(limit))

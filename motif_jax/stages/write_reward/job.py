@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.annotation.backends import OpenBackend, find_backend, opened, server_key
+from motif_jax.annotation.backends import read_json as read_options
+from motif_jax.annotation.client import KEY, URL, find_model
+from motif_jax.annotation.prompts import goal_text
 from motif_jax.audit.judge import JudgePlan
 from motif_jax.captions import decode
 from motif_jax.config.table import shown
@@ -109,8 +112,8 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
     with Run(workdir).stage(STAGE_NAME, STAGE_NAME) as stage:
         stage.bind(config)
         section, readable = config.write_reward, find_readable(make_world(config.env))
-        evidence = gather(config, workdir, record_episodes(config, readable), readable, open_backend)
         with contextlib.closing(open_writer(config, readable)) as writer:
+            evidence = gather(config, workdir, record_episodes(config, readable), readable, open_backend)
             best, rounds, evidence = run_rounds(config, workdir, writer, evidence, open_backend)
         recorded, telling, goal = evidence.recorded, evidence.telling, evidence.brief.goal
         others = telling.agreement(recorded.returns(recorded.pay(best.program)))
@@ -210,8 +213,7 @@ def gather(
         f"{STAGE_NAME}: {recorded.num_episodes:,} recorded episodes; the judge has verdicts about "
         f"{int((~np.isnan(choosing.judged)).sum())} of {len(choosing.judged)} pairs"
     )
-    goals = texts_of(config.env, config.annotate.lexicon).goals
-    goal = section.goal or goals.get(config.annotate.goal, "").strip()
+    goal = section.goal or goal_text(texts_of(config.env, config.annotate.lexicon), config.annotate.goal).strip()
     brief = Brief(goal, world.about, readable, shown_moments(recorded, SHOWN), liked_captions(recorded, choosing))
     if section.writer == MODEL:
         quoted = recorded_texts(recorded, readable) if section.texts == RECORDED else ()
@@ -230,19 +232,20 @@ def open_writer(config: WriteConfig, readable: Readable) -> Writer:
 
         return GuidedWriter(config, Grammar(readable, WRITTEN_NODES, narrow=True))
     server, sampling = config.annotate.server, config.annotate.sampling
-    client = HttpClient(
-        server.url, "--config.annotate.server.url", server.timeout_s, server.patience_s, server_key(server),
-        "--config.annotate.server.key_variable",
-    )  # fmt: skip
+    client = HttpClient(server.url, URL, server.timeout_s, server.patience_s, server_key(server), KEY)
     ebnf, takes = as_ebnf(readable), config.write_reward.grammar
     fields: dict[str, dict[str, Any]] = {
         PLAIN: {},
         VLLM: {"structured_outputs": {"grammar": ebnf}},
         LLAMA: {"grammar": ebnf},
     }
-    return ModelWriter(
-        client, config.annotate.model, sampling.max_tokens, max(sampling.temperature, 0.7), fields[takes]
-    )
+    try:
+        model = config.annotate.model or client.start(find_model(client, "", server.start_s)).result()
+    except BaseException:
+        client.close()
+        raise
+    extra = read_options(server.extra, "server.extra")
+    return ModelWriter(client, model, sampling.max_tokens, max(sampling.temperature, 0.7), fields[takes], extra)
 
 
 def judge(

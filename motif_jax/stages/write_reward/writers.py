@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from motif_jax.annotation.client import PATH
 from motif_jax.rewards.code.grammar import FUNCTIONS, NUMERIC
 from motif_jax.rewards.code.names import MOMENT, NUMBER, Readable
 from motif_jax.rewards.code.tokens import MOST_LEVELS, MOST_NODES
@@ -91,7 +92,8 @@ class ScriptedWriter(Writer):
         yield "0 - 0.01 * still()"
 
     def _revised(self, brief: Brief, earlier: Sequence[Attempt]) -> Iterator[str]:
-        program = " ".join(line.partition("#")[0].strip() for line in earlier[-1].text.splitlines()).strip()
+        without_comments = re.sub(r'("[^"\n]*")|#.*', r"\1", earlier[-1].text)
+        program = " ".join(line.strip() for line in without_comments.splitlines()).strip()
         if "divide it" in earlier[-1].said:
             program = f"({program}) / 100"
             yield program
@@ -112,17 +114,19 @@ class ModelWriter:
     """A language model behind a server with OpenAI's chat completions."""
 
     def __init__(
-        self, client: HttpClient, model: str, max_tokens: int, temperature: float, held: Mapping[str, Any] | None = None
-    ):
-        """`held`: fields of the request that hold the model to the grammar."""
-        self._client, self._model, self._held = client, model, held or {}
-        self._how = {"max_tokens": max_tokens, "temperature": temperature}
+        self, client: HttpClient, model: str, max_tokens: int, temperature: float, held: Mapping[str, Any],
+        extra: Mapping[str, Any],
+    ):  # fmt: skip
+        """`held`: fields of the request that hold the model to the grammar; `extra`: others, None removes a field."""
+        self._client, self._held = client, held
+        self._fields = {"model": model, "max_tokens": max_tokens, "temperature": temperature}
+        self._extra = {**extra, **held}
 
     def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
         """See `Writer`."""
-        body = {"model": self._model, "messages": messages(brief, earlier, bool(self._held)), "seed": number}
-        body |= {**self._how, **self._held}
-        return self._client.post("/chat/completions", read_reply, json=body)
+        fields = {"messages": messages(brief, earlier, bool(self._held)), "seed": number, **self._fields, **self._extra}
+        body = {name: value for name, value in fields.items() if value is not None}
+        return self._client.post(PATH, read_reply, json=body)
 
     def close(self) -> None:
         """Closes the connection."""
