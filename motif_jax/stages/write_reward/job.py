@@ -112,8 +112,8 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
     with Run(workdir).stage(STAGE_NAME, STAGE_NAME) as stage:
         stage.bind(config)
         section, readable = config.write_reward, find_readable(make_world(config.env))
-        with contextlib.closing(open_writer(config, readable)) as writer:
-            evidence = gather(config, workdir, record_episodes(config, readable), readable, open_backend)
+        evidence = gather(config, workdir, record_episodes(config, readable), readable, open_backend)
+        with contextlib.closing(open_writer(config, readable)) as writer:  # when the judge's model is gone from memory
             best, rounds, evidence = run_rounds(config, workdir, writer, evidence, open_backend)
         recorded, telling, goal = evidence.recorded, evidence.telling, evidence.brief.goal
         others = telling.agreement(recorded.returns(recorded.pay(best.program)))
