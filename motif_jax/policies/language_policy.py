@@ -214,8 +214,6 @@ def language_policy_fields(
         tokens = prompts(observations)
         if tokens.ndim > 2 or config.is_encoder_decoder:  # a batch for the learner, which has many calls
             return {"tokens": tokens}
-        # rows that pad a call should not spoil the common beginning
-        tokens = np.where(observations[PROMPT].any(-1)[:, None], tokens, tokens[:1])
         return packed({"tokens": tokens}, np.zeros(len(tokens), np.intp), digits=2)
 
     return {

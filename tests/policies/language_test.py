@@ -20,6 +20,7 @@ from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.language_policy import PADDING, TanhHead, action_logits
 from motif_jax.policies.model import make_policy_model, with_actions
+from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.prompts import Prompts, encode_names
 from motif_jax.structs import UserError
 
@@ -35,8 +36,8 @@ def plain(family="llama"):
     return model, act(model)
 
 
-def act(model):
-    return jax.jit(model.step)(model.params, model.frozen, model.encode(as_prompts()), FIRST, NOTHING, ())
+def act(model, prompts=PROMPTS):
+    return jax.jit(model.step)(model.params, model.frozen, model.encode(as_prompts(prompts)), FIRST, NOTHING, ())
 
 
 @pytest.mark.parametrize("family", ["llama", "t5"])
@@ -54,9 +55,10 @@ def test_logits_are_the_scores_of_the_names_behind_the_prompt(family):
 
 
 def test_the_learner_sees_the_logits_with_which_was_acted():
-    """Whatever the lengths of the prompts beside it, in chunks or at once."""
-    model, (logits, _, _) = plain()
-    longer = [*PROMPTS, " ".join(PROMPTS)]
+    """Whatever the lengths of the prompts beside it, in chunks or at once; one is empty."""
+    model = plain()[0]
+    logits, _, _ = act(model, (*PROMPTS[:2], ""))
+    longer = [*PROMPTS[:2], "", " ".join(PROMPTS)]
     rows = np.stack([as_prompts(longer)["prompt"] for _ in range(2)])  # [T, B, bytes]
     chunked = make_policy_model(options(chunk=3), 3)
     for other in (model, chunked):
@@ -183,6 +185,20 @@ def probe(model, seen):
         return (jnp.sin(logits).sum() + (values**2).sum()) / first.size, (logits, values)
 
     return jax.jit(jax.grad(loss, has_aux=True))(model.params)
+
+
+def test_rows_that_pad_a_call_begin_like_the_others():
+    """9 prompts, padded to 16: the common beginning of all rows is read once."""
+    model, seen = plain()[0], []
+
+    def encode(observations):
+        seen.append(model.encode(observations))
+        return seen[-1]
+
+    player = PolicyPlayer(model._replace(encode=encode), 9, 1, seed=0)
+    player(as_prompts([f"{LONG} wall"] * 9, 200), np.ones(9, bool), np.arange(9))
+    assert len(seen[0]["tokens"]) == 16
+    assert seen[0]["places"].room
 
 
 @pytest.mark.parametrize("devices", [1, 2])
