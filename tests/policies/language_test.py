@@ -254,8 +254,13 @@ def test_names_that_cannot_be_told_apart_are_refused():
         encode_names(WORDS, ("take", "leave"))  # both are unknown words
     with pytest.raises(UserError, match="the action ' ' has no tokens for this network"):
         encode_names(WORDS, ("turn left", " "))
-    with pytest.raises(UserError, match=r"may have 66 tokens, but this language model reads at most 64"):
+    with pytest.raises(UserError, match=r"may have 65 tokens, but this language model reads at most 64"):
         make_policy_model(options("gpt2", max_tokens=64), None)
+
+
+@pytest.mark.quick
+def test_with_an_output_per_action_names_have_no_effect():
+    make_policy_model(options("gpt2", ("take", "leave"), max_tokens=64, head="action"), None)
 
 
 @pytest.mark.parametrize(("family", "algorithm"), [("llama", "ppo"), ("t5", "ppo"), ("llama", "appo")])
