@@ -277,11 +277,9 @@ class AnswerChecks:
                 self._check_finite(method, name, given)
         elif kind not in "biu":
             raise self.refusal(method, f"numbers in the observation {name!r}", value)
-        if spec.categories and kind != "f":
-            if not 0 <= given.min() <= given.max() < spec.categories:
-                wanted = f"numbers from 0 to {spec.categories - 1} in the observation {name!r}, as its space says"
-                raise self.refusal(method, wanted, value)
-            return given.astype(dtype, copy=False)
+        if spec.categories and not 0 <= given.min() <= given.max() < spec.categories:
+            wanted = f"numbers from 0 to {spec.categories - 1} in the observation {name!r}, as its space says"
+            raise self.refusal(method, wanted, value)
         if given.dtype == dtype:
             return given
         with np.errstate(invalid="ignore"):  # a float that is too large for an integer

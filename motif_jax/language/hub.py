@@ -6,8 +6,8 @@
     tokenizer.json                    see tokens.py
     chat_template.jinja               or in tokenizer_config.json: searched for a known format (chat.py), never executed
 
-A directory with an adapter of PEFT (peft.py) instead is read as its model with the adapter's additions. GGUF files
-(gguf_file.py) are read, but not written.
+A directory with an adapter of PEFT (peft.py) is read as the adapter's model with its additions, whatever lies beside
+it. GGUF files (gguf_file.py) are read, but not written.
 
 Reading executes no code. Sizes and types in these files are checked before memory is allocated, and a UserError names
 the first mismatch. Links may lead to other files of the directory or into the "blobs" of the Hub's cache, nowhere else.
@@ -71,6 +71,7 @@ def read_language_model(
     _check(directory, config, wanted, tensors)
     _check_memory(directory, wanted)
     arrays = {}
+    used: set[str] = set()
     for path, leaf in wanted.items():
         name = ".".join(path)
         hub_tensor = hub_tensors(config)[name]
@@ -78,6 +79,7 @@ def read_language_model(
         parts = array if "{}" in hub_tensor.name else array[None]
         for part, (their_name, _) in zip(parts, blocks_of(leaf.shape, hub_tensor), strict=True):
             tensor = tensors[their_name].array
+            used.add(their_name)
             view = hub_tensor.ours(tensor if adapter is None else adapter.added(their_name, tensor))
             for first in range(0, view.shape[-1], 256):  # transposing in strips takes a sixth of the time
                 part[..., first : first + 256] = view[..., first : first + 256]
@@ -85,7 +87,7 @@ def read_language_model(
                 raise UserError(f"{their_name} in {tensors[their_name].file!r} has a value that is not finite")
         arrays[path] = array
     if adapter is not None:
-        peft.check_used(adapter, {*tensors}, directory)
+        peft.check_used(adapter, used, directory)
     return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
 
 

@@ -110,7 +110,7 @@ class Language:
         common = replicate(make_tree(tokens, MULTIPLE), self._mesh) if shared else None
         log_probs = np.full((len(rows), most), -np.inf, np.float32)
         longest = max(len(choice) for of_row in tokens for choice in of_row)
-        for chunk in self._texts.chunks(rows, longest):
+        for chunk in self._texts.chunks(rows, longest - 1):  # a choice's last token is not read
             tree = common
             if tree is None:
                 own = make_tree([tokens[row] for row in chunk], MULTIPLE)

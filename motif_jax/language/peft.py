@@ -36,10 +36,13 @@ CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 MODEL = "config.json"  # of a directory with a whole model
 PREFIX = "base_model.model."
 ENDS = {"a": ".lora_A.weight", "b": ".lora_B.weight"}
-PLAIN: dict[str, tuple[Any, ...]] = {  # values that change what is added, and the only value of each that is read
+PLAIN: dict[str, tuple[Any, ...]] = {  # settings that change the sum, and the values of each that are read
     "peft_type": ("LORA",), "bias": (None, "none"), "use_dora": (None, False), "lora_bias": (None, False),
     "modules_to_save": (None, []), "trainable_token_indices": (None, []), "megatron_config": (None,),
-    "target_parameters": (None, []),
+    "target_parameters": (None, []), "alora_invocation_tokens": (None, []), "layer_replication": (None, []),
+    "use_qalora": (None, False),
+    # With others, such as pissa and loftq, PEFT also changes the model's own matrices when it loads an adapter.
+    "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal"),
 }  # fmt: skip
 KINDS = {"alpha_pattern": dict, "use_rslora": bool, "fan_in_fan_out": bool}  # of other values that are read, or null
 KINDS_IN_WORDS = {dict: "a table", bool: "true or false"}
@@ -75,8 +78,8 @@ class Adapter(NamedTuple):
 
 
 def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
-    """The adapter in a directory without a model, and the directory of its model."""
-    if os.path.exists(directory / MODEL) or not os.path.exists(directory / CONFIG):  # False for names too long
+    """The adapter in a directory, if there is one, and the directory of its model, which may be the same."""
+    if not os.path.exists(directory / CONFIG):  # False for names too long
         return None, directory
     content, file = read_json(directory, CONFIG), find_file(directory, TENSORS)
     opened, names = open_tensors(file)
@@ -85,6 +88,8 @@ def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
     base = base_of(adapter.base, directory)
     if base.is_dir() and not (base / MODEL).exists():
         raise UserError(f"there is no {MODEL} in {str(base)!r}, the model of the adapter in {str(directory)!r}")
+    if (base / CONFIG).exists() and not base.samefile(directory):
+        raise UserError(f"the model of the adapter in {str(directory)!r}, {str(base)!r}, has an adapter of its own")
     return adapter, base
 
 
@@ -122,7 +127,7 @@ def base_of(adapter_base: str, directory: Path) -> Path:
 
 
 def check_used(adapter: Adapter, names: set[str], directory: Path) -> None:
-    """Raises UserError if the adapter has a matrix that is not among the model's tensors."""
+    """Raises UserError if the adapter has a matrix that is not among the tensors that were read."""
     modules = (name.removeprefix(PREFIX).rpartition(".lora_")[0] for name in adapter.tensors)
     if unknown := [module for module in modules if f"{module}.weight" not in names]:
         raise UserError(f"the adapter in {str(directory)!r} has {unknown[0]!r:.200}, which the model lacks")

@@ -174,8 +174,8 @@ def language_policy_fields(
     """
     section = spec[LANGUAGE]
     config, tokeniser = from_record(section["config"]), tokeniser_from_text(section["tokeniser"])
-    names = encode_names(tokeniser, section["actions"])
-    longest = section["max_tokens"] + max(map(len, names))
+    names = encode_names(tokeniser, section["actions"]) if section["head"] == SCORE else []
+    longest = section["max_tokens"] + max(map(len, names), default=1) - 1  # a name's last token is not read
     if config.max_positions and longest > config.max_positions:
         raise UserError(
             f"prompts with the names of actions may have {longest:,} tokens, but this language model reads at most "
@@ -183,7 +183,6 @@ def language_policy_fields(
         )
     tree = make_tree([names])
     prompts = Prompts(tokeniser, section["max_tokens"])
-    nodes = tree.nodes.shape[1] if section["head"] == SCORE else 0
 
     def make() -> LanguagePolicy:
         return make_network(spec, seed or 0, language)
@@ -207,15 +206,13 @@ def language_policy_fields(
         return logits.reshape(*shape, -1), values.reshape(shape)
 
     def packed(observations: Mapping[str, Any], calls: np.ndarray, digits: int = 3) -> dict[str, Any]:
-        tokens, places = pack(observations["tokens"], calls, nodes, PADDING, digits)
+        tokens, places = pack(observations["tokens"], calls, tree.nodes.shape[1], PADDING, digits)
         return {"tokens": tokens, PLACES: places}
 
     def encode(observations: Mapping[str, Any]) -> dict[str, Any]:
         tokens = prompts(observations)
         if tokens.ndim > 2 or config.is_encoder_decoder:  # a batch for the learner, which has many calls
             return {"tokens": tokens}
-        # rows that pad a call should not spoil the common beginning
-        tokens = np.where(observations[PROMPT].any(-1)[:, None], tokens, tokens[:1])
         return packed({"tokens": tokens}, np.zeros(len(tokens), np.intp), digits=2)
 
     return {

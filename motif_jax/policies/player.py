@@ -119,6 +119,8 @@ class PolicyPlayer:
             first = _pad(first, size, True)
         if size > count:
             first[count:] = True
+            for array in observations.values():
+                array[count:] = array[:1]  # a row like the others, with which a prompt shares its beginning
             games = _pad(games, size, self._num_games)
         with self.timers("encode"):
             inputs = self._encode(observations)

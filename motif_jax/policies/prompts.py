@@ -47,7 +47,7 @@ class Prompts:
                 f"a prompt has {len(tokens):,} tokens, but at most {self._most:,} are possible ({self._flag}, or fewer "
                 f"observations: --config.env.babyai.window): {text[:100]!r}..."
             )
-        return np.asarray(tokens or [0], np.int32)  # padding rows of a call have no text
+        return np.asarray(tokens or [0], np.int32)  # a model reads at least one token
 
 
 def encode_names(

@@ -25,8 +25,9 @@ Array = Any  # a NumPy array, or a JAX array once it is on the devices
 FLAG = "--config.transcripts.template"
 ACTION_START, TEXT_START, ACTION_END, TEXT_END, EPISODE_END = range(5)  # marks, in the order of `Template`
 CHECKED_WHOLE = 256  # episodes whose whole text is tokenised and compared with the pieces
-# Values of `Rows.end` at an episode's last token; 0 elsewhere. UNFINISHED: the episode goes on, and the agent's next
-# choice is at the last token. CUT: the episode goes on, and the next choice is later.
+# Values of `Rows.end` at an episode's last token; 0 elsewhere. TERMINAL: the episode ended after the agent's last
+# choice in the row. UNFINISHED: it goes on, and the next choice is at the last token. CUT: it goes on, and the next
+# choice is later.
 TERMINAL, UNFINISHED, CUT = 1, 2, 3
 
 
@@ -141,15 +142,16 @@ class Renderer:
         rows.is_action[owner[chosen], at[chosen] - 1] = True
         rows.closes[owner[chosen], at[chosen] - 1] = closes[chosen]
         rows.reward[owner[chosen], at[chosen] - 1] = reward[chosen]
-        ends = np.where(self._turns.terminal[episodes], TERMINAL, UNFINISHED)
-        long = lengths > width
-        ends[long] = np.where(agent[(np.cumsum(lengths) - lengths + width)[long]], UNFINISHED, CUT)
+        lost = agent & ~kept
+        losses, terminal = np.bincount(owner[lost], minlength=len(episodes)), self._turns.terminal[episodes]
+        ends = np.where(terminal, TERMINAL, UNFINISHED)
+        cut = (lengths > width) & ((losses > 0) | ~terminal)  # not if only a last text of the environment is lost
+        ends[cut] = np.where(agent[(np.cumsum(lengths) - lengths + width)[cut]], UNFINISHED, CUT)
         rows.end[np.arange(len(episodes)), np.minimum(lengths, width) - 1] = ends
         # No token is chosen at the last position of a cut row, so that position has no other reward.
-        lost = agent & ~kept
-        before = np.concatenate([[0], np.cumsum(np.bincount(owner[lost], minlength=len(episodes)))])
+        before = np.concatenate([[0], np.cumsum(losses)])
         later = reward[lost] * self._discount ** (np.arange(int(lost.sum())) - before[owner[lost]])
-        rows.reward[long, width - 1] = np.bincount(owner[lost], later, len(episodes))[long]
+        rows.reward[cut, width - 1] = np.bincount(owner[lost], later, len(episodes))[cut]
         return rows
 
     def tokens(self, episode: int) -> list[int]:

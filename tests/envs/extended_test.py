@@ -8,9 +8,10 @@ import pytest
 from nle import nethack
 
 from motif_jax.envs.nethack import engine
+from motif_jax.envs.nethack.explorer import ExplorerPlayer
 from motif_jax.envs.nethack.extended import ExtendedGame
 from motif_jax.envs.nethack.figures import EXTENDED_FIGURES
-from motif_jax.envs.nethack.game import ORACLE_GLYPH, NetHackGame
+from motif_jax.envs.nethack.game import ORACLE_GLYPH, STAIRS_HERE, NetHackGame
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.keys import EXTENDED_KEYS, EXTENDED_NAMES, KEYS
 from motif_jax.envs.nethack.observations import FRAME, Frames
@@ -296,3 +297,14 @@ def test_questions_about_drinking_are_left_to_players_with_extended_actions():
         game.reset(GameSeed(12, 34, 0))
         game.step(KICK)
         assert game.opened_question == (game is extended)
+
+
+@pytest.mark.quick
+def test_a_step_onto_stairs_has_a_message_as_with_motifs_actions():
+    game, player = make_game(stairs_message=True), ExplorerPlayer()
+    game.reset(game_seed(0, SeedStream.EVALUATE, 1), 1)
+    player.begin(random.Random(0))
+    while not game.on_stairs:
+        assert game.message != STAIRS_HERE
+        game.step(player.choose(game))
+    assert game.message == STAIRS_HERE

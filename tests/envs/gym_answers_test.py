@@ -73,8 +73,8 @@ WRONG = {  # by method: what it returns
     GIVEN: [
         *given("position", KeyError, "a", [1, [2]], [NAN, 0], [1e300, 0], ["a", "b"], np.array([0, 1j]), np.zeros(3)),
         *given("board", np.full((8, 8), 13), np.full((8, 8), 0.5), np.full((8, 8), 2**40), np.zeros((8, 7))),
-        *given("facing", 0, 2.5, [1], HUGE),
-        *given("hands", [0, 5], "ab"),
+        *given("facing", 0, 2.5, 7.0, [1], HUGE),
+        *given("hands", [0, 5], [9.0, 0.0], "ab"),
         *given("note", b"at 0"),
         *given("inner", KeyError, 7, {"speed": NAN}),
         *given("camera", np.full((16, 16, 3), 256), np.zeros((16, 16))),

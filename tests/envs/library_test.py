@@ -24,7 +24,7 @@ from motif_jax.envs.worlds import essential, make_world
 from motif_jax.structs import UserError
 
 SOME = slice(60, 64)
-SAME_EVERYWHERE = "d05c31276915a53e197deb4239197e27e90a8e7e6b40d9319919f6070ad5a750"
+SAME_EVERYWHERE = "5a0f06fe9577f59a2013eae76030fb9194b46771cbf695adf04476244fe48b99"
 
 
 @pytest.fixture

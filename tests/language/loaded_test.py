@@ -77,11 +77,17 @@ def test_it_is_saved_and_loaded(models, tmp_path):
 @pytest.mark.parametrize(("arguments", "sentence"), [
     ((["turn left", ""], ACTIONS), "context 1 has no tokens"),
     ((CONTEXTS, [ACTIONS]), "there are choices for 1 contexts, but 4 contexts"),
-    (([" a" * 198], ["turn left up"]), "context 0 has 198 tokens, and 3 may follow, but this .* reads at most 200"),
+    (([" a" * 199], ["turn left up"]), "context 0 has 199 tokens, and 2 may follow, but this .* reads at most 200"),
 ])  # fmt: skip
 def test_invalid_contexts_are_refused(arguments, sentence, models):
     with pytest.raises(UserError, match=sentence):
         models["gpt2"].score(*arguments)
+
+
+def test_the_last_token_of_a_choice_needs_no_place_in_the_context(models):
+    texts, words = [" a" * 198, " a" * 198 + " turn", " a" * 198 + " turn left"], ["turn", "left", "up"]
+    singly = [models["gpt2"].score([text], [word])[0, 0] for text, word in zip(texts, words, strict=True)]
+    np.testing.assert_allclose(models["gpt2"].score(texts[:1], ["turn left up"])[0, 0], sum(singly), rtol=1e-4)
 
 
 @pytest.mark.parametrize(("values", "sentence"), [

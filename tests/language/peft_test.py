@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import jax.numpy as jnp
 import numpy as np
@@ -70,6 +71,17 @@ def test_our_adapter_is_read_back(family, tmp_path):
     assert abs(logits - logits_of(model)).max() > 0.01
 
 
+@pytest.mark.quick
+def test_an_adapter_beside_a_model_is_read(tmp_path):
+    """Beside a config alone, beside a model, and as an addition to this model."""
+    _, low = written("llama", tmp_path)
+    for name, base in (("config.json", "base"), ("model.safetensors", "base"), ("config.json", "adapter")):
+        shutil.copy(tmp_path / "base" / name, tmp_path / "adapter")
+        change(tmp_path, base_model_name_or_path=str(tmp_path / base))
+        graph, params, _ = read_language_model(tmp_path / "adapter")
+        np.testing.assert_allclose(logits_of(nnx.merge(graph, params)), logits_of(low), atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", NAMES)
 def test_peft_and_transformers_find_the_same_logits(family, tmp_path):
@@ -123,8 +135,26 @@ def change_tensors(folder, **values):
     save_file(tensors, file)
 
 
+def add_to_tied_head(folder):
+    """The embedding is also the head, whose copy in the file has an addition."""
+    tensors, config = load_file(folder / "base/model.safetensors"), folder / "base/config.json"
+    save_file(tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"]}, folder / "base/model.safetensors")
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"tie_word_embeddings": True}))
+    head = "base_model.model.lm_head.lora_{}.weight".format
+    change_tensors(folder, **{head("A"): np.ones((2, 8), np.float32), head("B"): np.ones((16, 2), np.float32)})
+
+
 BAD = {
     "DoRA": (lambda folder: change(folder, use_dora=True), "use_dora True: only low-rank products are read"),
+    "PiSSA": (lambda folder: change(folder, init_lora_weights="pissa"), "init_lora_weights 'pissa': only low-rank"),
+    "a layer that occurs twice": (lambda folder: change(folder, layer_replication=[[0, 1]]), "layer_replication [["),
+    "additions from a text on": (
+        lambda folder: change(folder, alora_invocation_tokens=[5]), "alora_invocation_tokens [5]: only low-rank",
+    ),
+    "a head that is the embedding": (add_to_tied_head, "has 'lm_head', which the model lacks"),
+    "an adapter of an adapter": (
+        lambda folder: shutil.copy(folder / "adapter" / CONFIG, folder / "base"), "has an adapter of its own",
+    ),
     "no alpha": (lambda folder: change(folder, lora_alpha=None), "no base_model_name_or_path and lora_alpha"),
     "a name of the Hub": (lambda folder: change(folder, base_model_name_or_path="meta/llama"), "not a directory here"),
     "a slow pattern": (lambda folder: change(folder, alpha_pattern={"(a+)+$": 1}), "not a module's name"),

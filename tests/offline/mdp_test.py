@@ -7,7 +7,9 @@ from talks import Letters, random_store
 from tiny_decoder import random_rows
 
 from motif_jax.offline import mdp
+from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.render import TEMPLATES, Renderer
+from motif_jax.transcripts.store import turns_of
 
 pytestmark = pytest.mark.quick
 
@@ -70,6 +72,17 @@ def test_returns_are_the_same_in_rows_that_are_cut(tmp_path, width):
     undiscounted = [Renderer(turns, Letters(), TEMPLATES["marks"]).rows(np.arange(40), size) for size in (80, width)]
     totals = [np.asarray(mdp.episode_returns(rows))[:, 0] for rows in undiscounted]
     np.testing.assert_allclose(*totals, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [9, 6, 5])
+def test_a_final_reward_is_learnt_from_if_only_the_text_after_it_is_cut(width):
+    """Tokens: <a> x </a> y </a> b b </s> </eod>: "y" has the reward 5, and the environment has the last word."""
+    turns = turns_of([Episode((Turn("x", 0.0), Turn("y", 5.0), Turn("bb")), True)])
+    rows = Renderer(turns, Letters(), TEMPLATES["marks"]).rows(np.array([0]), width)
+    last = width - 1
+    wanted = {0: (1, 0.0, False), 1: (2, 0.0, False), 2: (3, 0.0, False), 3: (last, 5.0, True)}
+    assert decisions_of(mdp.token_steps(rows)) == wanted
+    assert decisions_of(mdp.utterance_steps(rows))[4] == (last, 5.0, True)
 
 
 def test_the_return_of_an_episode_is_known_at_each_of_its_tokens():

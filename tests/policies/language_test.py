@@ -20,6 +20,7 @@ from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.language_policy import PADDING, TanhHead, action_logits
 from motif_jax.policies.model import make_policy_model, with_actions
+from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.prompts import Prompts, encode_names
 from motif_jax.structs import UserError
 
@@ -35,8 +36,8 @@ def plain(family="llama"):
     return model, act(model)
 
 
-def act(model):
-    return jax.jit(model.step)(model.params, model.frozen, model.encode(as_prompts()), FIRST, NOTHING, ())
+def act(model, prompts=PROMPTS):
+    return jax.jit(model.step)(model.params, model.frozen, model.encode(as_prompts(prompts)), FIRST, NOTHING, ())
 
 
 @pytest.mark.parametrize("family", ["llama", "t5"])
@@ -54,9 +55,10 @@ def test_logits_are_the_scores_of_the_names_behind_the_prompt(family):
 
 
 def test_the_learner_sees_the_logits_with_which_was_acted():
-    """Whatever the lengths of the prompts beside it, in chunks or at once."""
-    model, (logits, _, _) = plain()
-    longer = [*PROMPTS, " ".join(PROMPTS)]
+    """Whatever the lengths of the prompts beside it, in chunks or at once; one is empty."""
+    model = plain()[0]
+    logits, _, _ = act(model, (*PROMPTS[:2], ""))
+    longer = [*PROMPTS[:2], "", " ".join(PROMPTS)]
     rows = np.stack([as_prompts(longer)["prompt"] for _ in range(2)])  # [T, B, bytes]
     chunked = make_policy_model(options(chunk=3), 3)
     for other in (model, chunked):
@@ -185,6 +187,20 @@ def probe(model, seen):
     return jax.jit(jax.grad(loss, has_aux=True))(model.params)
 
 
+def test_rows_that_pad_a_call_begin_like_the_others():
+    """9 prompts, padded to 16: the common beginning of all rows is read once."""
+    model, seen = plain()[0], []
+
+    def encode(observations):
+        seen.append(model.encode(observations))
+        return seen[-1]
+
+    player = PolicyPlayer(model._replace(encode=encode), 9, 1, seed=0)
+    player(as_prompts([f"{LONG} wall"] * 9, 200), np.ones(9, bool), np.arange(9))
+    assert len(seen[0]["tokens"]) == 16
+    assert seen[0]["places"].room
+
+
 @pytest.mark.parametrize("devices", [1, 2])
 def test_an_update_on_packed_prompts_is_the_update_on_padded_ones(devices):
     on_devices(devices, update_both_ways, devices)
@@ -238,8 +254,13 @@ def test_names_that_cannot_be_told_apart_are_refused():
         encode_names(WORDS, ("take", "leave"))  # both are unknown words
     with pytest.raises(UserError, match="the action ' ' has no tokens for this network"):
         encode_names(WORDS, ("turn left", " "))
-    with pytest.raises(UserError, match=r"may have 66 tokens, but this language model reads at most 64"):
+    with pytest.raises(UserError, match=r"may have 65 tokens, but this language model reads at most 64"):
         make_policy_model(options("gpt2", max_tokens=64), None)
+
+
+@pytest.mark.quick
+def test_with_an_output_per_action_names_have_no_effect():
+    make_policy_model(options("gpt2", ("take", "leave"), max_tokens=64, head="action"), None)
 
 
 @pytest.mark.parametrize(("family", "algorithm"), [("llama", "ppo"), ("t5", "ppo"), ("llama", "appo")])

@@ -19,7 +19,8 @@ from motif_jax.policies import writing
 from motif_jax.policies.decoding import KINDS, SHARED, Decoding, describe_unused
 from motif_jax.policies.programs import as_functions
 from motif_jax.policies.writing import ValueWriter, pad_contexts
-from motif_jax.structs import UserError
+from motif_jax.stages.evaluate.play import turns_of
+from motif_jax.structs import Turn, UserError
 
 CONTEXTS = [TOKENISER.encode(text, marks=True) for text in (
     "<a>", "<a>abcde</a><b><y><g><b><b></s>", "<s>ab</s>c</a>", "<a>dd</a><y><y></s>eabcd</a><g></s>",
@@ -258,3 +259,10 @@ def compare_devices(here):
 
 def test_devices_share_the_conversations():
     on_devices(2, compare_devices, write_drawn())
+
+
+def test_each_text_has_its_own_tokens_where_the_conversation_began_anew():
+    """7 tokens, then an answer of 22: more than 27 of 30, so the second text is written behind the answer alone."""
+    turns = [Turn("a"), Turn("bcd", 0.0), Turn("e" * 21), Turn("ab", 0.0)]
+    for turn in turns_of(writer_of(), DECODING, turns):
+        assert "".join(one["token"] for one in turn["tokens"]) == f"{turn['said']}end"

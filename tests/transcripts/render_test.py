@@ -79,7 +79,7 @@ def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
         wanted = ([*reward[:size], cut, *[0.0] * (width - size)])[1:]
         np.testing.assert_allclose(rows.reward[row], wanted, atol=1e-6)
         end = TERMINAL if store.episode(index).terminal else UNFINISHED
-        if len(tokens) > width:
+        if len(tokens) > width and (end == UNFINISHED or any(agent[width:])):
             end = UNFINISHED if agent[width] else CUT
         assert rows.end[row].tolist() == [0] * (size - 1) + [end] + [0] * (width - size)
 

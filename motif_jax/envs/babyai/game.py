@@ -25,7 +25,7 @@ from typing import Any, cast
 
 import gymnasium
 import numpy as np
-from minigrid.core.constants import COLOR_NAMES, COLOR_TO_IDX, OBJECT_TO_IDX
+from minigrid.core.constants import COLOR_NAMES
 from minigrid.core.world_object import Ball, Box, Key, WorldObj
 from minigrid.envs.babyai.core.roomgrid_level import RejectSampling, RoomGridLevel
 from minigrid.envs.babyai.core.verifier import (
@@ -41,9 +41,10 @@ from minigrid.envs.babyai.core.verifier import (
 )
 
 from motif_jax.envs.babyai import bot
-from motif_jax.envs.babyai.describe import COLUMN, ROW, VIEW, caption, describe
+from motif_jax.envs.babyai.describe import caption, describe
 from motif_jax.envs.babyai.level_settings import FAMILIES, FRENCH_LEVELS, MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.babyai.prompt import Prompt, encode_prompt
+from motif_jax.envs.babyai.view import View
 from motif_jax.envs.babyai.words import HELD_OUT, shuffle_words
 from motif_jax.envs.gym_world import SEEDS, quiet
 from motif_jax.envs.seeding import GameSeed
@@ -66,9 +67,6 @@ WHITE, GREY, DARK, REVERSED = 15, 7, 8, 16
 ARROWS = ">v<^"
 GAP = 3  # columns to the right of the grid
 NOTHING = 6  # MiniGrid's action that does nothing: the effect of any action beyond the first six
-AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (x, y) by MiniGrid's direction
-OUTSIDE = bytes((OBJECT_TO_IDX["wall"], COLOR_TO_IDX["grey"], 0))  # cells beyond the grid
-FREE = bytes((OBJECT_TO_IDX["empty"], 0, 0))
 FAILED = "the mission has failed"  # in levels that allow no mistakes
 
 
@@ -373,52 +371,8 @@ class BabyAIGame(SequentialGame):
 
 
 def _make(maker: Maker) -> RoomGridLevel:
-    """Makes an environment that computes its observations with `_observe`."""
+    """Makes an environment that computes its observations with `View`."""
     with quiet():
         env: Any = maker()
-    env.gen_obs = functools.partial(_observe, env)
+    env.gen_obs = View(env)
     return env
-
-
-def _observe(env: RoomGridLevel) -> dict[str, Any]:
-    """Returns the same as MiniGrid's `gen_obs`, which takes most of a step's time.
-
-    The view has 7 x 7 cells, where walls and closed doors hide cells behind them. MiniGrid cuts a grid of objects out
-    of the room, rotates it up to four times, finds the visible cells, and encodes them. Here the visible cells are
-    looked up in place, row by row from the player's row on.
-    """
-    (x, y), (ahead_x, ahead_y) = env.agent_pos, AHEAD[env.agent_dir]
-    right_x, right_y = -ahead_y, ahead_x
-    cells, width, height = env.grid.grid, env.grid.width, env.grid.height
-    image = bytearray(VIEW * VIEW * 3)
-    seen, above = [column == COLUMN for column in range(VIEW)], [False] * VIEW
-    for row in range(ROW, -1, -1):
-        left_x = int(x) + ahead_x * (ROW - row) - right_x * COLUMN
-        left_y = int(y) + ahead_y * (ROW - row) - right_y * COLUMN
-        codes, clear = [], []
-        for column in range(VIEW):
-            at_x, at_y = left_x + right_x * column, left_y + right_y * column
-            if not (0 <= at_x < width and 0 <= at_y < height):
-                codes.append(OUTSIDE)
-                clear.append(False)
-            elif (thing := cells[at_y * width + at_x]) is None:
-                codes.append(FREE)
-                clear.append(True)
-            else:
-                codes.append(bytes(thing.encode()))
-                clear.append(thing.see_behind())
-        for columns, step in ((range(VIEW - 1), 1), (range(VIEW - 1, 0, -1), -1)):  # to the right, then to the left
-            for column in columns:
-                if seen[column] and clear[column]:
-                    seen[column + step] = above[column + step] = above[column] = True
-        for column in range(VIEW):
-            if seen[column]:
-                offset = 3 * (VIEW * column + row)
-                image[offset : offset + 3] = codes[column]
-        if True not in above:
-            break
-        seen, above = above, [False] * VIEW
-    own = 3 * (VIEW * COLUMN + ROW)
-    image[own : own + 3] = bytes(env.carrying.encode()) if env.carrying else FREE
-    seen_now = np.frombuffer(bytes(image), np.uint8).reshape(VIEW, VIEW, 3)
-    return {"image": seen_now, "direction": env.agent_dir, "mission": env.mission}

@@ -118,8 +118,8 @@ class NetHackGame(PromptedEngine):
             message = self._settle()
         else:
             message = bytes(self._message).rstrip(NUL)
-            if self._stairs_message and not message and self._stepped_onto_stairs():
-                message = self._show(STAIRS_HERE)
+        if self._stairs_message and not message and self._stepped_onto_stairs():
+            message = self._show(STAIRS_HERE)
         self.message = message
         counts = self.message_counts
         self.message_count = counts[message] = counts.get(message, 0) + 1

@@ -657,7 +657,7 @@ def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list
         shown.append({"said": turn.text, "heard": answer, "reward": turn.reward, "tokens": []})
         start, written = len(talk.context()), renderer.said(turn.text)
         talk.said(written)
-        if not read or start < len(read[-1]):
+        if not read or talk.tokens[: len(read[-1])] != read[-1]:
             read.append([])
         read[-1] = talk.tokens
         spans.append((len(read) - 1, start, start + min(len(written), LONGEST_TEXT)))

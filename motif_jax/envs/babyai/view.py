@@ -1,11 +1,15 @@
-"""MiniGrid's view of the agent, the same but several times as fast: `env.unwrapped.gen_obs = View(env.unwrapped)`.
+"""MiniGrid's view of the agent, the same but several times as fast: `env.gen_obs = View(env)` for an unwrapped `env`.
 
 MiniGrid cuts the cells in view out of its grid, turns them up to four times, and finds the visible ones cell by cell.
 Here, both the places of the cells and how light spreads along a row are looked up.
 """
 
+from __future__ import annotations
+
 import functools
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from minigrid.core.constants import DIR_TO_VEC, OBJECT_TO_IDX
@@ -17,12 +21,12 @@ EMPTY = bytes([OBJECT_TO_IDX["empty"], 0, 0])
 class View:
     """See the module docstring; for levels whose agent does not see through walls."""
 
-    def __init__(self, env):
+    def __init__(self, env: Any):
         self.env, self.size = env, env.agent_view_size
         self.outside = Wall()
         self.cells_at = functools.cache(self._cells_at)
 
-    def __call__(self):
+    def __call__(self) -> dict[str, Any]:
         """The observation: cells in view, direction and mission."""
         env, size, out = self.env, self.size, bytearray(3 * self.size**2)
         grid, (x, y) = env.grid, env.agent_pos
@@ -45,7 +49,9 @@ class View:
         image = np.frombuffer(out, np.uint8).reshape(size, size, 3)
         return {"image": image, "direction": env.agent_dir, "mission": env.mission}
 
-    def _cells_at(self, width, height, x, y, direction):
+    def _cells_at(
+        self, width: int, height: int, x: int, y: int, direction: int
+    ) -> Callable[[list[Any]], tuple[Any, ...]]:
         """A function from all cells, and one for those outside, to those in view, row by row from the furthest."""
         (dx, dy), places = DIR_TO_VEC[direction].tolist(), []
         for ahead in reversed(range(self.size)):
@@ -56,7 +62,7 @@ class View:
 
 
 @functools.cache
-def spread(size, seen, opaque):
+def spread(size: int, seen: int, opaque: int) -> tuple[list[int], int]:
     """The visible columns of a row, and the bits of the row ahead that are seen through it.
 
     `seen`: bits of this row that are seen through the one before. `opaque`: bits of cells that block the view.
