@@ -6,16 +6,8 @@ import pytest
 
 from motif_jax.config.file import SHIPPED
 from motif_jax.launch import split_config
-from motif_jax.stages import NAMES
 
 MOTIF = "--config=configs/motif.py"
-
-
-def test_help_teaches(launch):
-    done = launch("--help")
-    assert done.returncode == 0
-    for word in ("--config=configs/motif.py:score", "--workdir", "--stage", "resume", ", ".join(NAMES)):
-        assert word in done.stdout
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -27,12 +19,9 @@ def test_help_teaches(launch):
     ((MOTIF, "--workdir=W", "--stage=colect"), "unknown stage 'colect' (--stage): did you mean 'collect'?"),
     ((MOTIF, "--workdir=W", "--config.collect.num_pair=3"), "did you mean --config.collect.num_pairs?"),
     ((MOTIF, "--workdir=W", "--config.collect.num_pairs=many"), "--config.collect.num_pairs=many"),
-    ((MOTIF, "--workdir=W", "--config.collect.num_workers=900"), "(--config.collect.num_workers)"),
-    ((MOTIF, "--workdir=W", "--config.collect.num_pairs=2000000000"), "(--config.collect.num_pairs, --workdir)"),
-    ((MOTIF, "--workdir=W", "--config.collect.segment_length=6000"), "no episode has 6000 steps"),
-    ((MOTIF, "--workdir=W", "--config.env.task=nosuch:Game"), "cannot use the game 'nosuch:Game' (--config.env.task)"),
     ((MOTIF, "--workdir=W", "--wrokdir=V"), "wrokdir"),
     ((MOTIF, "--workdir=W", "collect"), "unexpected argument 'collect'"),
+    ((MOTIF, "--workdir=W", "--config.collect.num_pairs=2000000000"), "(--config.collect.num_pairs, --workdir)"),
     ((MOTIF, "--workdir=/proc/nothing/here"), "cannot make the directory '/proc/nothing/here'"),
 ])  # fmt: skip
 def test_bad_input_gets_one_sentence(launch, tmp_path, arguments, message):

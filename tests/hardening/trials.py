@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import random
 import signal
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from conftest import wait_for, worker_processes
 from victims import Outcome, Victims
-
-from motif_jax.actors.transport import remove_stale_folders
 
 KILLS = 6
 
@@ -54,10 +51,6 @@ class Trial:
                     workdir = self.begin(prepare, str(number))
         self.go_on(workdir)
         check(workdir)
-        remove_stale_folders()  # as everybody does who starts workers
-        for killed in self.killed:
-            pattern = f"motif_jax-{killed.process}-*/*"
-            wait_for(lambda: not list(Path(tempfile.gettempdir()).glob(pattern)))  # another process may be at it
 
     def begin(self, prepare: Callable[[Path], object], name: str) -> Path:
         workdir = self.folder / name / "run"

@@ -67,13 +67,11 @@ def test_a_judge_that_agrees_with_the_rules_passes_and_has_a_page(tmp_path, caps
     assert trial["problem"] == ""
     assert (trial["agreement"]["value"], trial["reversals"]["value"]) == (1.0, 0.0)
     assert re.search(r"check_judge: 100% \[.* are decided as by the rules", capsys.readouterr().out)
-    page = (tmp_path / "check_judge/index.html").read_text()
-    assert "Nothing speaks against this judge" in page
-    assert "are decided as by the rules" in page
     run_stage(report, defaults(), tmp_path)
     shown = (tmp_path / "report/index.html").read_text()
     assert '<section><h2 id="the-judge">The judge</h2>' in shown
     assert "Nothing speaks against this judge" in shown
+    assert (tmp_path / "check_judge/index.html").is_file()
 
 
 @pytest.mark.parametrize(("judge", "said"), [

@@ -17,6 +17,7 @@ PLAYED = WORDLE | {"train_values.recipe": "grpo", "train_values.batch_size": 16,
 RECORDED = {"env.world": "wordle", "collect.collector": "random", "collect.transcripts": 60}
 STAGES = {  # by what is tried: the stage, a config below configs/ with its argument, and values for it
     "annotate": ("annotate", "motif", "score", {}),
+    "collect": ("collect", "motif", "score", {}),
     "recording": ("collect", "motif", "score", RECORDED),
     "policy": ("train_policy", "motif", "toy", TOY),
     "online": ("train_policy", "motif", "score", {"policy.sources": "online:0.5"}),
@@ -39,6 +40,9 @@ ROWS = [
     ("recording", {"env.world": "babyai", "collect.branch_player": "random"}, "can branch"),
     ("recording", {"collect.policies": "runs/x"}, "with scripted players, not with policies"),
     ("recording", {"env.world": "own_worlds:Pictures", "collect.transcripts": 0}, "a dataset cannot keep 'place'"),
+    ("collect", {"collect.num_workers": 900}, "(--config.collect.num_workers)"),
+    ("collect", {"collect.segment_length": 6000}, "no episode has 6000 steps"),
+    ("collect", {"env.task": "nosuch:Game"}, "cannot use the game 'nosuch:Game' (--config.env.task)"),
     ("policy", {"policy.batch_size": 100}, "batch_size 100 must be a multiple of 32"),
     ("policy", {"policy.num_minibatches": 3}, "24 = 8 steps of a rollout x 1 devices x 3 minibatches"),
     ("policy", {"policy.bootstrap": "inferred", "policy.discount": 0.0}, "divides by the discount"),
