@@ -1,6 +1,8 @@
 """The command line, as users meet it."""
 
 import json
+import shutil
+import subprocess
 
 import pytest
 
@@ -80,3 +82,33 @@ def test_all_stages_run_one_after_another_and_nothing_is_done_twice(launch, tmp_
     again = launch("--config=configs/quickstart.py:toy,reference", f"--workdir={tmp_path}", *more)
     stages = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report")
     assert again.stdout.splitlines() == [f"{stage}: complete in '{tmp_path}', skipped" for stage in stages]
+
+
+# ---- file systems without locks
+
+
+REFUSES = "#include <errno.h>\nint flock(int file, int operation) { errno = NUMBER; return -1; }\n"
+SMALL = ("--config=configs/quickstart.py", "--stage=collect,annotate", "--config.collect.num_pairs=10",
+         "--config.collect.num_workers=1", "--config.collect.collector=random")  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, to refuse locks as such a file system does")
+@pytest.mark.parametrize(("number", "flag"), [("ENOSYS", "--nolocks"), ("ENOLCK", "")])
+def test_a_file_system_without_locks_is_one_sentence_and_a_flag_goes_on_without(
+    launch, tmp_path, monkeypatch, number, flag
+):
+    (tmp_path / "flock.c").write_text(REFUSES.replace("NUMBER", number))
+    library = tmp_path / "flock.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "flock.c"], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    workdir = tmp_path / "run"
+    refused = launch(*SMALL, f"--workdir={workdir}")
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert f"the file system of '{workdir}' has no locks" in refused.stderr
+    assert "--nolocks" in refused.stderr
+    if flag:
+        done = launch(*SMALL, f"--workdir={workdir}", flag)
+        assert done.returncode == 0, done.stderr
+        assert list(workdir.glob("dataset/preference/*.npy"))
+        assert not list(workdir.rglob("*.tmp"))

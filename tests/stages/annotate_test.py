@@ -39,10 +39,9 @@ def workdir(tmp_path):
 
 def run(workdir, **values):
     """The stage in this process."""
-    config = get_config()
-    config.annotate.cache_dir = str(workdir / "answers")
-    config.annotate.server.update(patience_s=LONG_S, start_s=LONG_S, in_flight=8)
-    config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
+    own = {"cache_dir": str(workdir / "answers"), "server__in_flight": 8}
+    own |= {"server__patience_s": LONG_S, "server__start_s": LONG_S}
+    config = get_config(**{f"annotate.{name}": value for name, value in (own | values).items()})
     check_stage(annotate, config)
     if not is_complete(annotate, config, workdir):
         run_stage(annotate, config, workdir)

@@ -47,9 +47,8 @@ def run(tmp_path, judge, **values):
     """The stage, and what it has written."""
     if not (tmp_path / "dataset").exists():
         write_dataset(tmp_path / "dataset", random_pairs(600, events=MANY))
-    config = get_config("quickstart.py")
+    config = get_config("quickstart.py", **values)
     config.annotate.update(backend=f"{HERE}:Told", model=judge, both_orders=1.0, cache_dir="")
-    config.update_from_flattened_dict({name.replace("__", "."): value for name, value in values.items()})
     stage = find_stage("check_judge")
     view = stage.view(config.to_dict())
     stage.check(view)

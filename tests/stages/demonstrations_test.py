@@ -20,12 +20,11 @@ from motif_jax.transcripts.store import Transcripts
 
 
 def config_of(**changes):
-    config = get_config("glam_quickstart.py", "goto_small,demonstrations")
+    config = get_config("glam_quickstart.py", "goto_small,demonstrations", **changes)
     config.collect.update({"transcripts": 60, "num_workers": 0, "games_per_worker": 4, "rollout_length": 8})
     config.language.update({"width": 16, "layers": 1})
     config.train_language.update({"num_epochs": 3, "learning_rate": 2e-2, "warmup_steps": 2, "packed": False})
     config.policy.language.hidden = 8
-    config.update_from_flattened_dict({name.replace("__", "."): value for name, value in changes.items()})
     return config
 
 

@@ -39,10 +39,7 @@ def talks(file, count=60, seed=0):
 
 
 def config_for(tmp_path, **changes):
-    config = get_config()
-    values = TINY | {"transcripts.import_from": str(tmp_path / "talks.jsonl")}
-    config.update_from_flattened_dict(values | {name.replace("__", "."): value for name, value in changes.items()})
-    return config
+    return get_config(**TINY | {"transcripts.import_from": str(tmp_path / "talks.jsonl")} | changes)
 
 
 @pytest.fixture(scope="module")

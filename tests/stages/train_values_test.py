@@ -39,10 +39,7 @@ TINY = {
 def config_for(folder, **changes):
     words = folder / "words.txt"
     words.write_text("\n".join(WORDS))
-    config = get_config()
-    values = TINY | {"env.options": json.dumps({"words": str(words)})}
-    config.update_from_flattened_dict(values | {name.replace("__", "."): value for name, value in changes.items()})
-    return config
+    return get_config(**TINY | {"env.options": json.dumps({"words": str(words)})} | changes)
 
 
 @pytest.fixture(scope="module")
