@@ -41,16 +41,6 @@ def test_decisions_are_those_of_a_walk(seed, packed):
         assert utterances.state[row, place] == state
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_returns_to_go_are_those_of_a_walk(seed):
-    rows = random_rows(seed, packed=True)
-    returns = mdp.returns_to_go(rows, 0.9)
-    slow = slow_mdp.returns_to_go(rows, 0.9)
-    assert len(slow) == rows.is_action.sum()
-    for (row, place), value in slow.items():
-        np.testing.assert_allclose(returns[row, place], value, atol=1e-5)
-
-
 @pytest.mark.differs(
     "ilql",
     there="returns to go, and a decision transformer's return, lack the rewards that were cut off",
@@ -70,12 +60,3 @@ def test_returns_are_the_same_in_rows_that_are_cut(tmp_path, width):
     undiscounted = [Renderer(turns, Letters(), TEMPLATES["marks"]).rows(np.arange(40), size) for size in (80, width)]
     totals = [np.asarray(mdp.episode_returns(rows))[:, 0] for rows in undiscounted]
     np.testing.assert_allclose(*totals, atol=1e-5)
-
-
-def test_the_return_of_an_episode_is_known_at_each_of_its_tokens():
-    rows = random_rows(3, packed=True)
-    returns = mdp.episode_returns(rows)
-    for row in range(len(rows.tokens)):
-        for first, last in slow_mdp.spans(rows, row):
-            wanted = rows.reward[row, first : last + 1].sum()
-            np.testing.assert_allclose(returns[row, first : last + 1], wanted, atol=1e-5)
