@@ -36,13 +36,13 @@ def settings(policy: str = "", **values):
     return config
 
 
-def run(workdir, policy: str = "", name: str = "", **values):
+def run(workdir, policy: str = "", **values):
     """Evaluates in this process, if it is not complete; lines and summary."""
     config = settings(policy, **values)
     if not is_complete(evaluate, config, workdir):
         run_stage(evaluate, config, workdir)
     contender = find_contender(workdir, policy, make_world(config.env), config.evaluate.greedy, FLAG)
-    folder = workdir / "evaluate" / (name or contender.name)
+    folder = workdir / "evaluate" / contender.name
     return evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
 
 
@@ -134,10 +134,3 @@ def test_medians_stand_beside_means_with_intervals_of_their_own():
     assert [score["low"], score["high"]] == pytest.approx(means.tolist())
     assert evaluate_summary.show(score, median=True) == "1,129 [539.2, 1,816] median 50.00"
     assert evaluate_summary.show({"mean": 1.0, "low": None, "high": None}, median=True) == "1.00"
-
-
-def test_a_policy_that_is_not_there_is_refused(launch, tmp_path):
-    done = launch("--config=configs/motif.py:toy", f"--workdir={tmp_path}", "--stage=evaluate")
-    assert done.returncode == 2
-    assert f"there is no policy in '{tmp_path}'" in done.stderr
-    assert done.stderr.count("\n") == 1

@@ -15,6 +15,7 @@ WORDLE = {"env.world": "wordle", "transcripts.template": "marks", "language.toke
 PLAYED = WORDLE | {"train_values.recipe": "grpo", "train_values.batch_size": 16, "train_values.group_size": 8,
                    "train_values.games": 8, "decoding.betas": "0"}  # fmt: skip
 RECORDED = {"env.world": "wordle", "collect.collector": "random", "collect.transcripts": 60}
+TRAINED = {"write_reward.train_for_env_steps": 128, "policy.options": "", "policy.controller": ""}
 STAGES = {  # by what is tried: the stage, a config below configs/ with its argument, and values for it
     "annotate": ("annotate", "motif", "score", {}),
     "collect": ("collect", "motif", "score", {}),
@@ -86,6 +87,8 @@ ROWS = [
     ("values by playing", {"decoding.temperature": 0.0}, "all games of a group would be the same"),
     ("programs", {"write_reward.grammar": "vllm"}, "a grammar is for writer=server"),
     ("programs", {"write_reward.writer": "model", "write_reward.attempts": 5, "annotate.model": "m"}, "no attempts"),
+    ("programs", TRAINED | {"write_reward.chosen_by": "return, "}, "no figure '': choose from return, "),
+    ("programs", TRAINED | {"write_reward.chosen_by": "return, sucess"}, "no figure 'sucess': choose from return, "),
     ("visualize", {"visualize.export": "film.avi"}, "must end in one of .cast, .gif, .mp4"),
     ("visualize", {"visualize.export": "a.gif", "visualize.speed": 0.001}, "a .gif shows a step for 655 seconds"),
     ("visualize", {"visualize.episode": "bst"}, "unknown episode 'bst'"),
