@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,25 +12,6 @@ import numpy as np
 
 SECRET = b"what nobody may copy"
 Attack = Callable[[Path, Path], None]  # gets the place, and a directory that is not the stranger's
-
-
-def _link(name: str) -> Attack:
-    return lambda place, outside: place.symlink_to(outside / name)
-
-
-def _socket(place: Path, outside: Path) -> None:
-    folder = os.open(place.parent, os.O_RDONLY)
-    try:
-        with socket.socket(socket.AF_UNIX) as server:  # the path of a socket may have some 100 characters
-            server.bind(f"/proc/self/fd/{folder}/socket")
-        (place.parent / "socket").rename(place)
-    finally:
-        os.close(folder)
-
-
-def _sparse(place: Path, outside: Path) -> None:
-    place.touch()
-    os.truncate(place, 2**40)
 
 
 def _long_head(place: Path, outside: Path) -> None:
@@ -45,19 +25,10 @@ def _objects(place: Path, outside: Path) -> None:
 
 
 ATTACKS: dict[str, Attack] = {
-    "link to a file elsewhere": _link("secret.txt"),
-    "link to an array elsewhere": _link("secret.npy"),
-    "link to a directory elsewhere": _link("."),
-    "link to a pipe elsewhere": _link("pipe"),
-    "link to nothing": _link("nothing"),
-    "link to /dev/zero": lambda place, outside: place.symlink_to("/dev/zero"),
-    "link to /dev/tty": lambda place, outside: place.symlink_to("/dev/tty"),
+    "link to an array elsewhere": lambda place, outside: place.symlink_to(outside / "secret.npy"),
     "link to itself": lambda place, outside: place.symlink_to(place.name),
-    "link to its directory": lambda place, outside: place.symlink_to("."),
     "pipe": lambda place, outside: os.mkfifo(place),
-    "socket": _socket,
     "directory": lambda place, outside: place.mkdir(),
-    "a terabyte of nothing": _sparse,
     "head of four gigabytes": _long_head,
     "Python objects": _objects,
     "empty": lambda place, outside: place.touch(),
@@ -71,7 +42,6 @@ def make_outside(directory: Path, shape: tuple[int, ...]) -> Path:
     array = np.zeros(shape, np.uint8)
     array.reshape(-1)[: len(SECRET)] = list(SECRET)
     np.save(directory / "secret.npy", array)
-    os.mkfifo(directory / "pipe")
     return directory
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import fcntl
+import functools
 import os
 import random
 import runpy
@@ -173,9 +174,11 @@ def wait_for(condition: Callable[[], Found]) -> Found:
     return found
 
 
-def get_config(file: str = "motif.py", argument: str = "score"):
-    """A config of ours."""
-    return runpy.run_path(str(ROOT / "configs" / file))["get_config"](argument)
+def get_config(file: str = "motif.py", argument: str = "score", **values: object):
+    """A config of ours, with values such as `annotate__goal="gold"`."""
+    config = runpy.run_path(str(ROOT / "configs" / file))["get_config"](argument)
+    config.update_from_flattened_dict({name.replace("__", "."): value for name, value in values.items()})
+    return config
 
 
 def viewed(config, stage: str = "train_policy"):
@@ -199,6 +202,20 @@ def run_stage(stage, config, workdir: Path) -> None:
 def is_complete(stage, config, workdir: Path) -> bool:
     """Whether a stage has nothing left to do."""
     return stage.STAGE.is_complete(stage.STAGE.view(config.to_dict()), workdir)
+
+
+def assert_same_bits(one: object, other: object) -> None:
+    """Structure, shapes, types and values of two trees of arrays."""
+    import jax  # most tests need none
+    import numpy as np
+
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    jax.tree.map(functools.partial(np.testing.assert_array_equal, strict=True), one, other)
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    """The files below a directory."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:

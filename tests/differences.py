@@ -48,6 +48,7 @@ def _stated(file: Path, text: str) -> Iterator[Difference]:
             if isinstance(mark, ast.Call) and ast.unparse(mark.func) == MARK:
                 values = {word.arg: ast.literal_eval(word.value) for word in mark.keywords}
                 (page,) = map(ast.literal_eval, mark.args)
+                assert page in PAGES, f"{file} names the page {page}"
                 yield Difference(page, **values, test=node.name, file=str(file.relative_to(ROOT)))
 
 

@@ -72,11 +72,3 @@ def test_differences_from_an_original_are_those_that_tests_state(page):
 def test_data_of_results_is_that_of_the_tables_in_their_pages():
     files = {file.name: file.read_text() for file in result_tables.RESULTS.glob("*.csv")}
     assert files == result_tables.result_tables(), result_tables.COMMAND
-
-
-@pytest.mark.quick
-def test_each_difference_has_a_page_and_a_file():
-    for one in differences():
-        assert one.page in PAGES, one
-        assert one.there, one
-        assert one.here, one

@@ -3,10 +3,10 @@
 import re
 import runpy
 import sys
-from html.parser import HTMLParser
 
 import pytest
 from conftest import ROOT
+from report_test import Seen
 
 from motif_jax.captions import decode
 from motif_jax.files import read_json, read_lines
@@ -24,22 +24,6 @@ LOOPS = {  # by name: its last line
     "ilql_loop": r"beta 16: mean return -[0-9.]+",
 }
 OF_NETHACK = r"\b(nethack|nle|dungeons?|gold|depth|stairs?|levels?|monsters?|hero|score|blstats|glyphs?|death)\b"
-
-
-class Words(HTMLParser):
-    """What a page says: `text`."""
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.tag, self.text = "", ""
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tag = tag
-
-    def handle_data(self, data):
-        if self.tag not in ("script", "style"):
-            self.text += f" {data}"
 
 
 def test_the_notebook_runs_as_a_whole(capsys):
@@ -71,7 +55,7 @@ def test_an_encoder_of_ones_own_learns_from_the_pixels_of_minatar(launch, tmp_pa
     ]
     done = launch("--config=examples/minatar/config.py", f"--workdir={tmp_path}", *flags)
     assert done.returncode == 0, done.stderr
-    assert "network examples.minatar.breakout:Encoder" in Words((tmp_path / "report/index.html").read_text()).text
+    assert "network examples.minatar.breakout:Encoder" in Seen((tmp_path / "report/index.html").read_text()).text
 
 
 @pytest.mark.slow
@@ -95,8 +79,8 @@ def test_the_whole_of_motif_on_a_minigrid_level(launch, tmp_path):
     ]
     assert len(pages) == 3
     for page in pages:
-        text = Words(page.read_text()).text
+        text = Seen(page.read_text()).text
         for of_babyai in ('"level": "GoToLocal"', '"head": "score"'):  # in the whole config
             text = text.replace(of_babyai, "")
         assert not re.findall(OF_NETHACK, text, re.IGNORECASE), page
-    assert "stands before its object" in Words(pages[0].read_text()).text
+    assert "stands before its object" in Seen(pages[0].read_text()).text

@@ -13,7 +13,7 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 from toy_policies import TASK
 
 from motif_jax import experiment
-from motif_jax.console import LONGEST_LINE
+from motif_jax.console import LONGEST_LINE, clean
 from motif_jax.replays.replay import save_replay
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
@@ -80,3 +80,21 @@ def test_no_stage_passes_on_what_others_wrote(tmp_path, capfd, monkeypatch):
     for stage in stages[:-1]:
         assert f"{stage}: " in said.out + said.err
     assert "\\x1b]0;owned\\x07" in said.out
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("text", "shown"), [
+    ("plain, with ümlaut", "plain, with ümlaut"),
+    ("\x1b[2Jgone\x07", "\\x1b[2Jgone\\x07"),
+    ("two\nlines\r\t", "two\\nlines\\r\\t"),
+    ("\udcff", "\\udcff"),  # of a file name that is no UTF-8
+    ("\u202etxt.exe", "\\u202etxt.exe"),  # would be shown backwards
+])  # fmt: skip
+def test_control_characters_are_shown_as_escapes(text, shown):
+    assert clean(text) == shown
+
+
+@pytest.mark.quick
+def test_long_texts_lose_their_middle():
+    shown = clean("a" * 1000 + "b" * 1000, 101)
+    assert shown == "a" * 48 + " ... " + "b" * 48

@@ -1,21 +1,15 @@
 """The command line, as users meet it."""
 
 import json
+import shutil
+import subprocess
 
 import pytest
 
 from motif_jax.config.file import SHIPPED
 from motif_jax.launch import split_config
-from motif_jax.stages import NAMES
 
 MOTIF = "--config=configs/motif.py"
-
-
-def test_help_teaches(launch):
-    done = launch("--help")
-    assert done.returncode == 0
-    for word in ("--config=configs/motif.py:score", "--workdir", "--stage", "resume", ", ".join(NAMES)):
-        assert word in done.stdout
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -27,12 +21,9 @@ def test_help_teaches(launch):
     ((MOTIF, "--workdir=W", "--stage=colect"), "unknown stage 'colect' (--stage): did you mean 'collect'?"),
     ((MOTIF, "--workdir=W", "--config.collect.num_pair=3"), "did you mean --config.collect.num_pairs?"),
     ((MOTIF, "--workdir=W", "--config.collect.num_pairs=many"), "--config.collect.num_pairs=many"),
-    ((MOTIF, "--workdir=W", "--config.collect.num_workers=900"), "(--config.collect.num_workers)"),
-    ((MOTIF, "--workdir=W", "--config.collect.num_pairs=2000000000"), "(--config.collect.num_pairs, --workdir)"),
-    ((MOTIF, "--workdir=W", "--config.collect.segment_length=6000"), "no episode has 6000 steps"),
-    ((MOTIF, "--workdir=W", "--config.env.task=nosuch:Game"), "cannot use the game 'nosuch:Game' (--config.env.task)"),
     ((MOTIF, "--workdir=W", "--wrokdir=V"), "wrokdir"),
     ((MOTIF, "--workdir=W", "collect"), "unexpected argument 'collect'"),
+    ((MOTIF, "--workdir=W", "--config.collect.num_pairs=2000000000"), "(--config.collect.num_pairs, --workdir)"),
     ((MOTIF, "--workdir=/proc/nothing/here"), "cannot make the directory '/proc/nothing/here'"),
 ])  # fmt: skip
 def test_bad_input_gets_one_sentence(launch, tmp_path, arguments, message):
@@ -91,3 +82,33 @@ def test_all_stages_run_one_after_another_and_nothing_is_done_twice(launch, tmp_
     again = launch("--config=configs/quickstart.py:toy,reference", f"--workdir={tmp_path}", *more)
     stages = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report")
     assert again.stdout.splitlines() == [f"{stage}: complete in '{tmp_path}', skipped" for stage in stages]
+
+
+# ---- file systems without locks
+
+
+REFUSES = "#include <errno.h>\nint flock(int file, int operation) { errno = NUMBER; return -1; }\n"
+SMALL = ("--config=configs/quickstart.py", "--stage=collect,annotate", "--config.collect.num_pairs=10",
+         "--config.collect.num_workers=1", "--config.collect.collector=random")  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, to refuse locks as such a file system does")
+@pytest.mark.parametrize(("number", "flag"), [("ENOSYS", "--nolocks"), ("ENOLCK", "")])
+def test_a_file_system_without_locks_is_one_sentence_and_a_flag_goes_on_without(
+    launch, tmp_path, monkeypatch, number, flag
+):
+    (tmp_path / "flock.c").write_text(REFUSES.replace("NUMBER", number))
+    library = tmp_path / "flock.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "flock.c"], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    workdir = tmp_path / "run"
+    refused = launch(*SMALL, f"--workdir={workdir}")
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert f"the file system of '{workdir}' has no locks" in refused.stderr
+    assert "--nolocks" in refused.stderr
+    if flag:
+        done = launch(*SMALL, f"--workdir={workdir}", flag)
+        assert done.returncode == 0, done.stderr
+        assert list(workdir.glob("dataset/preference/*.npy"))
+        assert not list(workdir.rglob("*.tmp"))

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attacks import little_memory
+from hypothesis import given
+from hypothesis import strategies as st
 
 from motif_jax.config import file as config_file
 from motif_jax.contrib import words
@@ -84,3 +86,24 @@ def test_a_reader_refuses_what_never_ends_at_once(tmp_path, reader, attack):
     with little_memory(2), expected as refused:
         READERS[reader](file)
     assert fine or len(str(refused.value).splitlines()) == 1
+
+
+BITS = st.lists(st.integers(0, 8 * 200), max_size=3)
+
+
+@given(st.sampled_from(["i1", "f4", "u1"]), BITS, st.none() | st.integers(0, 200))
+def test_any_bytes_are_an_array_or_one_sentence(tmp_path_factory, dtype, bits, length):
+    """Some bits are flipped, most of them in the head, or the file is cut off."""
+    file, said = tmp_path_factory.mktemp("bytes") / "x.npy", ""
+    np.save(file, np.arange(40).astype(dtype))
+    data = bytearray(file.read_bytes())
+    for bit in bits:
+        data[bit // 8 % len(data)] ^= 1 << bit % 8
+    file.write_bytes(data[:length])
+    for mapped in (False, True):
+        try:
+            assert isinstance(arrays.read_array(file, mapped), np.ndarray)
+        except ValueError as error:
+            said = str(error)
+        assert len(said.splitlines()) <= 1
+    assert file.stat().st_size <= len(data)

@@ -18,7 +18,7 @@ SMALL = (
     "--config.collect.num_workers=0",
 )  # fmt: skip
 STAGES = "--stage=collect,annotate,report"
-ASCII = ({"PYTHONIOENCODING": "ascii:strict"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 STARTS = 5  # that are interrupted
 
 
@@ -29,12 +29,9 @@ def start(*arguments, redirected="", env=None, **streams) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | (env or {}), text=True, **streams)
 
 
-@pytest.mark.parametrize("redirected", ["2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_become_nobodys_files(tmp_path, redirected):
-    process = start(*SMALL, STAGES, f"--workdir={tmp_path / 'run'}", redirected=redirected)
-    output, errors = process.communicate()
-    assert process.returncode == 0, errors
-    assert ("report: " in output) == (" >&-" not in redirected)
+def test_closed_streams_become_nobodys_files(tmp_path):
+    process = start(*SMALL, STAGES, f"--workdir={tmp_path / 'run'}", redirected="<&- >&- 2>&-")
+    assert process.wait() == 0
     files = [file for file in (tmp_path / "run").rglob("*") if file.is_file()]
     assert len(files) > 10
     assert not [file for file in files if b"collect: " in file.read_bytes()]
@@ -58,16 +55,15 @@ def test_a_full_output_is_one_sentence(tmp_path):
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize("env", ASCII, ids=["strict", "locale"])
-def test_ascii_output_takes_every_name(tmp_path, env):
+def test_ascii_output_takes_every_name(tmp_path):
     workdir = tmp_path / "Übung-日本"
-    process = start(*SMALL, STAGES, f"--workdir={workdir}", env=env)
+    process = start(*SMALL, STAGES, f"--workdir={workdir}", env=ASCII)
     output, errors = process.communicate()
     assert process.returncode == 0, errors
     assert (workdir / "report/index.html").is_file()
     assert "report: " in output
     assert (output + errors).isascii()
-    process = start(*SMALL, "--stage=collect,Übung", f"--workdir={workdir}", env=env)
+    process = start(*SMALL, "--stage=collect,Übung", f"--workdir={workdir}", env=ASCII)
     _, errors = process.communicate()
     assert process.returncode == 2
     assert errors.startswith("motif_jax: unknown stage ")

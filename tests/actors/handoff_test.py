@@ -1,12 +1,9 @@
 """From slots to batches."""
 
-import threading
-
 import numpy as np
 import pytest
-from conftest import wait_for
 
-from motif_jax.actors.acting import AsyncLoop, RandomPolicy, answer
+from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.handoff import make_batch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.system.metrics import Timers
@@ -42,23 +39,3 @@ def test_batches_are_rollouts_side_by_side():
         assert batches[0].arrays["crop"].shape == (6, 6, 2, 12, 12)  # T + 1, three rollouts of two games
         assert batches[0].arrays["reward"].shape == (5, 6)
         assert timers.seconds.keys() == {"stack", "place"}
-
-
-def test_an_error_in_a_thread_reaches_the_learner():
-    asked = threading.Event()
-
-    def fail(_):
-        asked.wait()
-        raise ValueError("no such device")
-
-    with make_pool() as pool:
-        loop = AsyncLoop(pool, RandomPolicy(23), 1, place=fail)
-        try:
-            assert loop.get(0.01) is None
-            asked.set()
-            with pytest.raises(ValueError, match="no such device"):
-                wait_for(lambda: loop.get(0.01))
-        finally:
-            asked.set()
-            loop.close()
-        assert not {"wait_for_rollouts", "stack", "place", "wait_for_batch"} - loop.timers.seconds.keys()

@@ -231,17 +231,6 @@ def test_workers_end_when_their_parent_is_killed():
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(("options", "message"), [
-    ({"num_workers": 10_000}, r"10000 workers are too many.*--config.collect.num_workers"),
-    ({"games": 3}, r"multiple of 2 groups, not 3 \(--config.collect.games_per_worker\)"),
-    ({"player": "explorr"}, r"unknown collector 'explorr'.*did you mean 'explorer'"),
-])  # fmt: skip
-def test_invalid_sizes_and_players_are_refused_before_workers_start(options, message):
-    with pytest.raises(UserError, match=message):
-        make_pool(**options)
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize("name", ["reward", "core", "game", "value"])
 def test_observations_with_the_name_of_another_array_are_refused(name):
     env = {"world": "own_control:NamedWorld", "options": json.dumps({"name": name})}

@@ -25,25 +25,17 @@ def some_pairs(key: str, count: int) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("key", SHAPES)
-def test_rows_are_read_as_one_by_one(key, count):
-    rollouts = make_rollouts()
-    pairs = some_pairs(key, count)
+def test_rows_are_read_and_written_as_one_by_one(key, count):
+    rollouts, written = make_rollouts(), make_rollouts()
+    pairs, rows = some_pairs(key, count), RolloutRows(rollouts)
     expected = np.concatenate([rollouts[key][slot, step] for slot, step in pairs])
-    rows = RolloutRows(rollouts)
     assert np.array_equal(rows.read(key, find_places(pairs)), expected)
     roomy = rows.read(key, find_places(pairs), room=len(expected) + 5)
-    assert np.array_equal(roomy[: len(expected)], expected)
     assert roomy.shape[0] == len(expected) + 5
+    assert np.array_equal(roomy[: len(expected)], expected)
     assert not roomy[len(expected) :].any()
-
-
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("key", SHAPES)
-def test_rows_are_written_as_one_by_one(key, count):
-    rollouts, expected = make_rollouts(), make_rollouts()
-    pairs = some_pairs(key, count)
     values = np.random.default_rng(1).integers(100, 200, (count * SIZE, *SHAPES[key][2:]))
-    RolloutRows(rollouts).write(key, find_places(pairs), values)
+    rows.write(key, find_places(pairs), values)
     for number, (slot, step) in enumerate(pairs):
-        expected[key][slot, step] = values[number * SIZE : (number + 1) * SIZE]
-    assert all(np.array_equal(rollouts[name], expected[name]) for name in SHAPES)
+        written[key][slot, step] = values[number * SIZE : (number + 1) * SIZE]
+    assert all(np.array_equal(rollouts[name], written[name]) for name in SHAPES)

@@ -53,9 +53,7 @@ class LongerAnnotator:
 
 
 def config_of(**values):
-    config = get_config()
-    config.update_from_flattened_dict({f"annotate.{name.replace('__', '.')}": value for name, value in values.items()})
-    return config
+    return get_config(**{f"annotate.{name}": value for name, value in values.items()})
 
 
 def backend_of(one=False, **values):

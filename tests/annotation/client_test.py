@@ -13,13 +13,11 @@ from small_dataset import EVENTS
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.client import KEY, URL, ChatClient
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.section import SamplingSection
 from motif_jax.structs import UserError
 from motif_jax.system import http
 from motif_jax.system.http import MAX_RETRY_AFTER_S, check_address, retry_after_s
 
 QUESTIONS = [Question(f"{first} #{number}", second) for number in range(3) for first in EVENTS for second in EVENTS]
-SAMPLING = SamplingSection(0.1, 0.95, 50, 200)
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 
 

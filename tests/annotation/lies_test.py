@@ -14,12 +14,10 @@ from nethack_texts import NETHACK
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.client import MAX_SAID
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.section import SamplingSection
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("few_tries")
 
-SAMPLING = SamplingSection(0.1, 0.95, 50, 200)
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 KEY = "ses\\ame/1'2+3"
 MEMORY_MIB = 80  # for 32 replies at a time; one endless body takes ten times as much within a second

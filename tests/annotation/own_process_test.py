@@ -8,6 +8,7 @@ import sys
 import pytest
 from conftest import get_config, viewed, wait_for
 from gated_judge import answer_to
+from stream_test import NO_LIMIT, collect
 
 from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.own_process import IN_FLIGHT, OwnProcess
@@ -15,7 +16,6 @@ from motif_jax.annotation.stream import Item
 from motif_jax.rewards.online.judge_client import Judges
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
-NO_LIMIT = 2**62
 PAIR = Question("You kill the jackal!", "It's \ud800 a wall.")
 
 
@@ -102,12 +102,6 @@ def until(path):
 
 
 QUESTIONS = [Item(number, 0, Question(f"A {number}.")) for number in range(3)]
-
-
-def collect(judge, number):
-    found = []
-    wait_for(lambda: found.extend(judge.answers()) or len(found) >= number)
-    return found
 
 
 @pytest.mark.quick

@@ -14,19 +14,6 @@ PAIR = Question("You kill the newt!", "")
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("version", CHATS)
-@pytest.mark.parametrize("goal", GOALS)
-def test_all_prompts_have_roles_goal_and_captions(mode, version, goal):
-    system, user = make_prompt(NETHACK, mode, goal, version).messages(PAIR)
-    assert (system["role"], user["role"]) == ("system", "user")
-    assert "honest" in system["content"]
-    assert GOALS[goal] in user["content"]
-    assert "{" not in user["content"].replace("{\n", "")  # no place left open
-    assert '"description_1": "You kill the newt!"' in user["content"].replace("message_1", "description_1")
-    assert '"description_2": ""' in user["content"].replace("message_2", "description_2")
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("version", CHATS)
 def test_constant_text_comes_before_the_captions(mode, version):
     prompt = make_prompt(NETHACK, mode, "stairs", version)
     one, other = (prompt.messages(Question(f"{word} up", f"{word} down")) for word in ("A", "B"))

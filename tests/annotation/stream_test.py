@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, connect
 from conftest import LONG_S, wait_for
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
@@ -12,10 +12,7 @@ from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.asking import Asking, AskingCounts
 from motif_jax.annotation.cache import AnswerCache
-from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.prompts import make_prompt
-from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.annotation.stream import Item, Stream
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -125,21 +122,11 @@ def test_waiting_questions_are_asked_without_a_new_plan():
         judge.close()
 
 
-def connect(chat, **options):
-    prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default", one=True)
-    options = {"in_flight": 4, "timeout_s": LONG_S, "patience_s": 0.5, "start_s": 1.0} | options
-    return lambda counts: Asking(
-        ChatClient(ServerSection(url=chat.url, **options), "", prompt, SamplingSection(0.1, 0.95, 50, 200)),
-        AnswerCache(ABOUT, None),
-        counts,
-    )
-
-
 def test_closing_does_not_wait_for_a_server_that_never_answers(monkeypatch):
     monkeypatch.setattr(stream, "CLOSING_S", LONG_S)  # so that closing would hang if it waited
     with ChatServer(lambda number, body: f"slow {LONG_S}") as chat:
-        judge = begin(connect(chat))
-        judge.plan(ITEMS, NO_LIMIT)
+        judge = begin(lambda counts: Asking(connect(chat.url), None, counts))
+        judge.plan([Item(0, 0, Question("a", "b"))], NO_LIMIT)
         wait_for(lambda: chat.asked)
         judge.close()
         assert all(thread.name != "judge" for thread in threading.enumerate())

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from simulated import Simulated, Wrong
 
 from motif_jax.audit.captions import Captions
 from motif_jax.audit.examine import FEWEST_QUESTIONS as FEWEST
-from motif_jax.audit.examine import SECOND, TESTED, check_inversions
-from motif_jax.audit.findings import binomial_tail, conclude
+from motif_jax.audit.examine import TESTED, check_inversions
+from motif_jax.audit.findings import binomial_tail
 
 pytestmark = pytest.mark.quick
 
@@ -52,19 +51,3 @@ def test_inversions_are_those_of_a_slow_count(seeds):
     assert check.tested == sum(size >= FEWEST for _, size in counts[0].values())
     assert {one.sentence.split("'")[1]: one.p for one in check.suspicions} == pytest.approx(expected)
     assert check.scope.endswith(["one reward", "two rewards"][seeds - 1])
-
-
-def inversions(simulated: Simulated, second: np.ndarray | None):
-    labels = simulated.labels(simulated.play(1.0, False))
-    return conclude([check_inversions(simulated.captions._replace(second=second), *labels)]).found
-
-
-def test_an_inversion_counts_if_both_seeds_have_it():
-    for seed in range(5):
-        simulated = Simulated(Wrong(inverted="hits"), seed)
-        (alone,) = inversions(simulated, None)
-        assert alone.advice.startswith(f"a second reward, learnt with another seed, {SECOND}")
-        assert not inversions(simulated, Simulated(Wrong(), 100 + seed).captions.values)
-        (shared,) = inversions(simulated, Simulated(Wrong(inverted="hits"), 100 + seed).captions.values)
-        assert shared.sentence.endswith("by two rewards")
-        assert SECOND not in shared.advice

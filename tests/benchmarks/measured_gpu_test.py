@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -92,12 +91,5 @@ def test_the_script_rehearses_a_trace_and_a_training(tmp_path):
     assert rows["train.steps"]["value"] > 0
     table = (tmp_path / "run/benchmark.md").read_text()
     assert table.startswith("**A rehearsal on a CPU")
-    share = rows["limits.share"]["value"]
-    assert share == pytest.approx(100 * rows["limits.learnt"]["value"] / rows["limits.ceiling"]["value"], abs=0.1)
-    assert f"the small network: {share:.0f} % of the ceiling" in table
-    assert re.search(r"The next limit: the [a-z' ]+ \(\d+ % busy\), then the ", table)
-    assert table.index("the ceiling: these games alone") < table.index("| training for")
-    assert "Time of each thread: " in table
-    assert "| training for" in table
     assert table.splitlines()[0] in done.stdout
     assert (tmp_path / "run/train/policy/summary.json").is_file()

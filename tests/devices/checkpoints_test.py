@@ -89,6 +89,23 @@ def test_a_checkpoint_reads_as_it_was_written_or_not_at_all(tmp_path, damage):
     assert not (tmp_path / "trace").exists(), "a stranger's code was executed"
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of orbax's own event loop
+def test_training_goes_on_from_the_last_good_checkpoint_but_never_from_none(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save(step, {"kernel": np.arange(6.0) * step}, {})
+    for step, expected in ((2, contextlib.nullcontext()), (1, pytest.raises(UserError, match="no checkpoint in "))):
+        checkpoints.close()
+        for file in (tmp_path / f"{step}/state").rglob("*"):
+            if file.is_file():
+                file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+        checkpoints = Checkpoints(tmp_path)
+        with pytest.warns(UserWarning, match=f"checkpoint {step} in .* cannot be read"), expected:
+            assert checkpoints.latest()[0] == 1
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "unreadable-2"]
+    checkpoints.close()
+
+
 @pytest.mark.parametrize("where", [1, 4, 7])  # eighths of the file
 def test_changed_arrays_are_told_by_their_checksum(tmp_path, where):
     checkpoints = Checkpoints(tmp_path)

@@ -6,13 +6,14 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import get_config, is_complete, run_stage
+from conftest import bytes_of, get_config, is_complete, run_stage
 from safetensors.numpy import load_file, save
 from toy_policies import TASK, TRAINING, policies
 
 import motif_jax
 from motif_jax.devices import releases
 from motif_jax.devices.parameters import leaves_by_path
+from motif_jax.devices.releases import CARD, METADATA, write_release
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_json
 from motif_jax.policies.choice import list_steps, load
@@ -255,3 +256,38 @@ def test_the_programs_own_releases_are_small_and_whole():
         for file in ("config.json", "README.md"):
             assert not {"/tmp", "/home", "/root"} & {word for word in ("/tmp", "/home", "/root")
                                                      if word in (directory / file).read_text()}  # fmt: skip
+
+
+# ---- releases in the place of others
+
+
+ARRAYS = {"policy": {("params", "a"): np.ones(3, np.float32)}}
+
+
+def write(directory, card="# card"):
+    write_release(directory, ARRAYS, {"name": "x"}, card, None)
+
+
+@pytest.mark.quick
+def test_a_release_replaces_a_release(tmp_path):
+    write(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    write(tmp_path, "# another card")
+    assert (tmp_path / CARD).read_text() == "# another card"
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    (tmp_path / CARD).write_text("# a third card")  # an export with this card was killed before its config.json
+    write(tmp_path, "# a third card")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("name", "first"), [(CARD, False), (METADATA, True), ("policy.safetensors", True)])
+def test_a_release_replaces_no_file_of_others(tmp_path, name, first):
+    if first:  # and then it was changed, or put there
+        write(tmp_path)
+    (tmp_path / name).write_text('{"mine": 1}')
+    before = bytes_of(tmp_path)
+    with pytest.raises(
+        UserError, match=rf"{name}' would be replaced, but was changed since .*: name another .*was killed"
+    ):
+        write(tmp_path, "# new")
+    assert bytes_of(tmp_path) == before

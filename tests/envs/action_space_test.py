@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from gymnasium import spaces
-from own_control import ACTIONS, AimWorld, WithSpace
+from own_control import ACTIONS, AimWorld
 
 from motif_jax.envs.action_space import ActionSpace, space_from, space_of
 from motif_jax.envs.gym_world import action_parts_of
 from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import ArraySpec
 
 pytestmark = pytest.mark.quick
 SPACES = {
@@ -44,23 +43,6 @@ def test_a_world_records_what_its_game_can_take(actions):
     else:
         assert (low == 0).all()
         assert (high == np.array(space.sizes) - 1).all()
-
-
-@pytest.mark.parametrize(
-    ("space", "message"),
-    [
-        (spaces.Box(-np.inf, np.inf, (2,)), "positive and finite in float32, not Box(-inf, inf, (2,), float32)"),
-        (spaces.Discrete(10**9), "has 1,000,000,000 values, but may have at most 65,536"),
-        (spaces.Box(0, 9, (2,), np.int64), "must be Discrete from 0 on, MultiDiscrete, MultiBinary or a Box"),
-    ],
-)
-def test_other_spaces_are_refused(space, message):
-    world = WithSpace()
-    world.space = space
-    with pytest.raises(UserError) as error:
-        world.check()
-    assert message in str(error.value)
-    assert "(--config.env.world)" in str(error.value)
 
 
 @pytest.mark.parametrize(

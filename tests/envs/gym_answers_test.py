@@ -85,7 +85,10 @@ WRONG = {  # by method: what it returns
     "succeeded()": [None, np.zeros(2)],
     "make()": [None, EVERYTHING],
     "observation_space": [None, spaces.Dict({"message": spaces.Discrete(2)})],
-    "action_space": [2, spaces.Discrete(3, start=1)],
+    "action_space": [
+        2, spaces.Discrete(3, start=1), spaces.Discrete(10**9), spaces.Box(-np.inf, np.inf, (2,)),
+        spaces.Box(0, 9, (2,), np.int64),
+    ],
     "get_action_meanings()": [7, ("left",)],
     "action_names": ["ab", ("left",), (1, 2)],
     "kinds": [None, {"camra": "grid"}],

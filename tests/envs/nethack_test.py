@@ -17,7 +17,7 @@ from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.figures import BY_DEPTH, BY_EXPERIENCE, FIGURES
 from motif_jax.envs.nethack.game import BRANCH, CONDITION, ORACLE_GLYPH, STAIRS_LEVEL, NetHackGame, X, Y
 from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.keys import ACTION_NAMES, KEYS, offered_key
+from motif_jax.envs.nethack.keys import KEYS, offered_key
 from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
@@ -51,13 +51,6 @@ def test_a_game_starts_if_its_first_square_asks_for_a_name():
         game.step(KEYS.index(ord(".")))
     assert game.end == EndStatus.RUNNING
     assert game.buffers["blstats"][20] > 1  # turns passed
-
-
-@pytest.mark.quick
-def test_the_23_actions_are_those_of_the_published_tasks():
-    assert len(KEYS) == 23
-    assert bytes(KEYS) == b"\rkljhunbyKLJHUNBY<>.\x04es"
-    assert ACTION_NAMES[0] == "more"
 
 
 @pytest.mark.parametrize("core", [1, 2, 3])

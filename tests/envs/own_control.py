@@ -45,17 +45,6 @@ class AimWorld(GymWorld):
         return ""
 
 
-class WithSpace(AimWorld):
-    """The game with any space of actions."""
-
-    space = None
-
-    def make(self):
-        env = super().make()
-        env.action_space = self.space
-        return env
-
-
 class NamedWorld(AimWorld):
     """The game, whose observation has any name."""
 

@@ -229,10 +229,6 @@ def make_search(name, num_beams, length):
     return lambda limits, penalty=0.0: jax.tree.map(np.asarray, jax.jit(run)(make_small(name).params, limits, penalty))
 
 
-def test_one_beam_takes_the_most_probable_tokens():
-    assert np.array_equal(make_search("gpt2", 1, ROOM)(no_limits(VOCABULARY, 3)).tokens, run("gpt2").tokens)
-
-
 @pytest.mark.parametrize("name", ["qwen3", "flan"])
 def test_wide_beams_find_the_best_of_all(name):
     """Of all continuations by three of four tokens, one of which ends a text."""

@@ -24,6 +24,7 @@ from gguf_models import (
     tensors_of,
     write_gguf,
 )
+from own_models import same
 
 from motif_jax.language.adapt import LowRank, add_low_rank, merge_low_rank
 from motif_jax.language.config import check_model, is_language_model, locate_model
@@ -41,10 +42,6 @@ from motif_jax.language.peft import write_adapter
 from motif_jax.structs import UserError
 
 gguf = pytest.importorskip("gguf", reason="needs gguf: pip install motif_jax[language]")
-
-
-def same(one, other):
-    return jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(np.asarray(a), np.asarray(b)), one, other))
 
 
 @pytest.mark.quick

@@ -8,7 +8,7 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
-from own_models import make_own, write_own
+from own_models import make_own, same, write_own
 from safetensors.numpy import load_file, save_file
 
 from motif_jax.language.hub import CONFIG, INDEX, TENSORS, read_config, read_language_model, write_language_model
@@ -23,10 +23,6 @@ def params_of(name):
     from flax import nnx
 
     return nnx.state(make_own(name))
-
-
-def same(one, other):
-    return jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(np.asarray(a), np.asarray(b)), one, other))
 
 
 def change(directory, edit):

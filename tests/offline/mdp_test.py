@@ -43,16 +43,6 @@ def test_decisions_are_those_of_a_walk(seed, packed):
         assert utterances.state[row, place] == state
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_returns_to_go_are_those_of_a_walk(seed):
-    rows = random_rows(seed, packed=True)
-    returns = mdp.returns_to_go(rows, 0.9)
-    slow = slow_mdp.returns_to_go(rows, 0.9)
-    assert len(slow) == rows.is_action.sum()
-    for (row, place), value in slow.items():
-        np.testing.assert_allclose(returns[row, place], value, atol=1e-5)
-
-
 @pytest.mark.differs(
     "ilql",
     there="returns to go, and a decision transformer's return, lack the rewards that were cut off",
@@ -83,12 +73,3 @@ def test_a_final_reward_is_learnt_from_if_only_the_text_after_it_is_cut(width):
     wanted = {0: (1, 0.0, False), 1: (2, 0.0, False), 2: (3, 0.0, False), 3: (last, 5.0, True)}
     assert decisions_of(mdp.token_steps(rows)) == wanted
     assert decisions_of(mdp.utterance_steps(rows))[4] == (last, 5.0, True)
-
-
-def test_the_return_of_an_episode_is_known_at_each_of_its_tokens():
-    rows = random_rows(3, packed=True)
-    returns = mdp.episode_returns(rows)
-    for row in range(len(rows.tokens)):
-        for first, last in slow_mdp.spans(rows, row):
-            wanted = rows.reward[row, first : last + 1].sum()
-            np.testing.assert_allclose(returns[row, first : last + 1], wanted, atol=1e-5)

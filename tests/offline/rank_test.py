@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from talks import Letters
 
-from motif_jax.offline.rankings import Chosen, last_values, rank_shares, top_advantages
+from motif_jax.offline.rankings import Chosen, rank_shares, top_advantages
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import turns_of
@@ -22,13 +22,6 @@ def test_shares_of_states_in_which_the_expert_is_ranked_higher():
 def two_words():
     episode = Episode((Turn("ab", 1.0), Turn("x"), Turn("cde", 2.0)), True)  # <a> a b </a> x </s> c d e </a> </eod>
     return Renderer(turns_of([episode]), Letters(), TEMPLATES["marks"]).rows(np.array([0]), 12)
-
-
-def test_values_of_the_last_tokens_of_an_utterance():
-    """The second is chosen at 5, 6, 7, 8; the first at 0, 1, 2."""
-    rows, values = two_words(), np.arange(12.0)[None]
-    assert last_values(values, rows, 1, 4).tolist() == [[5, 6, 7, 8]]
-    assert last_values(values, rows, 0, 2).tolist() == [[1, 2]]
 
 
 @pytest.mark.differs(

@@ -86,11 +86,3 @@ def test_the_summary_lists_messages_by_frequency():
     assert [line.split() for line in lines[4:]] == [
         ["2", "0", "(none)"], ["1", "+3.00", "You", "see", "here", "a", "gold", "piece."],
     ]  # fmt: skip
-
-
-@pytest.mark.quick
-def test_the_summary_has_no_control_sequences():
-    replay = made(["Hello Agent!", "\x1b[31mred\x1b[2J", "", "", ""], reward=[0, 0, 0, 0], player="\x1b]0;title\x07")
-    text = summary(describe(replay), 10)
-    assert "red" in text
-    assert all(character.isprintable() or character == "\n" for character in text)

@@ -22,14 +22,6 @@ from motif_jax.replays.scene import View, compose
 from motif_jax.replays.story import describe
 from motif_jax.replays.terminal import ENTER, LEAVE, open_terminal
 
-PROGRAM = """
-import fcntl, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches it
-from motif_jax import launch
-launch.define_flags()
-sys.exit(launch.main(sys.argv))
-"""
-
 
 class Session:
     """The viewer in a process of its own, and the terminal that it runs in."""
@@ -42,9 +34,8 @@ class Session:
         self.output = b""
         self._fed = 0
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, "--config=configs/motif.py", *arguments],
-            cwd=ROOT, stdin=self.slave, stdout=self.slave, stderr=self.slave, start_new_session=True,
-            env=os.environ | {"TERM": "xterm"},
+            [sys.executable, "-m", "motif_jax.launch", "--config=configs/motif.py", *arguments],
+            cwd=ROOT, stdin=self.slave, stdout=self.slave, stderr=self.slave, env=os.environ | {"TERM": "xterm"},
         )  # fmt: skip
 
     def press(self, keys: str) -> None:

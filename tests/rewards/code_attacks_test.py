@@ -152,7 +152,8 @@ FACTS = CodeReward(check("gained(gold) + still() + distance(map, 1)", READABLE),
     {"program": 3}, {"program": "__import__('os')"}, {"program": "(" * 10**6}, {"file": None}, {"uses": []},
     {"uses": {"entries": {}, "viewpoints": {}, "still": []}},
     {"uses": {**FACTS["uses"], "viewpoints": {"map": [1e300, 0, None, False]}}},
-    {"uses": {**FACTS["uses"], "entries": FACTS["uses"]["entries"] | {"gold": GRID}}},
+    {"uses": {**FACTS["uses"], "entries": FACTS["uses"]["entries"] | {"gold": GRID}}}, {"uses": None},
+    {"uses": {"entries": {}, "viewpoints": {"view": [1.5, "x", None, False]}, "still": []}},
 ])  # fmt: skip
 def test_a_damaged_checkpoint_is_refused(changes):
     CodeReward.rebuild({}, FACTS)

@@ -10,7 +10,7 @@ from conftest import ROOT, get_config
 from motif_jax.envs.world import Viewpoint
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import find_readable, readable_from
+from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.code.parsing import parse
 from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.code.source import read_program
@@ -85,9 +85,6 @@ def one_game(**arrays):
         if name == "gold":
             found["stats"][:, 0, 0] = values
             found["event_stats"][:, 0, 0] = values[1:]
-        elif name == "says":
-            for step, text in enumerate(values[1:]):
-                found["event_message"][step, 0, : len(text)] = np.frombuffer(text.encode(), np.uint8)
         else:
             found[name][:, 0] = np.reshape(values, found[name][:, 0].shape)
     ends = {name: np.zeros((steps, 1), bool) for name in ("terminated", "truncated")}
@@ -99,21 +96,6 @@ def one_game(**arrays):
 
 def pays(text, **arrays):
     return Runner(check(text, READABLE)).rewards(one_game(**arrays))[:, 0].tolist()
-
-
-def test_functions_over_steps():
-    gold = [5, 7, 4, 8, 8]
-    assert pays("gained(gold)", gold=gold) == [2, -3, 4, 0]
-    assert pays("record(gold)", gold=gold) == [2, 0, 1, 0]  # best: 5, 7, 7, 8
-    assert pays("rose(gold > 6)", gold=gold) == [1, 0, 1, 0]
-    assert pays("once(gold > 6)", gold=gold) == [1, 0, 0, 0]
-    assert pays("once(gold > 4)", gold=gold) == [0, 0, 0, 0]  # it was so from the start
-    assert pays("gold / 2 - 1", gold=gold) == [2.5, 1, 3, 3]
-    assert pays("still() + min(gold, 5) + max(1, gold - 7)", gold=gold) == [6, 5, 6, 7]
-    assert pays("-0.01", gold=gold) == [-0.01] * 4
-    said = ["", "You KILL it", "", "you kill it", "Killed"]
-    assert pays('says("you kill")', says=said) == [1, 0, 1, 0]
-    assert pays('rose(says("kill")) + 2 * once(says("kill"))', says=said) == [3, 0, 1, 0]
 
 
 def test_a_game_that_is_first_seen_within_an_episode_begins_there():
@@ -155,14 +137,3 @@ def test_the_examples_fit_their_worlds(name, game, monkeypatch):
     config = get_config(argument="toy")
     config.env.world = game
     read_program(str(ROOT / f"examples/rewards/{name}.reward"), make_world(config.env.to_dict()))
-
-
-@pytest.mark.parametrize("record", [
-    None, {}, {"entries": {"a": ["number", "moment", "stats", [4], [4], ""]}, "viewpoints": {}, "still": []},
-    {"entries": {"a": ["number"]}, "viewpoints": {}, "still": []},
-    {"entries": {}, "viewpoints": {"view": [1.5, "x", None, False]}, "still": []},
-    {"entries": {}, "viewpoints": {}, "still": ["gold"]},
-])  # fmt: skip
-def test_names_of_a_damaged_checkpoint_are_refused(record):
-    with pytest.raises(ValueError, match="the names of a program"):
-        readable_from(record)

@@ -5,11 +5,13 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import online_parts_test
 import optax
 import pytest
-from conftest import get_config, viewed
+from conftest import get_config
 from flax import nnx
 from nethack_texts import NETHACK
+from online_parts_test import messages
 from pool_test import play
 
 from motif_jax.actors.acting import RandomPolicy
@@ -19,9 +21,8 @@ from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode
 from motif_jax.networks.reward import MessageClassifier, RewardModel
 from motif_jax.rewards.online.kinds import SEED
-from motif_jax.rewards.online.source import PAIRS, OnlineSource
+from motif_jax.rewards.online.source import PAIRS
 from motif_jax.rewards.running_stats import RunningStats
-from motif_jax.rewards.source import Setting
 
 pytestmark = pytest.mark.usefixtures("optimised")  # sums of floats in another order teach something else
 BATCHES = 5
@@ -38,10 +39,7 @@ def rollouts():
 
 
 def make(tmp_path, **values):
-    config = get_config(argument="score")
-    config.policy.synchronous = True
-    config.policy.online.update({"message": "lt_cnn_small", "batch_size": 16, "lessons_early": 2} | values)
-    return OnlineSource.make(Setting(viewed(config), tmp_path, {}))
+    return online_parts_test.make(tmp_path, **{"batch_size": 16, "lessons_early": 2} | values)
 
 
 def texts_of(batch):
@@ -142,16 +140,8 @@ class Simulated:
     def __call__(self, text, as_input=lambda message: message):
         """What it gives for one caption."""
         if text not in self.known:
-            self.known[text] = np.asarray(self.apply(self.params, as_input(as_message(text))))[0]
+            self.known[text] = np.asarray(self.apply(self.params, as_input(messages(text))))[0]
         return self.known[text]
-
-
-def as_message(text):
-    return np.frombuffer(text.encode("latin-1").ljust(256, b"\0"), np.uint8)[None]
-
-
-def as_messages(texts):
-    return np.concatenate([as_message(text) for text in texts])
 
 
 @pytest.mark.differs("oni", there="before the first lesson, rewards come from random parameters", here="they are 0")
@@ -165,14 +155,14 @@ def test_classification_pays_where_its_network_says_helpful(rollouts, tmp_path):
     network = Simulated(MessageClassifier("lt_cnn_small", rngs=nnx.Rngs(seed + SEED)), optax.adam(1e-3), loss)
 
     def learn(texts):
-        new = sorted(set(texts) - labels.keys(), key=lambda text: as_message(text).tobytes())
+        new = sorted(set(texts) - labels.keys(), key=lambda text: messages(text).tobytes())
         labels.update({text: LEXICONS["defaultgoal"].answer(Question(text)).yes for text in new})
         for _ in range(2 if new else 0):
             rng, known = np.random.default_rng((seed, SEED, network.lessons)), list(labels)
             assert len(known) > 16
             shown = [known[number] for number in rng.choice(len(known), 16, replace=False)]
             targets = np.array([labels[text] for text in shown], np.int32)
-            network.teach(as_messages(shown), targets, jax.random.fold_in(jax.random.key(seed), network.lessons))
+            network.teach(messages(*shown), targets, jax.random.fold_in(jax.random.key(seed), network.lessons))
 
     def reward_of(text):
         if not network.lessons:
@@ -217,7 +207,7 @@ def test_ranking_pays_scores_that_are_learnt_from_pairs(rollouts, tmp_path, norm
 
     def score(text):
         if normalise:
-            return float(source.kind.score(source._snapshot.view, as_message(text), np.array([-1]))[0])
+            return float(source.kind.score(source._snapshot.view, messages(text), np.array([-1]))[0])
         return float(network(text, lambda message: {"message": message}))
 
     def learn(texts):
@@ -225,7 +215,7 @@ def test_ranking_pays_scores_that_are_learnt_from_pairs(rollouts, tmp_path, norm
         update += 1
         seen.extend(shown_now)
         shown_now.clear()
-        for text in sorted(set(texts), key=lambda text: as_message(text).tobytes()):
+        for text in sorted(set(texts), key=lambda text: messages(text).tobytes()):
             counts.setdefault(text, 0)
         for text in texts:
             counts[text] += 1
@@ -243,7 +233,7 @@ def test_ranking_pays_scores_that_are_learnt_from_pairs(rollouts, tmp_path, norm
             shown = [pairs[number] for number in chosen]
             weight = np.array([1.0] * len(shown) + [0.0] * (16 - len(shown)), np.float32)
             first, second, target = zip(*shown, *[("", "", 0.5)] * (16 - len(shown)), strict=True)
-            network.teach(as_messages(first), as_messages(second), np.array(target, np.float32), weight)
+            network.teach(messages(*first), messages(*second), np.array(target, np.float32), weight)
 
     def reward_of(text):
         if not network.lessons:

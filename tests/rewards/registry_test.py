@@ -1,7 +1,6 @@
 """The list of reward sources: valid entries, and refused ones."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -54,13 +53,6 @@ def test_bad_entries_are_refused_by_one_sentence_with_the_flag(text, said):
     with pytest.raises(UserError, match=said) as caught:
         parse_sources(text, 0.1)
     assert "--config.policy.sources" in str(caught.value)
-
-
-def test_distillation_is_refused_beside_a_network_that_reads_tokens():
-    (choice,) = parse_sources("rnd:0.1", 0.0)
-    choice.check(SimpleNamespace(policy=SimpleNamespace(network="small")), None)
-    with pytest.raises(UserError, match="'language' reads tokens, which the reward source 'rnd' cannot predict"):
-        choice.check(SimpleNamespace(policy=SimpleNamespace(network="language")), None)
 
 
 def test_own_sources_are_imported_before_anything_starts(tmp_path, monkeypatch):

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from online_parts_test import messages
 
 from motif_jax import captions
-from motif_jax.captions import encode
 from motif_jax.rewards.table import RewardTable
 
 pytestmark = pytest.mark.quick
@@ -20,10 +20,6 @@ class Network:
         assert messages.dtype == np.uint8
         self.asked += [bytes(message) for message in messages]
         return messages.sum(1, dtype=np.float32)
-
-
-def messages(*texts) -> np.ndarray:
-    return np.array([encode(text) for text in texts], np.uint8).reshape(-1, 256)
 
 
 def test_values_are_those_of_the_network_and_nobody_is_asked_twice():

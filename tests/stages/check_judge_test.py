@@ -47,9 +47,8 @@ def run(tmp_path, judge, **values):
     """The stage, and what it has written."""
     if not (tmp_path / "dataset").exists():
         write_dataset(tmp_path / "dataset", random_pairs(600, events=MANY))
-    config = get_config("quickstart.py")
+    config = get_config("quickstart.py", **values)
     config.annotate.update(backend=f"{HERE}:Told", model=judge, both_orders=1.0, cache_dir="")
-    config.update_from_flattened_dict({name.replace("__", "."): value for name, value in values.items()})
     stage = find_stage("check_judge")
     view = stage.view(config.to_dict())
     stage.check(view)
@@ -67,13 +66,11 @@ def test_a_judge_that_agrees_with_the_rules_passes_and_has_a_page(tmp_path, caps
     assert trial["problem"] == ""
     assert (trial["agreement"]["value"], trial["reversals"]["value"]) == (1.0, 0.0)
     assert re.search(r"check_judge: 100% \[.* are decided as by the rules", capsys.readouterr().out)
-    page = (tmp_path / "check_judge/index.html").read_text()
-    assert "Nothing speaks against this judge" in page
-    assert "are decided as by the rules" in page
     run_stage(report, defaults(), tmp_path)
     shown = (tmp_path / "report/index.html").read_text()
     assert '<section><h2 id="the-judge">The judge</h2>' in shown
     assert "Nothing speaks against this judge" in shown
+    assert (tmp_path / "check_judge/index.html").is_file()
 
 
 @pytest.mark.parametrize(("judge", "said"), [

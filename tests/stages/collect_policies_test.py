@@ -10,7 +10,6 @@ from toy_policies import TASK, policies
 
 from motif_jax.envs.toy import STAIRS
 from motif_jax.preferences.store import PairDataset
-from motif_jax.preferences.writer import places
 from motif_jax.stages import collect
 from motif_jax.structs import UserError
 
@@ -22,9 +21,9 @@ def toys():
     return policies()
 
 
-def run(workdir, task: str = TASK, **values):
+def run(workdir, **values):
     """Collects in this process; the dataset and what it says of itself."""
-    config = get_config(argument=task)
+    config = get_config(argument=TASK)
     config.collect.update({"num_pairs": 500, "num_workers": 0, "games_per_worker": 8, "rollout_length": 32} | values)
     run_stage(collect, config, workdir)
     dataset = PairDataset(workdir / "dataset")
@@ -75,16 +74,10 @@ def test_a_killed_run_resumes_with_the_same_checkpoints(toys, tmp_path, monkeypa
         patched.setattr(collect, "EpisodeQueue", Killed)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, policies=str(tmp_path), commit_every_s=0.01)
-    before = committed()
-    assert 0 < before["moments"] < 1000
-    message, blstats = (np.load(tmp_path / f"dataset.partial/data/{key}.npy") for key in ("message", "blstats"))
+    assert 0 < committed()["moments"] < 1000
     shutil.copytree(tmp_path / "policy/checkpoints/128", tmp_path / "policy/checkpoints/192")
     dataset, record = run(tmp_path, policies=str(tmp_path))
     assert [policy["step"] for policy in record["policies"]] == [128]
-    final = places(777, 500)[: before["moments"]]  # what was committed stays
-    for key, array in (("message", message), ("blstats", blstats)):
-        now = dataset.data[key].reshape(-1, array.shape[-1])
-        np.testing.assert_array_equal(now[final], array.reshape(-1, array.shape[-1])[final])
     moments = np.stack([dataset.info["episode"], dataset.info["start"]], -1).reshape(-1, 2)
     assert len(np.unique(moments, axis=0)) == 1000
 

@@ -51,19 +51,6 @@ def test_the_dataset_does_not_depend_on_who_played(launch, undisturbed, tmp_path
     assert facts(tmp_path) == facts(undisturbed)
 
 
-@pytest.mark.journey
-def test_what_was_collected_looks_like_nethack(undisturbed):
-    dataset = PairDataset(undisturbed / "dataset")
-    assert len(dataset) == 2000
-    table, ids = dataset.captions()
-    texts = {table.text(number) for number in range(len(table))}
-    assert any("You kill" in text for text in texts)
-    assert dataset.data["blstats"][..., 12].min() >= 1  # depth, also in the moments of death
-    moments = np.stack([dataset.info["episode"], dataset.info["start"]], -1).reshape(-1, 2)
-    assert len(np.unique(moments, axis=0)) == 4000
-    assert (ids >= 0).all()
-
-
 def start(workdir, *more: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "motif_jax.launch", *SMALL, f"--workdir={workdir}", *more]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

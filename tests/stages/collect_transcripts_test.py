@@ -15,15 +15,9 @@ pytestmark = pytest.mark.quick
 PLAYER = "repeat*0.6+candidate*0.4"
 
 
-def config_for(**changes):
-    config = get_config()
-    values = {"env.world": "wordle", "collect.collector": PLAYER, "collect.transcripts": 60}
-    config.update_from_flattened_dict(values | {name.replace("__", "."): value for name, value in changes.items()})
-    return config
-
-
 def run(workdir, **changes):
-    experiment.run(config_for(**changes).to_dict(), workdir, ["collect"])
+    values = {"env__world": "wordle", "collect__collector": PLAYER, "collect__transcripts": 60} | changes
+    experiment.run(get_config(**values).to_dict(), workdir, ["collect"])
     return Transcripts(workdir / "transcripts")
 
 

@@ -38,13 +38,13 @@ def settings(policy: str = "", **values):
     return config
 
 
-def run(workdir, policy: str = "", name: str = "", **values):
+def run(workdir, policy: str = "", **values):
     """Evaluates in this process, if it is not complete; lines and summary."""
     config = settings(policy, **values)
     if not is_complete(evaluate, config, workdir):
         run_stage(evaluate, config, workdir)
     contender = find_contender(workdir, policy, make_world(config.env), config.evaluate.greedy, FLAG)
-    folder = workdir / "evaluate" / (name or contender.name)
+    folder = workdir / "evaluate" / contender.name
     return evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
 
 
@@ -161,10 +161,3 @@ def test_checkpoints_are_named_by_their_step_in_a_sweep_of_two_values(tmp_path):
         (workdir / f"policy/checkpoints/{step}").mkdir(parents=True)
     config = viewed(settings(beside="@3840", controls="grounding"), "evaluate")
     assert [one.step for one, _ in find_contenders(config, workdir)] == [0, 3840, 7680]
-
-
-def test_a_policy_that_is_not_there_is_refused(launch, tmp_path):
-    done = launch("--config=configs/motif.py:toy", f"--workdir={tmp_path}", "--stage=evaluate")
-    assert done.returncode == 2
-    assert f"there is no policy in '{tmp_path}'" in done.stderr
-    assert done.stderr.count("\n") == 1

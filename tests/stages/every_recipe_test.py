@@ -8,6 +8,8 @@ import signal
 import jax
 import numpy as np
 import pytest
+from conftest import assert_same_bits
+from offline_test import rows
 from quick_programs import QuickProgram
 from train_values_test import config_for
 
@@ -17,7 +19,7 @@ from motif_jax.files import read_json
 from motif_jax.offline.recipes import RECIPES, recipe_of
 from motif_jax.policies.conversations import play_tokens
 from motif_jax.policies.values import list_values, read_values
-from motif_jax.stages import offline
+from motif_jax.stages import offline, train_values
 from motif_jax.stages.train_language.model import make_parts, write_model
 from motif_jax.stages.train_values import learning
 from motif_jax.structs import Stopped, Turn
@@ -110,11 +112,6 @@ def files_of(workdir):
     return contents | {file.name: file.read_bytes() for file in (folder / "policy").iterdir()}
 
 
-def assert_same_bits(one, other):
-    assert jax.tree.structure(one) == jax.tree.structure(other)
-    jax.tree.map(np.testing.assert_array_equal, one, other)
-
-
 @pytest.mark.differs("ilql", there="a restart begins the data anew", here="a resumed run ends with the same bits")
 @pytest.mark.parametrize("recipe", [*RECIPES, "ilql+joint"])
 def test_every_recipe_ends_with_the_same_bits_after_a_stop(start, programs, tmp_path, monkeypatch, recipe):
@@ -138,3 +135,35 @@ def test_every_recipe_ends_with_the_same_bits_after_a_stop(start, programs, tmp_
     assert_same_bits((model.target, model.online), (whole.target, online))
     if "policy" in whole.learnt:
         assert_same_bits(model.policy, whole.learnt["policy"])
+
+
+# ---- games that the policy plays
+
+
+GROUPS = {
+    "train_values__recipe": "grpo", "train_values__batch_size": 16, "train_values__group_size": 8,
+    "train_values__rounds": 8, "train_values__num_epochs": 2, "train_values__learning_rate": 1e-2,
+    "train_values__games": 8, "decoding__betas": "0", "decoding__kinds": "sample,greedy",
+}  # fmt: skip
+
+
+@pytest.mark.journey
+def test_texts_that_pay_are_written_more_often_and_the_policy_plays(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(learning, "play_tokens", graded)
+    config = config_for(tmp_path, **GROUPS)
+    experiment.run(config.to_dict(), tmp_path / "run", ["collect", "train_language", "train_values", "evaluate"])
+    played = [row for row in rows(tmp_path / "run/values") if "groups_that_differ" in row]
+    assert played[-1]["return"] > played[0]["return"] + 2  # an `a` more in each text, at least
+    assert all(row["first_ratio_deviation"] < learning.EXACT for row in played)
+    assert "ratios do not begin at 1" not in capsys.readouterr().out
+    summary = json.loads((tmp_path / "run/evaluate/sweep.json").read_text())
+    assert summary
+
+
+@pytest.mark.quick
+def test_group_values_are_unused_by_other_recipes(tmp_path):
+    config = config_for(tmp_path)
+    assert np.isin(["train_values.group_size", "train_values.rounds"], train_values.unused(config)).all()
+    config = config_for(tmp_path, **GROUPS)
+    assert not np.isin(["train_values.group_size", "train_values.rounds"], train_values.unused(config)).any()
+    assert {"train_values.step_weight", "train_values.discount"} < {*train_values.unused(config)}

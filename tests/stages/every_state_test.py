@@ -1,11 +1,9 @@
 """Every network goes on from a checkpoint of no updates and from its first one, to the bit."""
 
-import functools
-
 import jax
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import assert_same_bits, get_config, viewed
 from train_policy_test import settings
 
 from motif_jax.devices.checkpoints import reading
@@ -16,12 +14,6 @@ from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.placing import make_place
 from motif_jax.stages.train_policy.setup import PolicyCheckpoints, TrainingProgress, arrays_of, assemble, whole_state
-
-
-def assert_same(one, other):
-    """Structure, shapes, types and values: an update cannot tell one from the other."""
-    assert jax.tree.structure(one) == jax.tree.structure(other)
-    jax.tree.map(functools.partial(np.testing.assert_array_equal, strict=True), one, other)
 
 
 def config_of(network):
@@ -78,7 +70,7 @@ def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, 
 
     start = jax.device_get(parts.make_state(parts.model.params))
     new = whole_state(start, parts.model.frozen)
-    assert_same(saved(new, TrainingProgress()), new)
+    assert_same_bits(saved(new, TrainingProgress()), new)
     first = updated(new, 1)
     assert any(not np.array_equal(*pair) for pair in zip(*map(jax.tree.leaves, (new, first)), strict=True))
-    assert_same(updated(saved(first, TrainingProgress(env_steps=8, updates=1)), 2), updated(first, 2))
+    assert_same_bits(updated(saved(first, TrainingProgress(env_steps=8, updates=1)), 2), updated(first, 2))

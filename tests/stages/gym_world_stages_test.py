@@ -12,21 +12,17 @@ from motif_jax.stages import evaluate, export, report, train_policy
 from motif_jax.stages.write_reward.evidence import record_episodes
 
 
-def cart_config(**policy):
-    config = get_config("quickstart.py", "toy")
-    config.env.world, config.env.max_episode_steps = "own_gym:Cart", 50
-    config.policy.update({
-        "network": "general", "num_workers": 0, "games_per_worker": 8, "groups": 2, "batch_size": 128,
-        "rollout_length": 16, "warmup_steps": 0, "train_for_env_steps": 512, "train_for_seconds": 0.0,
-        "extrinsic_coefficient": 1.0, "intrinsic_coefficient": 0.0, "synchronous": True, "tensorboard": False,
-    } | policy)  # fmt: skip
-    return config
-
-
 @pytest.mark.parametrize("actions", ["numbers", "choices"])
 def test_actions_of_several_parts_are_learnt_evaluated_shown_and_released(tmp_path, actions):
-    config = cart_config(train_for_env_steps=24_576, batch_size=512, learning_rate=3e-3, games_per_worker=32)
+    config = get_config("quickstart.py", "toy")
     config.env.world, config.env.options = "own_control:AimWorld", f'{{"actions": "{actions}"}}'
+    config.env.max_episode_steps = 50
+    config.policy.update({
+        "network": "general", "num_workers": 0, "games_per_worker": 32, "groups": 2, "batch_size": 512,
+        "rollout_length": 16, "warmup_steps": 0, "train_for_env_steps": 24_576, "train_for_seconds": 0.0,
+        "extrinsic_coefficient": 1.0, "intrinsic_coefficient": 0.0, "synchronous": True, "tensorboard": False,
+        "learning_rate": 3e-3,
+    })  # fmt: skip
     config.evaluate.update({"episodes": 60, "num_workers": 0, "replays": "best", "games_per_worker": 4})
     config.export.to = str(tmp_path / "released")
     for stage in (train_policy, evaluate, report, export):

@@ -6,9 +6,7 @@ import subprocess
 import sys
 
 from conftest import ROOT
-from train_language_test import TINY as LANGUAGE
-from train_language_test import talks
-from train_policy_test import TINY as POLICY
+from train_policy_test import TINY
 
 from motif_jax.files import checkpoint_steps
 
@@ -34,29 +32,20 @@ def save(self, step, *rest, real=checkpoints.Checkpoints.save, **more):
 checkpoints.Checkpoints.save = save
 sys.exit(launch.command())
 """
-STAGES = {
-    "train_policy": ("steps", {f"policy.{name}": value for name, value in POLICY.items()} | {
-        "policy.train_for_env_steps": 10**9, "policy.save_every_steps": 128,
-    }),
-    "train_language": ("updates", LANGUAGE | {"train_language.num_epochs": 1000}),
-}  # fmt: skip
-FOLDERS = {"train_policy": "policy", "train_language": "language"}
+VALUES = TINY | {"train_for_env_steps": 10**9, "save_every_steps": 128}
 
 
 class Run:
-    """A stage in a process of its own."""
+    """The stage train_policy in a process of its own."""
 
-    def __init__(self, stage, workdir):
-        self.unit, values = STAGES[stage]
-        talks(workdir / "talks.jsonl")
-        values = values | {"transcripts.import_from": workdir / "talks.jsonl"}
-        flags = [f"--config.{name}={value}" for name, value in values.items()]
+    def __init__(self, workdir):
+        flags = [f"--config.policy.{name}={value}" for name, value in VALUES.items()]
         self._process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, "--config=configs/motif.py:toy", f"--workdir={workdir}",
-             f"--stage={stage}", *flags],
+             "--stage=train_policy", *flags],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
-        self._checkpoints = workdir / FOLDERS[stage] / "checkpoints"
+        self._checkpoints = workdir / "policy/checkpoints"
 
     def wait_for(self, words):
         """The first line with these words; an end of the output without them fails."""
@@ -84,27 +73,27 @@ class Run:
 
 
 def test_a_second_interrupt_waits_for_the_save(tmp_path):
-    run = Run("train_language", tmp_path)
+    run = Run(tmp_path)
     number = int(run.wait_for("saving").split()[-1])
     run.interrupt("SIGINT: stopping as soon as the training state is saved")
-    run.interrupt(f"waiting until {number - run.saved:,} {run.unit} are saved; one more Ctrl-C ends")
+    run.interrupt(f"waiting until {number - run.saved:,} steps are saved; one more Ctrl-C ends")
     status, output = run.go_on()
     assert status == 0, output
-    assert f"stopped by SIGINT after {run.saved:,} {run.unit}, which are saved; run the same command" in output
+    assert f"stopped by SIGINT after {run.saved:,} steps, which are saved; run the same command" in output
     assert run.saved >= number
     assert "lost" not in output
 
 
 def test_a_third_interrupt_says_what_is_lost(tmp_path):
-    run = Run("train_policy", tmp_path)
+    run = Run(tmp_path)
     number = int(run.wait_for("saving").split()[-1])
     run.interrupt("stopping as soon as")
     run.interrupt("waiting until")
-    run.interrupt(f"{number - run.saved:,} {run.unit} were not saved and are lost")
+    run.interrupt(f"{number - run.saved:,} steps were not saved and are lost")
     status, output = run.go_on()
     assert (status, output) == (128 + signal.SIGINT, "motif_jax: stopped; run the same command again to resume\n")
     assert run.saved < number
-    again = Run("train_policy", tmp_path)  # the same command goes on
+    again = Run(tmp_path)  # the same command goes on
     assert int(again.wait_for("saving").split()[-1]) > run.saved
     again.interrupt("stopping as soon as")
     assert again.go_on()[0] == 0

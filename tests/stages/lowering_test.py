@@ -87,17 +87,13 @@ OPTIONS = parse_plan("game,learnt:0.1", "game", "auto", {})
 MIXTURES = OPTIONS._replace(coefficients=(0.0, 1.0))
 
 
-@pytest.mark.parametrize(("network", "plan"), [("general", OPTIONS), ("small", MIXTURES)], ids=["options", "mixtures"])
-def test_the_update_lowers_with_options(network, plan):
-    lower_update(network, "float32", "appo", plan=plan)
-
-
-@pytest.mark.parametrize(("network", "algorithm", "dtype"), [
-    ("reference", "appo", "bfloat16"), ("small", "impala", "float32"), ("general", "appo", "bfloat16"),
-    ("film", "ppo", "float32"),
+@pytest.mark.parametrize(("network", "algorithm", "dtype", "plan"), [
+    ("reference", "appo", "bfloat16", None), ("small", "impala", "float32", None),
+    ("general", "appo", "bfloat16", None), ("film", "ppo", "float32", None), ("general", "appo", "float32", OPTIONS),
+    ("small", "appo", "float32", MIXTURES),
 ])  # fmt: skip
-def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
-    lower_update(network, dtype, algorithm)
+def test_the_update_of_the_policy_lowers(network, algorithm, dtype, plan):
+    lower_update(network, dtype, algorithm, plan=plan)
 
 
 def lower_update(network, dtype, algorithm, fsdp=1, tensor=1, plan=None):

@@ -7,9 +7,9 @@ import shutil
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import LONG_S, get_config, interrupt, is_complete, run_stage, wait_for
+from conftest import LONG_S, assert_same_bits, get_config, interrupt, is_complete, run_stage, wait_for
 from nethack_texts import NETHACK
-from train_policy_test import TINY, assert_equal_to_the_bit, train
+from train_policy_test import TINY, train
 
 from motif_jax import experiment
 from motif_jax.annotation import stream
@@ -31,15 +31,12 @@ LEXICON = Lexicon(NETHACK, "defaultgoal")
 
 
 def settings(task="score", **values):
-    config = get_config(argument=task)
     own = {"sources": "online:0.5", "train_for_env_steps": 640, "log_every_s": 1e6, "extrinsic_coefficient": 0.0}
     own["online__audit_every_steps"] = 256
-    for name, value in (TINY | own | values).items():
-        section, _, key = name.rpartition("__")
-        where = config.policy
-        for part in filter(None, section.split("__")):
-            where = config.policy.online if part == "online" else config[part] if part in config else where[part]
-        where[key] = value
+    config = get_config(argument=task, **{
+        name if name.startswith(("annotate", "evaluate")) else f"policy.{name}": value
+        for name, value in (TINY | own | values).items()
+    })  # fmt: skip
     config.annotate.cache_dir = ""
     config.env.max_episode_steps = 60
     config.evaluate.update({"beside": "random", "episodes": 4, "num_workers": 0, "games_per_worker": 4})
@@ -87,9 +84,9 @@ def test_a_run_that_was_killed_and_goes_on_is_the_same_to_the_bit(trained, tmp_p
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "killed", train_for_env_steps=1280)
     run(tmp_path / "killed", train_for_env_steps=1280)
-    assert_equal_to_the_bit(arrays(tmp_path / "killed"), arrays(tmp_path / "straight"))
+    assert_same_bits(arrays(tmp_path / "killed"), arrays(tmp_path / "straight"))
     run(tmp_path / "again")
-    assert_equal_to_the_bit(arrays(tmp_path / "again"), arrays(trained))
+    assert_same_bits(arrays(tmp_path / "again"), arrays(trained))
     opinions = [
         [{name: value for name, value in row.items() if name != "seconds"} for row in read_lines(file)]
         for file in (tmp_path / "killed/policy/opinions.jsonl", tmp_path / "straight/policy/opinions.jsonl")

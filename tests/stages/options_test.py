@@ -1,9 +1,8 @@
 """A policy with options is trained, resumed, evaluated and loaded; steps in which games wait count nowhere."""
 
-import jax
 import numpy as np
 import pytest
-from conftest import get_config, run_stage
+from conftest import assert_same_bits, get_config, run_stage
 
 from motif_jax import load_policy
 from motif_jax.devices.checkpoints import reading
@@ -72,8 +71,7 @@ def test_a_run_is_the_same_twice_and_goes_on(whole, tmp_path):
     run(tmp_path)
     one, other = learnt(whole), learnt(tmp_path)
     assert one[0] == other[0]
-    for a, b in zip(jax.tree.leaves(one[1]["learner"]), jax.tree.leaves(other[1]["learner"]), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_same_bits(one[1]["learner"], other[1]["learner"])
     run(tmp_path, train_for_env_steps=2500)
     assert learnt(tmp_path)[0] >= 2500
 

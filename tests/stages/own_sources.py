@@ -36,13 +36,6 @@ class Stairs(RewardSource):
 
 
 class Failing(RewardSource):
-    """Raises when it is asked for the first time."""
-
-    def rewards(self, rollouts):
-        raise LookupError("of the user's own")
-
-
-class FailingLater(RewardSource):
     """Fails in learning from the third batch."""
 
     batches = 0
@@ -54,10 +47,3 @@ class FailingLater(RewardSource):
         self.batches += 1
         if self.batches == 3:
             raise LookupError("of the third batch")
-
-
-class Endless(RewardSource):
-    """Not a finite reward."""
-
-    def rewards(self, rollouts):
-        return rollouts["reward"] + np.inf

@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 import pytest
-from conftest import viewed
-from train_policy_test import arrays, assert_equal_to_the_bit, settings, train
+from conftest import assert_same_bits, viewed
+from train_policy_test import arrays, settings, train
 
 from motif_jax import load_policy
 from motif_jax.actors.acting import SyncLoop
@@ -97,14 +97,14 @@ def test_equal_moments_have_one_number_in_their_group():
 def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
     for name in ("one", "other"):
         train(config_of(**{"grpo.reference_coefficient": 0.1}), tmp_path / name)
-    assert_equal_to_the_bit(arrays(tmp_path / "one")[1], arrays(tmp_path / "other")[1])
+    assert_same_bits(arrays(tmp_path / "one")[1], arrays(tmp_path / "other")[1])
     learner = arrays(tmp_path / "one")[1]
     pairs = zip(*(jax.tree.leaves(learner[name]["policy"]) for name in ("params", "reference")), strict=True)
     assert not all(np.array_equal(now, then) for now, then in pairs)
     rows = train(config_of(**{"grpo.reference_coefficient": 0.1, "train_for_env_steps": 1200}), tmp_path / "one")
     assert rows[-1]["env_steps"] >= 1200
     start = arrays(tmp_path / "one")[1]["reference"]
-    assert_equal_to_the_bit(start, learner["reference"])
+    assert_same_bits(start, learner["reference"])
     assert rows[0]["train/ratio_deviation"] < 1e-5
     assert rows[-1]["train/reference_loss"] > 0
     assert load_policy(tmp_path / "one")

@@ -1,6 +1,7 @@
 """The stage train_language: from a file of others to a directory with a language model."""
 
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -21,12 +22,12 @@ TINY = {
 COLOURS = ("red", "green", "blue")
 
 
-def talks(file, count=60, seed=0):
+def talks(file):
     """The agent repeats the colour that it is told; the second half of the games it does not, and is punished."""
-    rng, lines = np.random.default_rng(seed), []
-    for number in range(count):
+    rng, lines = np.random.default_rng(0), []
+    for number in range(60):
         said = [COLOURS[index] for index in rng.integers(0, 3, 3)]
-        right = number < count // 2
+        right = number < 30
         sequence = []
         for colour in said:
             answer = colour if right else COLOURS[rng.integers(3)]
@@ -38,10 +39,7 @@ def talks(file, count=60, seed=0):
 
 
 def config_for(tmp_path, **changes):
-    config = get_config()
-    values = TINY | {"transcripts.import_from": str(tmp_path / "talks.jsonl")}
-    config.update_from_flattened_dict(values | {name.replace("__", "."): value for name, value in changes.items()})
-    return config
+    return get_config(**TINY | {"transcripts.import_from": str(tmp_path / "talks.jsonl")} | changes)
 
 
 @pytest.fixture(scope="module")
@@ -83,27 +81,12 @@ def test_the_model_of_a_gguf_file_is_trained_further(tmp_path):
     assert 0 < max(moved) < 0.1
 
 
-# ---- bad input, before anything is compiled
-
-
-def refusal(tmp_path, **changes):
-    if not (tmp_path / "talks.jsonl").exists():
-        talks(tmp_path / "talks.jsonl")
-    with pytest.raises(UserError) as caught:
-        experiment.run(config_for(tmp_path, **changes).to_dict(), tmp_path / "run", ["train_language"])
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
-
-
-@pytest.mark.quick
-def test_files_and_transcripts_that_cannot_be_used_are_refused(tmp_path):
-    assert "there is no directory" in refusal(tmp_path, transcripts__import_from="")
-    assert "line 1 of" in refusal(tmp_path, transcripts__import_from=__file__)
-    assert "--config.transcripts.import_from" in refusal(tmp_path, transcripts__import_format="visdial")
-
-
 @pytest.mark.quick
 def test_transcripts_of_a_workdir_are_those_that_were_imported(tmp_path):
-    refusal(tmp_path, language__model=str(tmp_path))  # imports, then finds no model there
-    (tmp_path / "other.jsonl").write_bytes((tmp_path / "talks.jsonl").read_bytes())
-    assert "has other transcripts" in refusal(tmp_path, transcripts__import_from=str(tmp_path / "other.jsonl"))
+    def refused(match, **changes):
+        with pytest.raises(UserError, match=match):
+            experiment.run(config_for(tmp_path, **changes).to_dict(), tmp_path / "run", ["train_language"])
+
+    other = shutil.copy(talks(tmp_path / "talks.jsonl"), tmp_path / "other.jsonl")
+    refused("no config.json", language__model=str(tmp_path))  # after it has imported them
+    refused("has other transcripts", transcripts__import_from=str(other))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import get_config, run_stage
+from conftest import assert_same_bits, get_config, run_stage
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
@@ -16,7 +16,6 @@ from motif_jax.stages import annotate, train_reward
 from motif_jax.stages.train_reward.fitting import load_data
 from motif_jax.structs import UserError
 
-ORBAX = "ignore::pytest.PytestUnraisableExceptionWarning"  # of its own event loop, when it cannot read an array
 MANY = tuple(f"{event} #{number}" for number in range(6) for event in EVENTS)
 
 
@@ -101,13 +100,6 @@ def params_of(workdir):
         checkpoints.close()
 
 
-def assert_equal_to_the_bit(one, other) -> None:
-    assert one[0] == other[0]
-    assert one[1].keys() == other[1].keys()
-    for name in one[1]:
-        np.testing.assert_array_equal(one[1][name], other[1][name], err_msg=str(name))
-
-
 @pytest.mark.journey
 def test_resumed_runs_end_with_the_same_bits(tmp_path):
     for name, epochs in (("whole", (4,)), ("parts", (1, 2, 4))):
@@ -117,27 +109,7 @@ def test_resumed_runs_end_with_the_same_bits(tmp_path):
         assert [row["epoch"] for row in summary["history"]] == [0, 1, 2, 3, 4]
         assert [*read_lines(workdir / "reward/metrics.jsonl")] == summary["history"]
         assert [*(workdir / "reward/tensorboard").iterdir()]
-    assert_equal_to_the_bit(params_of(tmp_path / "whole"), params_of(tmp_path / "parts"))
-
-
-@pytest.mark.filterwarnings(ORBAX)
-def test_a_torn_checkpoint_is_passed_over(tmp_path):
-    whole, torn = make_workdir(tmp_path / "whole", 300), make_workdir(tmp_path / "torn", 300)
-    run(whole, num_epochs=3)
-    run(torn, num_epochs=3)
-    assert {file.name for file in (torn / "reward/checkpoints").iterdir()} == {"2", "3"}
-    files = [file for file in (torn / "reward/checkpoints/3/state").rglob("*") if file.is_file()]
-    largest = max(files, key=lambda file: file.stat().st_size)
-    largest.write_bytes(largest.read_bytes()[: largest.stat().st_size // 2])
-    with pytest.warns(UserWarning, match="checkpoint 3 in .* cannot be read"):
-        assert load_reward(torn).facts["epoch"] == 2  # the one before it
-    (torn / "reward/statistics.json").unlink()
-    with pytest.warns(UserWarning, match="checkpoint 3 in .* cannot be read"):
-        summary = run(torn, num_epochs=3)
-    assert [row["epoch"] for row in summary["history"]] == [0, 1, 2, 3]
-    assert_equal_to_the_bit(params_of(whole), params_of(torn))
-    assert load_reward(torn).facts["epoch"] == 3
-    assert (torn / "reward/checkpoints/unreadable-3").is_dir()
+    assert_same_bits(params_of(tmp_path / "whole"), params_of(tmp_path / "parts"))
 
 
 def test_segments_mixtures_and_soft_labels(tmp_path):
@@ -162,7 +134,7 @@ def test_the_bottom_line_can_be_read_too(tmp_path, monkeypatch):
         ends.append(params_of(workdir))
     losses = [leaves.pop(("sums", "loss")) for _, leaves in ends]  # two programs may add it up in different orders
     np.testing.assert_allclose(*losses, rtol=1e-6)
-    assert_equal_to_the_bit(*ends)
+    assert_same_bits(*ends)
     assert summary["parameters"] > 100_000
     reward = load_reward(workdir)
     assert not reward.reads_only_messages

@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-from byte_tokeniser import write_byte_tokeniser
 from conftest import get_config, is_complete, run_stage
 from gguf_models import write_gguf
 from offline_test import rows
@@ -39,10 +38,7 @@ TINY = {
 def config_for(folder, **changes):
     words = folder / "words.txt"
     words.write_text("\n".join(WORDS))
-    config = get_config()
-    values = TINY | {"env.options": json.dumps({"words": str(words)})}
-    config.update_from_flattened_dict(values | {name.replace("__", "."): value for name, value in changes.items()})
-    return config
+    return get_config(**TINY | {"env.options": json.dumps({"words": str(words)})} | changes)
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +239,11 @@ def refusal(check, config, *arguments):
 def test_templates_whose_texts_have_no_end_are_refused_before_anything_is_played(tmp_path, tokeniser, template, said):
     changes = {"language__tokeniser": tokeniser} if tokeniser in ("words", "letters") else {}
     if tokeniser == "bytes":
-        write_byte_tokeniser(tmp_path, ["some texts"])
+        tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install motif_jax[language]")
+        letters = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+        made = tokenizers.Tokenizer(tokenizers.models.BPE({letter: at for at, letter in enumerate(letters)}, []))
+        made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made.save(str(tmp_path / "tokenizer.json"))
         changes = {"language__model": str(tmp_path)}
     if tokeniser == "file":
         changes = {"language__model": str(write_gguf(tmp_path / "m.gguf"))}

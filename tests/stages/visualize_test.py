@@ -24,20 +24,9 @@ def replay(tmp_path):
     return tmp_path / "replay.npz"
 
 
-@pytest.mark.quick
-def test_without_a_terminal_a_summary_is_printed(replay, tmp_path, capsys):
-    config = settings(replay=str(replay))
-    run_stage(visualize, config, tmp_path / "run")
-    printed = capsys.readouterr().out
-    assert "policy-7680, episode 17: killed by a jackal after 60 steps" in printed
-    assert "--config.visualize.export=episode.gif" in printed
-    assert 5 < len(printed.splitlines()) <= 20 + 6
-
-
 @pytest.mark.journey
-@pytest.mark.parametrize("end", [".cast", ".GIF"])
-def test_an_export_is_written_and_said(replay, tmp_path, capsys, end):
-    file = tmp_path / "new" / f"film{end}"
+def test_an_export_is_written_and_said(replay, tmp_path, capsys):
+    file = tmp_path / "new/film.GIF"
     run_stage(visualize, settings(replay=str(replay), export=str(file), speed=50.0), tmp_path / "run")
     assert file.is_file()
     assert f"written to {str(file)!r}" in capsys.readouterr().out

@@ -47,7 +47,6 @@ from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
 
 PROSE = "Certainly! Here is a reward that encourages the agent to collect gold."
-BAD = [PROSE, "__import__('os')", "(" * 3_000]  # written instead of a program
 
 
 def config_of(**values):
@@ -236,32 +235,13 @@ def test_a_model_is_shown_of_a_long_caption_what_it_may_quote():
     assert f'once(says("{shown}"))' in examples(brief)[-1][1]
 
 
-def test_a_killed_run_resumes_with_its_programs(tmp_path, monkeypatch, model):
-    server = model("gained(gold)", "record(gold)", "2 * gained(gold)")
-    config = with_model(server, proposals=2)
-    monkeypatch.setattr(
-        "motif_jax.stages.write_reward.job.describe_results", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
-    )
-    with pytest.raises(KeyboardInterrupt):
-        run(config, tmp_path)
-    assert len(server.asked) == 2
-    monkeypatch.undo()
-    _, record = run(config, tmp_path)
-    assert len(server.asked) == 4
-    assert [[row["program"] for row in rows] for rows in record["rounds"]] == [
-        ["gained(gold)", "record(gold)"], ["2 * gained(gold)", "2 * gained(gold)"]
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("bad", BAD, ids=lambda text: repr(text[:20]))
-def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_path, model, bad):
-    server = model(bad, f"Sorry.\n```\ngained(gold)\n```\n{PROSE}")
+def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_path, model):
+    server = model(PROSE, f"Sorry.\n```\ngained(gold)\n```\n{PROSE}")
     _, record = run(with_model(server, proposals=1, revisions=0), tmp_path)
     assert record["best"]["program"] == "gained(gold)"
     assert len(server.asked) == 2
     prompt = server.asked[1]["messages"][-1]["content"]
     assert "it cannot be read: line " in prompt
-    assert len(json.dumps(server.asked[1])) < 20_000
 
 
 def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
@@ -374,14 +354,6 @@ def test_a_training_of_another_program_is_not_gone_on_with(tmp_path, monkeypatch
             job.train(config, check(text, readable), tmp_path / "training-0")
         assert begun.exists() == goes_on
         begun.mkdir(exist_ok=True)
-
-
-@pytest.mark.parametrize("name", ["", "sucess"])
-def test_a_figure_that_the_game_lacks_does_not_choose(tmp_path, name):
-    config = config_of(train_for_env_steps=128, chosen_by=f"return, {name}")
-    config.policy.update({"options": "", "controller": ""})
-    with pytest.raises(UserError, match=rf"no figure '{name}': choose from return, .*success.* \(--config"):
-        run(config, tmp_path)
 
 
 def test_short_trainings_are_evaluated_in_the_games_of_the_config_alone():

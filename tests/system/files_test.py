@@ -1,10 +1,28 @@
 """Files that are there whole or not at all, and files of others."""
 
 import fcntl
+import json
+import math
+import os
+import socket
+from typing import NamedTuple
 
+import numpy as np
 import pytest
+from conftest import bytes_of
 
-from motif_jax.files import write_whole
+from motif_jax.files import (
+    Held,
+    LineFile,
+    make_anew,
+    read_json,
+    read_lines,
+    remove_folder,
+    take,
+    to_plain,
+    write_json,
+    write_whole,
+)
 from motif_jax.system.foreign import leads_out, read_bytes
 
 pytestmark = pytest.mark.quick
@@ -57,3 +75,79 @@ def test_where_links_lead(tmp_path):
             "file", "to file", "back", "missing", "out", "folder/file", "../outside/file",
         )}  # fmt: skip
         assert [name for name, out in found.items() if out] == ["out", "folder/file", "../outside/file"]
+
+
+# ---- lines and JSON
+
+
+class Row(NamedTuple):
+    step: int
+    loss: float
+
+
+@pytest.mark.parametrize("torn", ["", "{", '{"n": 4', '{"n": 4}', "x" * 70_000])
+def test_a_torn_last_line_is_cut_and_the_rows_before_it_stay(tmp_path, torn):
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"n": 1}\n{"n": 2, "checksum": "sha256:0"}\n' + torn)
+    assert [*read_lines(file)] == [{"n": 1}, {"n": 2}]
+    lines = LineFile(file)
+    lines.add([{"n": 5}, {"n": np.int64(6)}])
+    assert [row["n"] for row in read_lines(file)] == [1, 2, 5, 6]  # before it is closed
+    lines.close()
+    assert file.read_text().count("\n") == 4
+
+
+def test_json_has_plain_values_only(tmp_path):
+    value = {
+        "a": np.float32(0.5),
+        "rows": (Row(1, math.inf), Row(2, -math.inf)),
+        "nan": math.nan,
+        "at": tmp_path,
+        3: None,
+    }
+    read = [{"step": 1, "loss": "inf"}, {"step": 2, "loss": "-inf"}]
+    plain = {"a": 0.5, "rows": read, "nan": None, "at": str(tmp_path), "3": None}
+    assert to_plain(value) == plain
+    write_json(tmp_path / "x.json", plain)
+    assert read_json(tmp_path / "x.json") == plain == json.loads((tmp_path / "x.json").read_text())
+
+
+# ---- folders
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_folder_is_made_anew_and_links_in_it_are_not_followed(tmp_path, inside):
+    outside, folder = tmp_path / "outside", tmp_path / "deep/folder"
+    outside.mkdir()
+    (outside / "mine.txt").write_text("mine")
+    folder.parent.mkdir()
+    if inside:
+        (folder / "data").mkdir(parents=True)
+        (folder / "data/more").symlink_to(outside)
+    else:
+        folder.symlink_to(outside)
+    make_anew(folder)
+    assert folder.is_dir()
+    assert not folder.is_symlink()
+    assert not any(folder.iterdir())
+    remove_folder(folder)
+    remove_folder(folder)
+    assert not folder.exists()
+    assert bytes_of(outside) == {"mine.txt": b"mine"}
+
+
+# ---- locks
+
+
+@pytest.mark.parametrize("before", [b"", b"process 99999999 on a-host-with-a-long-name", b"process 1 on a\0\0"])
+def test_a_lock_says_who_holds_it_and_is_free_when_that_ends(tmp_path, before):
+    (tmp_path / ".lock").write_bytes(before)
+    me = f"process {os.getpid()} on {socket.gethostname()}"
+    for _ in range(2):
+        with take(tmp_path / ".lock"):
+            assert (tmp_path / ".lock").read_text() == me
+            for shared in (False, True):
+                with pytest.raises(Held, match=me):
+                    take(tmp_path / ".lock", shared=shared)
+    with take(tmp_path / ".lock", shared=True), take(tmp_path / ".lock", shared=True), pytest.raises(Held):
+        take(tmp_path / ".lock")
