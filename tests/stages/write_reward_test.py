@@ -106,6 +106,17 @@ def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(
     assert (folder / "best.reward").stat().st_mtime_ns == before  # the stage is complete
 
 
+def test_nothing_is_begun_when_the_minutes_are_over(tmp_path, capsys):
+    values = {"minutes": 1e-6, "train_for_env_steps": 1_000}
+    folder, record = run(config_of(**values), tmp_path)
+    assert [len(rows) for rows in record["rounds"]] == [1]
+    assert not (folder / "round-0/training-0").exists()
+    assert record["best"]["program"] == record["rounds"][0][0]["program"]
+    assert (
+        capsys.readouterr().out.count("minutes are over: the best so far counts (--config.write_reward.minutes)") == 1
+    )
+
+
 @pytest.mark.parametrize("programs", [["3", "gained(gold) > 90"], ["0 - gained(gold)", "still() - still()"]], ids=str)
 def test_a_constant_or_a_program_worse_than_a_coin_is_never_the_best(tmp_path, model, capsys, programs):
     folder, found = run(with_model(model(*programs), proposals=2, revisions=0, steps=8_000), tmp_path)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.annotation.backends import check_server
-from motif_jax.config.table import Text, Whole, value
+from motif_jax.config.table import Number, Text, Whole, value
 from motif_jax.envs.protocols import TASK
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
@@ -87,6 +87,9 @@ class WriteReward:
         "pairs of episodes for the judge, anew after a round with trainings: half to select programs, half to evaluate "
         "the best",
         decides=True,
+    )
+    minutes: float = value(
+        0.0, Number(0, 1e6), "minutes of a start after which no further program, training or round begins; 0: no limit"
     )
     train_for_env_steps: int = value(
         0,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +38,7 @@ from motif_jax.stages.audit.asking import ask
 from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.write_reward import (
     DIAGNOSES,
+    FLAG,
     LLAMA,
     MODEL,
     PLAIN,
@@ -274,6 +277,19 @@ def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:
     return sorted(liked, key=lambda one: -surplus[one])[:LIKED]
 
 
+class Deadline:
+    """Whether `write_reward.minutes` are over; says so once."""
+
+    def __init__(self, minutes: float):
+        self._minutes, self._end, self._passed = minutes, time.monotonic() + 60 * (minutes or math.inf), False
+
+    def __call__(self) -> bool:
+        if not self._passed and time.monotonic() >= self._end:
+            self._passed = True
+            print_line(f"{STAGE_NAME}: {self._minutes:g} minutes are over: the best so far counts ({FLAG}.minutes)")
+        return self._passed
+
+
 def run_rounds(
     config: WriteConfig, workdir: Path, writer: Writer, evidence: Evidence, open_backend: OpenBackend
 ) -> tuple[Tried, list[list[dict[str, Any]]], Evidence]:
@@ -285,13 +301,16 @@ def run_rounds(
     rounds: list[list[dict[str, Any]]] = []
     earlier: list[Attempt] = []
     trained: list[Tried] = []
+    late = Deadline(section.minutes)
     for number in range(1 + section.revisions):
+        if rounds and late():
+            break
         folder = workdir / STAGE_NAME / f"round-{number}"
         written = [row["program"] for earlier_rows in rounds for row in earlier_rows]
         evidence = evidence._replace(brief=evidence.brief._replace(tried=written))
-        tried, rows = write_round(config, writer, evidence, earlier, folder)
+        tried, rows = write_round(config, writer, evidence, earlier, folder, late)
         rounds.append(rows)
-        agents = train_best(config, tried, rows, trained, folder) if section.train_for_env_steps else []
+        agents = train_best(config, tried, rows, trained, folder, late) if section.train_for_env_steps else []
         best = max([*([best] if best else []), *tried], key=lambda one: one.rank, default=None)
         if best is None:
             raise UserError(
@@ -311,12 +330,15 @@ def run_rounds(
 
 
 def write_round(
-    config: WriteConfig, writer: Writer, evidence: Evidence, earlier: Sequence[Attempt], folder: Path
+    config: WriteConfig, writer: Writer, evidence: Evidence, earlier: Sequence[Attempt], folder: Path, late: Deadline
 ) -> tuple[list[Tried], list[dict[str, Any]]]:
     """The programs of a round that can be read, and a row for each one."""
     section, readable = config.write_reward, evidence.brief.readable
-    tried, rows = [], []
+    tried: list[Tried] = []
+    rows: list[dict[str, Any]] = []
     for proposal in range(section.proposals):
+        if tried and late():
+            break
         file = folder / f"program-{proposal}.reward"
         text, problem = propose(writer, evidence.brief, earlier, proposal, section.attempts, file)
         row: dict[str, Any] = {"program": text, "error": problem}
@@ -328,11 +350,14 @@ def write_round(
 
 
 def train_best(
-    config: WriteConfig, tried: list[Tried], rows: Sequence[dict[str, Any]], trained: list[Tried], folder: Path
-) -> list[Path]:
+    config: WriteConfig, tried: list[Tried], rows: Sequence[dict[str, Any]], trained: list[Tried], folder: Path,
+    late: Deadline,
+) -> list[Path]:  # fmt: skip
     """Trains agents with the best programs of a round; adds their figures everywhere, and returns their workdirs."""
     agents = []
     for place, one in enumerate(to_train(tried, trained)[: config.write_reward.trainings]):
+        if late():
+            break
         agents.append(folder / f"training-{place}")
         trained.append(one._replace(training=train(config, one.program, agents[-1])))
     trainings = {one.key: one.training for one in trained}
