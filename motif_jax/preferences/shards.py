@@ -97,8 +97,8 @@ class Shard:
         self._lock.close()
 
     def _check_others(self, metadata: Mapping[str, Any]) -> None:
-        """Raises UserError if a job with other settings has committed labels."""
-        for other in sorted(self.folder.glob("shard-*.json")):
+        """Raises UserError if a job with other settings has committed labels, here or where the dataset comes from."""
+        for other in sorted(self.folder.glob("shard-*.json")) or self.folder.glob("merged.json"):
             check_same(self.folder, read_json(other), metadata)
 
     def _clear(self, labels: Path) -> None:

@@ -113,6 +113,24 @@ def test_an_annotation_comes_without_its_jobs_and_is_not_asked_for_again(workdir
     label(tmp_path / "other")
     assert "distinct questions" not in capsys.readouterr().out.partition("annotate: labels in")[2]
     assert folder.with_suffix(".html").exists()
+    record = read_json(folder / "merged.json")
+    write_json(folder / "merged.json", record | {"facts": record["facts"] | {"tie_margin": 0.4}})
+    with pytest.raises(UserError, match="has tie_margin = 0.4"):
+        label(tmp_path / "other")
+
+
+def test_a_part_of_an_annotation_that_comes_with_a_dataset_is_gone_on_with(workdir, tmp_path):
+    label(workdir, max_pairs=40)
+    write_json(workdir / "dataset/dataset.json", {})
+    adopt(workdir / "dataset", tmp_path / "other")
+    prob = tmp_path / "other/annotations" / NAME / "prob.npy"
+    known = np.load(prob)
+    marked = np.where(np.isnan(known), known, np.float32(0.75))
+    np.save(prob, marked)
+    label(tmp_path / "other")
+    labels = np.load(prob)
+    assert (labels[known > 0.5] == 0.75).all()
+    assert not np.isnan(labels).any()
 
 
 def test_answers_about_the_neutral_moment_come_with_an_annotation(workdir, tmp_path):

@@ -24,13 +24,12 @@ class View:
     def __init__(self, env: Any):
         self.env, self.size = env, env.agent_view_size
         self.outside = Wall()
-        self.cells_at = functools.cache(self._cells_at)
 
     def __call__(self) -> dict[str, Any]:
         """The observation: cells in view, direction and mission."""
         env, size, out = self.env, self.size, bytearray(3 * self.size**2)
         grid, (x, y) = env.grid, env.agent_pos
-        cells = self.cells_at(grid.width, grid.height, int(x), int(y), env.agent_dir)([*grid.grid, self.outside])
+        cells = cells_at(size, grid.width, grid.height, int(x), int(y), env.agent_dir)([*grid.grid, self.outside])
         seen = 1 << size // 2  # bits of a row, beginning with the agent's
         for row in reversed(range(size)):
             line = cells[row * size : (row + 1) * size]
@@ -49,16 +48,16 @@ class View:
         image = np.frombuffer(out, np.uint8).reshape(size, size, 3)
         return {"image": image, "direction": env.agent_dir, "mission": env.mission}
 
-    def _cells_at(
-        self, width: int, height: int, x: int, y: int, direction: int
-    ) -> Callable[[list[Any]], tuple[Any, ...]]:
-        """A function from all cells, and one for those outside, to those in view, row by row from the furthest."""
-        (dx, dy), places = DIR_TO_VEC[direction].tolist(), []
-        for ahead in reversed(range(self.size)):
-            for side in range(-(self.size // 2), self.size // 2 + 1):
-                i, j = x + ahead * dx - side * dy, y + ahead * dy + side * dx
-                places.append(j * width + i if 0 <= i < width and 0 <= j < height else width * height)
-        return operator.itemgetter(*places)
+
+@functools.cache
+def cells_at(size: int, width: int, height: int, x: int, y: int, direction: int) -> Callable[..., tuple[Any, ...]]:
+    """A function from all cells, and one for those outside, to those in view, row by row from the furthest."""
+    (dx, dy), places = DIR_TO_VEC[direction].tolist(), []
+    for ahead in reversed(range(size)):
+        for side in range(-(size // 2), size // 2 + 1):
+            i, j = x + ahead * dx - side * dy, y + ahead * dy + side * dx
+            places.append(j * width + i if 0 <= i < width and 0 <= j < height else width * height)
+    return operator.itemgetter(*places)
 
 
 @functools.cache

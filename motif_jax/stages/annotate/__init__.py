@@ -103,6 +103,9 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
         rows = rows_of(part, of_pair)
         with Shard(folder, part, len(rows), metadata, labels if section.ignore_existing else None) as shard:
             stage.bind(config)
+            if not shard.record["log"] and (folder / "prob.npy").exists():  # labels that came with the dataset
+                prob = np.load(folder / "prob.npy")[rows]
+                shard.set(np.flatnonzero(~np.isnan(prob)), prob[~np.isnan(prob)], backend.tie_margin)
             if isinstance(backend, Oracle):
                 ask_oracle(backend, dataset, shard, rows[rows < (section.max_pairs or np.inf)])
             else:
@@ -186,7 +189,9 @@ class AnnotationJob:
 
     def run(self, open_backend: OpenBackend) -> None:
         """Asks all open questions of the shard, and writes the labels."""
-        were_asked = self._before.get("wanted") == self._wanted_id()  # those without a verdict, too
+        were_asked = (
+            self._shard.record["finished"] or self._before.get("wanted") == self._wanted_id()
+        )  # those without a verdict, too
         if (were_asked or not self._open()) and not self._next_round() and not self._is_neutral_due():
             if not were_asked:
                 self._commit(True)

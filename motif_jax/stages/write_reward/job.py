@@ -114,10 +114,11 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
     """Writes programs, tries them, and keeps the best as `best.reward`. `open_backend` opens the judge."""
     with Run(workdir).stage(STAGE_NAME, STAGE_NAME) as stage:
         stage.bind(config)
+        late = Deadline(config.write_reward.minutes)
         section, readable = config.write_reward, find_readable(make_world(config.env))
         evidence = gather(config, workdir, record_episodes(config, readable), readable, open_backend)
         with contextlib.closing(open_writer(config, readable)) as writer:  # when the judge's model is gone from memory
-            best, rounds, evidence = run_rounds(config, workdir, writer, evidence, open_backend)
+            best, rounds, evidence = run_rounds(config, workdir, writer, evidence, open_backend, late)
         recorded, telling, goal = evidence.recorded, evidence.telling, evidence.brief.goal
         others = telling.agreement(recorded.returns(recorded.pay(best.program)))
         results = {
@@ -291,7 +292,7 @@ class Deadline:
 
 
 def run_rounds(
-    config: WriteConfig, workdir: Path, writer: Writer, evidence: Evidence, open_backend: OpenBackend
+    config: WriteConfig, workdir: Path, writer: Writer, evidence: Evidence, open_backend: OpenBackend, late: Deadline
 ) -> tuple[Tried, list[list[dict[str, Any]]], Evidence]:
     """Runs all rounds; returns the best program, the programs of each round with their results, and the last evidence.
 
@@ -301,7 +302,6 @@ def run_rounds(
     rounds: list[list[dict[str, Any]]] = []
     earlier: list[Attempt] = []
     trained: list[Tried] = []
-    late = Deadline(section.minutes)
     for number in range(1 + section.revisions):
         if rounds and late():
             break
@@ -317,9 +317,9 @@ def run_rounds(
                 f"none of {section.proposals} programs could be read after {section.attempts} attempts each; the last "
                 f"error: {rows[-1]['error']} (--config.write_reward.writer, .attempts)"
             )
-        print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {section.proposals} programs can be read; the best "
+        print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {len(rows)} programs can be read; the best "
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
-        if agents and number < section.revisions:
+        if agents and number < section.revisions and not late():
             evidence = see_agents(config, workdir, evidence, agents, open_backend, f"answers-{number + 1}.json")
             known = [evidence.examine(one.program)._replace(training=one.training) for one in (best, *trained)]
             best, trained = max(known, key=lambda one: one.rank), known[1:]
@@ -337,7 +337,7 @@ def write_round(
     tried: list[Tried] = []
     rows: list[dict[str, Any]] = []
     for proposal in range(section.proposals):
-        if tried and late():
+        if (tried or earlier) and late():  # without any program there is no best one
             break
         file = folder / f"program-{proposal}.reward"
         text, problem = propose(writer, evidence.brief, earlier, proposal, section.attempts, file)
