@@ -65,7 +65,8 @@ def advance(sources, batch):
     """What the sources give, before they learn from it."""
     (one,) = sources
     given = None if one.name == LEARNT else one.source.rewards(batch)  # that needs its table, and learns nothing
-    placed = SimpleNamespace(observations=shard({name: batch[name] for name in READS}, make_mesh(1), axis=1))
+    read = {name: batch[name] for name in READS}
+    placed = SimpleNamespace(**shard({"observations": read, "action": batch["action"]}, make_mesh(1), axis=1))
     sources.advance(SimpleNamespace(steps=T * B, arrays=SimpleNamespace(rollouts=placed)), None)
     return given
 
