@@ -72,6 +72,12 @@ class Shard:
         self.prob[rows] = prob
         self.codes[rows] = to_codes(prob, tie_margin)
 
+    def take_adopted(self, rows: np.ndarray, tie_margin: float) -> None:
+        """Sets the labels that came with the dataset, if this shard is new; `rows`: of the dataset. [N]"""
+        if not self.record["log"] and (self.folder / "prob.npy").exists():
+            prob = np.load(self.folder / "prob.npy")[rows]
+            self.set(known := np.flatnonzero(~np.isnan(prob)), prob[known], tie_margin)
+
     def commit(self, finished: bool, log: Mapping[str, Any]) -> None:
         """Writes the labels set so far to disk.
 

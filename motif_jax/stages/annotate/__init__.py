@@ -103,9 +103,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
         rows = rows_of(part, of_pair)
         with Shard(folder, part, len(rows), metadata, labels if section.ignore_existing else None) as shard:
             stage.bind(config)
-            if not shard.record["log"] and (folder / "prob.npy").exists():  # labels that came with the dataset
-                prob = np.load(folder / "prob.npy")[rows]
-                shard.set(np.flatnonzero(~np.isnan(prob)), prob[~np.isnan(prob)], backend.tie_margin)
+            shard.take_adopted(rows, backend.tie_margin)
             if isinstance(backend, Oracle):
                 ask_oracle(backend, dataset, shard, rows[rows < (section.max_pairs or np.inf)])
             else:
