@@ -15,8 +15,7 @@ from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.keys import KEYS
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys, open_rows
 from motif_jax.envs.nethack.vector import GameVector
-from motif_jax.envs.seeding import GameSeed, game_seed
-from motif_jax.envs.world import step_specs
+from motif_jax.envs.world import GameSeed, game_seed, step_specs
 
 RAW_KEYS = ("tty_chars", "tty_colors", "tty_cursor", "blstats", "message", "glyphs")  # what the content is made from
 ROLLOUT = 128

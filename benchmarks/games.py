@@ -21,15 +21,15 @@ from ml_collections import ConfigDict
 from benchmarks.engines import RAW_KEYS, engine_limit, gymnasium_async, gymnasium_single, pool, stepper
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.recorded import play_episodes
+from motif_jax.actors.recorder import play_episodes
 from motif_jax.console import print_line
+from motif_jax.envs.nethack.engine import DLPATH, find_library
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.keys import KEYS
-from motif_jax.envs.nethack.library import DLPATH, find_library
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys
 from motif_jax.envs.nethack.recorded import play
-from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.world import WordleWorld
+from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.stages import collect
 from motif_jax.system.machine import usable_cores
 from motif_jax.system.metrics import resident_mib

@@ -29,8 +29,7 @@ from benchmarks.policy import STRETCH, Training
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.config.file import find_config, load
 from motif_jax.devices.mesh import shard
-from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.world import step_specs
+from motif_jax.envs.world import SeedStream, step_specs
 from motif_jax.envs.worlds import make_world
 from motif_jax.experiment import tables
 from motif_jax.language.config import LanguageConfig, from_record
@@ -39,12 +38,11 @@ from motif_jax.language.hub_config import make_config
 from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
 from motif_jax.language.next_tokens import NextTokens
+from motif_jax.language.packing import pad_rows
 from motif_jax.language.scoring import make_tree, score
-from motif_jax.language.texts import pad_rows
 from motif_jax.networks.kinds import LANGUAGE
-from motif_jax.policies.language_policy import PLACES
-from motif_jax.policies.prompts import BUCKET, PADDING, encode_names
-from motif_jax.policies.text_sections import TRAINED
+from motif_jax.policies.decoding import TRAINED
+from motif_jax.policies.language_policy import BUCKET, PADDING, PLACES, encode_names
 from motif_jax.tokens import WordTokeniser, tokeniser_from_text
 
 CONFIG = "glam_quickstart", "goto_small,unread"

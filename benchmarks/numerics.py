@@ -29,14 +29,19 @@ from benchmarks.rows import Row, Rows
 from benchmarks.sources import untrained_sources
 from motif_jax.actors.acting import SyncLoop
 from motif_jax.console import print_line
-from motif_jax.devices.host_arrays import host_copy
-from motif_jax.devices.mesh import map_update
+from motif_jax.devices.mesh import host_copy, map_update
 from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy.placing import make_place
-from motif_jax.stages.train_policy.setup import TrainerParts, assemble, make_player, make_shape_rewards, open_pool
+from motif_jax.stages.train_policy.setup import (
+    TrainerParts,
+    assemble,
+    make_place,
+    make_player,
+    make_shape_rewards,
+    open_pool,
+)
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 

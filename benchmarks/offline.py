@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 
 from benchmarks.device import count_flops, find_cpu, is_accelerated, matrix_product, mesh_of
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
-from motif_jax.actors.recorded import play_episodes
+from motif_jax.actors.recorder import play_episodes
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import make_world
@@ -32,8 +32,7 @@ from motif_jax.language import generation
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.batch import TranscriptBatch
-from motif_jax.offline.offline_settings import OfflineSettings
-from motif_jax.offline.recipes import recipe_of
+from motif_jax.offline.recipes import OfflineSettings, recipe_of
 from motif_jax.offline.update import init_state, make_update, objective_of
 from motif_jax.offline.values import apply_head, least
 from motif_jax.policies.decoding import Decoding
@@ -42,8 +41,7 @@ from motif_jax.policies.values import ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.tokens import LetterTokeniser, Tokeniser
 from motif_jax.transcripts.batches import make_batch, plan_buckets, planner
-from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.render import TEMPLATES, Renderer
+from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer
 from motif_jax.transcripts.store import turns_of
 
 ENV: dict[str, Any] = {"world": "wordle", "options": '{"words": "small"}'}

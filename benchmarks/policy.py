@@ -25,15 +25,20 @@ from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from benchmarks.sources import TERMS, run_program, untrained_sources
 from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.pool import ActorPool
-from motif_jax.devices.host_arrays import local_copy
-from motif_jax.devices.mesh import describe_memory, needed_bytes, place
+from motif_jax.devices.mesh import describe_memory, local_copy, needed_bytes, place
 from motif_jax.policies.player import padded_size
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy.placing import make_place
+from motif_jax.stages.train_policy import Profile, takes_turns
 from motif_jax.stages.train_policy.record import Trace
-from motif_jax.stages.train_policy.section import Profile, takes_turns
-from motif_jax.stages.train_policy.setup import assemble, make_player, make_rollout_loop, open_pool, read_initial
+from motif_jax.stages.train_policy.setup import (
+    assemble,
+    make_place,
+    make_player,
+    make_rollout_loop,
+    open_pool,
+    read_initial,
+)
 
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end
 WARMUP_BATCHES = 3

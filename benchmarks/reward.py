@@ -41,9 +41,16 @@ from motif_jax.files import make_anew, remove_folder
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
-from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches, without_padding
 from motif_jax.rewards.model import make_reward_model, make_value, value_captions
-from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
+from motif_jax.rewards.preference import (
+    PairBatches,
+    TrainState,
+    epoch_order,
+    make_batches,
+    make_reward_update,
+    without_padding,
+    zero_sums,
+)
 from motif_jax.rewards.statistics import compare, summarise_values
 from motif_jax.stages import annotate, collect, train_reward
 from motif_jax.stages.train_reward.fitting import LabelledPairs, load_data

@@ -25,10 +25,10 @@ import numpy as np
 import optax
 from flax import nnx
 
-from motif_jax.actors.recorded import play_episodes
-from motif_jax.envs.seeding import SeedStream
+from motif_jax.actors.recorder import play_episodes
 from motif_jax.envs.wordle.vocabulary import Vocabulary
 from motif_jax.envs.wordle.world import WordleWorld
+from motif_jax.envs.world import SeedStream
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
@@ -36,14 +36,12 @@ from motif_jax.offline import losses, mdp
 from motif_jax.offline.batch import masked_sum, next_tokens
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import apply_head, new_head
-from motif_jax.policies.conversations import play_games
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import as_functions
 from motif_jax.policies.values import ValueModel, allowed_tokens
-from motif_jax.policies.writing import ValueWriter
+from motif_jax.policies.writing import ValueWriter, play_games
 from motif_jax.tokens import LetterTokeniser
-from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.render import TEMPLATES, Renderer, Rows
+from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer, Rows
 from motif_jax.transcripts.store import turns_of
 
 PLAYER = "repeat*0.6+candidate*0.4"  # repeats a guess, or takes a word that fits all colours so far

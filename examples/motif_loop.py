@@ -30,20 +30,19 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import CaptionTable
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.texts import read_texts
+from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches
 from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.labels import split_rows
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.learnt_source import LearntSource
 from motif_jax.rewards.model import make_reward_model, make_value, value_captions
-from motif_jax.rewards.preference import pair_loss
+from motif_jax.rewards.preference import PairBatches, epoch_order, make_batches, pair_loss
 from motif_jax.rewards.statistics import compare, summarise_values
 
 ENV = {"world": "nethack", "task": "score", "max_episode_steps": 500}

@@ -38,8 +38,8 @@ from motif_jax.annotation.stream import Item, Stream
 from motif_jax.captions import CaptionTable, decode, distinct_messages
 from motif_jax.contrib.judge.process import Judge, JudgeClient
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.texts import read_texts
+from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update

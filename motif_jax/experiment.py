@@ -17,8 +17,8 @@ from motif_jax.run import CONFIG, Run, read_record
 from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage, is_first_host, lock_of_hosts
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.jax_start import divide_cpu
 from motif_jax.system.sizing import describe_machine, sizes_of
+from motif_jax.system.startup import divide_cpu
 
 Values = Mapping[str, Any]  # of the whole config, nested
 

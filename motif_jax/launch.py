@@ -52,9 +52,8 @@ from motif_jax.run import CONFIG, read_record
 from motif_jax.stages import NAMES
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.jax_start import CPU_DEVICES, keep_compiled_programs
 from motif_jax.system.runs import PlannedRun, arguments_of, check_at_once, plan, run_all, share_of_job
-from motif_jax.system.startup import STOPPED, say
+from motif_jax.system.startup import CPU_DEVICES, STOPPED, keep_compiled_programs, say
 
 FLAGS = flags.FLAGS
 PRINT_CONFIG = "print all values of the config, in the form of the workdir's config.json, and exit"

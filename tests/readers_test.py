@@ -18,7 +18,7 @@ from motif_jax.episodes import playback
 from motif_jax.language import gguf_file
 from motif_jax.replays import replay
 from motif_jax.structs import UserError
-from motif_jax.system import arrays, foreign
+from motif_jax.system import foreign, machine
 from motif_jax.tokens import read_tokeniser
 from motif_jax.transcripts import imports
 
@@ -57,9 +57,9 @@ def bomb(file: Path) -> None:
 
 
 READERS = {
-    "arrays.read_array": arrays.read_array,
-    "arrays.read_array, mapped": lambda file: arrays.read_array(file, mapped=True),
-    "arrays.read_arrays": lambda file: arrays.read_arrays(file, ["action"], (), 2**20),
+    "machine.read_array": machine.read_array,
+    "machine.read_array, mapped": lambda file: machine.read_array(file, mapped=True),
+    "machine.read_arrays": lambda file: machine.read_arrays(file, ["action"], (), 2**20),
     "foreign.read_text": foreign.read_text,
     "replay": lambda file: replay.load_replay(file, "--x"),
     "transcripts of LMRL-Gym": lambda file: list(imports.read_lmrl(file)),
@@ -102,7 +102,7 @@ def test_any_bytes_are_an_array_or_one_sentence(tmp_path_factory, dtype, bits, l
     file.write_bytes(data[:length])
     for mapped in (False, True):
         try:
-            assert isinstance(arrays.read_array(file, mapped), np.ndarray)
+            assert isinstance(machine.read_array(file, mapped), np.ndarray)
         except ValueError as error:
             said = str(error)
         assert len(said.splitlines()) <= 1

@@ -25,28 +25,25 @@ from benchmarks import engines, offline
 from benchmarks.peers.processes import PeerError, install, measure_rate, versions_of
 from benchmarks.policy import STRETCH, Training
 from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
-from motif_jax.actors.recorded import play_episodes
+from motif_jax.actors.recorder import play_episodes
 from motif_jax.config.file import find_config, load
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.nethack.keys import KEYS
-from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world
 from motif_jax.experiment import tables
 from motif_jax.networks.images import elu
 from motif_jax.networks.policy import GENERAL_CORE
-from motif_jax.offline.group_loss import group_objective, restricted
-from motif_jax.offline.offline_settings import OfflineSettings
-from motif_jax.offline.update import init_state, make_update
-from motif_jax.policies.conversations import NOT_WRITTEN, play_tokens
+from motif_jax.offline.recipes import OfflineSettings
+from motif_jax.offline.update import group_objective, init_state, make_update, restricted
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import as_functions
-from motif_jax.policies.writing import ValueWriter
+from motif_jax.policies.writing import NOT_WRITTEN, ValueWriter, play_tokens
 from motif_jax.stages.train_values.learning import as_batch
 from motif_jax.structs import ArraySpec
 from motif_jax.tokens import LetterTokeniser
-from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.render import TEMPLATES
+from motif_jax.transcripts.render import TEMPLATES, LiveRenderer
 from motif_jax.transcripts.store import turns_of
 
 GAMES, WORKERS, ROLLOUT = 64, 2, 32

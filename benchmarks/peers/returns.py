@@ -24,22 +24,20 @@ import scipy.stats
 
 from benchmarks.offline import LONGEST, PLAYER, new_model, peer_task
 from benchmarks.peers.processes import SCRIPTS, PeerError, install, variables
-from motif_jax.actors.recorded import play_episodes
+from motif_jax.actors.recorder import play_episodes
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world
 from motif_jax.offline.batch import TranscriptBatch
-from motif_jax.offline.offline_settings import OfflineSettings
+from motif_jax.offline.recipes import OfflineSettings
 from motif_jax.offline.update import init_state, make_update, objective_of
-from motif_jax.policies.conversations import play_games
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import as_functions
 from motif_jax.policies.values import ValueModel, allowed_tokens
-from motif_jax.policies.writing import Reply, ValueWriter
+from motif_jax.policies.writing import Reply, ValueWriter, play_games
 from motif_jax.tokens import LetterTokeniser
-from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.render import TEMPLATES, Renderer
+from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer
 from motif_jax.transcripts.store import turns_of
 
 WORDS = ["apple", "cloud", "earth", "grape", "jolly", "light", "north", "queen", "table", "voice"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from minigrid.core.constants import OBJECT_TO_IDX
 
 from examples.minigrid.door_key import DoorKey
-from motif_jax.envs.babyai.view import View
+from motif_jax.envs.babyai.game import View
 
 
 class Level(DoorKey):

@@ -17,9 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from motif_jax.actors.handoff import Arrays, RolloutBatch, games_of, make_batch
-from motif_jax.actors.layout import FilledSlot, Request
+from motif_jax.actors.layout import FilledSlot, Request, find_places
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.rows import find_places
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
 

@@ -6,12 +6,18 @@ A slot is one rollout of one group of E games: T steps and the T + 1 observation
 from __future__ import annotations
 
 import enum
+import fcntl
+import math
+import mmap
+import os
 import struct
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from motif_jax.envs.own_code import WORLD_FLAG
-from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.world import step_specs
+from motif_jax.envs.world import SeedStream, step_specs
 from motif_jax.structs import COMMON, ArraySpec, EpisodeInfo, UserError
 
 MESSAGE_FORMAT = struct.Struct("<BxHi")  # operation, group, slot (or length of the text that follows an ERROR)
@@ -140,3 +146,118 @@ class Layout(NamedTuple):
         """Bytes of a rollout per game and step."""
         once = sum(spec.nbytes for _, spec in self.starts) // self.rollout_length
         return sum(spec.nbytes for rows, spec in self.row_specs().values() if rows > 1) + once
+
+
+# Arrays in anonymous memory shared by processes, which is freed with the last process.
+
+ALIGNMENT = 64  # bytes: two arrays never share a cache line
+
+
+class SharedArrays:
+    """Named arrays in one shared mapping. Processes that map the same file with the same specs share the values."""
+
+    def __init__(self, specs: Mapping[str, ArraySpec], file: int | None = None):
+        """Maps the file descriptor `file`; None: a new file of zeros."""
+        offsets, size = {}, 0
+        for name, spec in specs.items():
+            offsets[name] = size
+            size += -(-spec.nbytes // ALIGNMENT) * ALIGNMENT
+        self.size = max(size, mmap.PAGESIZE)
+        self.file = os.memfd_create("motif_jax") if file is None else file
+        if file is None:
+            os.ftruncate(self.file, self.size)
+        mapping = mmap.mmap(self.file, self.size)  # kept alive by the arrays that refer to it
+        self.arrays = {name: np.ndarray(spec.shape, spec.dtype, mapping, offsets[name]) for name, spec in specs.items()}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.arrays[name]
+
+    def claim(self, name: str, record: Callable[[int], None]) -> int:
+        """Takes the next number of the counter `name` (one int64), which living processes never share.
+
+        Calls `record` with the number before the counter is increased. If the process is killed in between, the number
+        is recorded and will be taken once more, but never skipped. The kernel releases the lock of a killed process.
+        """
+        fcntl.lockf(self.file, fcntl.LOCK_EX)
+        try:
+            number = int(self.arrays[name][0])
+            record(number)
+            self.arrays[name][0] = number + 1
+            return number
+        finally:
+            fcntl.lockf(self.file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Closes the file; the memory itself is freed with the last array that refers to it."""
+        self.arrays = {}
+        os.close(self.file)
+
+
+# Reads and writes rows of rollouts for several groups of games.
+#
+# A loop is fastest for few groups; from MANY on, one NumPy call per array takes half the time.
+
+MANY = 8  # groups
+Places = list[tuple[int, int]] | tuple[np.ndarray, np.ndarray]  # slot and step of each row: pairs, or two arrays
+
+
+def find_places(pairs: Sequence[tuple[int, int]]) -> Places:
+    """Converts (slot, step) pairs to the form in which `RolloutRows` is fastest."""
+    if len(pairs) < MANY:
+        return list(pairs)
+    slots, steps = np.array(pairs).T
+    return slots, steps
+
+
+class RolloutRows:
+    """The rollouts of a pool, row by row; a row is one step of one group."""
+
+    def __init__(self, rollouts: Mapping[str, np.ndarray]):
+        """Takes arrays of [S, rows, E, ...]; `write` changes them."""
+        self._arrays = dict(rollouts)
+        self._flat = {  # [S * rows, E, ...]
+            key: array.reshape(array.shape[0] * array.shape[1], *array.shape[2:]) for key, array in rollouts.items()
+        }
+
+    def read(self, key: str, places: Places, room: int = 0) -> np.ndarray:
+        """Concatenates rows of one array. [max(R * E, room), ...], padded with zeros
+
+        A single row is not copied: it changes when its group writes the next rollout into this slot.
+        """
+        array = self._arrays[key]
+        size, shape = array.shape[2], array.shape[3:]
+        if isinstance(places, list):
+            if len(places) == 1 and room <= size:
+                return array[places[0]]
+            count = len(places) * size
+            rows = np.empty((max(room, count), *shape), array.dtype)
+            for number, place in enumerate(places):
+                rows[number * size : (number + 1) * size] = array[place]
+        else:
+            slots, steps = places
+            count = len(slots) * size
+            rows = np.empty((max(room, count), *shape), array.dtype)
+            out = rows[:count].reshape(len(slots), size, *shape)
+            # With the mode "raise", NumPy would buffer the result, to leave `out` unchanged after an error.
+            np.take(self._flat[key], slots * array.shape[1] + steps, 0, out=out, mode="clip")
+        rows[count:] = 0
+        return rows
+
+    def write(self, key: str, places: Places, values: np.ndarray) -> None:
+        """Writes `values`, [R * E, ...], to rows of one array."""
+        array = self._arrays[key]
+        size = array.shape[2]
+        if isinstance(places, list):
+            for number, place in enumerate(places):
+                array[place] = values[number * size : (number + 1) * size]
+        else:
+            slots, steps = places
+            self._flat[key][slots * array.shape[1] + steps] = values.reshape(len(slots), *array.shape[2:])
+
+    def write_bytes(self, key: str, places: Places, start: np.ndarray) -> int:
+        """Writes rows of one array from the start of some bytes; returns how many these were."""
+        array = self._arrays[key]
+        count = (len(places) if isinstance(places, list) else len(places[0])) * array.shape[2]
+        size = count * array.itemsize * math.prod(array.shape[3:])
+        self.write(key, places, start[:size].view(array.dtype).reshape(count, *array.shape[3:]))
+        return size

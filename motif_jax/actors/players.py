@@ -10,10 +10,8 @@ import random
 from typing import Any, Protocol
 
 from motif_jax.console import suggest
-from motif_jax.envs.action_space import ActionSpace, space_of
-from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.envs.world import Vector, World, to_row
+from motif_jax.envs.world import ActionSpace, GameSeed, Vector, World, space_of, to_row
 from motif_jax.structs import UserError
 
 FLAG = "--config.collect.collector"

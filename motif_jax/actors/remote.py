@@ -24,11 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.layout import FilledSlot, Request
+from motif_jax.actors.layout import FilledSlot, Places, Request, find_places
 from motif_jax.actors.pool import FAILURES_IN_A_ROW, START_TIMEOUT_S, ActorPool, WorkerHandle
-from motif_jax.actors.rows import Places, find_places
 from motif_jax.console import print_line
-from motif_jax.envs.seeding import SeedStream
+from motif_jax.envs.world import SeedStream
 from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.cluster import check_room, connect, program
 

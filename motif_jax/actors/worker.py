@@ -22,10 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from motif_jax.actors.layout import MESSAGE_FORMAT, Layout, Op
+from motif_jax.actors.layout import MESSAGE_FORMAT, Layout, Op, SharedArrays
 from motif_jax.actors.players import ScriptedPlayers
 from motif_jax.actors.recorder import RecordedGame
-from motif_jax.actors.shared_arrays import SharedArrays
 from motif_jax.envs.own_code import as_failure, check_observations, check_rewards, owner
 from motif_jax.envs.world import World
 from motif_jax.envs.worlds import make_world

@@ -4,7 +4,7 @@ A backend is looked up once, by `annotate.backend`, and then has all the answers
 values that its answers depend on. They keep two judges apart, in two forms:
 
     flat_metadata    recorded with a shard of labels (stages/annotate/setup.py) and an online reward (rewards/online)
-    cache_metadata   recorded with cached answers; the cache's folder is named after a hash of it (cache.py)
+    cache_metadata   recorded with cached answers; the cache's folder is named after a hash of it (asking.py)
 
 A judge of one's own is a subclass of CaptionBackend, `--config.annotate.backend=module:Class`.
 """
@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.annotation.annotator import Annotator
-from motif_jax.annotation.asking import Asking, AskingCounts, Ratings, Sampled
-from motif_jax.annotation.cache import AnswerCache
+from motif_jax.annotation.asking import AnswerCache, Asking, AskingCounts, Ratings, Sampled
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import EXAMPLES, RATE, QuestionTemplate, is_sentence, make_prompt
 from motif_jax.annotation.section import AnnotateSection, SamplingSection, ServerSection
@@ -91,7 +90,7 @@ class Described(abc.ABC):
 class CaptionBackend(Described):
     """A judge of captions."""
 
-    uses_jax = False  # beside a learner, it is opened in a process of its own (own_process.py)
+    uses_jax = False  # beside a learner, it is opened in a process of its own (stream.py)
 
     @abc.abstractmethod
     def open(self) -> Annotator:

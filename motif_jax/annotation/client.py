@@ -23,8 +23,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.parsing import OPENING, to_answer, verdict_probabilities
-from motif_jax.annotation.prompts import Message, QuestionTemplate
+from motif_jax.annotation.prompts import OPENING, Message, QuestionTemplate, to_answer, verdict_probabilities
 from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.console import clean, print_line
 from motif_jax.structs import UserError

@@ -27,8 +27,7 @@ import jax
 import numpy as np
 
 from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer, batches_between_pauses
-from motif_jax.annotation.parsing import MIN_MASS, OPENING, VERDICTS
-from motif_jax.annotation.prompts import Message, QuestionTemplate
+from motif_jax.annotation.prompts import MIN_MASS, OPENING, VERDICTS, Message, QuestionTemplate
 from motif_jax.annotation.section import SamplingSection
 from motif_jax.console import print_line
 from motif_jax.language.chat import ChatFormat

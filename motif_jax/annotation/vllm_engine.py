@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer, batches_between_pauses
-from motif_jax.annotation.parsing import OPENING, VERDICTS, to_answer
-from motif_jax.annotation.prompts import Message, QuestionTemplate
+from motif_jax.annotation.prompts import OPENING, VERDICTS, Message, QuestionTemplate, to_answer
 from motif_jax.annotation.section import SamplingSection
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_text

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.captions import Captions
-from motif_jax.audit.findings import Check, Suspicion, binomial_tail, percent, quoted
+from motif_jax.audit.findings import Captions, Check, Suspicion, binomial_tail, percent, quoted
 from motif_jax.rewards.statistics import share_interval
 
 POOL = 60  # captions that questions are about

@@ -9,8 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.captions import SEVERAL, Captions, mean_by, without_digits
-from motif_jax.audit.findings import Check, Suspicion, binomial_tail, normal_tail, percent, quoted
+from motif_jax.audit.findings import (
+    SEVERAL,
+    Captions,
+    Check,
+    Suspicion,
+    binomial_tail,
+    mean_by,
+    normal_tail,
+    percent,
+    quoted,
+    without_digits,
+)
 from motif_jax.rewards.statistics import Z95, share_interval
 
 FEWEST = 20  # episodes; fewer say little about shares

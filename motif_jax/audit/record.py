@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.audit.captions import Captions
-from motif_jax.audit.findings import Findings
+from motif_jax.audit.findings import Captions, Findings
 from motif_jax.audit.pay import Paid, ends
 from motif_jax.console import clean, print_line
 from motif_jax.pages.blocks import findings_blocks, table

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.audit import pay
-from motif_jax.audit.captions import Captions, group_captions, mean_by
 from motif_jax.audit.examine import INVERSIONS, PAY_CHECKS, chance_of, check_inversions
-from motif_jax.audit.findings import Check, Suspicion, conclude, percent, quoted
+from motif_jax.audit.findings import Captions, Check, Suspicion, conclude, group_captions, mean_by, percent, quoted
 from motif_jax.audit.judge import AGAIN, check_repeats
 from motif_jax.audit.pay import Paid, Steps
 from motif_jax.audit.record import make_record, most_paid, record_blocks

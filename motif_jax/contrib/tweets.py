@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.config.table import shown
-from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.wordle.vocabulary import Vocabulary
 from motif_jax.envs.wordle.world import WordleWorld
+from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world
 from motif_jax.structs import EndStatus, Episode, UserError
 from motif_jax.transcripts.imports import FLAG, csv_rows

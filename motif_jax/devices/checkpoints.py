@@ -30,8 +30,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from motif_jax.console import clean
-from motif_jax.devices.host_arrays import from_first_host, host_copy
 from motif_jax.devices.hosts import Hosts, Vote
+from motif_jax.devices.mesh import from_first_host, host_copy
 from motif_jax.devices.parameters import keys_of, sum_of_arrays
 from motif_jax.devices.releases import find_release, is_release, read_release
 from motif_jax.files import LAYOUT_KEY, check_layout, checkpoint_steps

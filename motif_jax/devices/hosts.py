@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from motif_jax.devices.host_arrays import from_every_host
+from motif_jax.devices.mesh import from_every_host
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.meeting import Meeting, split_address

@@ -18,10 +18,9 @@ from typing import Any
 from motif_jax.config.table import Whole
 from motif_jax.envs.gym_world import SEEDS
 from motif_jax.envs.own_code import WORLD_FLAG, guarded, message_of
-from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.envs.world import suggest
+from motif_jax.envs.world import GameSeed, SeedStream, game_seed, suggest
 from motif_jax.structs import EndStatus, Turn, UserError
 
 RAW = "-raw"  # TextArena's suffix for games without wrappers, whose observations are lists of new messages

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 from motif_jax.config.table import shown
 from motif_jax.envs.own_code import reported
-from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.text_game import TextGame
-from motif_jax.envs.world import is_text, to_text
+from motif_jax.envs.world import SeedStream, game_seed, is_text, to_text
 from motif_jax.envs.worlds import check_section, check_world
 from motif_jax.screens import screen_text
 from motif_jax.structs import EndStatus, UserError

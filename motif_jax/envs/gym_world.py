@@ -34,12 +34,24 @@ from gymnasium import spaces
 
 from motif_jax.captions import WIDTH, encode
 from motif_jax.config.table import Whole, shown
-from motif_jax.envs.action_space import ActionSpace, space_from
 from motif_jax.envs.drawing import GREY, Pieces, ScreenRow, draw_screen
 from motif_jax.envs.own_code import WORLD_FLAG
-from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, Viewpoint, step_specs, suggest, trained_elsewhere, unreadable
+from motif_jax.envs.world import (
+    CAPTIONS,
+    CHOICE,
+    ActionSpace,
+    GameSeed,
+    Screen,
+    SeedStream,
+    Viewpoint,
+    game_seed,
+    space_from,
+    step_specs,
+    suggest,
+    trained_elsewhere,
+    unreadable,
+)
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, UserError
 
 ALONE = "observation"  # the name of an observation outside a Dict

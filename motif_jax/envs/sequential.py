@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.captions import WIDTH
-from motif_jax.envs.seeding import GameSeed, game_seed
-from motif_jax.envs.world import WAIT, Rows
+from motif_jax.envs.world import WAIT, GameSeed, Rows, game_seed
 from motif_jax.structs import EndStatus, EpisodeInfo
 
 

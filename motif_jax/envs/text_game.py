@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 from motif_jax.captions import WIDTH
 from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
 from motif_jax.envs.gym_world import LARGEST, AnswerChecks
-from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.sequential import SequentialGame
-from motif_jax.envs.world import SCREEN_SHAPE, Screen, to_row, to_text
+from motif_jax.envs.world import SCREEN_SHAPE, GameSeed, Screen, to_row, to_text
 from motif_jax.screens import printable
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn
 

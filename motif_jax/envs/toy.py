@@ -11,10 +11,10 @@ import random
 
 import numpy as np
 
-from motif_jax.envs.nethack.figures import make_info
+from motif_jax.envs.nethack.game import make_info
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.world import FrameWorld
-from motif_jax.envs.seeding import GameSeed
+from motif_jax.envs.world import GameSeed
 from motif_jax.structs import EndStatus, EpisodeInfo
 
 SIZE = 5  # squares on a side

@@ -16,10 +16,8 @@ import numpy as np
 from motif_jax.actors.recorder import MOST_PICTURES, RecordedFrames, caption_of, unpacked
 from motif_jax.captions import decode
 from motif_jax.console import print_line
-from motif_jax.envs.action_space import spell
 from motif_jax.envs.own_code import reported
-from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.world import Game, is_text, to_text
+from motif_jax.envs.world import Game, SeedStream, game_seed, is_text, spell, to_text
 from motif_jax.envs.worlds import make_world, title
 from motif_jax.files import write_whole
 from motif_jax.replays.replay import Replay

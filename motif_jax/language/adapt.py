@@ -14,11 +14,17 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import PartitionSpec as P
 
+from motif_jax.console import print_line
+from motif_jax.devices.mesh import FSDP, TENSOR, Rules, describe_memory
 from motif_jax.devices.parameters import leaves_by_path, name_of
+from motif_jax.language.config import LanguageConfig
 from motif_jax.language.layers import Linear
 from motif_jax.language.model import Decoder, EncoderDecoder
 from motif_jax.structs import UserError
+from motif_jax.system.errors import in_words
+from motif_jax.system.machine import available_mib
 
 Model = TypeVar("Model", Decoder, EncoderDecoder)
 
@@ -117,3 +123,72 @@ def _put(model: Any, path: Sequence[Any], module: nnx.Module) -> None:
     for name in path[:-1]:
         model = getattr(model, name)
     setattr(model, path[-1], module)
+
+
+# Estimates the memory that training a language model takes, before the model is read.
+
+
+def activation_bytes(config: LanguageConfig, rows: int, length: int, itemsize: int, remat: bool) -> int:
+    """Bytes of the activations that are kept for the gradient; the compiler needed 0.9 to 1.1 times as much."""
+    layers = config.layers + config.encoder_layers
+    of_token = (12 * config.width + 5 * config.mlp_size + 2 * config.heads * length) * itemsize
+    if remat:
+        return rows * length * (layers * config.width * itemsize + of_token)
+    return rows * length * layers * of_token
+
+
+def bytes_of(tree: Any) -> int:
+    """Bytes of all arrays of a tree, or of their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def print_memory(
+    what: str, learnt: Any, weights: int, learning: int, activations: int, copies: int, flags: str
+) -> None:
+    """Prints the memory that a training takes; raises UserError if not even its parameters fit.
+
+    Args:
+      what: the subject of the sentence.
+      learnt: parameters, or their shapes.
+      weights, learning, activations: bytes of all parameters; of gradients and optimizer; of activations.
+      copies: bytes that the host keeps or writes; they count if its devices have no memory of their own.
+      flags: those that reduce the memory.
+    """
+    count = sum(leaf.size for leaf in jax.tree.leaves(learnt))
+    device = jax.local_devices()[0]
+    memory = describe_memory(device)
+    available = memory.free if memory else available_mib() * 2**20
+    learning += 0 if memory else copies
+    if weights + learning > available:
+        raise UserError(
+            f"{what} learns {count:,} parameters, which needs {in_words(weights + learning)} of memory, but only "
+            f"{in_words(available)} are free ({flags})"
+        )
+    print_line(
+        f"{what} learns {count:,} parameters: weights {in_words(weights)}, gradients, optimizer and copies "
+        f"{in_words(learning)}, activations about {in_words(activations)}, of {in_words(available)} that are free"
+        + (f": too little, if this estimate is right ({flags})" if weights + learning + activations > available else "")
+    )
+
+
+# Sharding rules for the parameters of a language model, for the mesh of `devices/mesh.py`.
+#
+# Along `tensor`, a device computes some of the heads and a part of the MLP: matrices into these are sharded by their
+# outputs, matrices out of them by their inputs. Along `fsdp` the other side is sharded. Norms, biases and low-rank
+# additions are small, so they are replicated.
+
+
+def sharding_rules(config: LanguageConfig, tensor: int = 1) -> Rules:
+    """Rules for `place` and `shardings` in `devices/mesh.py`; `tensor` is the size of that axis."""
+    if config.heads % tensor:
+        raise UserError(f"tensor {tensor} must divide the number of heads of this language model, {config.heads}")
+    shared = TENSOR if config.kv_heads % tensor == 0 else None
+    by_words = TENSOR if config.vocabulary % tensor == 0 else None
+    return (
+        (r"\.(q|up|gate)\.(base\.)?kernel$", P(None, FSDP, TENSOR)),
+        (r"\.(k|v)\.(base\.)?kernel$", P(None, FSDP, shared)),
+        (r"\.(o|down)\.(base\.)?kernel$", P(None, TENSOR, FSDP)),
+        (r"\bhead\.kernel$", P(FSDP, by_words)),
+        (r"\bembedding$", P(by_words, FSDP)),
+        (r"", P()),
+    )

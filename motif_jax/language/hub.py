@@ -33,8 +33,17 @@ from motif_jax.language.config import LanguageConfig, locate_model
 from motif_jax.language.hub_config import config_from_hub, config_to_hub
 from motif_jax.language.layers import FLOAT32, Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
-from motif_jax.language.names import blocks_of, canonical, hub_tensors
-from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_foreign_text, read_json, same
+from motif_jax.language.tensors import (
+    Tensor,
+    blocks_of,
+    canonical,
+    find_file,
+    hub_tensors,
+    open_tensors,
+    read_foreign_text,
+    read_json,
+    same,
+)
 from motif_jax.structs import UserError
 from motif_jax.system.errors import in_words
 from motif_jax.system.machine import available_mib

@@ -20,8 +20,7 @@ from jax.sharding import Mesh
 from motif_jax.devices.mesh import make_mesh, place, replicate, shard
 from motif_jax.files import write_whole
 from motif_jax.language import hub
-from motif_jax.language.adapt import merge_low_rank
-from motif_jax.language.beam import search
+from motif_jax.language.adapt import merge_low_rank, sharding_rules
 from motif_jax.language.chat import ChatFormat
 from motif_jax.language.config import LanguageConfig, locate_model
 from motif_jax.language.generation import (
@@ -34,12 +33,12 @@ from motif_jax.language.generation import (
     generate,
     keys_of,
     no_limits,
+    search,
 )
 from motif_jax.language.layers import Types
 from motif_jax.language.model import PrefixState
+from motif_jax.language.packing import TextBatches
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
-from motif_jax.language.shards import sharding_rules
-from motif_jax.language.texts import TextBatches
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, write_tokeniser
 

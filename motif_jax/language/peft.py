@@ -28,8 +28,7 @@ from motif_jax.config.table import LARGEST, shown
 from motif_jax.files import write_json, write_whole
 from motif_jax.language.adapt import LowRank
 from motif_jax.language.config import locate_model
-from motif_jax.language.names import blocks_of, hub_tensors
-from motif_jax.language.tensors import Tensor, find_file, open_tensors, read_json
+from motif_jax.language.tensors import Tensor, blocks_of, find_file, hub_tensors, open_tensors, read_json
 from motif_jax.structs import UserError
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"

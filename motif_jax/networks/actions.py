@@ -1,4 +1,4 @@
-"""From a network's outputs to actions of several choices or numbers (envs/action_space.py).
+"""From a network's outputs to actions of several choices or numbers (envs/world.py).
 
 Each number x between `low` and `high` is a squashed Gaussian: x = low + (high - low) (1 + tanh u) / 2 with
 u ~ N(mean, scale). The network puts out all means, then what the logarithms of the scales are computed from.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from motif_jax.envs.action_space import ActionSpace
+from motif_jax.envs.world import ActionSpace
 
 LARGEST = 7.0  # |u|: closer to its bounds, a float32 does not tell one number from the next
 # Bounds of means and of logarithms of scales. Without bounds, means drift past LARGEST where a bound is the best

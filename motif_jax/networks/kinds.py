@@ -1,4 +1,4 @@
-"""Kinds of observations, which choose their encoders (general.py). Without JAX, for checks.
+"""Kinds of observations, which choose their encoders (policy.py). Without JAX, for checks.
 
     text      characters, padded with zeros.  [N] uint8
     vector    numbers of any size.  [...] of any numeric type
@@ -23,10 +23,10 @@ from motif_jax.names import PROMPT_NETWORKS, find
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
 
 FLAG = "--config.policy.network"
-GENERAL = "general"  # a network for any observations (general.py)
+GENERAL = "general"  # a network for any observations (policy.py)
 FILM = "film"  # the same, but texts modulate the encoders of grids (`general.FilmEncoder`)
 # Networks that are made from specs, and the kinds of observations that they need. policy.py has their encoders;
-# encoders of users (own.py) read the same observations.
+# encoders of users (policy.py) read the same observations.
 BY_SPECS: dict[str, set[str]] = {GENERAL: set(), FILM: {"grid", "text"}}
 LANGUAGE = "language"  # a language model (policies/language_policy.py)
 BEHAVIOUR = "behaviour"  # the observation of the behaviour in charge (networks/options.py)

@@ -2,25 +2,368 @@
 
 A preset is an encoder, a gated recurrent unit and two heads. "reference" is the published network (2,795,640 parameters
 with 23 actions); "small" is ours, for machines without an accelerator; both read NetHack. "general" and "film" are made
-from the specs of any world's observations (general.py), as is a user's own encoder (own.py).
+from the specs of any world's observations, as is a user's own encoder.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
-from motif_jax.networks.general import FilmEncoder, GeneralEncoder
-from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, GENERAL, is_own
+from motif_jax.envs.own_code import failure, guarded, load_class
+from motif_jax.networks.images import Convolution, elu, in_pieces
+from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, FLAG, GENERAL, categories_of, is_own, kind_of
 from motif_jax.networks.layers import Core
-from motif_jax.networks.own import OwnEncoder
-from motif_jax.networks.presets import PRESETS, BehaviourVector
-from motif_jax.structs import ArraySpec
+from motif_jax.networks.presets import PRESETS, BehaviourVector, Layers, trigrams
+from motif_jax.structs import BYTE_VALUES, ArraySpec, UserError
+from motif_jax.system.errors import find_refusal
+
+# Encoders for any observations: one part per observation, chosen by the kind of its spec (kinds.py).
+#
+# All parts are small enough for two CPU cores. Numbers are compressed by sign(x) log(1 + |x|), so that large counts and
+# fractions do not need a scale.
+#
+# With FiLM, a text modulates the encoder of a grid (Perez et al. 2018, arXiv 1709.07871): the mission determines scales
+# and shifts of the cells' features.
+
+MOST_BLOCKS = 49  # maximum places of a grid or an image before it is flattened
+CHANNELS, KEPT = 32, 16  # features of a cell
+OUT = 128
+
+
+# ---- parts: an observation and BEHAVIOUR, if the network has it, in; features out
+# All take the spec of the observation, the size of BEHAVIOUR, and `for_cpu` as in images.py; not all use them.
+
+
+class TextPart(nnx.Module):
+    """Encodes text by its trigrams of characters, wherever they stand."""
+
+    FEATURES = 64
+    PLACES = 512  # buckets of hashed trigrams
+    MOST = 256  # characters; the rest is ignored
+
+    def __init__(self, spec: ArraySpec, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.layers = Layers(self.PLACES, 128, self.FEATURES, dtype=dtype, rngs=rngs)
+        self.dtype = dtype
+
+    def __call__(self, x: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
+        """[B, N] uint8 -> [B, 64]"""
+        padded = jnp.pad(x, ((0, 0), (0, 2)))  # so that the last two characters begin trigrams too
+        return self.layers(trigrams(padded, self.PLACES, self.MOST).astype(self.dtype))
+
+
+class VectorPart(nnx.Module):
+    """Encodes numbers of any size."""
+
+    FEATURES = 64
+
+    def __init__(self, spec: ArraySpec, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.layers = Layers(math.prod(spec.shape), 64, self.FEATURES, dtype=dtype, rngs=rngs)
+        self.dtype = dtype
+
+    def __call__(self, x: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
+        """[B, ...] -> [B, 64]"""
+        x = x.reshape(len(x), -1).astype(jnp.float32)
+        return self.layers((jnp.sign(x) * jnp.log1p(jnp.abs(x))).astype(self.dtype))
+
+
+class CategoryPart(nnx.Module):
+    """Encodes categorical values."""
+
+    FEATURES = 32
+
+    def __init__(self, spec: ArraySpec, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Initialises a learnt vector for each value at each place, and a layer from their sum -> 32."""
+        self.places, self.categories = math.prod(spec.shape), categories_of(spec)
+        self.vectors = nnx.Param(jax.random.normal(rngs.params(), (self.places * self.categories, self.FEATURES)))
+        self.layers = Layers(self.FEATURES, self.FEATURES, dtype=dtype, rngs=rngs)
+        self.dtype = dtype
+
+    def __call__(self, x: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
+        """[B] or [B, N] integers -> [B, 32]"""
+        at = x.reshape(len(x), self.places).astype(jnp.int32) + jnp.arange(self.places) * self.categories
+        return self.layers(self.vectors[...][at].sum(1).astype(self.dtype))
+
+
+class Cells(nnx.Module):
+    """Learnt vectors of the values of a grid's cells, to which the vector of BEHAVIOUR is added."""
+
+    first = False  # whether the channels come first
+    shape: tuple[int, int, int]  # rows, columns, channels
+    categories: int
+    vectors: nnx.Param  # [channels * categories, size]
+    behaviour: BehaviourVector | None
+    dtype: DTypeLike
+
+    def cells(self, x: jax.Array, behaviour: jax.Array | None) -> jax.Array:
+        """[B, H, W], [B, H, W, C], or of planes [B, C, H, W] integers, and [B, behaviours] -> [B, H, W, size]"""
+        x = jnp.moveaxis(x, 1, -1) if self.first else x
+        at = x.reshape(len(x), *self.shape).astype(jnp.int32) + jnp.arange(self.shape[2]) * self.categories
+        cells = self.vectors[...][at].sum(3).astype(self.dtype)
+        if self.behaviour and behaviour is not None:
+            cells += self.behaviour(behaviour)[:, None, None].astype(cells.dtype)
+        return cells
+
+
+class GridPart(Cells):
+    """Encodes a grid by merges of 2 x 2 cells."""
+
+    FEATURES = 128
+    EMBEDDING = 16
+
+    def __init__(self, spec: ArraySpec, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Initialises vectors per channel, merges to 32, then 64 features, and a layer from all cells -> 128."""
+        self.first = spec.kind == "planes"  # channels first
+        rows, columns, channels = (*spec.shape[1:], spec.shape[0]) if self.first else (*spec.shape, 1)[:3]
+        self.shape, self.categories = (rows, columns, channels), categories_of(spec)
+        self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, self.EMBEDDING)))
+        self.dtype = dtype
+        blocks: list[Layers] = []
+        size, features = self.EMBEDDING, 32
+        while not blocks or rows * columns > MOST_BLOCKS:
+            blocks.append(Layers(4 * size, features, dtype=dtype, rngs=rngs))
+            rows, columns, size, features = -(-rows // 2), -(-columns // 2), features, 64
+        self.blocks = nnx.List(blocks)
+        self.layers = Layers(rows * columns * size, self.FEATURES, dtype=dtype, rngs=rngs)
+        self.behaviour = BehaviourVector(behaviours, self.EMBEDDING, rngs=rngs) if behaviours else None
+
+    def __call__(self, x: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
+        """As `cells` -> [B, 128]"""
+        cells = self.cells(x, behaviour)
+        for block in self.blocks:
+            cells = block(in_blocks(cells))
+        return self.layers(cells.reshape(len(x), -1))
+
+
+class ImagePart(nnx.Module):
+    """Encodes an image by convolutions."""
+
+    FEATURES = 128
+
+    def __init__(self, spec: ArraySpec, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Initialises convolutions of 8 x 8 (large images), 4 x 4 and 3 x 3, and a layer from all places -> 128."""
+        rows, columns, channels = (*spec.shape, 1)[:3]
+        self.shape, self.dtype = (rows, columns, channels), dtype
+        sides = [(8, 4)] * (min(rows, columns) >= 36)  # and strides
+        left = rows * columns / 16 ** len(sides)
+        while left > MOST_BLOCKS:
+            sides, left = [*sides, (4, 2)], left / 4
+        convolutions = []
+        for number, (side, stride) in enumerate([*sides, (3, 1)]):
+            outputs = 16 if number == 0 else 32
+            initial = nnx.initializers.orthogonal()
+            convolutions.append(Convolution(
+                channels, outputs, side, stride, for_cpu=for_cpu, dtype=dtype, kernel_init=initial, rngs=rngs,
+            ))  # fmt: skip
+            rows, columns, channels = -(-rows // stride), -(-columns // stride), outputs
+        self.convolutions = nnx.List(convolutions)
+        self.layers = Layers(rows * columns * channels, self.FEATURES, dtype=dtype, rngs=rngs)
+
+    def __call__(self, x: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
+        """[B, H, W] or [B, H, W, C] uint8 -> [B, 128]"""
+        x = (x.reshape(len(x), *self.shape).astype(jnp.float32) / (BYTE_VALUES - 1)).astype(self.dtype)
+        for convolution in self.convolutions:
+            x = elu(convolution(x))
+        return self.layers(x.reshape(len(x), -1))
+
+
+PARTS: dict[str, type[TextPart | VectorPart | CategoryPart | GridPart | ImagePart]] = {
+    "text": TextPart,
+    "vector": VectorPart,
+    "category": CategoryPart,
+    "grid": GridPart,
+    "planes": GridPart,
+    "image": ImagePart,
+}
+
+
+class GeneralEncoder(nnx.Module):
+    """Encodes all given observations; concatenates the features of the parts.
+
+    On CPUs it takes a few rows at a time. So intermediate results stay in the cache, and recomputing them for gradients
+    is faster than storing them.
+    """
+
+    reads: tuple[str, ...]  # names of the observations
+    features: int
+
+    def __init__(
+        self, specs: Mapping[str, ArraySpec], *, behaviours: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
+    ):
+        """Takes the specs of the observations, and the size of BEHAVIOUR."""
+        kinds = {name: PARTS[kind_of(name, spec)] for name, spec in specs.items()}
+        how: dict[str, Any] = {"behaviours": behaviours, "for_cpu": for_cpu, "dtype": dtype, "rngs": rngs}
+        self.parts = nnx.Dict({name: kinds[name](spec, **how) for name, spec in specs.items()})
+        self.reads, self.for_cpu, self.behaviour = tuple(specs), for_cpu, bool(behaviours)
+        self.features = sum(kind.FEATURES for kind in kinds.values())
+
+    def prepare(self) -> None:
+        """Returns None: nothing depends on the parameters alone."""
+
+    def __call__(self, observations: Mapping[str, jax.Array], prepared: None = None) -> jax.Array:
+        """Observations [N, ...] -> [N, features]"""
+        if not self.for_cpu:
+            return self._encode(observations)
+        keys = (*self.reads, *([BEHAVIOUR] if self.behaviour else []))
+        features = jax.lax.map(jax.checkpoint(self._encode), {key: in_pieces(observations[key]) for key in keys})
+        return features.reshape(-1, self.features)[: len(observations[self.reads[0]])]
+
+    def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
+        behaviour = observations.get(BEHAVIOUR)
+        return jnp.concatenate([self.parts[name](observations[name], behaviour) for name in self.reads], -1)
+
+
+def in_blocks(cells: jax.Array) -> jax.Array:
+    """Joins every 2 x 2 cells, with zeros beyond odd edges. [B, H, W, C] -> [B, H / 2, W / 2, 4 C], rounded up"""
+    count, rows, columns, size = cells.shape
+    cells = jnp.pad(cells, ((0, 0), (0, rows % 2), (0, columns % 2), (0, 0)))
+    blocks = cells.reshape(count, -(-rows // 2), 2, -(-columns // 2), 2, size).swapaxes(2, 3)
+    return blocks.reshape(count, -(-rows // 2), -(-columns // 2), 4 * size)
+
+
+class FilmGrid(Cells):
+    """Encodes a grid by two layers for each cell, the first scaled by a text.
+
+    With four convolutions instead, BabyAI's GoToLocal was not learnt in thirteen minutes; so it takes one and a half
+    (docs/results/babyai.md).
+    """
+
+    def __init__(self, spec: ArraySpec, behaviours: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Takes the spec of a grid with the channels last, and the size of BEHAVIOUR."""
+        rows, columns, channels = (*spec.shape, 1)[:3]
+        self.shape, self.categories, self.dtype = (rows, columns, channels), categories_of(spec), dtype
+        self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, CHANNELS)))
+        self.cell = nnx.Linear(CHANNELS, CHANNELS, dtype=dtype, rngs=rngs)
+        self.modulation = nnx.Linear(TextPart.FEATURES, 2 * CHANNELS, dtype=dtype, rngs=rngs)
+        self.kept = nnx.Linear(CHANNELS, KEPT, dtype=dtype, rngs=rngs)
+        self.layers = Layers(rows * columns * KEPT, OUT, dtype=dtype, rngs=rngs)
+        self.behaviour = BehaviourVector(behaviours, CHANNELS, rngs=rngs) if behaviours else None
+
+    def __call__(self, x: jax.Array, text: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
+        """[B, H, W] or [B, H, W, C] integers, [B, 64] and [B, behaviours] -> [B, OUT]"""
+        cells = self.cells(x, behaviour)
+        scale, shift = jnp.split(self.modulation(text)[:, None, None], 2, -1)
+        kept = elu(self.kept(elu(self.cell(cells) * (1 + scale) + shift)))
+        return self.layers(kept.reshape(len(x), -1))
+
+
+class FilmEncoder(GeneralEncoder):
+    """As `GeneralEncoder`, but the sum of all texts' features modulates the encoders of grids."""
+
+    def __init__(
+        self, specs: Mapping[str, ArraySpec], *, behaviours: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
+    ):
+        """Takes specs with a grid and a text, see `kinds.check_reads`."""
+        kinds = {name: kind_of(name, spec) for name, spec in specs.items()}
+        self.grids = tuple(name for name, kind in kinds.items() if kind == "grid")
+        self.texts = tuple(name for name, kind in kinds.items() if kind == "text")
+        others = {name: spec for name, spec in specs.items() if name not in self.grids}
+        super().__init__(others, behaviours=behaviours, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
+        self.film = nnx.Dict({name: FilmGrid(specs[name], behaviours, dtype=dtype, rngs=rngs) for name in self.grids})
+        self.reads, self.features = tuple(specs), self.features + OUT * len(self.grids)
+
+    def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
+        behaviour = observations.get(BEHAVIOUR)
+        features = {name: part(observations[name], behaviour) for name, part in self.parts.items()}
+        text = jnp.stack([features[name] for name in self.texts]).sum(0)
+        features |= {name: part(observations[name], text, behaviour) for name, part in self.film.items()}
+        return jnp.concatenate([features[name] for name in self.reads], -1)
+
+
+# An encoder of the user's: `module:Class`, a Flax NNX module that maps observations to features.
+#
+#     class Encoder(nnx.Module):
+#         def __init__(self, specs, *, dtype, rngs): ...    # specs: {name: ArraySpec} of the observations
+#         def __call__(self, observations): ...             # {name: [N, ...]} -> [N, features]
+#
+# The memory, the heads and options follow it, as in the general network. docs/own-network.md has an example.
+
+ROWS = 2  # of the observations that are encoded to learn the number of features
+
+
+class OwnEncoder(nnx.Module):
+    """Wraps an encoder of the user's, and checks it once."""
+
+    def __init__(self, path: str, specs: Mapping[str, ArraySpec], *, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Makes the encoder; raises UserError if it does not fit its purpose, UserCodeError if it raises."""
+        self.path, self.reads, self.dtype = path, tuple(specs), dtype
+        make = find_encoder(path)
+        with calls(path):
+            self.encoder = make(dict(specs), dtype=dtype, rngs=rngs)
+        before = self._variables()
+        ones = {name: jnp.asarray(np.ones((ROWS, *spec.shape), spec.dtype)) for name, spec in specs.items()}
+        with calls(path):
+            features = self.encoder(ones)
+        self.features = self._check(features, ROWS)
+        after = self._variables()
+        unchanged = {name for name in before.keys() & after.keys() if np.array_equal(before[name], after[name])}
+        if changed := [name for name in {**before, **after} if name not in unchanged]:
+            raise self._error(
+                f"its call changes {changed[0]!r}, and changes are lost, as those of nnx.BatchNorm and nnx.Dropout: "
+                "use nnx.LayerNorm"
+            )
+        graph, state = nnx.split(self.encoder)
+        more_rows = {name: jax.ShapeDtypeStruct((ROWS + 1, *x.shape[1:]), x.dtype) for name, x in ones.items()}
+        with calls(path):  # as training compiles it, and with another number of rows
+            features = jax.eval_shape(lambda state, ones: nnx.merge(graph, state)(ones), state, more_rows)
+        self._check(features, ROWS + 1)
+
+    def prepare(self) -> None:
+        """Returns None: all computations depend on the observations."""
+
+    def __call__(self, observations: Mapping[str, jax.Array], prepared: None = None) -> jax.Array:
+        """Observations [N, ...] -> [N, features]"""
+        with calls(self.path):
+            features = self.encoder({name: observations[name] for name in self.reads})
+        return features.astype(self.dtype)
+
+    def _variables(self) -> dict[str, Any]:
+        """The arrays of the encoder by name; raises UserError if training cannot keep one of them."""
+        variables = {}
+        for path, leaf in nnx.to_flat_state(nnx.state(self.encoder)):
+            name, array = ".".join(map(str, path)), leaf.get_raw_value()
+            if not (isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jnp.number)):
+                raise self._error(f"its variable {name!r} is not an array of numbers (jax.Array)")
+            floats = jnp.issubdtype(array.dtype, jnp.floating)
+            if floats != (array.dtype == jnp.float32) or (isinstance(leaf, nnx.Param) and not floats):
+                raise self._error(f"its variable {name!r} has the type {array.dtype}, and parameters need float32")
+            variables[name] = array
+        return variables
+
+    def _check(self, features: Any, rows: int) -> int:
+        shape, dtype = getattr(features, "shape", None), getattr(features, "dtype", type(features).__name__)
+        floats = isinstance(features, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(dtype, jnp.floating)
+        if not floats or shape is None or len(shape) != 2 or shape[0] != rows or not shape[1]:
+            raise self._error(
+                f"for {rows} rows of observations it gave shape {shape} and type {dtype}, instead of floating-point "
+                f"numbers of shape ({rows}, features)"
+            )
+        return shape[1]
+
+    def _error(self, why: str) -> UserError:
+        return UserError(f"cannot use the network {self.path!r}: {why} ({FLAG})")
+
+
+def find_encoder(path: str) -> Any:
+    """Imports the class of `module:Class`; raises UserError if it is not a Flax NNX module."""
+    encoder = load_class(path, "network", FLAG)
+    if not (isinstance(encoder, type) and issubclass(encoder, nnx.Module)):
+        raise UserError(f"cannot use the network {path!r}: it is not a subclass of flax.nnx.Module ({FLAG})")
+    return encoder
+
+
+def calls(path: str) -> contextlib.AbstractContextManager[None]:
+    """A context for calls of the encoder, whose errors become UserCodeError."""
+    return guarded(lambda error: None if find_refusal(error) else failure(f"the network {path!r}", FLAG, error))
+
 
 GENERAL_CORE = 128
 BEHAVIOUR_FEATURES = 64  # features of who is in charge

@@ -8,7 +8,7 @@ from typing import Any
 
 from motif_jax.envs.world import World
 from motif_jax.networks.kinds import LANGUAGE, PromptNetwork
-from motif_jax.policies.text_sections import SCORE, check_language
+from motif_jax.policies.decoding import SCORE, check_language
 
 
 class LanguageNetwork(PromptNetwork):
@@ -20,7 +20,7 @@ class LanguageNetwork(PromptNetwork):
         check_language(section.language)
 
     def start(self, config: Any, world: World, workdir: Path) -> tuple[dict[str, Any], Any]:
-        from motif_jax.policies.language_start import make_language_policy
+        from motif_jax.policies.language_policy import make_language_policy
 
         return make_language_policy(config, world, workdir)
 

@@ -10,9 +10,11 @@ tokenizer.json (`tokeniser`), the names of the actions (`actions`), and the valu
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,18 +22,76 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from motif_jax.language.adapt import add_low_rank
-from motif_jax.language.config import from_record
+from motif_jax.envs.world import World
+from motif_jax.language.adapt import activation_bytes, add_low_rank, bytes_of, print_memory, sharding_rules
+from motif_jax.language.config import LanguageConfig, find_trained, from_record, to_record
+from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser
+from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
-from motif_jax.language.packing import NOWHERE, Places, pack
+from motif_jax.language.packing import NOWHERE, Places, pack, pad_rows
 from motif_jax.language.scoring import ChoiceTree, Scores, make_tree, score
-from motif_jax.language.shards import sharding_rules
 from motif_jax.networks.kinds import LANGUAGE, PROMPT
-from motif_jax.policies.prompts import PADDING, Prompts, encode_names
-from motif_jax.policies.text_sections import ACTION, FLAG, SCORE
+from motif_jax.policies.decoding import ACTION, LANGUAGE_FLAG, PRETRAINED, RANDOM, SCORE, TRAINED, LanguageSection
+from motif_jax.policies.model import Model
 from motif_jax.structs import UserError, naming
-from motif_jax.tokens import tokeniser_from_text
+from motif_jax.tokens import Tokeniser, WordTokeniser, tokeniser_from_text
+
+# Turns prompts into tokens on the host, for policies that read text.
+
+PADDING = -1  # in arrays of tokens
+BUCKET = 32  # rows of tokens are padded to a multiple of this, so that few programs are compiled
+REMEMBERED = 2**14  # cached prompts: the learner's batches repeat the prompts of the actors
+
+
+class Prompts:
+    """Turns arrays of prompts into arrays of tokens; any thread may call it."""
+
+    def __init__(
+        self, tokeniser: Tokeniser, max_tokens: int, flag: str = f"{LANGUAGE_FLAG}.max_tokens", full: bool = False
+    ):
+        """Prompts longer than `max_tokens` are refused. `full`: pad batches for the learner to this length."""
+        self._encode = tokeniser.encode
+        self._most, self._flag, self._full = max_tokens, flag, full
+        self._tokens = functools.lru_cache(REMEMBERED)(self._read)
+
+    def __call__(self, observations: Mapping[str, Any]) -> np.ndarray:
+        """{"prompt": [..., bytes] uint8} -> tokens [..., L] int32, with room for the longest prompt."""
+        prompts = np.asarray(observations[PROMPT])
+        rows = [self._tokens(row.tobytes().rstrip(b"\0")) for row in prompts.reshape(-1, prompts.shape[-1])]
+        # For the learner, batches have more axes, and all hosts need the same width.
+        is_full = prompts.ndim > 2 and (self._full or jax.process_count() > 1)
+        tokens, segments = pad_rows(rows, BUCKET, self._most if is_full else 1)
+        tokens[segments == 0] = PADDING
+        return tokens.reshape(*prompts.shape[:-1], -1)
+
+    def _read(self, prompt: bytes) -> np.ndarray:
+        text = prompt.decode("utf-8", "replace")
+        tokens = self._encode(text)
+        if len(tokens) > self._most:
+            raise UserError(
+                f"a prompt has {len(tokens):,} tokens, but at most {self._most:,} are possible ({self._flag}, or fewer "
+                f"observations: --config.env.babyai.window): {text[:100]!r}..."
+            )
+        return np.asarray(tokens or [0], np.int32)  # a model reads at least one token
+
+
+def encode_names(
+    tokeniser: Tokeniser, names: Sequence[str], flags: str = f"--config.env, {LANGUAGE_FLAG}.model"
+) -> list[list[int]]:
+    """The tokens of the names of actions; raises UserError, with these flags, if two names have the same tokens."""
+    names_by_tokens: dict[tuple[int, ...], str] = {}
+    for name in names:
+        tokens = tuple(tokeniser.encode(name))
+        if not tokens:
+            raise UserError(f"the action {name!r} has no tokens for this network ({flags})")
+        if tokens in names_by_tokens:
+            raise UserError(
+                f"the actions {names_by_tokens[tokens]!r} and {name!r} have the same tokens for this network ({flags})"
+            )
+        names_by_tokens[tokens] = name
+    return [list(tokens) for tokens in names_by_tokens]
+
 
 # Below this probability of the most probable action, the formula "product" is uniform. The published code has 1e-45,
 # but most devices round numbers below this one to zero.
@@ -179,7 +239,7 @@ def language_policy_fields(
     if config.max_positions and longest > config.max_positions:
         raise UserError(
             f"prompts with the names of actions may have {longest:,} tokens, but this language model reads at most "
-            f"{config.max_positions:,} ({FLAG}.max_tokens)"
+            f"{config.max_positions:,} ({LANGUAGE_FLAG}.max_tokens)"
         )
     tree = make_tree([names])
     prompts = Prompts(tokeniser, section["max_tokens"])
@@ -238,7 +298,7 @@ def make_network(
     if language is None:
         new = make_language_model(from_record(section["config"]), types_of(spec), section["remat"], seed=seed)
     if section["lora_rank"]:
-        with naming(f"{FLAG}.lora_names"):
+        with naming(f"{LANGUAGE_FLAG}.lora_names"):
             names = section["lora_names"].split(",")
             new = add_low_rank(new, names, section["lora_rank"], section["lora_alpha"], seed + 1)
     heads = {name: section[name] for name in ("head", "formula", "hidden", "reference_heads") if name in section}
@@ -259,3 +319,102 @@ def _is_trained(low_rank: bool) -> Callable[[Any, Any], bool]:
         return issubclass(kind, nnx.LoRAParam if low_rank and path[0] not in HEAD_PARTS else nnx.Param)
 
     return choose
+
+
+# The language model that a policy begins with: read from a directory, or new.
+
+
+def make_language_policy(config: Any, world: World, workdir: Path, learns: bool = True) -> tuple[dict[str, Any], Model]:
+    """The network's spec, as checkpoints hold it, and the network with its initial parameters.
+
+    `learns`: says first how much memory training takes.
+    """
+    section = config.policy.language
+    directory = find_model(section, workdir)
+    if directory:
+        with naming(f"{LANGUAGE_FLAG}.model"):
+            architecture = read_config(directory)
+            tokeniser = read_model_tokeniser(directory, architecture)
+    else:
+        architecture, tokeniser = _new_architecture(section, world)
+    spec: dict[str, Any] = {
+        "network": LANGUAGE,
+        "num_actions": len(world.action_names),
+        "dtype": config.policy.dtype,
+        LANGUAGE: {
+            "config": to_record(architecture),
+            "tokeniser": tokeniser.text,
+            "actions": list(world.action_names),
+            "head": section.head, "formula": section.formula, "hidden": section.hidden,
+            "reference_heads": section.reference_heads,
+            "lora_rank": section.lora_rank, "lora_alpha": section.lora_alpha, "lora_names": section.lora_names,
+            "max_tokens": section.max_tokens, "chunk": section.chunk, "remat": section.remat,
+        },
+    }  # fmt: skip
+    if directory and learns:
+        _print_memory(config, spec, tokeniser, world)
+    language = None
+    if directory and section.weights != RANDOM:
+        language, architecture = _read(directory, spec, section, config.seed)
+        spec[LANGUAGE]["config"] = to_record(architecture)  # reading the weights may complete it
+    model = Model(**language_policy_fields(spec, config.seed, language))
+    return spec, model._replace(rules=sharding_rules(architecture, config.policy.tensor))
+
+
+def _print_memory(config: Any, spec: dict[str, Any], tokeniser: Tokeniser, world: World) -> None:
+    section, values = config.policy, spec[LANGUAGE]
+    fields = language_policy_fields(spec, None)
+    probes = getattr(world, "probes", {}).values()
+    longest = max((len(tokeniser.encode(prompt)) for prompt in probes), default=values["max_tokens"])
+    parts = section.fsdp * section.tensor  # parts of the parameters that the learner has
+    devices = section.num_devices or jax.device_count()
+    rows = -(-section.batch_size // section.num_minibatches // max(devices // section.tensor, 1))
+    rows = min(rows, values["chunk"] or rows)
+    architecture, types = from_record(values["config"]), types_of(spec)
+    length = -(-longest // BUCKET) * BUCKET
+    learnt, frozen = fields["params"], bytes_of(fields["frozen"])
+    names = [tokeniser.encode(name) for name in values["actions"]] if values["head"] == SCORE else []
+    logits = rows * (1 + sum(map(len, names))) * architecture.vocabulary * 8  # float32, and their gradients
+    print_memory(
+        "train_policy", learnt,
+        bytes_of(learnt) + (bytes_of(learnt) + frozen) // parts + (frozen if devices > 1 else 0),  # a copy acts
+        3 * bytes_of(learnt) // parts,  # with Adam's two moments
+        activation_bytes(architecture, rows, length, types.compute.itemsize, values["remat"]) + logits,
+        3 * bytes_of(learnt) + frozen,  # a checkpoint
+        f"--config.policy.num_minibatches, {LANGUAGE_FLAG}.chunk, .remat, .lora_rank",
+    )  # fmt: skip
+
+
+def find_model(section: LanguageSection, workdir: Path) -> Path | None:
+    """The directory of the language model; None for a new one."""
+    if not section.model:
+        return None
+    if section.model != TRAINED:
+        return Path(section.model)
+    return find_trained(workdir, f"{LANGUAGE_FLAG}.model")
+
+
+def _new_architecture(section: LanguageSection, world: World) -> tuple[LanguageConfig, Tokeniser]:
+    words = getattr(world, "words", ())
+    if not words:
+        raise UserError(
+            f"the world {world.name!r} does not list the words of its prompts, which a new language model needs: name "
+            f"the directory of a model ({LANGUAGE_FLAG}.model)"
+        )
+    tokeniser = WordTokeniser.from_texts(words)
+    limits = {"n_positions": section.max_tokens + 32} if section.family == "gpt2" else {}
+    sizes = section.width, section.layers, section.heads
+    return make_config(section.family, tokeniser.size, *sizes, **limits), tokeniser
+
+
+def _read(directory: Path, spec: dict[str, Any], section: LanguageSection, seed: int) -> tuple[Any, LanguageConfig]:
+    """The model with the directory's parameters: all of them, or only the embeddings."""
+    types = types_of(spec)
+    with naming(f"{LANGUAGE_FLAG}.model"):
+        graph, params, architecture = read_language_model(directory, types, section.remat)
+    model = nnx.merge(graph, params)
+    if section.weights == PRETRAINED:
+        return model, architecture
+    new = make_language_model(architecture, types, section.remat, seed=seed)
+    new.embedding = nnx.Param(jnp.asarray(model.embedding[...]))
+    return new, architecture

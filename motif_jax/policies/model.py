@@ -15,8 +15,8 @@ from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.mesh import Rules
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import is_release, usable
-from motif_jax.envs.action_space import ActionSpace, space_from
 from motif_jax.envs.own_code import owner
+from motif_jax.envs.world import ActionSpace, space_from
 from motif_jax.envs.worlds import make_world
 from motif_jax.networks.kinds import find_prompt_network, from_record, is_own
 from motif_jax.networks.options import OptionHeads

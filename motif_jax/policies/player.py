@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from motif_jax.envs.action_space import ActionSpace
-from motif_jax.envs.world import WAIT
+from motif_jax.envs.world import WAIT, ActionSpace
 from motif_jax.networks.actions import draw
 from motif_jax.networks.kinds import BEHAVIOUR
 from motif_jax.networks.options import CHOICES, OptionHeads

@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from motif_jax.language.beam import search
 from motif_jax.language.config import LanguageConfig
-from motif_jax.language.generation import FREE, TokenLimits, TokenSampling, generate
+from motif_jax.language.generation import FREE, TokenLimits, TokenSampling, generate, search
 from motif_jax.language.model import Decoder, PrefixState, repeat_rows
 from motif_jax.offline import mdp
 from motif_jax.offline.batch import Replies

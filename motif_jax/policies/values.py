@@ -19,8 +19,7 @@ from motif_jax.language.layers import Types
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
-from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.render import TEMPLATES
+from motif_jax.transcripts.render import TEMPLATES, LiveRenderer
 
 POLICY = "policy"  # beside the checkpoints: directory of the language model that training began with
 

@@ -25,8 +25,8 @@ import numpy as np
 from motif_jax.captions import WIDTH, CaptionTable
 from motif_jax.files import read_json, write_array, write_json
 from motif_jax.structs import UserError
-from motif_jax.system.arrays import read_array
 from motif_jax.system.foreign import leads_out
+from motif_jax.system.machine import read_array
 
 FLAG = "--config.collect.dataset"
 CHUNK_BYTES = 64 * 2**20
@@ -162,7 +162,7 @@ def labels_file(dataset: Path, name: str) -> Path:
 
 
 def annotation_folder(dataset: Path, name: str) -> Path:
-    """The folder of an annotation's shards, probabilities and records (shards.py, merging.py)."""
+    """The folder of an annotation's shards, probabilities and records (shards.py)."""
     return dataset.parent / "annotations" / name
 
 

@@ -16,6 +16,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
@@ -24,11 +25,171 @@ import numpy as np
 
 from motif_jax.files import write_whole
 from motif_jax.replays.canvas import Canvas, changes
-from motif_jax.replays.painter import HEIGHT, WIDTH, Painter
+from motif_jax.replays.replay import Story
 from motif_jax.replays.scene import MESSAGES, View, compose, needed
-from motif_jax.replays.story import Story
 from motif_jax.screens import BACKGROUND, PALETTE, printable
 from motif_jax.structs import UserError
+
+# Rasterises sheets of characters: draws every character once, in a few shades, and then copies it.
+#
+# The font has cells of 9 x 18 pixels, and letters made of strokes.
+# A letter is a list of strokes, separated by ";". A stroke is a list of points. A point is a column, 0 to 8, and a row,
+# 0 to h in base 18; it lies in the middle of its pixel. Capitals span the rows 3 to d, small letters 6 to d; descenders
+# end at row g.
+#
+#     "13 1d 7d"     straight lines from point to point
+#     "~13 73 7d"    a quadratic B-spline, which starts at the first point and ends at the last
+#     "o13 73 7d"    a closed quadratic B-spline
+#     "4d"           a dot
+
+HEIGHT, WIDTH = 18, 9  # of a cell; a sheet then has even numbers of pixels, as MP4 requires
+HALF_LINE, HALF_DOT = 0.65, 1.1  # pixels: half the width of a line, and the radius of a dot
+PARTS = 6  # straight lines per bend
+
+LETTERS = {
+    " ": "", "!": "43 49;4d", '"': "33 36;53 56", "#": "34 2d;64 5d;17 77;1a 7a",
+    "$": "~75 54 14 17 38 58 79 7c 3c 1b;42 4e", "%": "o13 33 36 16;o5a 7a 7d 5d;73 1d",
+    "&": "~7d 25 23 53 56 18 1d 5d 79", "'": "43 46", "(": "~62 36 3b 6f", ")": "~22 56 5b 2f",
+    "*": "44 4a;15 79;19 75", "+": "45 4b;18 78", ",": "4d;~4d 4e 3f", "-": "18 78", ".": "4d", "/": "72 1e",
+    "0": "o33 53 75 7b 5d 3d 1b 15;48", "1": "15 43 4d;1d 7d", "2": "~15 13 73 77 1d;1d 7d",
+    "3": "~14 13 73 78 38;~38 78 7d 1d 1c", "4": "6d 63 1a 7a", "5": "73 23 27;~27 77 7d 1d 1c",
+    "6": "~64 13 1a;o17 77 7d 1d", "7": "13 73 3d", "8": "o13 73 78 18;o18 78 7d 1d", "9": "o13 73 79 19;~76 7d 2c",
+    ":": "47;4d", ";": "47;4d;~4d 4e 3f", "<": "74 18 7c", "=": "16 76;1a 7a", ">": "14 78 1c",
+    "?": "~14 13 73 77 47 4a;4d", "@": "~6d 1d 13 73 7a;o46 76 7a 4a",
+    "A": "1d 43 7d;2a 6a", "B": "13 1d;~13 53 74 77 58 18;~18 58 79 7c 5d 1d", "C": "~75 53 33 15 1b 3d 5d 7b",
+    "D": "13 1d;~13 43 75 7b 4d 1d", "E": "73 13 1d 7d;18 68", "F": "73 13 1d;18 68",
+    "G": "~75 53 33 15 1b 3d 5d 7b 78;78 48", "H": "13 1d;73 7d;18 78", "I": "23 63;43 4d;2d 6d",
+    "J": "33 63 6a;~6a 6d 1d 1b", "K": "13 1d;73 19;37 7d", "L": "13 1d 7d", "M": "1d 13 48 73 7d", "N": "1d 13 7d 73",
+    "O": "o33 53 75 7b 5d 3d 1b 15", "P": "1d 13;~13 53 74 78 59 19", "Q": "o33 53 75 7b 5d 3d 1b 15;5b 7f",
+    "R": "1d 13;~13 53 74 78 59 19;49 7d", "S": "~74 53 13 17 38 58 79 7d 3d 1c", "T": "13 73;43 4d",
+    "U": "13 1a;~1a 1d 7d 7a;7a 73", "V": "13 4d 73", "W": "13 2d 47 6d 73", "X": "13 7d;73 1d", "Y": "13 48 73;48 4d",
+    "Z": "13 73 1d 7d", "[": "62 32 3f 6f", "\\": "12 7e", "]": "22 52 5f 2f", "^": "26 43 66", "_": "0f 8f",
+    "`": "33 55",
+    "a": "~17 16 76 79;79 7d;~79 19 1d 7d 7a", "b": "12 1d;~18 16 76 7d 1d 1b", "c": "~77 76 16 1d 7d 7c",
+    "d": "72 7d;~78 76 16 1d 7d 7b", "e": "~7c 7d 1d 16 76 79;19 79", "f": "~72 42 45;45 4d;16 66",
+    "g": "~78 76 16 1d 7d 7b;76 7d;~7d 7g 2g 1f", "h": "12 1d;~18 16 76 79;79 7d", "i": "26 46 4d;2d 6d;43",
+    "j": "36 56 5e;~5e 5g 2g;53", "k": "12 1d;66 1a;39 7d", "l": "22 42 4b;~4b 4d 6d",
+    "m": "16 1d;~18 16 46 48;48 4d;~48 46 76 78;78 7d", "n": "16 1d;~18 16 76 79;79 7d", "o": "o16 76 7d 1d",
+    "p": "16 1g;~18 16 76 7d 1d 1b", "q": "76 7g;~78 76 16 1d 7d 7b", "r": "26 2d;~29 26 76 77",
+    "s": "~77 56 16 19 39 5a 7a 7d 3d 1c", "t": "43 4b;~4b 4d 7d;16 76", "u": "16 1a;~1a 1d 7d 7a;76 7d",
+    "v": "16 4d 76", "w": "16 2d 48 6d 76", "x": "16 7d;76 1d", "y": "16 4d;76 4d;~4d 3g 1g", "z": "16 76 1d 7d",
+    "{": "~62 42 48 28;~28 48 4f 6f", "|": "41 4g", "}": "~22 42 48 68;~68 48 4f 2f", "~": "~19 27 37 5a 6a 78",
+    "·": "48", "…": "1d;4d;7d", "–": "18 78", "—": "08 88", "→": "18 78;55 78 5b", "←": "18 78;35 18 3b",
+    "↑": "44 4d;17 44 77", "↓": "44 4d;1a 4d 7a", "‖": "32 3e;52 5e", "▶": "13 1d 78 13;25 2b 68 25;36 3a 58 36;47 49",
+    "ı": "26 46 4d;2d 6d", "°": "o33 53 56 36", "×": "15 7b;75 1b", "‘": "43 46", "’": "43 46", "“": "33 36;53 56",
+    "”": "33 36;53 56",
+}  # fmt: skip
+ACCENTS = {  # on small letters; on capitals three rows higher
+    "\u0300": "33 54", "\u0301": "34 53", "\u0302": "24 43 64", "\u0303": "~24 33 54 63", "\u0308": "24;64",
+    "\u030a": "o32 52 54 34", "\u0327": "~4d 5f 3g",
+}  # fmt: skip
+CEDILLA = "\u0327"  # below all letters
+UNKNOWN = "13 73 7d 1d 13"
+SHADES = 7  # from the background to a full colour, for smooth edges
+BLOCKS = "▁▂▃▄▅▆▇█"  # eighths of a cell; drawn here, because they must join exactly
+RULES = {"─": "lr", "│": "tb", "┌": "br", "┐": "bl", "└": "tr", "┘": "tl"}  # lines to left, right, top, bottom
+
+
+class Painter:
+    """Draws sheets as arrays of indices into `colours`, [C, 3]."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}  # index in `_glyphs` by character
+        self._glyphs = np.zeros((0, HEIGHT, WIDTH), np.uint8)  # shades
+        # Index 0 is the background, which all colours share; the other shades of each colour follow.
+        self.colours = np.array(
+            [BACKGROUND, *(_shade(color, level) for color in PALETTE for level in range(1, SHADES))]
+        )
+        shades = np.zeros((len(PALETTE), SHADES), np.uint8)
+        shades[:, 1:] = 1 + np.arange(len(PALETTE) * (SHADES - 1)).reshape(len(PALETTE), -1)
+        self._shades = np.concatenate([shades, shades[:, ::-1]])  # and reversed. [styles, SHADES]
+
+    def paint(self, canvas: Canvas, rows: slice = slice(None), columns: slice = slice(None)) -> np.ndarray:
+        """Draws a part of a sheet as indices into `colours`. [pixels down, pixels across] uint8"""
+        chars, styles = canvas.chars[rows, columns], canvas.styles[rows, columns]
+        codes, inverse = np.unique(chars, return_inverse=True)
+        numbers = np.array([self._number(int(code)) for code in codes])[inverse].reshape(chars.shape)
+        cells = self._shades[styles[..., None, None], self._glyphs[numbers]]  # [R, C, height, width]
+        return cells.transpose(0, 2, 1, 3).reshape(chars.shape[0] * HEIGHT, chars.shape[1] * WIDTH)
+
+    def _number(self, code: int) -> int:
+        if code not in self._numbers:
+            self._numbers[code] = len(self._glyphs)
+            self._glyphs = np.concatenate([self._glyphs, _glyph(chr(code))[None]])
+        return self._numbers[code]
+
+
+def _glyph(character: str) -> np.ndarray:
+    """The shades of a character's pixels. [HEIGHT, WIDTH] uint8"""
+    if character in RULES:
+        return _draw_rule(RULES[character])
+    if character not in BLOCKS:
+        return np.round(draw(character) * (SHADES - 1)).astype(np.uint8)
+    glyph = np.zeros((HEIGHT, WIDTH), np.uint8)
+    glyph[HEIGHT - round(HEIGHT * (BLOCKS.index(character) + 1) / len(BLOCKS)) :, :-1] = SHADES - 1
+    return glyph
+
+
+def _draw_rule(ways: str) -> np.ndarray:
+    glyph = np.zeros((HEIGHT, WIDTH), np.uint8)
+    down, across = HEIGHT // 2, WIDTH // 2
+    lines: dict[str, Any] = {"l": np.s_[down, : across + 1], "r": np.s_[down, across:],
+             "t": np.s_[: down + 1, across], "b": np.s_[down:, across]}  # fmt: skip
+    for way in ways:
+        glyph[lines[way]] = SHADES - 1
+    return glyph
+
+
+def _shade(color: tuple[int, int, int], level: int) -> tuple[int, ...]:
+    part = level / (SHADES - 1)
+    return tuple(round(ground + part * (full - ground)) for ground, full in zip(BACKGROUND, color, strict=True))
+
+
+def draw(character: str) -> np.ndarray:
+    """The coverage of each pixel of a character's cell, 0..1; a box for an unknown character. [18, 9]"""
+    parts = unicodedata.normalize("NFD", character)
+    letter, accents = parts[0], parts[1:]
+    if letter not in LETTERS or not set(accents) <= ACCENTS.keys():
+        return _cover(UNKNOWN)
+    covered = _cover(LETTERS["ı" if letter == "i" and accents else letter])
+    for accent in accents:
+        covered = np.maximum(covered, _cover(ACCENTS[accent], -3.0 * (letter.isupper() and accent != CEDILLA)))
+    return covered
+
+
+def _cover(strokes: str, down: float = 0.0) -> np.ndarray:
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
+    pixels = np.stack([columns, rows - down], -1)  # [18, 9, 2]
+    covered = np.zeros((HEIGHT, WIDTH))
+    for stroke in filter(None, strokes.split(";")):
+        points = _points(stroke)
+        half = HALF_LINE if len(points) > 1 else HALF_DOT
+        for start, end in zip(points, points[1:] if len(points) > 1 else points, strict=False):
+            covered = np.maximum(covered, np.clip(half + 0.5 - _distance(pixels, start, end), 0, 1))
+    return covered
+
+
+def _points(stroke: str) -> np.ndarray:
+    """The vertices of a stroke as a polyline. [N, 2]"""
+    points = np.array([(int(point[0]), int(point[1], 18)) for point in stroke.lstrip("~o").split()], float)
+    if stroke[0] not in "~o":
+        return points
+    if stroke[0] == "o":
+        points = np.concatenate([points[-1:], points, points[:1]])
+    joints = (points[:-1] + points[1:]) / 2
+    if stroke[0] == "~":
+        joints[0], joints[-1] = points[0], points[-1]
+    share = np.linspace(0, 1, PARTS + 1)[:, None]
+    bends = zip(joints, points[1:], joints[1:], strict=False)
+    return np.concatenate([(1 - share) ** 2 * a + 2 * share * (1 - share) * b + share**2 * c for a, b, c in bends])
+
+
+def _distance(pixels: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The distance from the middle of every pixel to a line segment. [18, 9]"""
+    line = end - start
+    along = np.clip((pixels - start) @ line / max(line @ line, 1e-9), 0, 1)
+    return np.linalg.norm(pixels - start - along[..., None] * line, axis=-1)
+
 
 if TYPE_CHECKING:
     from PIL.Image import Image

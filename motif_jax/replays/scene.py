@@ -20,8 +20,19 @@ from typing import NamedTuple
 import numpy as np
 
 from motif_jax.replays.canvas import BAD, COOL, GOOD, SOFT, TEXT, WARM, WHITE, Canvas, Span
-from motif_jax.replays.replay import COLUMNS, ROWS
-from motif_jax.replays.story import Story, action_name, bar_of, bars, chosen, ending, message_text, number, rewarded_by
+from motif_jax.replays.replay import (
+    COLUMNS,
+    ROWS,
+    Story,
+    action_name,
+    bar_of,
+    bars,
+    chosen,
+    ending,
+    message_text,
+    number,
+    rewarded_by,
+)
 
 STATUS_LINES = ("title", "status", "message", "rewards", "bars")  # lines below the game
 LEFT_OUT = ("title", "bars", "message", "rewards")  # lines dropped in this order on a small sheet

@@ -18,9 +18,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from motif_jax.replays.canvas import Canvas, changes
-from motif_jax.replays.replay import Replay
+from motif_jax.replays.replay import Replay, Story, describe
 from motif_jax.replays.scene import HELP, MESSAGES, View, compose, list_rows, listed_at_once
-from motif_jax.replays.story import Story, describe
 
 SPEEDS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # steps per second
 SAME_AS = {

@@ -7,6 +7,10 @@ reward.top(20)                                      # the captions of the data w
 
 from __future__ import annotations
 
+import csv
+import importlib.util
+import re
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +19,176 @@ import numpy as np
 
 from motif_jax.captions import WIDTH, decode, encode
 from motif_jax.devices.checkpoints import find_saved, read_saved
-from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import usable
+from motif_jax.files import write_whole
 from motif_jax.rewards.model import make_reward_model, make_value
 from motif_jax.rewards.statistics import RewardStatistics, read_statistics
-from motif_jax.rewards.torch_format import write_experiment
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
+from motif_jax.system.foreign import read_text
+
+# Reads and writes reward checkpoints of the published system, by mapping its state dict to our parameters.
+#
+# Reading is safe: torch loads only arrays and plain containers, and refuses anything that would run code.
+
+FLAG = "--config.reward.import_from"
+EMBEDDING = "encoder.char_lt.weight"
+CONVOLUTIONS = ("encoder.conv1", *(f"encoder.conv2_6_fc.{index}" for index in (2, 5, 7, 9, 11)))
+LINEARS = (
+    (("message", "linears", "0"), "encoder.conv2_6_fc.15"),
+    (("first",), "encoder.fc.0"),
+    (("second",), "encoder.fc.2"),
+    (("head",), "reward_fn.1"),
+)
+TENSORS = {("message", "embedding"): EMBEDDING} | {  # ours: theirs; kernels have their axes in the opposite order
+    (*path, ours): f"{name}.{theirs}"
+    for path, name in (
+        *((("message", "convolutions", str(at)), name) for at, name in enumerate(CONVOLUTIONS)),
+        *LINEARS,
+    )
+    for ours, theirs in (("kernel", "weight"), ("bias", "bias"))
+}
+ACTIONS = 23
+LARGEST = 2**32  # maximum bytes of a checkpoint; published ones have a few million
+STATISTICS = {"reward_mean": "mean", "reward_var": "variance"}  # theirs: ours
+UNUSED = ("critic_linear.", "action_parameterization.")  # parts of their state dict that the reward does not use
+
+Arrays = dict[tuple[str, ...], np.ndarray]  # ours, by path
+
+
+def to_torch(arrays: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, np.ndarray]:
+    """Converts our parameters to a PyTorch state dict: their names, their order of axes."""
+    state = {theirs: _turned(ours, arrays[ours]) for ours, theirs in TENSORS.items()}
+    state[EMBEDDING] = state[EMBEDDING].copy()
+    state[EMBEDDING][0] = 0
+    return {name: np.ascontiguousarray(array) for name, array in state.items()}
+
+
+def from_torch(state: Mapping[str, np.ndarray]) -> Arrays:
+    """Converts a PyTorch state dict to our parameters, by path."""
+    state = {name: array for name, array in state.items() if not name.startswith(UNUSED)}
+    try:
+        arrays = {ours: _turned(ours, state.pop(theirs)) for ours, theirs in TENSORS.items()}
+    except KeyError as error:
+        raise UserError(f"this is not a reward that reads only messages: it has no {error} ({FLAG})") from None
+    if state:
+        raise UserError(f"this reward reads more than messages: it also has {sorted(state)[0]!r} ({FLAG})")
+    return arrays
+
+
+def _turned(path: tuple[str, ...], array: np.ndarray) -> np.ndarray:
+    return array.T if path[-1] == "kernel" else array
+
+
+def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
+    """Reads a `checkpoint_N.pth`: our parameters by path, and its `num_iter`, `reward_mean` and `reward_var`."""
+    torch = _torch()
+    if not file.is_file():
+        raise UserError(f"there is no file {str(file)!r} ({FLAG})")
+    try:
+        size = file.stat().st_size
+        if size > LARGEST:
+            raise ValueError(f"it has more than {LARGEST:,} bytes")
+        if zipfile.is_zipfile(file):  # the current format; PyTorch does not verify its checksums
+            with zipfile.ZipFile(file) as archive:
+                if sum(member.file_size for member in archive.infolist()) > size:
+                    raise ValueError("its parts are compressed, which PyTorch does not do")
+                if damaged := archive.testzip():
+                    raise ValueError(f"the checksum of {damaged!r} differs")
+        checkpoint = torch.load(file, map_location="cpu", weights_only=True)
+        state = {name: tensor.float().numpy() for name, tensor in checkpoint["model"].items()}
+        metadata = {name: float(checkpoint[name]) for name in ("num_iter", "reward_mean", "reward_var")}
+        arrays = from_torch(state)
+        used = {name: array for name, array in state.items() if not name.startswith(UNUSED)}
+        check_parameters({"model": used, **metadata}, file, FLAG)
+        if metadata["reward_var"] <= 0 or metadata["num_iter"] < 0:
+            raise ValueError("its variance or its number is negative")
+    except UserError:
+        raise
+    except Exception as error:  # torch raises all kinds of exceptions for files of another format
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"cannot read {str(file)!r} as a PyTorch checkpoint of a reward: {reason} ({FLAG})") from error
+    return arrays, metadata
+
+
+def write_experiment(
+    directory: Path, arrays: Mapping[tuple[str, ...], np.ndarray], epoch: int, statistics: Mapping[str, Any]
+) -> Path:
+    """Writes a checkpoint and the CSV of quantiles that the published agent reads; returns the checkpoint's path."""
+    torch = _torch()
+    file = directory / "checkpoint_p0" / f"checkpoint_{epoch}.pth"
+    table = directory / "reward_metrics" / "train_norm_quantiles.csv"
+    for path in (file, table):
+        if path.exists():
+            raise UserError(f"{str(path)!r} is there already: choose another directory")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    heads = {"critic_linear": 1, "action_parameterization.distribution_linear": ACTIONS}
+    state = to_torch(arrays)
+    for name, outputs in heads.items():
+        state |= {f"{name}.weight": np.zeros((outputs, 512), np.float32), f"{name}.bias": np.zeros(outputs, np.float32)}
+    checkpoint = {
+        "num_iter": epoch,
+        "optimizer": {},
+        "model": {name: torch.tensor(array) for name, array in state.items()},
+    }
+    checkpoint |= {name: torch.tensor(statistics[key]) for name, key in STATISTICS.items()}
+    write_whole(file, lambda out: torch.save(checkpoint, out))
+    levels, values = zip(*sorted(statistics["quantiles"].items()), strict=True)
+    row = ",".join(repr(float(value)) for value in values)
+    lines = [",".join(levels), *[row] * (epoch + 1)]  # one row per epoch; the published system reads the last one
+    write_whole(table, ("\n".join(lines) + "\n").encode())
+    return file
+
+
+class Quantiles(NamedTuple):
+    """The statistics of one epoch, from `train_norm_quantiles.csv`."""
+
+    epoch: int  # 0 before any training
+    values: dict[str, float]  # by level
+    doubt: str  # why this may be the row of another epoch; "" if it is certain
+
+
+def read_quantiles(checkpoint: Path, num_iter: int) -> Quantiles:
+    """The row of `../reward_metrics/train_norm_quantiles.csv` that belongs to a checkpoint.
+
+    The published system writes a checkpoint and a row per epoch, and its `num_iter` counts optimiser steps. If there
+    are as many checkpoints as rows, the rank of a checkpoint is the number of its row. Otherwise this takes the last
+    row, as the published system does for every checkpoint. `num_iter`: of that checkpoint, equal to N of
+    `checkpoint_N.pth`.
+    """
+    table = checkpoint.absolute().parent.parent / "reward_metrics" / "train_norm_quantiles.csv"
+    with legible(f"the quantiles in {str(table)!r}", FLAG, csv.Error):
+        levels, rows = _read_table(table)
+    matches = (re.fullmatch(r"checkpoint_(\d+)\.pth", file.name) for file in checkpoint.parent.iterdir())
+    steps = sorted(int(match[1]) for match in matches if match)
+    epoch, doubt = len(rows) - 1, ""
+    if len(steps) == len(rows) and checkpoint.name == f"checkpoint_{num_iter}.pth":
+        epoch = steps.index(num_iter)
+    elif any(row != rows[-1] for row in rows):
+        doubt = (
+            f"{str(table)!r} has {len(rows)} rows, but the directory of {str(checkpoint)!r} (step {num_iter:,}) has "
+            f"{len(steps)} checkpoints, so its row is unknown: the last one is used, as in the published system"
+        )
+    return Quantiles(epoch, {f"{level:.2f}": value for level, value in zip(levels, rows[epoch], strict=True)}, doubt)
+
+
+def _read_table(table: Path) -> tuple[list[float], list[list[float]]]:
+    """Levels, and the rows of the last run; every run appends a line of levels and then its rows."""
+    levels, *rows = [[float(cell) for cell in row] for row in csv.reader(read_text(table).splitlines()) if row]
+    runs = [number for number, row in enumerate(rows, 1) if row == levels]
+    rows = rows[runs[-1] :] if runs else rows
+    if not rows or any(len(row) != len(levels) or not np.isfinite(row).all() for row in rows):
+        raise ValueError(f"after the levels there must be lines of {len(levels)} finite numbers")
+    return levels, rows
+
+
+def _torch() -> Any:
+    if importlib.util.find_spec("torch") is None:
+        raise UserError(f"PyTorch checkpoints need PyTorch: pip install torch (the CPU build is enough) ({FLAG})")
+    import torch
+
+    return torch
+
 
 CHUNK = 1024  # moments valued at a time
 

@@ -26,12 +26,11 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh
 
-from motif_jax.devices.host_arrays import local_copy
-from motif_jax.devices.mesh import map_update, replicate, total
+from motif_jax.devices.mesh import local_copy, map_update, replicate, total
 from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.world import select_specs, waited
 from motif_jax.networks.kinds import from_record, to_record
-from motif_jax.networks.novelty import NoveltyNetwork, features, random_cells, size_of
+from motif_jax.networks.presets import NoveltyNetwork, features, random_cells, size_of
 from motif_jax.rewards.running_stats import RunningStats, add_values, no_stats
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import ArraySpec, UserError

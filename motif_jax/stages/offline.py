@@ -34,8 +34,7 @@ from motif_jax.files import read_json, to_plain
 from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig, to_record
 from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
-from motif_jax.offline.offline_settings import OfflineSection, Running, settings_of
-from motif_jax.offline.recipes import Recipe
+from motif_jax.offline.recipes import OfflineSection, Recipe, Running, settings_of
 from motif_jax.offline.update import init_state, make_measure, make_update, means_of, objective_of, zero_sums
 from motif_jax.offline.values import ModelFunctions
 from motif_jax.pages.blocks import tiles
@@ -47,7 +46,7 @@ from motif_jax.stages import Experiment
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.meeting import find_meeting
 from motif_jax.system.metrics import Progress
-from motif_jax.system.signals import StopAsked
+from motif_jax.system.startup import StopAsked
 from motif_jax.tokens import Tokeniser, digest
 from motif_jax.transcripts.batches import EpochPlan, make_batch, planner
 from motif_jax.transcripts.render import Renderer, Rows

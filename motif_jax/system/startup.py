@@ -6,17 +6,22 @@ This module must run before slow imports, so it has only fast ones.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
+import platform
 import runpy
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any
 
 from motif_jax.console import clean
+from motif_jax.files import checkpoint_steps
+from motif_jax.structs import Interrupted
 
 OUTPUTS = ("standard output", "standard error")  # names of the streams in errors
 STOPPED = "stopped; run the same command again to resume"
@@ -138,3 +143,103 @@ def say(sentence: object) -> None:
         encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
         sys.stderr.write(line.encode(encoding, "backslashreplace").decode(encoding))
         sys.stderr.flush()
+
+
+# Prepares the environment before JAX is loaded: CPU devices, the compilation cache.
+#
+# Compiled programs are cached in `$XDG_CACHE_HOME/motif_jax/compiled-<kind of machine>` (by default below
+# `~/.cache`), at most one gigabyte with LRU eviction. JAX's own environment variables take precedence:
+# `JAX_COMPILATION_CACHE_DIR` (the directory), `JAX_COMPILATION_CACHE_MAX_SIZE` (bytes) and
+# `JAX_ENABLE_COMPILATION_CACHE=false`.
+
+CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
+MAX_BYTES = 2**30
+LEAST_SECONDS = 0.5  # programs that compile faster are not cached
+
+
+def divide_cpu(devices: int) -> None:
+    """Makes JAX divide the CPU into this number of devices, unless the environment has a number.
+
+    This has no effect if JAX is already loaded.
+    """
+    said = CPU_DEVICES in os.environ or "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if devices > 1 and "jax" not in sys.modules and not said:
+        os.environ[CPU_DEVICES] = str(devices)
+
+
+def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
+    """Sets the variables of JAX's compilation cache, unless the user has; call it before JAX is imported.
+
+    Does nothing if the default directory is not writable.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" in environment:
+        return
+    directory = cache_directory(environment, "compiled")
+    with contextlib.suppress(OSError):
+        directory.mkdir(parents=True, exist_ok=True)
+    if not (directory.is_absolute() and os.access(directory, os.W_OK)):
+        return
+    environment["JAX_COMPILATION_CACHE_DIR"] = str(directory)
+    environment.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(MAX_BYTES))
+    environment.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(LEAST_SECONDS))
+
+
+def cache_directory(environment: Mapping[str, str], kind: str) -> Path:
+    """Where this kind of machine keeps what it has made for itself."""
+    home = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home, "motif_jax", f"{kind}-{kind_of_machine()}")
+
+
+def kind_of_machine() -> str:
+    """A digest of the processor's features: machines with different ones may share a home directory."""
+    with open("/proc/cpuinfo", errors="replace") as lines:
+        features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:12]
+
+
+# Signals that ask a training run to stop.
+
+
+class StopAsked:
+    """Records that a signal asked to stop, so that training can save first; every signal prints a sentence.
+
+    A second SIGINT stops at once if everything is saved; a third one always does. SIGTERM may come repeatedly: SLURM
+    sends it before the time limit, at the limit, and on preemption.
+    """
+
+    def __init__(self) -> None:
+        self.asked = ""  # name of the signal
+        self._unsaved: Callable[[], str] = str  # describes the unsaved work; "": everything is saved
+        self._warned = False
+
+    def watch(self, checkpoints: Path, done: Callable[[], int], unit: str) -> None:
+        """Defines unsaved work: the difference between `done` and the last checkpoint, counted in `unit`."""
+
+        def unsaved() -> str:
+            number = done() - max(checkpoint_steps(checkpoints), default=0)
+            return f"{number:,} {unit}" if number > 0 else ""
+
+        self._unsaved = unsaved
+
+    def __enter__(self) -> StopAsked:
+        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, _: type | None, error: BaseException | None, __: TracebackType | None) -> None:
+        if self.asked and error is not None and (lost := self._unsaved()):
+            say(f"{lost} were not saved and are lost")
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if not self.asked:
+            self.asked = signal.Signals(number).name
+            say(f"{self.asked}: stopping as soon as the training state is saved")
+        elif number == signal.SIGINT:
+            if not self._warned and (unsaved := self._unsaved()):
+                self._warned = True
+                say(f"waiting until {unsaved} are saved; one more Ctrl-C ends the program without them")
+                return
+            for other in self._before:  # lets the writing of a checkpoint finish
+                signal.signal(other, signal.SIG_IGN)
+            raise Interrupted(number)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from motif_jax.actors.transport import WorkerFolder, remove_stale_folders
+from motif_jax.actors.pool import WorkerFolder, remove_stale_folders
 from motif_jax.files import take
 
 pytestmark = pytest.mark.quick
@@ -29,7 +29,7 @@ def killed(tmp_path_factory) -> Path:
     """What the worker of a parent that was killed has left."""
     code = """
 import os, signal
-from motif_jax.actors.transport import WorkerFolder
+from motif_jax.actors.pool import WorkerFolder
 made = WorkerFolder()
 (made.path / "game").mkdir()
 (made.path / "game/nle.ttyrec").touch()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motif_jax.actors.rows import MANY, RolloutRows, find_places
+from motif_jax.actors.layout import MANY, RolloutRows, find_places
 
 pytestmark = pytest.mark.quick
 SLOTS, STEPS, SIZE = MANY + 3, 4, 3

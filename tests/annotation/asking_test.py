@@ -6,8 +6,7 @@ import math
 import pytest
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.asking import Answered, Asking, AskingCounts, Ratings, Sampled
-from motif_jax.annotation.cache import AnswerCache
+from motif_jax.annotation.asking import AnswerCache, Answered, Asking, AskingCounts, Ratings, Sampled
 
 pytestmark = pytest.mark.quick
 ONE, OTHER, THIRD = Question("a", "b"), Question("c", "d"), Question("e", "f")

@@ -9,8 +9,8 @@ from nethack_texts import NETHACK
 from small_dataset import random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import QuestionAnswer
+from motif_jax.annotation.asking import AnswerCache
 from motif_jax.annotation.backends import BACKENDS, CaptionBackend, Oracle, find_backend
-from motif_jax.annotation.cache import AnswerCache
 from motif_jax.config.table import tables_of
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.online.judge_client import Judges

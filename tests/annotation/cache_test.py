@@ -5,7 +5,7 @@ import json
 import pytest
 
 from motif_jax.annotation.annotator import Question, QuestionAnswer
-from motif_jax.annotation.cache import AnswerCache, read_answers
+from motif_jax.annotation.asking import AnswerCache, read_answers
 from motif_jax.files import read_json
 
 pytestmark = pytest.mark.quick

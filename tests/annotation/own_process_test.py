@@ -11,8 +11,7 @@ from gated_judge import answer_to
 from stream_test import NO_LIMIT, collect
 
 from motif_jax.annotation.annotator import PAUSE, Question
-from motif_jax.annotation.own_process import IN_FLIGHT, OwnProcess
-from motif_jax.annotation.stream import Item
+from motif_jax.annotation.stream import IN_FLIGHT, Item, OwnProcess
 from motif_jax.rewards.online.judge_client import Judges
 
 pytestmark = pytest.mark.usefixtures("short_pauses")

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from nethack_texts import NETHACK
 
-from motif_jax.annotation.parsing import MOST_WAYS, is_plain, pattern_problem
-from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.prompts import MOST_WAYS, is_plain, make_prompt, pattern_problem
 from motif_jax.structs import UserError
 
 DOCS = Path(__file__).parents[2] / "docs" / "oni.md"

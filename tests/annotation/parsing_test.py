@@ -7,15 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nethack_texts import NETHACK
 
-from motif_jax.annotation.parsing import (
+from motif_jax.annotation.prompts import (
+    CHATS,
     KEYS,
+    make_prompt,
     read_label,
     read_verdict,
     to_answer,
     verdict_of_token,
     verdict_probabilities,
 )
-from motif_jax.annotation.prompts import CHATS, make_prompt
 
 pytestmark = pytest.mark.quick
 

@@ -10,8 +10,7 @@ from small_dataset import EVENTS
 
 from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import PAUSE, Question
-from motif_jax.annotation.asking import Asking, AskingCounts
-from motif_jax.annotation.cache import AnswerCache
+from motif_jax.annotation.asking import AnswerCache, Asking, AskingCounts
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.stream import Item, Stream
 

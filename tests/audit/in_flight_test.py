@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from motif_jax.audit.examine import audit_in_flight
 from motif_jax.audit.findings import percent
-from motif_jax.audit.in_flight import audit_in_flight
 from motif_jax.audit.pay import Steps
 from motif_jax.captions import encode
 from motif_jax.rewards.online.store import NONE, Seen, Store
-from motif_jax.stages.train_policy import audit
-from motif_jax.stages.train_policy.audit import Episodes
+from motif_jax.stages.train_policy import record
+from motif_jax.stages.train_policy.record import Episodes
 
 pytestmark = pytest.mark.quick
 T, E, GROUPS = 6, 3, 2
@@ -33,11 +33,11 @@ def batches(rng, count: int):
         yield SimpleNamespace(arrays=SimpleNamespace(first=first, ended=ended), fulls=fulls), caption, pay
 
 
-@pytest.mark.parametrize("most", [audit.MOST, 60])
+@pytest.mark.parametrize("most", [record.MOST, 60])
 def test_episodes_are_those_of_a_slow_walk(monkeypatch, most):
     """Game by game and step by step. With little room, the oldest steps are dropped."""
-    monkeypatch.setattr(audit, "RECENT", 25)
-    monkeypatch.setattr(audit, "MOST", most)
+    monkeypatch.setattr(record, "AUDITED", 25)
+    monkeypatch.setattr(record, "MOST", most)
     episodes, running, ended = Episodes(), {}, []
     for batch, caption, pay in batches(np.random.default_rng(3), 40):
         episodes.add(batch, caption, pay)

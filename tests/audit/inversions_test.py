@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from motif_jax.audit.captions import Captions
 from motif_jax.audit.examine import FEWEST_QUESTIONS as FEWEST
 from motif_jax.audit.examine import TESTED, check_inversions
-from motif_jax.audit.findings import binomial_tail
+from motif_jax.audit.findings import Captions, binomial_tail
 
 pytestmark = pytest.mark.quick
 

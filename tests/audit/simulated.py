@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.captions import Captions, group_captions
 from motif_jax.audit.examine import Audited, EpisodePairs, Evidence, Labels, examine, make_plan
+from motif_jax.audit.findings import Captions, group_captions
 from motif_jax.audit.judge import JudgeAnswers, Opinion, QuestionLimits
 from motif_jax.audit.pay import Steps
 from motif_jax.audit.whole_episodes import episode_text

@@ -14,7 +14,7 @@ import planted_worlds
 import pytest
 
 import motif_jax
-from motif_jax.audit import command, rollouts, trajectories
+from motif_jax.audit import command, trajectories
 from motif_jax.audit.trajectory_checks import audit_file
 from motif_jax.files import read_json
 from motif_jax.structs import UserError
@@ -293,7 +293,7 @@ def test_parquet_counts_the_parts_of_a_map_by_row(tmp_path):
     )
     table = pyarrow.Table.from_pylist(rows).append_column("more", maps)
     parquet.write_table(table, tmp_path / "rows.parquet")
-    assert len(list(rollouts.parquet_rows([tmp_path / "rows.parquet"]))) == len(rows)
+    assert len(list(trajectories.parquet_rows([tmp_path / "rows.parquet"]))) == len(rows)
 
 
 def test_the_repetition_of_a_text_counts_its_phrases():

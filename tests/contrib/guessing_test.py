@@ -10,11 +10,11 @@ from conftest import LONG_S
 from lies import ESCAPE, nothing_is_printed, reply  # noqa: F401  a fixture
 from world_server import WorldServer
 
-from motif_jax.actors.recorded import play_episodes
+from motif_jax.actors.recorder import play_episodes
 from motif_jax.contrib.guessing.answerers import LocalAnswerer, Utterance
 from motif_jax.contrib.guessing.scenes import ATTRIBUTES, Scene, draw_scene, one_hot
 from motif_jax.contrib.guessing.world import RULES
-from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus, UserError
 

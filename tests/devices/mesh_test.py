@@ -11,9 +11,11 @@ from jax.sharding import PartitionSpec as P
 from linear_policy import BASE, assert_same, initial, make_rollouts, shape_rewards, unroll
 
 from motif_jax.devices.checkpoints import Checkpoints
-from motif_jax.devices.host_arrays import host_copy, host_part, local_copy
 from motif_jax.devices.mesh import (
     AXES,
+    host_copy,
+    host_part,
+    local_copy,
     make_mesh,
     map_update,
     place,

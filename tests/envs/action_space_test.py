@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from own_control import ACTIONS, AimWorld
 
-from motif_jax.envs.action_space import ActionSpace, space_from, space_of
 from motif_jax.envs.gym_world import action_parts_of
-from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.world import ActionSpace, SeedStream, game_seed, space_from, space_of
 from motif_jax.structs import ArraySpec
 
 pytestmark = pytest.mark.quick

@@ -8,7 +8,7 @@ from babyai_games import MIXED, make, play_by_bot
 from motif_jax.envs.babyai.game import DOOR_COLOURS, LEVELS, LocalLevel, all_reached, makers_of
 from motif_jax.envs.babyai.words import HELD_OUT
 from motif_jax.envs.gym_world import quiet
-from motif_jax.envs.seeding import SeedStream
+from motif_jax.envs.world import SeedStream
 from motif_jax.structs import EndStatus
 
 

@@ -2,10 +2,9 @@
 
 import pytest
 
-from motif_jax.envs.babyai import exercises
-from motif_jax.envs.babyai.exercises import make_exercises
+from motif_jax.envs.babyai import manual as module
 from motif_jax.envs.babyai.level_settings import BabyAISettings
-from motif_jax.envs.babyai.manual import SHIPPED, find_manual, make_examples, read_manual
+from motif_jax.envs.babyai.manual import SHIPPED, find_manual, make_examples, make_exercises, read_manual
 from motif_jax.envs.babyai.prompt import SCENES, make_probes
 from motif_jax.envs.babyai.words import ACTION_SETS, CANONICAL, HELD_OUT, REWORDINGS, all_words
 from motif_jax.structs import UserError
@@ -55,8 +54,8 @@ def test_exercises_with_goals_name_no_pair_that_is_held_out(monkeypatch):
     held = sorted({word for pair in HELD_OUT for word in pair.split()})
     few = [*held, *(f"word{number}" for number in range(40 - len(held)))]  # an exercise takes 40
     for name, count in (("WORDS", 0), ("PAIRS", 0), ("GOALS", 5000)):
-        monkeypatch.setattr(exercises, name, count)
-    monkeypatch.setattr(exercises, "all_words", lambda: few)
+        monkeypatch.setattr(module, name, count)
+    monkeypatch.setattr(module, "all_words", lambda: few)
     prompts = [episode.turns[0].text for episode in make_exercises([], window=1)]
     goals = [prompt[: prompt.index("\n")] for prompt in prompts]  # up to a space
     assert not any(f" {pair} " in goal for goal in goals for pair in HELD_OUT)

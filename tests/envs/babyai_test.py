@@ -10,8 +10,8 @@ from minigrid.core.grid import Grid
 from minigrid.minigrid_env import MiniGridEnv
 
 from motif_jax.envs.babyai.bot import Planner
-from motif_jax.envs.babyai.describe import describe
-from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.babyai.prompt import describe
+from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import UserError
 

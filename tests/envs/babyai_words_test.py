@@ -5,9 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from motif_jax.envs.babyai.describe import DONE, VIEW, caption, describe
 from motif_jax.envs.babyai.level_settings import BabyAISettings
-from motif_jax.envs.babyai.prompt import Prompt
+from motif_jax.envs.babyai.prompt import DONE, VIEW, Prompt, caption, describe
 from motif_jax.envs.babyai.words import (
     ACTION_SETS,
     CANONICAL,

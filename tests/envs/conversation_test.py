@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from motif_jax.envs.conversation import LONGEST, MOST_UNKNOWN, Conversation
-from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus, UserError
 

@@ -7,7 +7,7 @@ from gym_world_test import Corridor, Walk
 from PIL import Image
 
 from motif_jax.envs.gym_world import encode_picture, pieces_of_ansi
-from motif_jax.envs.seeding import game_seed
+from motif_jax.envs.world import game_seed
 from motif_jax.replays.film import open_picture
 from motif_jax.structs import UserError
 

@@ -9,9 +9,8 @@ from gymnasium import spaces
 
 from motif_jax.captions import decode
 from motif_jax.envs.gym_world import GymWorld, GymWorldGame
-from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.toy import ToyWorld
-from motif_jax.envs.world import CAPTIONS, step_specs
+from motif_jax.envs.world import CAPTIONS, SeedStream, game_seed, step_specs
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import ArraySpec, EndStatus
 

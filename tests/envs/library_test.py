@@ -15,7 +15,7 @@ from conftest import ROOT
 from nle.nethack.nethack import DLPATH
 
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.nethack import engine, library, recorded
+from motif_jax.envs.nethack import engine, recorded
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.vector import GameVector
@@ -31,9 +31,9 @@ SAME_EVERYWHERE = "5a0f06fe9577f59a2013eae76030fb9194b46771cbf695adf04476244fe48
 def folder(tmp_path, monkeypatch):
     """Where this machine's library lies; a copy of the wheel stands for a built one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    library.find_library.cache_clear()
-    yield library.directory()
-    library.find_library.cache_clear()
+    engine.find_library.cache_clear()
+    yield engine.directory()
+    engine.find_library.cache_clear()
 
 
 def test_recorded_games_are_the_same_on_every_machine():
@@ -41,15 +41,15 @@ def test_recorded_games_are_the_same_on_every_machine():
 
 
 def test_a_library_that_plays_like_the_wheel_is_kept_and_used(folder, tmp_path, monkeypatch, capsys):
-    assert library.find_library() == (DLPATH, "")
+    assert engine.find_library() == (DLPATH, "")
     monkeypatch.setattr(recorded, "PROFILED", 60)
     (tmp_path / "own.so").write_bytes(Path(DLPATH).read_bytes())
     recorded.install(tmp_path / "own.so", "cc 1")
-    library.find_library.cache_clear()
-    path, description = library.find_library()
-    assert path == str(folder / library.NAME)
+    engine.find_library.cache_clear()
+    path, description = engine.find_library()
+    assert path == str(folder / engine.NAME)
     assert "built for this machine" in description
-    assert make_world({"engine": "wheel"}).settings.engine_library == library.WHEEL_LIBRARY
+    assert make_world({"engine": "wheel"}).settings.engine_library == engine.WHEEL_LIBRARY
     assert recorded.play(path, SOME, digest=True)[1] == SAME_EVERYWHERE
     capsys.readouterr()
     for _ in range(2):
@@ -65,23 +65,23 @@ def test_a_library_that_plays_another_game_is_not_kept(folder, tmp_path, monkeyp
     (tmp_path / "other.so").write_bytes(Path(DLPATH).read_bytes().replace(b"\0newt\0", b"\0nowt\0"))
     with pytest.raises(UserError, match="does not play the recorded games like NLE's wheel: not kept"):
         recorded.install(tmp_path / "other.so", "cc 1")
-    assert library.find_library().path == DLPATH
+    assert engine.find_library().path == DLPATH
 
 
 @pytest.mark.parametrize(("damage", "why"), [
-    (lambda folder: (folder / library.NAME).write_bytes(b"half"), "it is damaged"),
-    (lambda folder: (folder / library.NAME).unlink(), "No such file"),
+    (lambda folder: (folder / engine.NAME).write_bytes(b"half"), "it is damaged"),
+    (lambda folder: (folder / engine.NAME).unlink(), "No such file"),
     (lambda folder: edit(folder, machine="elsewhere"), "built for another machine"),
 ])  # fmt: skip
 def test_a_library_that_does_not_belong_here_is_not_loaded(folder, damage, why):
     folder.mkdir(parents=True)
-    (folder / library.NAME).write_bytes(Path(DLPATH).read_bytes())
-    digest = library.hashlib.sha256(Path(DLPATH).read_bytes()).hexdigest()
-    (folder / library.RECORD).write_text(json.dumps(library.requirements() | {"sha256": digest}))
-    assert library.find_library().path != DLPATH
+    (folder / engine.NAME).write_bytes(Path(DLPATH).read_bytes())
+    digest = engine.hashlib.sha256(Path(DLPATH).read_bytes()).hexdigest()
+    (folder / engine.RECORD).write_text(json.dumps(engine.requirements() | {"sha256": digest}))
+    assert engine.find_library().path != DLPATH
     damage(folder)
-    library.find_library.cache_clear()
-    path, description = library.find_library()
+    engine.find_library.cache_clear()
+    path, description = engine.find_library()
     assert path == DLPATH
     assert why in description
 
@@ -117,11 +117,11 @@ def test_a_build_that_cannot_begin_says_why_in_one_sentence(tmp_path, compilers,
 
 
 def edit(folder, **values):
-    record = folder / library.RECORD
+    record = folder / engine.RECORD
     record.write_text(json.dumps(json.loads(record.read_text()) | values))
 
 
-BUILT = library.find_library().path != DLPATH
+BUILT = engine.find_library().path != DLPATH
 
 
 def moments(path, settings, games, steps, seed):
@@ -213,7 +213,7 @@ def test_the_loop_in_c_plays_the_recorded_games(loop_in_c, monkeypatch):
       ("val-dwa-law-fem", "wiz-elf-cha-mal", "sam-hum-law-mal", "arc-gno-neu-fem", "@")),
 ], ids=lambda settings: f"{settings.task}-{settings.actions}-{settings.character}-{settings.screen}")  # fmt: skip
 def test_the_built_library_plays_like_the_wheel(settings):
-    built, ended = library.find_library().path, 0
+    built, ended = engine.find_library().path, 0
     for one, other in zip(moments(DLPATH, settings, 16, 800, 3), moments(built, settings, 16, 800, 3), strict=True):
         assert same(one, other)
         ended = one[0]

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from motif_jax.envs.maze import FREE, GOAL, MOST, distances
-from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus
 

@@ -14,12 +14,22 @@ from nle import nethack
 
 from motif_jax.actors.players import ScriptedPlayers
 from motif_jax.envs.nethack import engine
-from motif_jax.envs.nethack.figures import BY_DEPTH, BY_EXPERIENCE, FIGURES
-from motif_jax.envs.nethack.game import BRANCH, CONDITION, ORACLE_GLYPH, STAIRS_LEVEL, NetHackGame, X, Y
+from motif_jax.envs.nethack.game import (
+    BRANCH,
+    BY_DEPTH,
+    BY_EXPERIENCE,
+    CONDITION,
+    FIGURES,
+    ORACLE_GLYPH,
+    STAIRS_LEVEL,
+    NetHackGame,
+    X,
+    Y,
+)
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.keys import KEYS, offered_key
 from motif_jax.envs.nethack.observations import FRAME, Frames
-from motif_jax.envs.seeding import GameSeed, SeedStream, game_seed
+from motif_jax.envs.world import GameSeed, SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus
 from motif_jax.system.metrics import resident_mib

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from motif_jax.envs.seeding import game_seed
-from motif_jax.envs.world import CAPTIONS, CHOICE, SCREEN_SHAPE, Screen, trained_world
+from motif_jax.envs.world import CAPTIONS, CHOICE, SCREEN_SHAPE, Screen, game_seed, trained_world
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
 
 LENGTH = 6

@@ -8,14 +8,13 @@ import pytest
 from conftest import ROOT
 
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.recorded import play_episodes
+from motif_jax.actors.recorder import play_episodes
 from motif_jax.envs.conversation import Conversation
-from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.text_game import Answer
-from motif_jax.envs.world import is_text, to_row, to_text
+from motif_jax.envs.world import SeedStream, game_seed, is_text, to_row, to_text
 from motif_jax.envs.worlds import make_world
-from motif_jax.episodes.pieces import Pieces
 from motif_jax.episodes.playback import Track, figures_of, make_replay
+from motif_jax.episodes.recordings import Pieces
 from motif_jax.names import WORLDS
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserError
 

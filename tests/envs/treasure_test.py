@@ -6,9 +6,8 @@ import functools
 import numpy as np
 import pytest
 
-from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.treasure.world import ACTIONS, DOWN, STEPS, TreasureGame
-from motif_jax.envs.world import step_specs
+from motif_jax.envs.world import SeedStream, game_seed, step_specs
 from motif_jax.envs.worlds import make_world
 
 pytestmark = pytest.mark.quick

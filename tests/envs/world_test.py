@@ -10,11 +10,10 @@ from own_worlds import LENGTH
 from motif_jax.actors.acting import RandomPolicy, answer
 from motif_jax.actors.players import ScriptedPlayers, parse_scripted
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, World, is_text, to_row
+from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, SeedStream, World, game_seed, is_text, to_row
 from motif_jax.envs.worlds import TAKEN, check_world, make_world
 from motif_jax.names import WORLDS
-from motif_jax.replays.story import END_WORDS
+from motif_jax.replays.replay import END_WORDS
 from motif_jax.stages.evaluate.summary import END_NAMES
 from motif_jax.structs import EndStatus, UserCodeError, UserError
 

@@ -11,7 +11,6 @@ from flax import nnx
 from small_models import ALL, FEW, VOCABULARY, logits_of, make_small, some_tokens
 
 from motif_jax.language import generation
-from motif_jax.language.beam import search
 from motif_jax.language.generation import (
     FREE,
     PACK_LENGTH,
@@ -21,6 +20,7 @@ from motif_jax.language.generation import (
     draw,
     generate,
     no_limits,
+    search,
 )
 
 CONTEXTS, LENGTHS = some_tokens(), np.array([11, 6, 8])

@@ -126,7 +126,7 @@ def compare_devices(folder: str) -> None:
     from jax.sharding import PartitionSpec as P
 
     from motif_jax.devices.mesh import make_mesh, map_update, place, shard, shardings, total
-    from motif_jax.language.shards import sharding_rules
+    from motif_jax.language.adapt import sharding_rules
 
     for name in ("qwen3", "t5"):
         one = motif_jax.load_language(f"{folder}/{name}", num_devices=1)

@@ -8,8 +8,7 @@ from flax import nnx
 from lowering_test import lower
 
 from motif_jax.language.adapt import add_low_rank
-from motif_jax.language.beam import search
-from motif_jax.language.generation import TokenSampling, generate, no_limits
+from motif_jax.language.generation import TokenSampling, generate, no_limits, search
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
 from motif_jax.language.model import make_language_model

@@ -13,8 +13,8 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.learner.groups import FLOOR, group_advantages, relative
 from motif_jax.learner.settings import GroupSettings
 from motif_jax.learner.update import init_state, make_policy_update
-from motif_jax.stages.train_policy.placing import make_grouped, places
-from motif_jax.stages.train_policy.section import Policy
+from motif_jax.stages.train_policy import Policy
+from motif_jax.stages.train_policy.setup import make_grouped, places
 from motif_jax.structs import UserError
 
 GROUP = GroupSettings(group_size=4)

@@ -9,7 +9,7 @@ from losses_test import mean
 from scipy import stats
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.envs.action_space import ActionSpace
+from motif_jax.envs.world import ActionSpace
 from motif_jax.learner.losses import NumbersHead, log_density
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import init_state, make_policy_update

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from motif_jax.networks.general import FilmEncoder
 from motif_jax.networks.images import Convolution
+from motif_jax.networks.policy import FilmEncoder
 from motif_jax.structs import ArraySpec
 
 SPECS = {"image": ArraySpec((3, 4, 2), "uint8", "grid", 5), "mission": ArraySpec((16,), "uint8", "text")}

@@ -14,14 +14,11 @@ from tiny_writer import make_value_model
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.worlds import make_world
 from motif_jax.offline.batch import Play, TranscriptBatch, Weights, next_tokens
-from motif_jax.offline.group_loss import group_objective, restricted
-from motif_jax.offline.offline_settings import GroupLearning, OfflineSettings
-from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.update import init_state, make_update
-from motif_jax.policies.conversations import NOT_WRITTEN, Played, play_tokens
+from motif_jax.offline.recipes import GroupLearning, OfflineSettings, recipe_of
+from motif_jax.offline.update import group_objective, init_state, make_update, restricted
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import as_functions
-from motif_jax.policies.writing import ValueWriter
+from motif_jax.policies.writing import NOT_WRITTEN, Played, ValueWriter, play_tokens
 from motif_jax.stages.train_values.learning import advantages, as_batch, weights
 from motif_jax.structs import Episode, Turn
 

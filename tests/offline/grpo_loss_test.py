@@ -12,8 +12,8 @@ from conftest import ROOT
 
 from benchmarks.peers.processes import PeerError, install
 from motif_jax.offline.batch import Play, TranscriptBatch, Weights, next_tokens
-from motif_jax.offline.group_loss import group_objective
-from motif_jax.offline.offline_settings import GroupLearning
+from motif_jax.offline.recipes import GroupLearning
+from motif_jax.offline.update import group_objective
 from motif_jax.offline.values import ModelFunctions
 from motif_jax.stages.train_values.learning import weights
 from motif_jax.transcripts.render import Rows

@@ -15,8 +15,7 @@ from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 from motif_jax.config.table import table_of
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
-from motif_jax.offline.offline_settings import OfflineSettings, ValueTerms
-from motif_jax.offline.recipes import names, recipe_of
+from motif_jax.offline.recipes import OfflineSettings, ValueTerms, names, recipe_of
 from motif_jax.offline.update import (
     count,
     follow,

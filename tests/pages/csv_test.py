@@ -11,8 +11,7 @@ from conftest import get_config
 from report_workdir import write_workdir
 from seeds_test import write_run
 
-from motif_jax.pages.blocks import table
-from motif_jax.pages.spreadsheet import Sheet, csv_link
+from motif_jax.pages.blocks import Sheet, csv_link, table
 from motif_jax.stages import report
 from motif_jax.stages.report.seeds import write_page_over_seeds
 from motif_jax.system.runs import plan

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 from tiny_writer import POSITIONS, make_value_model
 
-from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.world import to_row
+from motif_jax.envs.world import SeedStream, to_row
 from motif_jax.envs.worlds import make_world
-from motif_jax.policies.conversations import WritingPlayer, play_games, play_tokens
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.writing import ValueWriter
+from motif_jax.policies.writing import ValueWriter, WritingPlayer, play_games, play_tokens
 
 pytestmark = pytest.mark.quick
 HEARD = "<b><y><g><b><b>"

@@ -18,10 +18,9 @@ from motif_jax.language.scoring import Scores, make_tree, score
 from motif_jax.learner.samples import calls_of
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
-from motif_jax.policies.language_policy import PADDING, TanhHead, action_logits
+from motif_jax.policies.language_policy import PADDING, Prompts, TanhHead, action_logits, encode_names
 from motif_jax.policies.model import make_policy_model, with_actions
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.policies.prompts import Prompts, encode_names
 from motif_jax.structs import UserError
 
 NOTHING = np.zeros((len(PROMPTS), 0), np.float32)

@@ -10,8 +10,7 @@ from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import new_condition, new_head
 from motif_jax.policies.values import ValueModel
 from motif_jax.tokens import LetterTokeniser
-from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.render import TEMPLATES
+from motif_jax.transcripts.render import TEMPLATES, LiveRenderer
 
 WIDTH, POSITIONS = 16, 30  # contexts are padded to 32: one width, one program
 TOKENISER = LetterTokeniser.from_texts(["abcde", "<b><y><g>"])

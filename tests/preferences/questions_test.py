@@ -4,8 +4,16 @@ import numpy as np
 import pytest
 from small_dataset import EVENTS, random_pairs, write_dataset
 
-from motif_jax.preferences.neutral import ask_about, captions_to_ask, neutral_pairs
-from motif_jax.preferences.questions import KINDS, AnswerTable, Questions, caption, status
+from motif_jax.preferences.questions import (
+    KINDS,
+    AnswerTable,
+    Questions,
+    ask_about,
+    caption,
+    captions_to_ask,
+    neutral_pairs,
+    status,
+)
 from motif_jax.preferences.store import PairDataset
 
 pytestmark = pytest.mark.quick

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from small_dataset import random_pairs, write_dataset
 
 from motif_jax.preferences import shards as shards_module
-from motif_jax.preferences.merging import is_merged, merge
-from motif_jax.preferences.shards import Part, Shard, count, question_range, rows_of, to_codes
+from motif_jax.preferences.shards import Part, Shard, count, is_merged, merge, question_range, rows_of, to_codes
 from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.structs import UserError
 

@@ -10,11 +10,19 @@ from PIL import Image
 from real_replay import NEEDED, made, play
 
 from motif_jax.envs.gym_world import encode_picture
-from motif_jax.replays.film import PICTURE_ROWS, film, find_ffmpeg, write_cast, write_gif, write_mp4
-from motif_jax.replays.painter import HEIGHT, WIDTH, Painter
-from motif_jax.replays.replay import COLUMNS, ROWS, load_replay, save_replay
+from motif_jax.replays.film import (
+    HEIGHT,
+    PICTURE_ROWS,
+    WIDTH,
+    Painter,
+    film,
+    find_ffmpeg,
+    write_cast,
+    write_gif,
+    write_mp4,
+)
+from motif_jax.replays.replay import COLUMNS, LEAST_ROWS, ROWS, describe, load_replay, save_replay
 from motif_jax.replays.scene import STATUS_LINES
-from motif_jax.replays.story import LEAST_ROWS, describe
 from motif_jax.screens import BACKGROUND, SHOWN
 from motif_jax.structs import UserError
 

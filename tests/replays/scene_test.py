@@ -4,9 +4,8 @@ import pytest
 from real_replay import NEEDED, made, play
 
 from motif_jax.replays.canvas import Canvas
-from motif_jax.replays.replay import ROWS
+from motif_jax.replays.replay import ROWS, Story, describe, summary
 from motif_jax.replays.scene import HELP, MESSAGES, View, compose
-from motif_jax.replays.story import Story, describe, summary
 
 WORDS = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piece.", "You die..."]
 

@@ -17,9 +17,8 @@ from emulator import Emulator
 from real_replay import play
 
 from motif_jax.replays.canvas import Canvas
-from motif_jax.replays.replay import save_replay
+from motif_jax.replays.replay import describe, save_replay
 from motif_jax.replays.scene import View, compose
-from motif_jax.replays.story import describe
 from motif_jax.replays.terminal import ENTER, LEAVE, open_terminal
 
 

@@ -11,11 +11,10 @@ from code_slow import SMALL_WORLD, program_text
 from conftest import ROOT
 
 from motif_jax.rewards.code.checking import CHECKS, check
-from motif_jax.rewards.code.decoding import ProgramGuide
 from motif_jax.rewards.code.grammar import FUNCTIONS, OPERATORS, PREFIXES, as_ebnf
 from motif_jax.rewards.code.names import Readable, find_readable
 from motif_jax.rewards.code.recogniser import Grammar
-from motif_jax.rewards.code.spelling import Speller
+from motif_jax.rewards.code.spelling import ProgramGuide, Speller
 from motif_jax.rewards.code.tokens import MOST_LEVELS, MOST_NODES, ProgramError
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, WordTokeniser

@@ -9,9 +9,16 @@ from conftest import on_devices
 from reward_test import messages
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.rewards.batches import PairBatches, epoch_order, make_batches
 from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.preference import TrainState, make_reward_update, pair_loss, zero_sums
+from motif_jax.rewards.preference import (
+    PairBatches,
+    TrainState,
+    epoch_order,
+    make_batches,
+    make_reward_update,
+    pair_loss,
+    zero_sums,
+)
 
 RATE = 0.3
 OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
@@ -75,7 +82,7 @@ def test_training_is_that_of_plain_pytorch():
     import torch_reward
 
     from motif_jax.devices.parameters import leaves_by_path
-    from motif_jax.rewards.torch_format import to_torch
+    from motif_jax.rewards.learnt import to_torch
 
     table, ids, target = data()
     _, params = make_reward_model(OPTIONS, 0)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from conftest import get_config, on_devices, viewed
 
-from motif_jax.devices.host_arrays import local_copy
-from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.devices.mesh import local_copy, make_mesh, map_update, replicate, shard
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.rnd import RandomDistillation, make_novelty

@@ -5,7 +5,7 @@ import pytest
 from online_parts_test import messages
 
 from motif_jax import captions
-from motif_jax.rewards.table import RewardTable
+from motif_jax.rewards.learnt_source import RewardTable
 
 pytestmark = pytest.mark.quick
 

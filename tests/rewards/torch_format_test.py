@@ -13,9 +13,8 @@ import torch
 from reward_test import messages
 from torch_reward import TorchReward
 
-from motif_jax.rewards.learnt import export_reward, load_reward
+from motif_jax.rewards.learnt import export_reward, load_reward, read_checkpoint, read_quantiles
 from motif_jax.rewards.statistics import LEVELS
-from motif_jax.rewards.torch_format import read_checkpoint, read_quantiles
 from motif_jax.stages import train_reward
 from motif_jax.structs import UserError
 

@@ -6,7 +6,7 @@ import pytest
 from conftest import get_config
 
 from motif_jax import experiment
-from motif_jax.actors.recorded import play_episodes
+from motif_jax.actors.recorder import play_episodes
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import UserError
 from motif_jax.transcripts.store import Transcripts, TranscriptWriter

@@ -10,10 +10,9 @@ from conftest import get_config, viewed
 from motif_jax import experiment
 from motif_jax.envs.babyai.bot import BotPlayer
 from motif_jax.envs.babyai.words import all_words
-from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.world import to_row
+from motif_jax.envs.world import SeedStream, game_seed, to_row
 from motif_jax.envs.worlds import make_world
-from motif_jax.policies.language_start import make_language_policy
+from motif_jax.policies.language_policy import make_language_policy
 from motif_jax.run import Run
 from motif_jax.tokens import WordTokeniser
 from motif_jax.transcripts.store import Transcripts

@@ -24,8 +24,7 @@ from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
 from motif_jax.files import read_json
 from motif_jax.stages import is_first_host, train_policy
-from motif_jax.stages.train_policy import loop
-from motif_jax.stages.train_policy.section import check_batch
+from motif_jax.stages.train_policy import check_batch, loop
 from motif_jax.structs import UserError
 
 # ---- the same as one

@@ -7,7 +7,7 @@ import pytest
 from conftest import get_config, is_complete, run_stage, viewed
 from toy_policies import TASK, policies
 
-from motif_jax.envs.nethack.figures import FIGURES
+from motif_jax.envs.nethack.game import FIGURES
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_json
 from motif_jax.run import Run

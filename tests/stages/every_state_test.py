@@ -12,8 +12,14 @@ from motif_jax.devices.parameters import rebuild
 from motif_jax.names import PROMPT_NETWORKS
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.rewards.sources import make_sources
-from motif_jax.stages.train_policy.placing import make_place
-from motif_jax.stages.train_policy.setup import PolicyCheckpoints, TrainingProgress, arrays_of, assemble, whole_state
+from motif_jax.stages.train_policy.setup import (
+    PolicyCheckpoints,
+    TrainingProgress,
+    arrays_of,
+    assemble,
+    make_place,
+    whole_state,
+)
 
 
 def config_of(network):

@@ -19,12 +19,11 @@ from motif_jax.language.hub_config import make_config
 from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
 from motif_jax.language.peft import CONFIG
-from motif_jax.policies.language_policy import language_of
-from motif_jax.policies.language_start import make_language_policy
+from motif_jax.policies.language_policy import language_of, make_language_policy
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import collect, evaluate, export, report, train_language, train_policy
-from motif_jax.stages.evaluate.replays import file_of
+from motif_jax.stages.evaluate.contenders import file_of
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser, tokeniser_from_text, write_tokeniser
 from motif_jax.transcripts.store import Transcripts

@@ -21,10 +21,10 @@ from motif_jax.policies.model import make_policy_model
 from motif_jax.policies.player import PolicyPlayer, pack
 from motif_jax.rewards import model as reward_model
 from motif_jax.rewards import preference
-from motif_jax.rewards.batches import PairBatches
 from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.learnt_source import LearntSource
 from motif_jax.rewards.options import parse_plan
+from motif_jax.rewards.preference import PairBatches
 from motif_jax.rewards.rnd import make_novelty
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted

@@ -9,11 +9,11 @@ import pytest
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
-from motif_jax.offline.offline_settings import Running
+from motif_jax.offline.recipes import Running
 from motif_jax.run import Run
 from motif_jax.stages.offline import TrainingJob, best_episodes, train
 from motif_jax.structs import Stopped, UserError
-from motif_jax.system.signals import StopAsked
+from motif_jax.system.startup import StopAsked
 
 SIZES = (5, 3, 4)  # batches of each epoch
 # Saves after every update.

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from motif_jax import launch
-from motif_jax.devices import host_arrays, hosts
+from motif_jax.devices import hosts
 from motif_jax.devices import mesh as parallel
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import Meeting, split_address
@@ -35,7 +35,7 @@ def update(address: str, me: str, file: str) -> None:
     share = slice(int(me) * half, (int(me) + 1) * half)
     rollouts = jax.tree.map(lambda array: array[:, share], linear_policy.make_rollouts())
     state, metrics = linear_policy.train(rollouts=rollouts, devices=0, updates=3)
-    sent = host_arrays.from_first_host(
+    sent = parallel.from_first_host(
         {"large": LARGE * (1 + int(me)), "none": np.zeros((2, 0)), "yes": np.array(me == "0")}
     )
     copy_arrays(int(me))
@@ -65,13 +65,13 @@ def copy_arrays(me: int) -> None:
     array = np.arange(12.0, dtype=np.float32).reshape(4, 3)
     placed = parallel.place({"cut": array, "whole": np.float32(3)}, mesh)
     assert not placed["cut"].is_fully_replicated
-    for copies in (host_arrays.local_copy, host_arrays.host_copy):
+    for copies in (parallel.local_copy, parallel.host_copy):
         copy = copies(placed)
         np.testing.assert_array_equal(copy["cut"], array)
         assert copy["whole"] == 3
     batch = parallel.shard(array, mesh)  # each host gives the same, so it is there twice
     assert batch.shape == (8, 3)
-    np.testing.assert_array_equal(host_arrays.host_part(batch), array)
+    np.testing.assert_array_equal(parallel.host_part(batch), array)
 
 
 def meet(address: str, me: str, seconds: str) -> None:

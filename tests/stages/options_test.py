@@ -6,13 +6,12 @@ from conftest import assert_same_bits, get_config, run_stage
 
 from motif_jax import load_policy
 from motif_jax.devices.checkpoints import reading
-from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.treasure.world import ACTIONS, TreasureGame
+from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.files import read_json, read_lines
 from motif_jax.pages.players import label
 from motif_jax.policies.model import read_policy
-from motif_jax.replays.replay import load_replay
-from motif_jax.replays.story import action_name, option_name
+from motif_jax.replays.replay import action_name, load_replay, option_name
 from motif_jax.stages import evaluate, train_policy
 from motif_jax.stages.evaluate.page import pack
 from motif_jax.stages.report import read_record

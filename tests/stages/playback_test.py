@@ -10,13 +10,13 @@ from conftest import get_config, run_stage
 from motif_jax.captions import decode
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import Frames, frame_keys
-from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.files import read_json
 from motif_jax.replays.replay import load_replay, top_messages
 from motif_jax.stages import evaluate, visualize
-from motif_jax.stages.evaluate import replays as evaluate_replays
 from motif_jax.stages.evaluate import summary as evaluate_summary
+from motif_jax.stages.evaluate.contenders import file_of
 
 
 def obtained(config, workdir, episode: str) -> Path:
@@ -51,7 +51,7 @@ def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
     files = {int(file.stem.rpartition("-")[2]) for file in (folder / "replays").iterdir()}
     assert files == set(summary["replays"].values())
     for number in files:
-        replay, row = load_replay(evaluate_replays.file_of(folder, number), "flag"), rows[number]
+        replay, row = load_replay(file_of(folder, number), "flag"), rows[number]
         assert replay.steps == row["steps"]
         assert replay.reward.sum(dtype=np.float64) == pytest.approx(row["episode_return"], abs=1e-4)
         assert replay.metadata["figures"] == row
@@ -77,7 +77,7 @@ def test_events_are_counted_by_the_messages(dungeon):
     summary = read_json(workdir / "evaluate/random/summary.json")
     assert sum(summary["ends"].values()) == len(rows)
     for number in summary["replays"].values():
-        replay = load_replay(evaluate_replays.file_of(workdir / "evaluate/random", number), "flag")
+        replay = load_replay(file_of(workdir / "evaluate/random", number), "flag")
         walls = sum("It's a wall" in decode(message) or "solid stone" in decode(message)
                     for message in replay.message[1:])  # fmt: skip
         kills = sum(bool(re.search("You kill|You destroy|is killed!|is destroyed!", decode(message)))
@@ -125,7 +125,7 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     config, workdir, rows = dungeon
     folder = workdir / "evaluate/random"
     kept = read_json(folder / "summary.json")["replays"]
-    assert obtained(config, workdir, "best") == evaluate_replays.file_of(folder, kept["best"])
+    assert obtained(config, workdir, "best") == file_of(folder, kept["best"])
     other = next(number for number in range(12) if number not in kept.values())
     file = obtained(config, workdir, str(other))
     assert load_replay(file, "flag").metadata["figures"] == rows[other]
@@ -172,7 +172,7 @@ def test_a_game_that_cannot_be_repeated_is_recorded_while_it_is_played(tmp_path,
     kept = {file.name for file in (folder / "replays").iterdir()}
     assert kept == {f"episode-{number:05}.npz" for number in summary["replays"].values()}
     for word, number in summary["replays"].items():
-        replay = load_replay(evaluate_replays.file_of(folder, number), "flag")
+        replay = load_replay(file_of(folder, number), "flag")
         assert word in replay.metadata["chosen"]
         assert replay.reward.sum(dtype=np.float64) == pytest.approx(rows[number]["episode_return"], abs=1e-4)
         if "Dice" in game:

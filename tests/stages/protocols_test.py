@@ -15,7 +15,7 @@ from motif_jax.envs.nethack.keys import KEYS
 from motif_jax.envs.nethack.observations import FRAME
 from motif_jax.envs.nethack.tasks import CHARACTERS
 from motif_jax.envs.protocols import CHANGED, by_protocol
-from motif_jax.envs.seeding import SeedStream, game_seed
+from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.files import read_json
 from motif_jax.stages import evaluate, visualize
 from motif_jax.stages.evaluate.summary import read_rows

@@ -4,7 +4,7 @@ import pytest
 from conftest import get_config
 
 from motif_jax import experiment
-from motif_jax.actors import capacity
+from motif_jax.actors import pool
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -116,7 +116,7 @@ def test_values_that_cannot_work_are_refused_in_one_sentence(what, values, said)
 
 @pytest.mark.parametrize("stage", ["train_policy", "collect", "evaluate"])
 def test_only_copies_of_the_engine_are_counted_against_open_files(monkeypatch, stage):
-    monkeypatch.setattr(capacity.resource, "getrlimit", lambda _: (64, 64))
+    monkeypatch.setattr(pool.resource, "getrlimit", lambda _: (64, 64))
     light, heavy = get_config("options.py", "treasure"), get_config("motif.py", "score")
     for config in (light, heavy):
         config.update_from_flattened_dict(

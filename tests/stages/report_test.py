@@ -14,7 +14,7 @@ from report_workdir import EVENTS, make_replay, write_workdir
 from motif_jax.files import read_json, write_json
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
-from motif_jax.stages.collect.page import report_pairs
+from motif_jax.stages.collect import report_pairs
 from motif_jax.stages.evaluate.page import pack
 from motif_jax.stages.train_policy.page import report_training
 

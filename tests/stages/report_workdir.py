@@ -11,10 +11,9 @@ from nethack_texts import NETHACK
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.captions import encode
-from motif_jax.envs.nethack.figures import FIGURES
+from motif_jax.envs.nethack.game import FIGURES
 from motif_jax.files import read_json, write_json, write_lines
-from motif_jax.pages.player import WATCHED, Watched
-from motif_jax.pages.players import SUMMARIES, Player, label
+from motif_jax.pages.players import SUMMARIES, WATCHED, Player, Watched, label
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import COLUMNS, ROWS, Replay, save_replay
 from motif_jax.rewards.labels import Split
@@ -22,7 +21,7 @@ from motif_jax.rewards.statistics import share_interval
 from motif_jax.rewards.statistics import summarise_values as moments
 from motif_jax.run import Run
 from motif_jax.stages import annotate
-from motif_jax.stages.collect.page import report_pairs
+from motif_jax.stages.collect import report_pairs
 from motif_jax.stages.evaluate.page import packed_replay, report_evaluation
 from motif_jax.stages.evaluate.summary import summarise_episodes
 from motif_jax.stages.train_policy.page import report_training

@@ -9,7 +9,7 @@ from slow_terms import head, hidden_of
 from tiny_decoder import LANGUAGE, VOCABULARY, new_params, random_rows
 from value_of_texts_test import heads
 
-from motif_jax.actors.recorded import play_branches
+from motif_jax.actors.recorder import play_branches
 from motif_jax.envs.worlds import make_world
 from motif_jax.experiment import defaults
 from motif_jax.offline import mdp

@@ -10,7 +10,7 @@ from conftest import ROOT
 
 from motif_jax.system.machine import commit
 
-COUNT = "from motif_jax.system.jax_start import divide_cpu; divide_cpu(3); import jax; print(jax.device_count())"
+COUNT = "from motif_jax.system.startup import divide_cpu; divide_cpu(3); import jax; print(jax.device_count())"
 
 
 @pytest.mark.quick
@@ -27,7 +27,7 @@ def test_a_cpu_is_divided_unless_the_environment_says_how(said, devices):
 def test_the_second_run_compiles_nothing(tmp_path):
     code = """
         import os
-        from motif_jax.system.jax_start import keep_compiled_programs
+        from motif_jax.system.startup import keep_compiled_programs
         keep_compiled_programs(os.environ)
         import jax
         print(float(jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((8, 8)))))

@@ -6,8 +6,7 @@ from talks import Letters, random_episode
 
 from motif_jax.structs import Episode, Turn
 from motif_jax.tokens import LetterTokeniser
-from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.render import TEMPLATES, Renderer
+from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer
 from motif_jax.transcripts.store import turns_of
 
 pytestmark = pytest.mark.quick

@@ -9,8 +9,8 @@ from imports_test import lines, refusal
 
 from motif_jax.stages import export
 from motif_jax.structs import Episode, Turn, UserError
+from motif_jax.transcripts.imports import FORMATS, read_trl, write_trl
 from motif_jax.transcripts.store import TranscriptWriter
-from motif_jax.transcripts.trl import FORMATS, read_trl, write_trl
 
 EPISODES = [
     Episode((Turn("Guess."), Turn("crane", -1.0), Turn("no"), Turn("abide", 0.0)), terminal=True),

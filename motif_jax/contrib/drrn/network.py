@@ -21,7 +21,7 @@ from jax.typing import DTypeLike
 from motif_jax.contrib.drrn.sections import DRRN, FLAG
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.networks.layers import Core
-from motif_jax.policies.prompts import PADDING, Prompts, encode_names
+from motif_jax.policies.language_policy import PADDING, Prompts, encode_names
 from motif_jax.tokens import tokeniser_from_text
 
 

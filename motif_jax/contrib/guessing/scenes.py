@@ -12,8 +12,8 @@ import numpy as np
 
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.structs import UserError
-from motif_jax.system.arrays import read_array
 from motif_jax.system.foreign import read_bytes
+from motif_jax.system.machine import read_array
 
 MOST_BYTES = 2**28  # of a file of dialogues
 ATTRIBUTES = {

@@ -10,8 +10,7 @@ from typing import Any
 from motif_jax.annotation.annotator import Annotator
 from motif_jax.annotation.backends import Server, read_json
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.parsing import OWN_WORDS
-from motif_jax.annotation.prompts import QuestionTemplate
+from motif_jax.annotation.prompts import OWN_WORDS, QuestionTemplate
 from motif_jax.annotation.section import AnnotateSection, SamplingSection
 from motif_jax.structs import UserError
 

@@ -29,8 +29,7 @@ from typing import Any
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.parsing import OPENING
-from motif_jax.annotation.prompts import QuestionTemplate
+from motif_jax.annotation.prompts import OPENING, QuestionTemplate
 from motif_jax.console import print_line
 from motif_jax.envs.texts import Texts
 

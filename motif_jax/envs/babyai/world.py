@@ -18,15 +18,22 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.envs.babyai.describe import COLUMN, ROW, VIEW
 from motif_jax.envs.babyai.level_settings import FAMILIES, MISSION_BYTES, BabyAISettings, short_name
-from motif_jax.envs.babyai.prompt import make_probes
+from motif_jax.envs.babyai.prompt import COLUMN, ROW, VIEW, make_probes
 from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.gym_world import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
-from motif_jax.envs.seeding import SeedStream, game_seed
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, Viewpoint, World, trained_elsewhere, unreadable
+from motif_jax.envs.world import (
+    CAPTIONS,
+    CHOICE,
+    SeedStream,
+    Viewpoint,
+    World,
+    game_seed,
+    trained_elsewhere,
+    unreadable,
+)
 from motif_jax.structs import ArraySpec, UserError
 
 CATEGORIES = 11  # MiniGrid's kinds of objects; there are fewer colours and states

@@ -30,7 +30,7 @@ from nle import nethack
 
 from motif_jax.envs.nethack.game import EAT_PROMPT, NetHackGame
 from motif_jax.envs.nethack.keys import AT_PAGE, EXTENDED_KEYS, IN_QUESTION, offered_key
-from motif_jax.envs.seeding import GameSeed
+from motif_jax.envs.world import GameSeed
 
 CAST, ENHANCE = int(nethack.Command.CAST), int(nethack.Command.ENHANCE)
 FIRST = ord("a")  # of a menu

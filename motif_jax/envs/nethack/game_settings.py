@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motif_jax.config.table import Flag, Number, Text, Whole, table_of, value
-from motif_jax.envs.nethack.figures import EXTENDED_FIGURES, FIGURES
+from motif_jax.envs.nethack.game import EXTENDED_FIGURES, FIGURES
 from motif_jax.envs.nethack.observations import SCREENS, FrameGame
 from motif_jax.envs.nethack.tasks import PENALTY_MODES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
@@ -16,7 +16,7 @@ from motif_jax.names import import_named
 from motif_jax.structs import UserError
 
 if TYPE_CHECKING:
-    from motif_jax.envs.nethack.library import Library
+    from motif_jax.envs.nethack.engine import Library
 
 ACTION_SETS = ("basic", "extended")
 AUTO, WHEEL = "auto", "wheel"  # of `engine`
@@ -94,7 +94,7 @@ class GameSettings:
     @property
     def engine_library(self) -> Library:
         """The library that games load, unless `library` names one."""
-        from motif_jax.envs.nethack.library import WHEEL_LIBRARY, find_library
+        from motif_jax.envs.nethack.engine import WHEEL_LIBRARY, find_library
 
         return WHEEL_LIBRARY if self.engine == WHEEL else find_library()
 

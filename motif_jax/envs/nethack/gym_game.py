@@ -35,8 +35,7 @@ from motif_jax.envs.nethack.observations import (
     frame_keys,
     open_rows,
 )
-from motif_jax.envs.seeding import SeedStream, game_seed
-from motif_jax.envs.world import plain_shape
+from motif_jax.envs.world import SeedStream, game_seed, plain_shape
 from motif_jax.screens import screen_text
 from motif_jax.structs import ArraySpec, EndStatus
 

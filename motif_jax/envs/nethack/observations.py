@@ -13,8 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from motif_jax.captions import WIDTH
-from motif_jax.envs.seeding import GameSeed
-from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, Rows, Viewpoint, select_specs
+from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, GameSeed, Rows, Viewpoint, select_specs
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
 
 CROP = 12  # cells on a side

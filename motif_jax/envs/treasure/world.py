@@ -24,9 +24,8 @@ from typing import Any
 import numpy as np
 
 from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
-from motif_jax.envs.seeding import GameSeed
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, Screen, Viewpoint, World, trained_elsewhere, unreadable
+from motif_jax.envs.world import CAPTIONS, CHOICE, GameSeed, Screen, Viewpoint, World, trained_elsewhere, unreadable
 from motif_jax.structs import ArraySpec, EndStatus
 
 LENGTH = 71  # columns 1..71

@@ -11,10 +11,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from motif_jax.config.table import shown
 from motif_jax.envs.world import suggest
 from motif_jax.rewards.code.grammar import FUNCTIONS, NUMERIC, OPERATORS, PREFIXES
-from motif_jax.rewards.code.names import CAPTION_ENTRY, FLAG, GRID, NUMBER, STEP, TEXTS, Entry, Readable
+from motif_jax.rewards.code.names import (
+    CAPTION_ENTRY,
+    CELLS,
+    CONSTANT,
+    FLAG,
+    GRID,
+    NUMBER,
+    STEP,
+    TEXTS,
+    Entry,
+    Expression,
+    Program,
+    Readable,
+    last_of,
+)
 from motif_jax.rewards.code.parsing import Node, parse
 from motif_jax.rewards.code.tokens import COMPARISONS, ProgramError
-from motif_jax.rewards.code.types import CELLS, CONSTANT, Expression, Program, last_of
 
 MOST_NAMES = 12  # listed in an error
 LANGUAGE = {  # words of other languages

@@ -11,9 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from motif_jax.rewards.code.names import FLAG, GRID, MOMENT, NUMBER, STEP, TEXTS, Readable
+from motif_jax.rewards.code.names import CELLS, CONSTANT, FLAG, GRID, MOMENT, NUMBER, ORDER, STEP, TEXTS, Readable
 from motif_jax.rewards.code.tokens import COMPARISONS, MOST_CHARACTERS
-from motif_jax.rewards.code.types import CELLS, CONSTANT, ORDER
 
 NUMERIC = (NUMBER, FLAG)  # a flag counts as 0 or 1
 NUMBERS, FLAGS, GRIDS, EQUAL_TEXTS = (NUMBER,), (FLAG,), (GRID,), (TEXTS,)

@@ -26,9 +26,8 @@ from motif_jax.rewards.code.grammar import (
     ZERO,
     Operator,
 )
-from motif_jax.rewards.code.names import FLAG, GRID, NUMBER, STEP, TEXTS, Readable
+from motif_jax.rewards.code.names import FLAG, GRID, NUMBER, ORDER, STEP, TEXTS, Readable
 from motif_jax.rewards.code.tokens import LONGEST_WORD, MOST_LEVELS, MOST_NODES
-from motif_jax.rewards.code.types import ORDER
 
 NEVER = 10**6  # nodes: there is no completion
 CHANGED = len(ORDER)  # what a value belongs to that a narrow grammar has in no argument of `once` and its like

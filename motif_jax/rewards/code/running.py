@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.envs.world import waited
-from motif_jax.rewards.code.names import GRID, NUMBER, STEP, TEXTS, Entry
-from motif_jax.rewards.code.types import Expression, Program
+from motif_jax.rewards.code.names import GRID, NUMBER, STEP, TEXTS, Entry, Expression, Program
 from motif_jax.rewards.source import Arrays
 from motif_jax.structs import UserError
 

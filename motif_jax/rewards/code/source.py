@@ -19,11 +19,10 @@ from motif_jax.config.table import shown
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import NUMBER, find_readable, readable_from
+from motif_jax.rewards.code.names import NUMBER, Expression, Program, find_readable, readable_from
 from motif_jax.rewards.code.parsing import LOWEST, PREFIXES, STRENGTHS, Node, parse
 from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
-from motif_jax.rewards.code.types import Expression, Program
 from motif_jax.rewards.registry import BEST, FLAG, WRITTEN, SourceChoice
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting

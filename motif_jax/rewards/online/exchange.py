@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.captions import WIDTH, distinct_messages
-from motif_jax.devices.host_arrays import from_every_host
+from motif_jax.devices.mesh import from_every_host
 from motif_jax.rewards.online.store import Seen
 from motif_jax.rewards.running_stats import RunningStats
 

@@ -16,8 +16,7 @@ import numpy as np
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.asking import AskingCounts
 from motif_jax.annotation.backends import CaptionBackend, find_backend, open_judge, opened
-from motif_jax.annotation.own_process import TOGETHER, OwnProcess
-from motif_jax.annotation.stream import AnsweredItem, Item, Stream
+from motif_jax.annotation.stream import TOGETHER, AnsweredItem, Item, OwnProcess, Stream
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.files import json_line, keep_lines

@@ -83,9 +83,15 @@ def small_rewards(
     import optax
 
     from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-    from motif_jax.rewards.batches import epoch_order, make_batches, without_padding
     from motif_jax.rewards.model import make_reward_model, make_value, value_captions
-    from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
+    from motif_jax.rewards.preference import (
+        TrainState,
+        epoch_order,
+        make_batches,
+        make_reward_update,
+        without_padding,
+        zero_sums,
+    )
 
     mesh, optimizer = make_mesh(1), optax.adam(LEARNING_RATE)
     table, items = replicate(jnp.asarray(without_padding(messages)), mesh), 0

@@ -11,8 +11,8 @@ import numpy as np
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
-from motif_jax.audit.captions import SEVERAL, Captions, group_captions
 from motif_jax.audit.examine import SECOND, Audited, EpisodePairs, Evidence, Figures, Labels, examine, make_plan
+from motif_jax.audit.findings import SEVERAL, Captions, group_captions
 from motif_jax.audit.judge import QuestionLimits
 from motif_jax.audit.pay import Steps
 from motif_jax.audit.record import make_record, most_paid, print_record, record_blocks
@@ -31,8 +31,7 @@ from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.run import Run
 from motif_jax.stages.annotate.setup import label_name
-from motif_jax.stages.audit import FILE, FOLDER, RANDOM, AuditConfig, find_players, stamp_of
-from motif_jax.stages.audit.asking import ask, ask_second
+from motif_jax.stages.audit import FILE, FOLDER, RANDOM, AuditConfig, ask, ask_second, find_players, stamp_of
 from motif_jax.stages.evaluate.summary import EPISODES, keys_of, read_json, read_rows
 from motif_jax.structs import UserError, naming
 

@@ -16,7 +16,7 @@ from motif_jax.names import PROMPT_NETWORKS
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.stages import Stage
 from motif_jax.stages.collect import CollectConfig
-from motif_jax.stages.train_policy.section import TrainConfig
+from motif_jax.stages.train_policy import TrainConfig
 from motif_jax.stages.train_reward import RewardConfig
 from motif_jax.structs import UserError
 

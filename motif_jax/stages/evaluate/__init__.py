@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from motif_jax.actors.capacity import check_capacity
+from motif_jax.actors.pool import check_capacity
 from motif_jax.envs.protocols import check_protocol
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world
@@ -17,13 +17,13 @@ from motif_jax.policies.decoding import check_decoding, decodings_of
 from motif_jax.stages import Stage, check_cluster, later, with_result
 from motif_jax.stages.evaluate.contenders import (
     EvaluateConfig,
+    check_choice,
     check_policies,
     check_variations,
     find_contenders,
     is_evaluated,
     with_variations,
 )
-from motif_jax.stages.evaluate.replays import check_choice
 from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, rules_of
 from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -22,15 +23,18 @@ from motif_jax.envs.protocols import (
     suffix,
 )
 from motif_jax.envs.world import World, is_text
-from motif_jax.envs.worlds import check_world, make_world
+from motif_jax.envs.worlds import check_world, essential, make_world
+from motif_jax.episodes.playback import Track, make_replay
 from motif_jax.files import checkpoint_steps, short_name, to_plain
 from motif_jax.language.config import is_language_model, locate_model, model_hash
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.policies.choice import LAST, PlayerChoice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
+from motif_jax.replays.replay import save_replay
+from motif_jax.rewards.registry import ONLINE, program_title, shown_source
 from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
-from motif_jax.stages.train_policy.section import Policy
+from motif_jax.stages.train_policy import Policy
 from motif_jax.stages.train_values import ValuesConfig
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
@@ -307,3 +311,74 @@ def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
     for file in (of_player, last / WRITTEN, reward):
         checksum.update(file.read_bytes() if file.is_file() else b"-")
     return checksum.hexdigest()
+
+
+# Replays of evaluated episodes: chooses those to keep, and writes them.
+
+REPLAYS_FLAG = "--config.evaluate.replays"
+Row = Mapping[str, Any]
+
+
+def learnt_return(row: Row) -> float:
+    """The learnt return of an episode, or the return of the online reward; 0 without either."""
+    return row["intrinsic_return"] or (row.get("returns") or {}).get(ONLINE, 0.0)
+
+
+WORDS: dict[str, Callable[[Row], tuple[float, ...]]] = {  # chooses the first episode with the largest value
+    "best": lambda row: (row["episode_return"], learnt_return(row)),
+    "worst": lambda row: (-row["episode_return"], -learnt_return(row)),
+    "liked": lambda row: (learnt_return(row), row["episode_return"]),
+    "longest": lambda row: (row["steps"],),
+    "toughest": lambda row: (bool(row["success"]), row["steps"]),  # the longest that reached its goal
+}
+
+
+def check_choice(text: str, episodes: int) -> None:
+    """Raises UserError unless `text` is a comma-separated list of WORDS and of numbers below `episodes`."""
+    for word in filter(None, text.split(",")):
+        if word not in WORDS and not (word.isdecimal() and int(word) < episodes):
+            raise UserError(
+                f"unknown replay {word!r} ({REPLAYS_FLAG}): choose from {', '.join(WORDS)}, or numbers of episodes "
+                f"up to {episodes - 1}"
+            )
+
+
+def choose(config: EvaluateConfig, rows: Mapping[int, Row]) -> dict[str, int]:
+    """The episodes whose replays are kept, by word or number."""
+    chosen: dict[str, int] = {}
+    for word in filter(None, config.evaluate.replays.split(",")):
+        if word in WORDS and rows:
+            chosen[word] = max(sorted(rows), key=lambda number: WORDS[word](rows[number]))
+        elif word.isdecimal() and int(word) in rows:  # an episode may have been given up
+            chosen[word] = int(word)
+    return chosen
+
+
+def file_of(folder: Path, episode: int) -> Path:
+    """The path of the replay of an episode in a player's directory."""
+    return folder / "replays" / f"episode-{episode:05}.npz"
+
+
+def record(config: EvaluateConfig, file: Path, row: Row, track: Track, player: Row, words: list[str]) -> bool:
+    """Plays an episode again and writes its replay; returns False, without writing, if it was not the same again."""
+    replay = make_replay(config.env, config.seed, row, track, replay_metadata(config, player, words))
+    if replay is not None:
+        save_replay(file, replay)
+    return replay is not None
+
+
+def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> dict[str, Any]:
+    """The metadata of a replay: its player, its games, and the words that it was chosen for."""
+    metadata = {"player": player["name"], "chosen": words}
+    metadata |= {name: player[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
+    metadata |= {"options": player["options"]} if player.get("options") else {}
+    shown = "" if player["reward"] else shown_source(player.get("sources", {}))
+    metadata |= {"program": shown} if program_title(shown) else {}
+    late = config.policy.reference_alignment and not program_title(shown)
+    metadata |= {"one_step_late": True} if late else {}  # each step is rewarded for the message before its action
+    return metadata | {"games": games_of(config)}
+
+
+def games_of(config: EvaluateConfig) -> dict[str, Any]:
+    """The settings that decide which games are played: `config.env` and the seed."""
+    return essential(config.env) | {"seed": config.seed}

@@ -17,13 +17,13 @@ import numpy as np
 from motif_jax.captions import decode
 from motif_jax.envs.protocols import TITLES, is_variation
 from motif_jax.files import read_json
-from motif_jax.pages.blocks import share_bar, table
+from motif_jax.pages.blocks import of_intervals, share_bar, table
 from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
 from motif_jax.pages.figures import compared, words
 from motif_jax.pages.formats import Interval, esc, exact
-from motif_jax.pages.player import PackedReplay
 from motif_jax.pages.players import (
     SUMMARIES,
+    PackedReplay,
     Player,
     Players,
     arranged,
@@ -34,10 +34,8 @@ from motif_jax.pages.players import (
     label,
     own_of,
 )  # fmt: skip
-from motif_jax.pages.spreadsheet import of_intervals
 from motif_jax.replays.film import open_picture
-from motif_jax.replays.replay import COLUMNS, Replay, load_replay
-from motif_jax.replays.story import option_names, rewarded_by
+from motif_jax.replays.replay import COLUMNS, Replay, load_replay, option_names, rewarded_by
 from motif_jax.run import Head, Run, from_plain
 from motif_jax.screens import REVERSED, SHOWN
 from motif_jax.stages.evaluate.summary import END_NAMES

@@ -32,11 +32,9 @@ from motif_jax.devices.checkpoints import find_checkpoints
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.protocols import CONTROLS, TASK, TITLES, is_variation, suffix
-from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.envs.world import to_text
+from motif_jax.envs.world import SeedStream, to_text
 from motif_jax.envs.worlds import make_world, title
-from motif_jax.episodes.pieces import Pieces, StepArrays
 from motif_jax.episodes.playback import (
     EpisodeEvents,
     EventCounter,
@@ -47,21 +45,18 @@ from motif_jax.episodes.playback import (
     replay_of,
     write_tracks,
 )
-from motif_jax.episodes.recordings import Recordings, plays_the_same_twice
+from motif_jax.episodes.recordings import Pieces, Recordings, StepArrays, plays_the_same_twice
 from motif_jax.files import to_plain, write_lines
 from motif_jax.language.config import is_language_model
 from motif_jax.offline.recipes import Recipe
-from motif_jax.pages.player import WATCHED, Watched
-from motif_jax.pages.players import Player, label
+from motif_jax.pages.players import WATCHED, Player, Watched, label
 from motif_jax.policies.choice import list_steps, load
-from motif_jax.policies.conversations import WritingPlayer
-from motif_jax.policies.decoding import Decoding, describe_unused
-from motif_jax.policies.language_start import make_language_policy
+from motif_jax.policies.decoding import PRETRAINED, SCORE, Decoding, describe_unused
+from motif_jax.policies.language_policy import make_language_policy
 from motif_jax.policies.model import Model, probabilities, read_policy
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.policies.text_sections import PRETRAINED, SCORE
 from motif_jax.policies.values import read_values
-from motif_jax.policies.writing import Probabilities, ValueWriter
+from motif_jax.policies.writing import Probabilities, ValueWriter, WritingPlayer
 from motif_jax.replays.replay import LONGEST, load_replay, save_replay
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
@@ -72,16 +67,19 @@ from motif_jax.run import Run, from_plain
 from motif_jax.stages import make_pool, with_result, workers_of
 from motif_jax.stages.evaluate.contenders import (
     FLAG,
+    REPLAYS_FLAG,
     Contender,
     EvaluateConfig,
+    choose,
+    file_of,
     find_contenders,
     is_evaluated,
+    record,
+    replay_metadata,
     stamp,
     with_variations,
 )
 from motif_jax.stages.evaluate.page import packed_replay, report_evaluation
-from motif_jax.stages.evaluate.replays import FLAG as REPLAYS_FLAG
-from motif_jax.stages.evaluate.replays import choose, file_of, record, replay_metadata
 from motif_jax.stages.evaluate.summary import (
     EPISODES,
     SUMMARY,
@@ -95,7 +93,7 @@ from motif_jax.stages.evaluate.summary import (
 )
 from motif_jax.structs import EpisodeInfo, Turn, UserError, naming
 from motif_jax.system.metrics import Progress, Timers
-from motif_jax.transcripts.live import ConversationTokens
+from motif_jax.transcripts.render import ConversationTokens
 
 TRACKS = "tracks.npz"
 RESULTS = (SUMMARY, EPISODES, TRACKS)  # of a player, beside `player.json`

@@ -22,7 +22,7 @@ from motif_jax.envs.worlds import check_world
 from motif_jax.stages import Stage, later, without_lock
 from motif_jax.stages.evaluate.contenders import EvaluateConfig
 from motif_jax.structs import UserError
-from motif_jax.transcripts.trl import FORMATS
+from motif_jax.transcripts.imports import FORMATS
 
 FLAG = "--config.export"
 

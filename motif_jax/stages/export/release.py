@@ -28,23 +28,23 @@ from motif_jax.pages.formats import Interval, exact
 from motif_jax.pages.over_seeds import estimate
 from motif_jax.pages.players import SUMMARIES
 from motif_jax.policies.choice import list_steps
+from motif_jax.policies.decoding import TRAINED
 from motif_jax.policies.model import read_policy
-from motif_jax.policies.text_sections import TRAINED
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.rewards.registry import LEARNT, without_folders
 from motif_jax.rewards.sources import RewardSources, trusted_classes
 from motif_jax.run import Run
 from motif_jax.stages.collect import CollectConfig
-from motif_jax.stages.evaluate.replays import file_of
+from motif_jax.stages.evaluate.contenders import file_of
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.stages.export import FLAG, ExportConfig, check_output
-from motif_jax.stages.train_policy.section import TrainConfig
+from motif_jax.stages.train_policy import TrainConfig
 from motif_jax.stages.train_reward import RewardConfig
 from motif_jax.structs import UserError
 from motif_jax.tokens import tokeniser_from_text, write_tokeniser
+from motif_jax.transcripts.imports import write_trl
 from motif_jax.transcripts.store import Transcripts
-from motif_jax.transcripts.trl import write_trl
 
 DECLARED = tables_of(RewardConfig) | tables_of(CollectConfig) | tables_of(TrainConfig)  # for policies, rewards
 Arrays = dict[tuple[str, ...], Any]

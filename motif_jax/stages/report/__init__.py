@@ -25,8 +25,20 @@ from motif_jax.pages.blocks import asset, folded, page, table
 from motif_jax.pages.charts import COLOURS, curves
 from motif_jax.pages.figures import curve, curves_of
 from motif_jax.pages.formats import amount, duration, esc, machine_words
-from motif_jax.pages.player import WATCHED, Watched, choose, replay_blocks
-from motif_jax.pages.players import SUMMARIES, Player, Players, arranged, behaviours, chance_of, figures_table, own_of
+from motif_jax.pages.players import (
+    SUMMARIES,
+    WATCHED,
+    Player,
+    Players,
+    Watched,
+    arranged,
+    behaviours,
+    chance_of,
+    choose,
+    figures_table,
+    own_of,
+    replay_blocks,
+)
 from motif_jax.run import SECTIONS, Head, Run
 from motif_jax.stages import Experiment, Stage, without_lock
 from motif_jax.structs import UserError

@@ -17,13 +17,12 @@ import numpy as np
 
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
-from motif_jax.pages.blocks import page, quoted, table
+from motif_jax.pages.blocks import Sheet, page, quoted, table
 from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
 from motif_jax.pages.figures import better, curve, curves_of, in_order, words
 from motif_jax.pages.formats import Interval, amount, duration, esc, exact, machine_words
 from motif_jax.pages.over_seeds import band, estimate, improvement, interquartile_mean, seeds_needed
 from motif_jax.pages.players import Player
-from motif_jax.pages.spreadsheet import Sheet
 from motif_jax.stages.report import RunRecord, differences, link, read_record
 from motif_jax.structs import UserError
 from motif_jax.system.runs import PlannedRun

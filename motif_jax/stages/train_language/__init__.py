@@ -13,7 +13,7 @@ from motif_jax.config.table import Text, value
 from motif_jax.envs.babyai.manual import read_manual
 from motif_jax.language.config import FOLDER, MODEL, check_model
 from motif_jax.names import TRANSCRIPT_FORMATS, find
-from motif_jax.offline.offline_settings import OfflineSection, check_learning
+from motif_jax.offline.recipes import OfflineSection, check_learning
 from motif_jax.stages import later, offline_stage
 from motif_jax.stages.train_language.data import (
     MANUAL,

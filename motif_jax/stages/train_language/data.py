@@ -9,8 +9,7 @@ from typing import Any
 
 from motif_jax.config.table import PATH, PATHS, Number, Text, Whole, section, value
 from motif_jax.console import print_line
-from motif_jax.envs.babyai import exercises
-from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
+from motif_jax.envs.babyai.manual import EXERCISES, find_manual, make_examples, make_exercises, read_manual
 from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import essential
@@ -18,7 +17,7 @@ from motif_jax.language.config import locate_model
 from motif_jax.language.gguf_file import read_gguf_tokeniser
 from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.stages import Experiment
-from motif_jax.stages.collect.page import report_transcripts
+from motif_jax.stages.collect import report_transcripts
 from motif_jax.structs import Episode, UserError, naming
 from motif_jax.tokens import (
     FILE,
@@ -29,13 +28,18 @@ from motif_jax.tokens import (
     WordTokeniser,
     read_tokeniser,
 )
-from motif_jax.transcripts.decision_points import are_decision_points, decision_point, vocabulary
-from motif_jax.transcripts.imports import FLAG, import_episodes, read_lmrl, read_lmrl_wordle, read_reddit, read_visdial
-from motif_jax.transcripts.live import LiveRenderer
+from motif_jax.transcripts.imports import (
+    FLAG,
+    import_episodes,
+    read_lmrl,
+    read_lmrl_wordle,
+    read_reddit,
+    read_trl,
+    read_visdial,
+)
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
-from motif_jax.transcripts.render import TEMPLATES, Renderer
-from motif_jax.transcripts.store import Transcripts
-from motif_jax.transcripts.trl import read_trl
+from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer
+from motif_jax.transcripts.store import Transcripts, are_decision_points, decision_point, vocabulary
 
 MANUAL = "manual"  # a value of `transcripts.import_format`
 BUILT_IN: dict[str, type[BuiltInTokeniser]] = {"words": WordTokeniser, "letters": LetterTokeniser}
@@ -119,9 +123,9 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
         if given.import_format == MANUAL:
             files, window = find_manuals(names), config.env["babyai"]["window"]
             provenance["window"] = window
-            if exercises.NAME in names:
-                provenance[exercises.NAME] = True
-            episodes = manual_episodes(files, window, exercises.NAME in names)
+            if EXERCISES in names:
+                provenance[EXERCISES] = True
+            episodes = manual_episodes(files, window, EXERCISES in names)
         else:
             files = [Path(name).expanduser() for name in names]
             if played := find(TRANSCRIPT_FORMATS, given.import_format):
@@ -161,7 +165,7 @@ def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
 
 def find_manuals(names: list[str]) -> list[Path]:
     """Returns the files of the manuals among the names; the exercises have no file."""
-    return [find_manual(name) for name in names if name != exercises.NAME]
+    return [find_manual(name) for name in names if name != EXERCISES]
 
 
 def manual_episodes(files: list[Path], window: int, with_exercises: bool) -> Iterator[Episode]:
@@ -169,7 +173,7 @@ def manual_episodes(files: list[Path], window: int, with_exercises: bool) -> Ite
     yield from vocabulary(all_words())
     lessons = [lesson for file in files for lesson in read_manual(file)]
     if with_exercises:
-        yield from exercises.make_exercises(lessons, window)
+        yield from make_exercises(lessons, window)
         return
     for example in make_examples(lessons, window):
         yield decision_point(example.prompt, example.action)

@@ -16,15 +16,13 @@ from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import read_saved
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.files import make_anew, remove_folder
-from motif_jax.language.adapt import new_additions
+from motif_jax.language.adapt import activation_bytes, bytes_of, new_additions, print_memory
 from motif_jax.language.config import FOLDER, MODEL, LanguageConfig
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser, write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.layers import Types
-from motif_jax.language.memory import activation_bytes, bytes_of, print_memory
 from motif_jax.language.model import make_language_model
-from motif_jax.offline.offline_settings import OfflineSection, settings_of
-from motif_jax.offline.recipes import Recipe, recipe_of
+from motif_jax.offline.recipes import OfflineSection, Recipe, recipe_of, settings_of
 from motif_jax.offline.update import init_state
 from motif_jax.policies.programs import as_functions
 from motif_jax.run import StageRun

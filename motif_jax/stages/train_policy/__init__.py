@@ -5,33 +5,198 @@ This module is quick to import; loop.py trains.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from motif_jax.actors.capacity import check_capacity
+from motif_jax.actors.pool import check_capacity
+from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, part, value
 from motif_jax.devices.releases import check_saved
-from motif_jax.envs.action_space import space_of
-from motif_jax.envs.world import World, is_text
+from motif_jax.envs.world import World, is_text, space_of
 from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.files import read_json
-from motif_jax.learner.settings import find_algorithm
-from motif_jax.names import check_end
-from motif_jax.networks.kinds import check_reads, find_prompt_network, is_own
+from motif_jax.learner.settings import GroupSettings, LearnerSection, find_algorithm
+from motif_jax.names import ALGORITHMS, POLICY_SECTIONS, PROMPT_NETWORKS, check_end, find
+from motif_jax.networks.kinds import BY_SPECS, FIXED, check_reads, find_prompt_network, is_own
+from motif_jax.policies.decoding import LanguageSection
 from motif_jax.rewards.online.online_section import ANCHORED
-from motif_jax.rewards.options import OptionPlan, chosen_from, find_plan
+from motif_jax.rewards.options import OPTIONS_FLAG, OptionPlan, chosen_from, find_plan
+from motif_jax.rewards.section import RewardsSection
 from motif_jax.stages import Stage, check_cluster, later, lock_of_hosts, with_result
-from motif_jax.stages.train_policy.section import (
-    DEVICE_MEMORY,
-    Policy,
-    TrainConfig,
-    check_batch,
-    check_options,
-    check_parts,
-    finished,
-    takes_turns,
-)
+from motif_jax.stages.annotate.setup import AnnotateConfig
 from motif_jax.structs import UserError
-from motif_jax.system.machine import available_mib
+from motif_jax.system.machine import available_mib, usable_cores
 from motif_jax.system.meeting import find_meeting
+
+# The sections policy and profile of the config, and functions of their values. Nothing here loads JAX.
+
+DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flags that decide how much an update uses
+
+
+@dataclass(frozen=True)
+class Network:
+    """The policy."""
+
+    network: str = value(
+        "reference",
+        Text((*FIXED, *BY_SPECS, *PROMPT_NETWORKS), own=True),
+        "reference: as published; small: for CPUs; general, film: for other games; language, drrn: read prompts; or "
+        "your own encoder as module:Class",
+        decides=True,
+    )
+    dtype: str = value(
+        "float32", Text(("float32", "bfloat16")), "dtype of matrix products; bfloat16 is faster on GPUs", decides=True
+    )
+    init_from: str = value("", PATH, "policy to start from: a workdir, or its checkpoints", decides=True)
+
+
+@dataclass(frozen=True)
+class PlayingSection:
+    """Games and batches."""
+
+    num_workers: int = value(usable_cores, Whole(), "worker processes; 0: play in this process, for debugging")
+    games_per_worker: int = value(64, Whole(1), "games per worker, played in parallel")
+    groups: int = value(2, Whole(1), "groups of games per worker: one plays while the other waits for actions")
+    rollout_length: int = value(32, Whole(1), "steps of a rollout", decides=True)
+    max_episode_steps: int = value(
+        0, Whole(), "time limit of episodes in training; 0: env.max_episode_steps", decides=True
+    )
+    warmup_steps: int = value(
+        1000, Whole(0, 1_000_000), "up to this many random actions at the start of a game, to decorrelate the games"
+    )
+    hang_timeout_s: float = value(
+        30.0, Number(0.1, MANY_SECONDS), "heartbeat timeout in seconds: a silent worker is replaced"
+    )
+    wait_for_learner: bool = value(
+        False, Flag(), "games wait for the learner, so that samples are only one or two updates old"
+    )
+    batch_size: int = value(4096, Whole(1), "steps per update, over all hosts", decides=True)
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Devices of a host."""
+
+    num_devices: int = value(0, Whole(), "number of devices; 0: all")
+    fsdp: int = value(1, Whole(1), "shard parameters and batch over this many devices (FSDP), for large networks")
+    tensor: int = value(1, Whole(1), "tensor parallelism: devices that compute each layer together")
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Duration, checkpoints and metrics."""
+
+    train_for_env_steps: int = value(2_000_000_000, Whole(1, 10**15), "environment steps to train for")
+    train_for_seconds: float = value(
+        0.0, Number(0, MANY_SECONDS), "time limit of training in seconds, from the first update; 0: none"
+    )
+    save_every_steps: int = value(10_000_000, Whole(1, 10**15), "steps between checkpoints")
+    save_every_s: float = value(
+        600.0,
+        Number(0, MANY_SECONDS, above=True),
+        "seconds between checkpoints: the most work that a kill loses; at most 60 with several hosts",
+    )
+    keep_checkpoints: int = value(5, Whole(1), "checkpoints to keep")
+    milestone_every_steps: int = value(
+        200_000_000, Whole(0, 10**15), "steps between checkpoints that are kept for ever; 0: none"
+    )
+    log_every_s: float = value(10.0, Number(0, MANY_SECONDS, above=True), "seconds between rows of metrics")
+    probe_every: int = value(1, Whole(), "updates between rows of probes.jsonl, for networks that read prompts")
+    tensorboard: bool = value(True, Flag(), "also write metrics for TensorBoard")
+    wandb: str = value("", Text(longest=128), "project of Weights & Biases (pip install wandb); empty: off")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A trace of the device's work, for XProf, TensorBoard or Perfetto."""
+
+    start_step: int = value(10, Whole(), "first update of the trace")
+    num_steps: int = value(0, Whole(), "updates to trace; 0: none")
+
+
+@dataclass(frozen=True)
+class Policy(Keeping, Devices, LearnerSection, PlayingSection, RewardsSection, Network):
+    """The section `policy`; its values are declared in the bases, of which the last comes first."""
+
+    language: LanguageSection = field(default_factory=LanguageSection)
+    drrn: Any = part(find(POLICY_SECTIONS, "drrn"))
+    replay: Any = part(find(POLICY_SECTIONS, "replay"))
+    grpo: GroupSettings = field(default_factory=GroupSettings)
+
+
+@dataclass(frozen=True)
+class TrainConfig(AnnotateConfig):
+    """The values that the stage reads; the section `annotate` names the judge of an online reward."""
+
+    policy: Policy = field(default_factory=Policy)
+    profile: Profile = field(default_factory=Profile)
+
+
+def finished(section: Policy, env_steps: int, seconds: float) -> bool:
+    """Whether training has reached the config's limit of steps or seconds."""
+    limit = section.train_for_seconds
+    return env_steps >= section.train_for_env_steps or bool(limit and seconds >= limit)
+
+
+def takes_turns(section: Policy) -> bool:
+    """Whether games wait while the learner works: in synchronous runs, and for algorithms that are on-policy."""
+    return section.synchronous or find_algorithm(section.algorithm).on_policy
+
+
+def splits_steps(section: Policy) -> bool:
+    """Whether minibatches are not made of a batch's columns; see `Algorithm.splits_steps`."""
+    return find_algorithm(section.algorithm).splits_steps(section, memory=section.network not in PROMPT_NETWORKS)
+
+
+def check_batch(section: Policy, num_devices: int, hosts: int) -> int:
+    """The number of rollouts in this host's share of a batch; raises UserError if devices or hosts cannot share it."""
+    games, length = section.games_per_worker // section.groups, section.rollout_length
+    algorithm, cut = find_algorithm(section.algorithm), num_devices * section.num_minibatches
+    by_steps = splits_steps(section)
+    if by_steps and not (algorithm.from_replay or algorithm.in_groups) and section.batch_size % cut:
+        raise UserError(
+            f"the {section.batch_size} steps of a batch cannot be cut into {section.num_minibatches} minibatches on "
+            f"each of {num_devices} devices (--config.policy.batch_size, .num_minibatches, .num_devices)"
+        )
+    minibatches = 1 if by_steps else section.num_minibatches
+    parts = {
+        f"{hosts} hosts x {games} games of a group": hosts * games,
+        f"{num_devices} devices x {minibatches} minibatches": num_devices * minibatches,
+    }
+    for what, count in parts.items():
+        if section.batch_size % (length * count):
+            raise UserError(
+                f"batch_size {section.batch_size} must be a multiple of {length * count} = {length} steps of a rollout "
+                f"x {what} (--config.policy.batch_size, .rollout_length, .games_per_worker, .groups, .num_minibatches)"
+            )
+    return section.batch_size // (length * hosts * games)
+
+
+def check_parts(section: Policy, world: str, options: bool) -> None:
+    """Raises UserError for a policy that cannot take actions of several choices or numbers."""
+    in_groups = find_algorithm(section.algorithm).in_groups
+    if section.network in PROMPT_NETWORKS or options or in_groups:
+        what = f"the algorithm {section.algorithm!r}" if in_groups else f"the network {section.network!r}"
+        what = "a policy with options" if options else what
+        raise UserError(
+            f"{what} chooses one action by its number, but actions of the world {world!r} are several choices or "
+            "numbers: use the network general, film or your own, without options, and appo, impala or ppo "
+            "(--config.policy.network, .options, .algorithm)"
+        )
+
+
+def check_options(section: Policy) -> None:
+    """Raises UserError if the algorithm or the network does not work with options."""
+    if not find_algorithm(section.algorithm).learns_options:
+        able = " and ".join(name for name in ALGORITHMS if find_algorithm(name).learns_options)
+        raise UserError(
+            f"options are learnt by {able}, not by {section.algorithm!r} (--config.policy.algorithm, {OPTIONS_FLAG})"
+        )
+    if section.network in PROMPT_NETWORKS:
+        raise UserError(
+            f"the network {section.network!r} cannot play several options (--config.policy.network, {OPTIONS_FLAG})"
+        )
+
 
 MOST_UPDATES = 2**31 - 1  # the count is an int32
 MOST_STEPS = 1_000_000  # of the optimizer per update; the device numbers them
@@ -75,7 +240,7 @@ def check(config: TrainConfig) -> None:
         )
     check_reads(section.network, world.specs, world.reads, world.name)
     if is_own(section.network):
-        from motif_jax.networks.own import find_encoder
+        from motif_jax.networks.policy import find_encoder
 
         find_encoder(section.network)
     if network := find_prompt_network(section.network):

@@ -20,24 +20,23 @@ import numpy as np
 from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.handoff import RolloutBatch
 from motif_jax.console import print_line
-from motif_jax.devices.host_arrays import host_part, local_copy
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
-from motif_jax.devices.mesh import check_fits, place
+from motif_jax.devices.mesh import check_fits, host_part, local_copy, place
 from motif_jax.devices.parameters import name_of
 from motif_jax.files import write_whole
 from motif_jax.networks.kinds import find_prompt_network
 from motif_jax.rewards.sources import make_sources
 from motif_jax.run import Run, StageRun
-from motif_jax.stages.train_policy.audit import audited_source
+from motif_jax.stages.train_policy import DEVICE_MEMORY, Policy, TrainConfig, finished, takes_turns
 from motif_jax.stages.train_policy.page import report_training
-from motif_jax.stages.train_policy.placing import at_position, make_place
-from motif_jax.stages.train_policy.record import Log, MetricsCollector, Probes, Trace, summarise_recent
-from motif_jax.stages.train_policy.section import DEVICE_MEMORY, Policy, TrainConfig, finished, takes_turns
+from motif_jax.stages.train_policy.record import Log, MetricsCollector, Probes, Trace, audited_source, summarise_recent
 from motif_jax.stages.train_policy.setup import (
     PolicyCheckpoints,
     TrainerParts,
     TrainingProgress,
     assemble,
+    at_position,
+    make_place,
     make_player,
     make_rollout_loop,
     open_pool,
@@ -46,7 +45,7 @@ from motif_jax.stages.train_policy.setup import (
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import describe
 from motif_jax.system.meeting import find_meeting
-from motif_jax.system.signals import StopAsked
+from motif_jax.system.startup import StopAsked
 
 EPISODES_PER_HOST = 2**40  # so that hosts play different games
 REPORT_EVERY_S = 600.0  # it reads all metrics

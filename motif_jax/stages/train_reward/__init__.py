@@ -12,7 +12,7 @@ from typing import Any
 
 from motif_jax.config.table import PATH, Flag, Number, Text, Whole, value
 from motif_jax.files import read_json
-from motif_jax.preferences.neutral import NEUTRAL
+from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.store import PairDataset, annotation_folder, digest_of, fingerprint
 from motif_jax.rewards import labels
 from motif_jax.stages import Stage, later, with_result

@@ -35,13 +35,20 @@ from motif_jax.files import checkpoint_steps, make_anew, read_json, to_plain, wr
 from motif_jax.pages.blocks import page, quoted, table, tiles
 from motif_jax.pages.charts import columns, curves
 from motif_jax.pages.formats import esc
-from motif_jax.preferences.neutral import NEUTRAL, neutral_pairs
+from motif_jax.preferences.questions import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, to_codes
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder
 from motif_jax.rewards import labels
-from motif_jax.rewards.batches import epoch_order, make_batches, without_padding
+from motif_jax.rewards.learnt import FLAG, read_checkpoint, read_quantiles
 from motif_jax.rewards.model import Value, make_reward_model, make_value, value_captions
-from motif_jax.rewards.preference import TrainState, make_reward_update, zero_sums
+from motif_jax.rewards.preference import (
+    TrainState,
+    epoch_order,
+    make_batches,
+    make_reward_update,
+    without_padding,
+    zero_sums,
+)
 from motif_jax.rewards.statistics import (
     RewardStatistics,
     calibration,
@@ -51,10 +58,9 @@ from motif_jax.rewards.statistics import (
     share_interval,
     summarise_values,
 )
-from motif_jax.rewards.torch_format import FLAG, read_checkpoint, read_quantiles
 from motif_jax.run import Head, Run, StageRun, date_of
-from motif_jax.stages.annotate.page import TITLE as PREFERENCES
-from motif_jax.stages.annotate.page import aim_of, label_bar, sentence
+from motif_jax.stages.annotate import TITLE as PREFERENCES
+from motif_jax.stages.annotate import aim_of, label_bar, sentence
 from motif_jax.stages.annotate.setup import label_name, open_dataset
 from motif_jax.stages.train_reward import FOLDER, SUMMARY, RewardConfig, TrainReward, label_checksums, learnt_from
 from motif_jax.structs import Interrupted, UserError

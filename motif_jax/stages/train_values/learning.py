@@ -26,24 +26,21 @@ from motif_jax.console import print_line
 from motif_jax.devices.mesh import map_update, replicate, shard
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.own_code import reported
-from motif_jax.envs.seeding import SeedStream
 from motif_jax.envs.text_world import TextWorld
+from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import checkpoint_steps
 from motif_jax.language.config import find_trained
 from motif_jax.learner.groups import relative
 from motif_jax.offline.batch import Play, Replies, TranscriptBatch
-from motif_jax.offline.group_loss import group_objective, restricted
-from motif_jax.offline.offline_settings import GroupLearning, settings_of
 from motif_jax.offline.rankings import Rankings, best_texts, make_readers, ranks
-from motif_jax.offline.recipes import Recipe, recipe_of
-from motif_jax.offline.update import OfflineState, Sums, make_update
+from motif_jax.offline.recipes import GroupLearning, Recipe, recipe_of, settings_of
+from motif_jax.offline.update import OfflineState, Sums, group_objective, make_update, restricted
 from motif_jax.pages.blocks import quoted, table
-from motif_jax.policies.conversations import NOT_WRITTEN, Played, play_games, play_tokens
 from motif_jax.policies.decoding import decoding_in_training
 from motif_jax.policies.programs import make_replies
 from motif_jax.policies.values import POLICY, ValueModel, allowed_tokens
-from motif_jax.policies.writing import WIDTHS, ValueWriter
+from motif_jax.policies.writing import NOT_WRITTEN, WIDTHS, Played, ValueWriter, play_games, play_tokens
 from motif_jax.run import StageRun
 from motif_jax.stages import is_first_host
 from motif_jax.stages.offline import (
@@ -64,8 +61,7 @@ from motif_jax.stages.train_language.data import check_known, make_renderer, ope
 from motif_jax.stages.train_language.model import make_parts, new_params, write_model
 from motif_jax.stages.train_values import FOLDER, ValuesConfig, ValuesSection, unused_values
 from motif_jax.system.machine import describe
-from motif_jax.transcripts.live import LiveRenderer
-from motif_jax.transcripts.render import TEMPLATES, TERMINAL, UNFINISHED, Renderer, Rows
+from motif_jax.transcripts.render import TEMPLATES, TERMINAL, UNFINISHED, LiveRenderer, Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
 
 FIRST_GAME = 2**24  # number of the first game; those before it are for evaluations

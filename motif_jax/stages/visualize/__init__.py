@@ -29,15 +29,24 @@ from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.policies.choice import parse_one
 from motif_jax.replays.replay import LONGEST, load_replay, save_replay
 from motif_jax.stages import Stage, without_lock
-from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, find_all, split_option
-from motif_jax.stages.evaluate.replays import FLAG as REPLAYS_FLAG
-from motif_jax.stages.evaluate.replays import WORDS, file_of, games_of, record, replay_metadata
+from motif_jax.stages.evaluate.contenders import (
+    REPLAYS_FLAG,
+    WORDS,
+    Contender,
+    EvaluateConfig,
+    file_of,
+    find_all,
+    games_of,
+    record,
+    replay_metadata,
+    split_option,
+)
 from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_json, read_rows
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
 
 if TYPE_CHECKING:
-    from motif_jax.replays.story import Story
+    from motif_jax.replays.replay import Story
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,7 @@ def _check_export(path: Path) -> None:
 
 def run(config: VisualizeConfig, workdir: Path) -> None:
     """Shows the episode, or writes it to a file."""
-    from motif_jax.replays.story import describe, summary
+    from motif_jax.replays.replay import describe, summary
     from motif_jax.replays.terminal import can_watch, watch
 
     # ---- which episode

@@ -15,13 +15,11 @@ from motif_jax.actors.handoff import make_batch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
-from motif_jax.envs.seeding import SeedStream
-from motif_jax.envs.world import waited
+from motif_jax.envs.world import SeedStream, waited
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import CAPTION, MOMENT, NUMBER, TEXTS, Readable
+from motif_jax.rewards.code.names import CAPTION, MOMENT, NUMBER, TEXTS, Program, Readable
 from motif_jax.rewards.code.running import ALWAYS, Runner
-from motif_jax.rewards.code.types import Program
 from motif_jax.rewards.source import Arrays
 from motif_jax.stages.write_reward import FLAG, WriteConfig
 from motif_jax.structs import UserError

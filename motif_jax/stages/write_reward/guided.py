@@ -13,11 +13,10 @@ import jax
 from motif_jax.annotation.backends import MODEL_FLAG
 from motif_jax.language.generation import TokenSampling
 from motif_jax.language.loaded import load_language
-from motif_jax.rewards.code.decoding import ProgramGuide, pieces_of
 from motif_jax.rewards.code.grammar import FUNCTIONS
 from motif_jax.rewards.code.names import MOMENT, NUMBER
 from motif_jax.rewards.code.recogniser import Grammar
-from motif_jax.rewards.code.spelling import Speller, is_plain, longest_phrase
+from motif_jax.rewards.code.spelling import ProgramGuide, Speller, is_plain, longest_phrase, pieces_of
 from motif_jax.stages.write_reward import WriteConfig
 from motif_jax.stages.write_reward.writers import MEANINGS, Attempt, Brief, Writer
 from motif_jax.structs import UserError, naming

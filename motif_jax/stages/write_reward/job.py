@@ -27,14 +27,13 @@ from motif_jax.pages.blocks import table, tiles
 from motif_jax.pages.formats import esc
 from motif_jax.rewards.code.checking import check
 from motif_jax.rewards.code.grammar import as_ebnf
-from motif_jax.rewards.code.names import CAPTION, Readable, find_readable
+from motif_jax.rewards.code.names import CAPTION, Program, Readable, find_readable
 from motif_jax.rewards.code.spelling import is_plain, longest_phrase
 from motif_jax.rewards.code.tokens import ProgramError
-from motif_jax.rewards.code.types import Program
 from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.rewards.source import Setting
 from motif_jax.run import Head, Run
-from motif_jax.stages.audit.asking import ask
+from motif_jax.stages.audit import ask
 from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.write_reward import (
     DIAGNOSES,
