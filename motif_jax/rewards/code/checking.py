@@ -6,7 +6,7 @@ the hero's gold) or of a step (such as `event_gold`, what the step changed). A f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from motif_jax.config.table import shown
 from motif_jax.envs.world import suggest
@@ -78,10 +78,10 @@ class _Checker:
             case "call":
                 return self._call(node)
             case "prefix":
-                return self._prefix(node)
+                name = str(node.value)
+                inner = self._operand(node.args[0], PREFIXES[name].takes, name)
+                return Expression("negative" if name == "-" else name, PREFIXES[name].result, inner.of, (inner,))
         return self._infix(node)
-
-    # ---- names
 
     def _name(self, node: Node) -> Expression:
         name = str(node.value)
@@ -99,18 +99,16 @@ class _Checker:
     # ---- operators
 
     def _operand(self, node: Node, types: tuple[str, ...], of_what: str) -> Expression:
-        """A number, or a flag that counts as one; or a flag alone."""
+        """A value of one of these types, for a function or an operator."""
         value = self.expression(node)
         if value.type not in types:
+            if CELLS in types:
+                usage = FUNCTIONS[of_what].usage
+                raise ProgramError(node.place, f"{of_what} needs the comparison of a grid, as in {usage}")
             wanted = "number" if NUMBER in types else "flag, such as x > 0"
             hint = ADVICE.get(value.type, "")
             raise ProgramError(node.place, f"{of_what} needs a {wanted}, not a {value.type}{hint}")
         return value
-
-    def _prefix(self, node: Node) -> Expression:
-        name = str(node.value)
-        inner = self._operand(node.args[0], PREFIXES[name].takes, name)
-        return Expression("negative" if name == "-" else name, PREFIXES[name].result, inner.of, (inner,))
 
     def _infix(self, node: Node) -> Expression:
         name = str(node.value)
@@ -127,15 +125,12 @@ class _Checker:
         if type_ := OPERATORS[operator].result(left.type, right.type):
             kind = f"text {operator}" if left.type == TEXTS else operator
             return Expression(kind, type_, last_of(left, right), (left, right))
+        fix = "compare numbers, a grid with a number, or texts with =="
         if FLAG in (left.type, right.type):
-            raise ProgramError(node.place, f"{operator} compares numbers: write x or not x for a flag x")
-        if CELLS in (left.type, right.type):
-            raise ProgramError(node.place, "a comparison of a grid cannot be compared: put it into any() or count()")
-        raise ProgramError(
-            node.place,
-            f"{operator} cannot compare a {left.type} with a {right.type}: compare numbers, a grid with a number, or "
-            "texts with ==",
-        )
+            fix = "write x or not x for a flag x"
+        elif CELLS in (left.type, right.type):
+            fix = "put a comparison of a grid into any() or count()"
+        raise ProgramError(node.place, f"{operator} cannot compare a {left.type} with a {right.type}: {fix}")
 
     # ---- functions
 
@@ -149,32 +144,26 @@ class _Checker:
         if not function.least <= len(node.args) <= len(function.args):
             number = f"{len(node.args)} argument{'' if len(node.args) == 1 else 's'}"
             raise ProgramError(node.place, f"{name} is written as {function.usage}, not with {number}")
-        return CHECKS[name](self, node)
-
-    def changing(self, node: Node) -> Expression:
-        """Functions of a value that changes: `gained`, `record`, `rose` and `once`."""
-        name, place = str(node.value), node.args[0].place
-        wanted = FUNCTIONS[name].args[0]
-        inner = self._operand(node.args[0], wanted.types, name)
-        if inner.of == CONSTANT:
-            raise ProgramError(place, f"{name} needs a value that changes, not a constant")
-        if inner.of not in wanted.of:
-            raise ProgramError(
-                place, f"{name} needs a value of a moment, and this is already a change of the step: write it alone"
-            )
-        remembers = name in ("record", "once") or (name == "rose" and inner.of == STEP)
+        if name in ("says", "at", "distance"):
+            return {"says": self._says, "at": self._at, "distance": self._distance}[name](node)
+        if name == "still":
+            if not self._still:
+                raise ProgramError(node.place, "this world has no values that still() could compare")
+            self.compares = True
+        args = []
+        for one, wanted in zip(node.args, function.args, strict=False):
+            args.append(value := self._operand(one, wanted.types, name))
+            if value.of not in wanted.of:
+                why = "a value that changes, not a constant"
+                if value.of == STEP:
+                    why = "a value of a moment, and this is already a change of the step: write it alone"
+                raise ProgramError(one.place, f"{name} needs {why}")
+        remembers = name in ("record", "once") or (name == "rose" and args[0].of == STEP)
         memory = self.memories if remembers else -1
         self.memories += remembers
-        return Expression(name, FUNCTIONS[name].result, STEP, (inner,), memory=memory)
+        return Expression(name, function.result, function.of or last_of(*args), tuple(args), memory=memory)
 
-    def still(self, node: Node) -> Expression:
-        """Nothing has changed."""
-        if not self._still:
-            raise ProgramError(node.place, "this world has no values that still() could compare")
-        self.compares = True
-        return Expression("still", FLAG, STEP)
-
-    def says(self, node: Node) -> Expression:
+    def _says(self, node: Node) -> Expression:
         """The caption, or another text, contains a text."""
         *read, word = node.args
         if word.kind != "text" or not str(word.value).strip():
@@ -196,7 +185,7 @@ class _Checker:
             raise ProgramError(first.place, f"{node.value} reads a grid by its name{hint}")
         return str(first.value), grid.entry
 
-    def at(self, node: Node) -> Expression:
+    def _at(self, node: Node) -> Expression:
         """A cell of a grid."""
         name, entry = self._grid(node)
         sizes, places = entry.shape, node.args[1:]
@@ -212,16 +201,7 @@ class _Checker:
             index.append(int(number))
         return Expression("read", NUMBER, entry.of, entry=entry._replace(type=NUMBER, cell=tuple(index)))
 
-    def cells(self, node: Node) -> Expression:
-        """`any` and `count`, of the comparison of a grid."""
-        name, inner = str(node.value), self.expression(node.args[0])
-        if inner.type != CELLS:
-            raise ProgramError(
-                node.args[0].place, f"{name} needs the comparison of a grid, as in {FUNCTIONS[name].usage}"
-            )
-        return Expression(name, FUNCTIONS[name].result, inner.of, (inner,))
-
-    def distance(self, node: Node) -> Expression:
+    def _distance(self, node: Node) -> Expression:
         """Steps to the nearest cell of a value."""
         name, entry = self._grid(node)
         if name not in self._viewpoints:
@@ -238,22 +218,6 @@ class _Checker:
         )
         args = (Expression("read", GRID, entry.of, entry=entry), value, row, column)
         return Expression("distance", NUMBER, last_of(*args), args, viewpoint=viewpoint)
-
-    def choice(self, node: Node) -> Expression:
-        """`min`, `max` and `abs`."""
-        numbers = tuple(self._operand(one, NUMERIC, str(node.value)) for one in node.args)
-        return Expression(str(node.value), NUMBER, last_of(*numbers), numbers)
-
-
-CHECKS: Mapping[str, Callable[[_Checker, Node], Expression]] = {
-    **dict.fromkeys(("gained", "record", "rose", "once"), _Checker.changing),
-    **dict.fromkeys(("any", "count"), _Checker.cells),
-    **dict.fromkeys(("min", "max", "abs"), _Checker.choice),
-    "still": _Checker.still,
-    "says": _Checker.says,
-    "at": _Checker.at,
-    "distance": _Checker.distance,
-}
 
 
 def _constant(node: Node) -> bool:

@@ -10,6 +10,7 @@ another episode, so the value before the step stands for it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -41,10 +42,6 @@ class Entry(NamedTuple):
         """The names that rollouts must record."""
         return tuple(filter(None, (self.observation, self.after)))
 
-    def record(self) -> list[Any]:
-        """The entry as JSON, for a checkpoint."""
-        return [list(part) if isinstance(part, tuple) else part for part in self]
-
 
 class Readable(NamedTuple):
     """All that a program can read in a world."""
@@ -55,11 +52,7 @@ class Readable(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         """The names as JSON, for a checkpoint."""
-        return {
-            "entries": {name: entry.record() for name, entry in self.entries.items()},
-            "viewpoints": {name: list(viewpoint) for name, viewpoint in self.viewpoints.items()},
-            "still": list(self.still),
-        }
+        return json.loads(json.dumps(self._asdict()))
 
 
 CAPTION = "event_message"  # the caption of a step, read by says("...")
@@ -69,6 +62,18 @@ CAPTION_ENTRY = Entry(TEXTS, STEP, CAPTION, CAPTIONS[CAPTION].shape)
 def find_readable(world: Any) -> Readable:
     """The names of a world; raises UserError if it declares other than `world.Viewpoint` describes."""
     specs: Mapping[str, ArraySpec] = world.specs
+
+    def declared(attribute: str, kind: type, must_be: str) -> Any:
+        value = getattr(world, attribute, kind())
+        if not isinstance(value, Mapping if kind is dict else kind):
+            raise wrong(attribute, must_be, value)
+        return value
+
+    def wrong(attribute: str, must_be: str, value: object) -> UserError:
+        return UserError(
+            f"{attribute!r} of the world {world.name!r} must be {must_be}, not {shown(value)} ({WORLD_FLAG})"
+        )
+
     entries: dict[str, Entry] = {}
     for reading in readings(specs):
         entries[reading] = entries[reading.removeprefix(PREFIX)] = Entry(
@@ -79,20 +84,22 @@ def find_readable(world: Any) -> Readable:
             entries[name] = Entry(found, MOMENT, name, spec.shape, (), _after(name, specs))
         elif name.startswith(PREFIX) and not spec.shape and name not in entries:
             entries[name] = Entry(NUMBER, STEP, name)
-    entries |= {name: _number(world, name, place) for name, place in _declared(world, "numbers", Mapping).items()}
+    for name, place in declared("numbers", dict, "a dictionary").items():
+        if not (number := _number(specs, name, place)):
+            what = 'names with an observation of one axis and an index, as in {"gold": ("blstats", 13)}'
+            raise wrong("numbers", what, {name: place})
+        entries[name] = number
     entries = {name: entry for name, entry in entries.items() if NAME.fullmatch(name) and name not in WORDS}
-    viewpoints = _declared(world, "viewpoints", Mapping)
+    viewpoints = declared("viewpoints", dict, "a dictionary")
     for name, viewpoint in viewpoints.items():
         if not _fits(entries, name, viewpoint):
-            raise UserError(
-                f"{_wrong(world, 'viewpoints')} the agent's cells in grids, as in "
-                f"{{'image': Viewpoint(3, 6, plane=0)}}, not {shown({name: viewpoint})} ({WORLD_FLAG})"
-            )
-    still = tuple(_declared(world, "still", tuple)) or tuple(
+            what = "the agent's cells in grids, as in {'image': Viewpoint(3, 6, plane=0)}"
+            raise wrong("viewpoints", what, {name: viewpoint})
+    still = declared("still", tuple, "a tuple") or tuple(
         name for name in world.reads if name in entries and name not in CAPTIONS
     )
     if unknown := [name for name in still if not _is_of_moment(entries, name)]:
-        raise UserError(f"{_wrong(world, 'still')} names of values of a moment, not {shown(unknown[0])} ({WORLD_FLAG})")
+        raise wrong("still", "names of values of a moment", unknown[0])
     return Readable(entries, viewpoints, still)
 
 
@@ -105,10 +112,9 @@ def readable_from(record: Any) -> Readable:
             if not (NAME.fullmatch(name) and of in (MOMENT, STEP) and _is_sound(entry)):
                 raise ValueError(f"{name!r} is {entry}")
         viewpoints = {name: Viewpoint(*parts) for name, parts in record["viewpoints"].items()}
-        if wrong := [name for name, viewpoint in viewpoints.items() if not _fits(entries, name, viewpoint)]:
-            raise ValueError(f"the viewpoint of {wrong[0]!r}")
-        if wrong := [name for name in record["still"] if not _is_of_moment(entries, name)]:
-            raise ValueError(f"still compares {wrong[0]!r}")
+        wrong = [name for name, viewpoint in viewpoints.items() if not _fits(entries, name, viewpoint)]
+        if wrong := wrong + [name for name in record["still"] if not _is_of_moment(entries, name)]:
+            raise ValueError(f"the viewpoint of {wrong[0]!r}, or what still compares")
         return Readable(entries, viewpoints, tuple(record["still"]))
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise ValueError(f"the names of a program are damaged: {error!r:.200}") from error
@@ -117,15 +123,13 @@ def readable_from(record: Any) -> Readable:
 def _is_sound(entry: Entry) -> bool:
     """Whether the parts of an entry fit each other."""
     shape, cell = entry.shape, entry.cell
-    sizes = all(type(number) is int for number in (*shape, *cell))
     axes = {NUMBER: range(MOST_AXES + 1), FLAG: range(1), GRID: range(1, MOST_AXES + 1), TEXTS: range(1, 2)}
-    whole = entry.type in (GRID, TEXTS)
     return (
         isinstance(entry.observation, str)
         and isinstance(entry.after, str)
-        and sizes
+        and all(type(number) is int for number in (*shape, *cell))
         and len(shape) in axes.get(entry.type, ())
-        and len(cell) == (0 if whole else len(shape))
+        and len(cell) == (0 if entry.type in (GRID, TEXTS) else len(shape))
         and all(0 <= at < size for at, size in zip(cell, shape, strict=False))
     )
 
@@ -144,30 +148,14 @@ def _after(name: str, specs: Mapping[str, ArraySpec]) -> str:
     return f"{PREFIX}{name}" if result and result[:2] == specs[name][:2] else ""
 
 
-def _declared(world: Any, attribute: str, kind: type) -> Any:
-    value: Any = getattr(world, attribute, kind() if kind is tuple else {})
-    if not isinstance(value, kind):
-        what = "a tuple" if kind is tuple else "a dictionary"
-        raise UserError(f"{_wrong(world, attribute)} {what}, not {shown(value)} ({WORLD_FLAG})")
-    return value
-
-
-def _wrong(world: Any, attribute: str) -> str:
-    return f"{attribute!r} of the world {world.name!r} must be"
-
-
-def _number(world: Any, name: object, place: object) -> Entry:
-    """The entry of a number that the world has named; raises UserError if the observation does not have it."""
-    specs: Mapping[str, ArraySpec] = world.specs
+def _number(specs: Mapping[str, ArraySpec], name: object, place: object) -> Entry | None:
+    """The entry of a number that the world has named; None if the observation does not have it."""
     match place:
         case (str(observation), int(index)) if isinstance(name, str) and NAME.fullmatch(name) and observation in specs:
             spec = specs[observation]
             if len(spec.shape) == 1 and 0 <= index < spec.shape[0] and not observation.startswith(PREFIX):
                 return Entry(NUMBER, MOMENT, observation, spec.shape, (index,), _after(observation, specs))
-    raise UserError(
-        f"{_wrong(world, 'numbers')} names with an observation of one axis and an index, as in "
-        f'{{"gold": ("blstats", 13)}}, not {shown({name: place})} ({WORLD_FLAG})'
-    )
+    return None
 
 
 def _is_of_moment(entries: Mapping[str, Entry], name: object) -> bool:
@@ -180,12 +168,14 @@ def _fits(entries: Mapping[str, Entry], name: object, viewpoint: object) -> bool
     if not isinstance(viewpoint, Viewpoint) or entry is None or entry.type != GRID:
         return False
     plane, planes = viewpoint.plane, entry.shape[0 if viewpoint.planes_first else -1]
-    if len(entry.shape) != (2 if plane is None else 3):
-        return False
-    if plane is not None and not (type(plane) is int and 0 <= plane < planes):
-        return False
-    places = (viewpoint.row, viewpoint.column)
-    return all(type(one) is int or (_is_of_moment(entries, one) and entries[str(one)].type == NUMBER) for one in places)
+    return (
+        len(entry.shape) == (2 if plane is None else 3)
+        and (plane is None or (type(plane) is int and 0 <= plane < planes))
+        and all(
+            type(one) is int or (_is_of_moment(entries, one) and entries[str(one)].type == NUMBER)
+            for one in (viewpoint.row, viewpoint.column)
+        )
+    )
 
 
 # The typed tree of a reward program.

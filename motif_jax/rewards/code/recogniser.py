@@ -13,19 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from motif_jax.rewards.code.grammar import (
-    BLANK,
-    FUNCTIONS,
-    LITERAL,
-    NAME,
-    NEGATED,
-    NUMERIC,
-    OPERATORS,
-    PREFIXES,
-    WORD,
-    ZERO,
-    Operator,
-)
+from motif_jax.rewards.code import grammar
+from motif_jax.rewards.code.grammar import FUNCTIONS, LITERAL, NAME, NEGATED, NUMERIC, OPERATORS, PREFIXES, WORD, ZERO
 from motif_jax.rewards.code.names import FLAG, GRID, NUMBER, ORDER, STEP, TEXTS, Readable
 from motif_jax.rewards.code.tokens import LONGEST_WORD, MOST_LEVELS, MOST_NODES
 
@@ -34,8 +23,8 @@ CHANGED = len(ORDER)  # what a value belongs to that a narrow grammar has in no 
 DUE, ONE_MORE, NO_MORE = "due", "one more", "no more"  # an operand; after an argument: whether more may follow in need
 STRENGTHS = sorted({operator.strength for operator in OPERATORS.values()}, reverse=True)
 STRONGEST = 9  # any operator may follow
-KINDS = set(OPERATORS.values())
-LITERALS = {NUMBER: (ZERO, LITERAL), TEXTS: (WORD, BLANK)}  # by kind of terminal, which is the type
+KINDS = [*dict.fromkeys(OPERATORS.values())]
+LITERALS = [(NUMBER, ZERO), (NUMBER, LITERAL), (TEXTS, WORD), (TEXTS, grammar.BLANK)]  # kind, which is the type; form
 
 
 class Sort(NamedTuple):
@@ -62,8 +51,9 @@ class Place:
     """A place in a program, by what is open around it; equal places of a world are the same object."""
 
     def __init__(self, kind: str = "root", name: str = "", below: Place | None = None, more: tuple = ()):
-        self.kind, self.name, self.more = kind, name, more  # kind: "root", "group", "call", "prefix" or "infix"
-        self._below, self._inner = below, dict[tuple, Place]()
+        self.kind = kind  # "root", "group", "function" (its parenthesis is due), "call", "prefix" or "infix"
+        self.name, self.more, self._inner = name, more, dict[tuple, Place]()
+        self.below: Place = below or self  # the place around this one
         self.known = dict[Operand | str, tuple[int, int]]()  # see `Grammar._least`
         self.open: int = (below.open if below else 0) + (kind in ("group", "call", "prefix"))
         self.lowest = 0  # operators must be stronger to be applied here
@@ -71,12 +61,6 @@ class Place:
             self.lowest = PREFIXES[name].strength - 1
         if kind == "infix":
             self.lowest = OPERATORS[name].strength
-
-    @property
-    def below(self) -> Place:
-        """The place around this one."""
-        assert self._below
-        return self._below
 
     def inside(self, kind: str, name: str = "", more: tuple = ()) -> Place:
         """A place within this one. `more`: the left operand of an operator; the arguments of a call so far."""
@@ -107,7 +91,6 @@ class State(NamedTuple):
     place: Place
     operand: Operand | None = None  # at the place; None: one is due
     nodes: int = 0  # with those of operators and calls that are still open
-    function: str = ""  # its name was written, and its parenthesis is due
 
 
 class Terminal(NamedTuple):
@@ -138,9 +121,8 @@ class Grammar:
                 form = {GRID: like, TEXTS: NAME}.get(entry.type, "")
                 self.names[name] = Sort(entry.type, ORDER.index(entry.of), form)
         symbols = [Terminal("symbol", text) for text in ("(", ")", ",", *OPERATORS, "not")]
-        literals = [Terminal(kind, form) for kind in LITERALS for form in LITERALS[kind]]
         words = [Terminal("name", name) for name in self.names] + [Terminal("function", name) for name in FUNCTIONS]
-        self._all = (END, *symbols, *literals, *words)
+        self._all = (END, *symbols, *(Terminal(*literal) for literal in LITERALS), *words)
         self.start = State(Place())
         self._known_atoms = dict[int, Costs]()  # by how many parentheses, calls and prefixes may be opened
         self._known = dict[tuple[int, int], Costs]()
@@ -172,9 +154,6 @@ class Grammar:
 
     def _completed(self, state: State, most: int) -> int:
         """The nodes of a completion with at most `most` nodes; NEVER if there is none."""
-        if state.function:
-            opened = self._after(state, Terminal("symbol", "("))
-            return self._completed(opened, most) if opened else NEVER
         return state.nodes + self._least(state.place, state.operand or DUE, most - state.nodes)
 
     def limit(self, state: State) -> int:
@@ -183,8 +162,11 @@ class Grammar:
         while place.kind == "group":
             place = place.below
         if place.kind == "call" and place.name == "at" and place.more[0].number:
-            return self._readable.entries[place.more[0].first].shape[place.more[0].number - 1]
+            return self._shape(place.more[0].first)[place.more[0].number - 1]
         return 0
+
+    def _shape(self, grid: str) -> tuple[int, ...]:
+        return self._readable.entries[grid].shape
 
     def complete(self, state: State) -> list[Terminal]:
         """Terminals that complete a program, the last of which is END."""
@@ -198,51 +180,40 @@ class Grammar:
         return terminals
 
     def _after(self, state: State, terminal: Terminal) -> State | None:
-        place, operand, nodes, function = state
-        kind, text = terminal
-        if function:
-            if text != "(" or kind != "symbol" or place.open == MOST_LEVELS:
-                return None
-            return State(place.inside("call", function, (Arguments(),)), None, nodes + 1)
+        place, operand, nodes = state
+        text = terminal.text
         if operand is None:
             return self._begin(state, terminal)
-        if kind == "end":
-            closed = self._close(place, operand, "root")
-            return State(closed[0], closed[1], nodes) if closed and self._is_reward(closed[1].sort) else None
-        if kind != "symbol":
-            return None
-        if text == ")":
-            closed = self._close(place, operand, "group", "call")
-            return self._ended(*closed, nodes) if closed else None
-        if text == ",":
-            closed = self._close(place, operand, "call")
-            more = self._argument(*closed) if closed else None
-            return State(more, None, nodes) if more else None
-        if text not in OPERATORS:
-            return None
-        while OPERATORS[text].strength <= place.lowest:
-            reduced = self._reduce(place, operand)
-            if reduced is None:
+        while place.lowest >= (OPERATORS[text].strength if text in OPERATORS else 1):
+            if not (reduced := self._reduce(place, operand)):
                 return None
             place, operand = place.below, reduced
-        return State(place.inside("infix", text, (operand,)), None, nodes + 1)
+        if text in OPERATORS:
+            return State(place.inside("infix", text, (operand,)), None, nodes + 1)
+        if terminal == END and place.kind == "root" and self._is_reward(operand.sort):
+            return State(place, operand, nodes)
+        if text == ")" and place.kind == "group":
+            return State(place.below, operand._replace(bound=STRONGEST), nodes)
+        if text in (",", ")") and place.kind == "call" and (more := self._argument(place, operand)):
+            return State(more, None, nodes) if text == "," else self._called(more, nodes)
+        return None
 
     def _begin(self, state: State, terminal: Terminal) -> State | None:
         """An operand begins, or a call without arguments ends."""
         place, (kind, text), nodes = state.place, terminal, state.nodes
-        if kind == "number":
-            if text == LITERAL and self.limit(state) == 1:
-                return None  # the only index is 0
-            return State(place, Operand(Sort(NUMBER, 0, text)), nodes + 1)
-        if kind == "text":
-            return State(place, Operand(Sort(TEXTS, 0, text)), nodes + 1)
+        if place.kind == "function":
+            if text != "(" or place.open == MOST_LEVELS:
+                return None
+            return State(place.below.inside("call", place.name, (Arguments(),)), None, nodes + 1)
+        if terminal in LITERALS:
+            only_zero = text == LITERAL and self.limit(state) == 1
+            return None if only_zero else State(place, Operand(Sort(kind, 0, text)), nodes + 1)
         if kind == "name":
-            return State(place, Operand(self.names[text]), nodes + 1) if text in self.names else None
+            return State(place, Operand(self.names[text]), nodes + 1)
         if kind == "function":
-            return State(place, None, nodes, text)
+            return State(place.inside("function", text), None, nodes)
         if text == ")" and place.kind == "call" and not place.more[0].number:
-            result = self._result(place.name, place.more[0])
-            return State(place.below, result, nodes) if result else None
+            return self._called(place, nodes)
         if place.open == MOST_LEVELS:
             return None
         if text == "(":
@@ -250,45 +221,30 @@ class Grammar:
             return None if again else State(place.inside("group"), None, nodes)
         return State(place.inside("prefix", text), None, nodes + 1) if text in PREFIXES else None
 
-    def _close(self, place: Place, operand: Operand, *kinds: str) -> tuple[Place, Operand] | None:
-        """Applies open operators up to a place of one of these kinds."""
-        while place.kind in ("prefix", "infix"):
-            reduced = self._reduce(place, operand)
-            if reduced is None:
-                return None
-            place, operand = place.below, reduced
-        return (place, operand) if place.kind in kinds else None
-
-    def _ended(self, place: Place, operand: Operand, nodes: int) -> State | None:
-        """After a closing parenthesis."""
-        if place.kind == "group":
-            return State(place.below, operand._replace(bound=STRONGEST), nodes)
-        more = self._argument(place, operand)
-        result = self._result(place.name, more.more[0]) if more else None
+    def _called(self, place: Place, nodes: int) -> State | None:
+        """After the parenthesis that closes a call."""
+        result = self._result(place.name, place.more[0])
         return State(place.below, result, nodes) if result else None
 
     # ---- types
 
     def _reduce(self, place: Place, operand: Operand) -> Operand | None:
         """The value of an operator with its last operand."""
-        if place.kind == "prefix":
-            return self._prefixed(place.name, operand)
-        return self._combined(OPERATORS[place.name], place.more[0], operand)
-
-    def _prefixed(self, name: str, operand: Operand) -> Operand | None:
-        prefix, sort = PREFIXES[name], operand.sort
+        if place.kind == "infix":
+            return self._combined(OPERATORS[place.name], place.more[0], operand)
+        prefix, sort, minus = PREFIXES[place.name], operand.sort, place.name == "-"
         if sort.type not in prefix.takes or operand.levels == MOST_LEVELS:
             return None
-        if self._narrow and not sort.of and (name != "-" or sort.form == NEGATED):
+        if self._narrow and not sort.of and (not minus or sort.form == NEGATED):
             return None
-        form = NEGATED if name == "-" and sort.form in (LITERAL, NEGATED) else ""
+        form = NEGATED if minus and sort.form in (LITERAL, NEGATED) else ""
         bound = min(prefix.strength - 1, operand.bound)
         return Operand(Sort(prefix.result, sort.of, form), operand.levels + 1, 0, bound)
 
     def _is_reward(self, sort: Sort) -> bool:
         return sort.type in NUMERIC and (sort.of > 0 or not self._narrow)
 
-    def _combined(self, operator: Operator, left: Operand, right: Operand) -> Operand | None:
+    def _combined(self, operator: grammar.Operator, left: Operand, right: Operand) -> Operand | None:
         type_ = operator.result(left.sort.type, right.sort.type)
         levels = max(left.levels + (left.strength != operator.strength), right.levels + 1)
         if self._narrow and (left.sort.type == TEXTS or not left.sort.of + right.sort.of):
@@ -303,19 +259,14 @@ class Grammar:
     def _argument(self, place: Place, operand: Operand) -> Place | None:
         """A call with one more argument."""
         more = place.more[0]
-        if not self._takes(place.name, more, operand.sort):
-            return None
-        return place.below.inside("call", place.name, (more.plus(operand),))
+        takes = self._takes(place.name, more, operand.sort)
+        return place.below.inside("call", place.name, (more.plus(operand),)) if takes else None
 
     def _fewest(self, name: str, more: Arguments) -> int:
         """The fewest arguments of a call that begins so."""
         if name == "at" and more.number:
-            return self._axes(more)
+            return 1 + len(self._shape(more.first))
         return 2 if name == "says" and more.first == NAME else FUNCTIONS[name].least
-
-    def _axes(self, more: Arguments) -> int:
-        """The number of arguments of `at` for a grid."""
-        return 1 + len(self._readable.entries[more.first].shape)
 
     def _takes(self, name: str, more: Arguments, sort: Sort) -> bool:
         """Whether a function takes a value as its next argument."""
@@ -326,31 +277,23 @@ class Grammar:
             return sort.form == WORD if place and more.first == NAME else not place and sort.form in (NAME, WORD)
         wanted = function.args[place]
         takes = wanted.of == ORDER if sort.of == CHANGED else ORDER[sort.of] in wanted.of
-        if sort.type not in wanted.types or not takes:
-            return False
-        if wanted.forms and sort.form not in wanted.forms:
+        if sort.type not in wanted.types or not takes or (wanted.forms and sort.form not in wanted.forms):
             return False
         if name == "distance" and not place:
             return sort.form in self._readable.viewpoints
-        if name != "at":
-            return True
-        shape = self._readable.entries[more.first or sort.form].shape
-        return 0 not in shape and place <= len(shape)
+        shape = self._shape(more.first or sort.form) if name == "at" else ()
+        return name != "at" or (0 not in shape and place <= len(shape))
 
     def _result(self, name: str, more: Arguments) -> Operand | None:
         """The value of a call with these arguments."""
         function = FUNCTIONS[name]
         of = ORDER.index(function.of) if function.of else more.of
-        if more.number < function.least or more.levels == MOST_LEVELS:
+        if more.levels == MOST_LEVELS or more.number < self._fewest(name, more):
             return None
         if name == "still" and not self._readable.still:
             return None
-        if name == "says":
-            if more.first == (NAME if more.number == 1 else WORD):
-                return None
-            of = ORDER.index(STEP) if more.number == 1 else of
-        if name == "at" and more.number != self._axes(more):
-            return None
+        if name == "says" and more.number == 1:
+            of = ORDER.index(STEP)
         if name == "distance":
             viewpoint = self._readable.viewpoints[more.first]
             named = [one for one in (viewpoint.row, viewpoint.column) if isinstance(one, str)]
@@ -386,6 +329,10 @@ class Grammar:
         """How a program can go on: the nodes that this adds, and where it then is."""
         opens = MOST_LEVELS - place.open
         if operand == DUE:
+            if place.kind == "function":
+                if opens:
+                    yield 1, place.below.inside("call", place.name, (Arguments(),)), DUE
+                return
             if place.kind == "call" and not place.more[0].number:
                 yield from self._results(place)
             for sort, nodes, levels in _each(self._atoms(opens)):
@@ -431,16 +378,16 @@ class Grammar:
         if opens in self._known_atoms:
             return self._known_atoms[opens]
         atoms = self._known_atoms[opens] = Costs()
-        literals = [Sort(kind, 0, form) for kind in LITERALS for form in LITERALS[kind]]
-        for sort in (*literals, *self.names.values()):
+        for sort in (*(Sort(kind, 0, form) for kind, form in LITERALS), *self.names.values()):
             _keep(atoms, sort, 1, 1)
         if not opens:
             return atoms
         inner = self._expressions(opens - 1, 0)
         for sort, nodes, levels in _each(inner):
             _keep(atoms, sort, nodes, levels)
-        for sort, nodes, levels in _each(self._expressions(opens - 1, PREFIXES["-"].strength - 1)):
-            if value := self._prefixed("-", Operand(sort, levels)):  # `not` makes nothing new
+        minus = Place("prefix", "-")  # `not` makes nothing new
+        for sort, nodes, levels in _each(self._expressions(opens - 1, minus.lowest)):
+            if value := self._reduce(minus, Operand(sort, levels)):
                 _keep(atoms, value.sort, nodes + 1, value.levels)
         for name in FUNCTIONS:
             self._add_calls(atoms, name, inner)

@@ -113,17 +113,9 @@ def read_program(file: str, world: Any) -> Program:
         data = read_bytes(path, MOST_BYTES)
     readable = find_readable(world)
     try:
-        return check(_decode(data), readable)
+        return check(data.decode(errors="replace"), readable)  # what is not ASCII is refused with its place
     except ProgramError as error:
         raise UserError(f"{shown(file)}, {error} ({FLAG})") from error
-
-
-def _decode(data: bytes) -> str:
-    """The text of a file, in which characters beyond ASCII stay, so that they are refused with their place."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
 
 
 # ---- the terms of the sum, whose shares of the return are shown

@@ -8,6 +8,7 @@ MOST_BYTES, which only texts and blanks in quantity could make, is left to `chec
 from __future__ import annotations
 
 import bisect
+import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.rewards.code.grammar import BLANK, FUNCTIONS, LITERAL, OPERATORS, WORD, ZERO
-from motif_jax.rewards.code.recogniser import END, Grammar, State, Terminal
+from motif_jax.rewards.code.recogniser import Grammar, State
 from motif_jax.rewards.code.tokens import MOST_CHARACTERS
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
@@ -31,14 +32,12 @@ ALPHABET = {*DIGITS, *ONE, *'<>=!. "', *"".join((*FUNCTIONS, *OPERATORS, "not"))
 class Spelling:
     """A text so far; equal ones of a speller are the same object."""
 
-    def __init__(self, states: tuple[State, ...], part: str, length: int, blank: bool, quoted: frozenset[int]):
+    def __init__(self, states: tuple[State, ...], part: str, blank: bool, quoted: frozenset[int]):
         self.states = states  # after its whole terminals: two, if a word may be a name or a function
-        self.part = part  # of the next terminal; if quotes may hold any text, only `"`, and `"x` once it is not blank
-        self.length = length  # of that text
+        self.part = part  # of the next terminal; if quotes may hold any text, blanks, and "x"s once it is not blank
         self.blank = blank  # may follow
         self.quoted = quoted  # see `Speller._shown`: of the texts in quotes so far, if they are parts of given ones
         self.after = dict[str, "Spelling | None"]()
-        self.begins: set[str] | None = None  # of words and symbols that may follow
         self.words: dict[str, tuple[State, ...]] | None = None  # the terminals that may follow, and the states then
 
     @property
@@ -59,12 +58,12 @@ class Speller:
         self._texts = [*dict.fromkeys(text for text in map(str.strip, texts) if is_plain(text))]
         self.phrases = sorted({phrase for text in self._texts for phrase in phrases_of(text)})
         self._known_shown = dict[str, int]()
-        self._known = dict[tuple, Spelling]()
+        self._known = functools.cache(Spelling)
         self.start = self._at((grammar.start,), blank=False)
 
     def forget(self) -> None:
         """Frees the spellings of earlier texts; those in use go on."""
-        self._known.clear()
+        self._known.cache_clear()
         self._known_shown.clear()
         self.start.after.clear()
 
@@ -81,10 +80,8 @@ class Speller:
 
     def ends(self, spelling: Spelling) -> bool:
         """Whether the text is a program."""
-        if not spelling.part:
-            return bool(self._follow(spelling, END))
         whole = self._whole(spelling)
-        return bool(whole and self._follow(whole, END))
+        return bool(whole and self._follow(whole, ""))
 
     def complete(self, spelling: Spelling) -> str:
         """A text that completes a program."""
@@ -93,15 +90,15 @@ class Speller:
             part = spelling.part[1:]
             if self.phrases:
                 part = self._new_text(part, spelling.quoted)
-            added = f"{part[len(spelling.part) - 1 :] or 'x' * (spelling.part == QUOTE)}{QUOTE}"
-        elif spelling.part and self._whole(spelling) is None:
+            added = f"{part[len(spelling.part) - 1 :] or 'x' * (not part.strip())}{QUOTE}"
+        elif self._whole(spelling) is None:
             words = [word for word in self._following(spelling) if word.startswith(spelling.part)]
             added = min(words, key=len)[len(spelling.part) :] if words else "1" if "." in spelling.part else ".1"
         for character in added:
             following = self.step(spelling, character)
             assert following, "a text in quotes has room for a character, and words and numbers go on"
             spelling = following
-        whole = (self._whole(spelling) if spelling.part else None) or spelling
+        whole = self._whole(spelling) or spelling
         state = min(whole.states, key=self.grammar.shortest)
         rest = [one.text for one in self.grammar.complete(state)]  # forms are written as examples of themselves
         if self.phrases:
@@ -109,13 +106,9 @@ class Speller:
         return f"{added} {' '.join(rest)}".rstrip()
 
     def _at(
-        self, states: tuple[State, ...], part: str = "", length: int = 0, blank: bool = True,
-        quoted: frozenset[int] = frozenset(),
-    ) -> Spelling:  # fmt: skip
-        key = (states, part, length, blank, quoted)
-        if key not in self._known:
-            self._known[key] = Spelling(*key)
-        return self._known[key]
+        self, states: tuple[State, ...], part: str = "", blank: bool = True, quoted: frozenset[int] = frozenset()
+    ) -> Spelling:
+        return self._known(states, part, blank, quoted)
 
     def _following(self, spelling: Spelling) -> dict[str, tuple[State, ...]]:
         """The terminals that may follow the complete ones, by their text or form; "" is the end of the program."""
@@ -127,18 +120,21 @@ class Speller:
                     at.words[terminal.text] = (*at.words.get(terminal.text, ()), after)
         return at.words
 
-    def _follow(self, spelling: Spelling, terminal: Terminal) -> Spelling | None:
-        states = self._following(spelling).get(terminal.text)
+    def _follow(self, spelling: Spelling, text: str) -> Spelling | None:
+        """After one more terminal."""
+        states = self._following(spelling).get(text)
         return self._at(states, quoted=spelling.quoted) if states else None
 
     def _whole(self, spelling: Spelling) -> Spelling | None:
         """After the terminal that has begun, if it can end here."""
         part = spelling.part
+        if not part:
+            return spelling
         if part[0] in DIGITS:
             if part.endswith("."):
                 return None
             part = LITERAL if float(part) else ZERO
-        return self._follow(spelling, Terminal("", part))
+        return self._follow(spelling, part)
 
     def _step(self, spelling: Spelling, character: str) -> Spelling | None:
         part = spelling.part
@@ -146,40 +142,22 @@ class Speller:
             return self._quoted(spelling, character)
         if part and self._continues(spelling, part + character):
             return self._at(spelling.states, part + character, quoted=spelling.quoted)
-        if not part:
-            return self._begin(spelling, character)
-        if part[0] in DIGITS + LETTERS and character in DIGITS + LETTERS + ".":
+        if part and part[0] in DIGITS + LETTERS and character in DIGITS + LETTERS + ".":
             return None
-        whole = self._whole(spelling)
-        return self._begin(whole, character) if whole else None
-
-    def _begin(self, spelling: Spelling, character: str) -> Spelling | None:
-        """A terminal begins, or a blank follows one."""
-        following = self._following(spelling)
+        if not (at := self._whole(spelling)):
+            return None
         if character == " ":
-            return self._at(spelling.states, blank=False, quoted=spelling.quoted) if spelling.blank else None
+            return self._at(at.states, blank=False, quoted=at.quoted) if at.blank else None
         if character in ONE:
-            return self._follow(spelling, Terminal("symbol", character))
-        if character == QUOTE:
-            return self._at(spelling.states, QUOTE, quoted=spelling.quoted) if WORD in following else None
-        if not self._continues(spelling, character):
-            return None
-        return self._at(spelling.states, character, quoted=spelling.quoted)
+            return self._follow(at, character)
+        begins = WORD in self._following(at) if character == QUOTE else self._continues(at, character)
+        return self._at(at.states, character, quoted=at.quoted) if begins else None
 
     def _continues(self, spelling: Spelling, part: str) -> bool:
         """Whether the next terminal can begin so."""
-        spelling = self._at(spelling.states)
         following = self._following(spelling)
-        if part[0] in DIGITS:
-            return self._is_number(spelling, part)
-        if spelling.begins is None:
-            words = [one for one in following if one and one[0] not in DIGITS + QUOTE]
-            spelling.begins = {one[:length] for one in words for length in range(1, len(one) + 1)}
-        return part in spelling.begins
-
-    def _is_number(self, spelling: Spelling, part: str) -> bool:
-        """Whether a number can begin so."""
-        following = self._following(spelling)
+        if part[0] not in DIGITS:
+            return any(one.startswith(part) for one in following)
         if not PART.fullmatch(part):
             return False
         if limit := max(map(self.grammar.limit, spelling.states)):  # an index, which is not spelt in two ways
@@ -190,24 +168,26 @@ class Speller:
 
     def _quoted(self, spelling: Spelling, character: str) -> Spelling | None:
         """A text in quotes goes on or ends."""
-        is_blank, text = spelling.part == QUOTE, spelling.part[1:]
+        text = spelling.part[1:]
+        is_blank = not text.strip()
         if character == QUOTE:
-            after = self._follow(spelling, Terminal("text", BLANK if is_blank else WORD))
+            after = self._follow(spelling, BLANK if is_blank else WORD)
             if not after or not self.phrases:
                 return after
             if text != next(self._parts(text)) or not self._is_new(text, spelling.quoted):
                 return None
             return self._at(after.states, quoted=spelling.quoted | {self._shown(text)})
-        length = spelling.length + 1
         room = MOST_CHARACTERS - (is_blank and character == " ")  # for a character that is not blank
-        if length > room or not is_plain(character):
+        if len(text) >= room or not is_plain(character):
             return None
-        if self.phrases:
-            text += character
-            if not self._new_text(text, spelling.quoted):
-                return None
-            return self._at(spelling.states, QUOTE + text, length, quoted=spelling.quoted)
-        return self._at(spelling.states, QUOTE if is_blank and character == " " else f"{QUOTE}x", length)
+        text += character
+        if not self.phrases:
+            return self._at(spelling.states, QUOTE + (" " if is_blank and character == " " else "x") * len(text))
+        return (
+            self._at(spelling.states, QUOTE + text, quoted=spelling.quoted)
+            if self._new_text(text, spelling.quoted)
+            else None
+        )
 
     def _shown(self, part: str) -> int:
         """The given texts of which this is a part, as bits."""
@@ -321,7 +301,7 @@ class ProgramGuide:
     def _mask(self, spelling: Spelling) -> np.ndarray:
         mask, anything = np.zeros(self._size, bool), spelling.in_quotes and not self.speller.phrases
         if anything:
-            mask |= self._length <= MOST_CHARACTERS - spelling.length
+            mask |= self._length <= MOST_CHARACTERS + 1 - len(spelling.part)
         stack = [(spelling, self._quotes if anything else self._branch)]
         while stack:
             at, branch = stack.pop()

@@ -10,7 +10,6 @@ The length of the text is limited, and so is the work.
 
 from __future__ import annotations
 
-import math
 import re
 from typing import NamedTuple
 
@@ -28,11 +27,12 @@ COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 SYMBOLS = (*COMPARISONS, "+", "-", "*", "/", "(", ")", ",")
 WORDS = ("and", "or", "not")  # names that are operators
 ODD = re.compile(r"[^\t\r\n -~]")  # characters that a reader could not see or could mistake for others
-BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)+")
-NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-TEXT = re.compile(r'"([^"\\\n\r\t]*)"')
-SYMBOL = re.compile("|".join(map(re.escape, sorted(SYMBOLS, key=len, reverse=True))))
+SYMBOL = "|".join(map(re.escape, sorted(SYMBOLS, key=len, reverse=True)))
+TOKEN = re.compile(
+    r"(?P<blank>(?:[ \t\r\n]|#[^\n]*)+)|(?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)|"
+    rf'(?P<name>{NAME.pattern})|"(?P<text>[^"\\\n\r\t]*)"|(?P<symbol>{SYMBOL})'
+)
 FIXES = {  # for characters that are not in the language
     "'": 'write texts in double quotes, as in says("you kill")',
     '"': "a text ends with a double quote in the same line, and has no backslash and no tab",
@@ -87,11 +87,18 @@ def tokenize(text: str) -> list[Token]:
     tokens: list[Token] = []
     at = 0
     while at < len(text):
-        if blank := BLANK.match(text, at):
-            at = blank.end()
-            continue
-        token, at = _token(text, at, place_of(text, at))
-        tokens.append(token)
+        match, place = TOKEN.match(text, at), place_of(text, at)
+        if match is None:
+            raise ProgramError(place, f"unexpected {text[at]!r}: {FIXES.get(text[at], NOT_IN_LANGUAGE)}")
+        at, kind = match.end(), str(match.lastgroup)
+        value = match[kind]
+        if kind == "number":
+            tokens.append(Token(kind, _number(value, text[at : at + 1], place), place))
+        elif kind != "blank":
+            most = MOST_CHARACTERS if kind == "text" else LONGEST_WORD
+            if len(value) > most:
+                raise ProgramError(place, f"a {kind} has at most {most} characters, not {len(value):,}: {shown(value)}")
+            tokens.append(Token("symbol" if value in WORDS and kind == "name" else kind, value, place))
     return [*tokens, Token("end", "", place_of(text, at))]
 
 
@@ -100,31 +107,11 @@ def place_of(text: str, at: int) -> Place:
     return Place(text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
 
 
-def _token(text: str, at: int, place: Place) -> tuple[Token, int]:
-    """The token at this offset, and the offset after it."""
-    if match := NUMBER.match(text, at):
-        return Token("number", _number(match.group(), text[match.end() :][:1], place), place), match.end()
-    if match := NAME.match(text, at):
-        if len(match.group()) > LONGEST_WORD:
-            raise ProgramError(place, f"a name has at most {LONGEST_WORD} characters: {shown(match.group())}")
-        return Token("symbol" if match.group() in WORDS else "name", match.group(), place), match.end()
-    if match := TEXT.match(text, at):
-        if len(match.group(1)) > MOST_CHARACTERS:
-            raise ProgramError(
-                place, f"a text has at most {MOST_CHARACTERS} characters, not {len(match.group(1)):,}: write its start"
-            )
-        return Token("text", match.group(1), place), match.end()
-    if match := SYMBOL.match(text, at):
-        return Token("symbol", match.group(), place), match.end()
-    raise ProgramError(place, f"unexpected {text[at]!r}: {FIXES.get(text[at], NOT_IN_LANGUAGE)}")
-
-
 def _number(digits: str, following: str, place: Place) -> float:
-    if following and (following.isalnum() or following in "._"):
+    if following.isalnum() or following in (".", "_"):
         raise ProgramError(place, f"a number is written as 20, 0.5 or 1e-3, not {shown(digits + following)}")
     if len(digits) > LONGEST_WORD:
         raise ProgramError(place, f"a number has at most {LONGEST_WORD} characters: {shown(digits)}")
-    number = float(digits)
-    if not (math.isfinite(number) and number <= LARGEST_NUMBER):
+    if not float(digits) <= LARGEST_NUMBER:
         raise ProgramError(place, f"numbers are at most {LARGEST_NUMBER:g}, not {shown(digits)}: scale the reward")
-    return number
+    return float(digits)
