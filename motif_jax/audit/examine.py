@@ -26,22 +26,21 @@ from motif_jax.audit.findings import (
     binomial_tail,
     conclude,
     group_captions,
+    largest,
     mean_by,
     normal_tail,
     percent,
     quoted,
 )
 from motif_jax.audit.judge import JudgeAnswers, JudgePlan, Opinion, QuestionLimits, verdicts
-from motif_jax.audit.pay import Paid, Steps, share_pay
+from motif_jax.audit.pay import Paid, Steps
 from motif_jax.audit.record import most_paid
 from motif_jax.rewards.statistics import ranks
 
 WORSE, INVERSIONS = "worse than random play", "inversions"
-PAY_CHECKS = pay.PAY, pay.INFLATED, pay.LOOPS, pay.HELD
 JUDGE_CHECKS = judge.ANSWERED, judge.ORDERS, judge.AGAIN, judge.CIRCLES, judge.OPINION, whole_episodes.NAME
 FEWEST_EPISODES = 20  # of each player
 FEWEST_QUESTIONS = 20  # about a kind of captions
-TESTED = 8  # kinds of captions
 SECOND = "--config.audit.second_reward_dir"
 WRONG = 0.5  # share of the labels of a kind of captions that is reported if passed: worse than chance
 
@@ -119,11 +118,20 @@ def examine(
         captions = judge.with_asked_worth(captions, plan, answers, evidence.soft)
     figures, episodes, paid = evidence.figures, evidence.episodes, None
     checks = [Check(WORSE, skipped=figures) if isinstance(figures, str) else check_figures(figures)]
+    why = evidence.steps if isinstance(evidence.steps, str) else ""
     if isinstance(evidence.steps, Steps):
         paid = pay.share_pay(evidence.steps, captions)
-        checks += _check_pay(captions, paid, evidence.steps, evidence.still)
-    else:
-        checks += [Check(name, skipped=evidence.steps) for name in PAY_CHECKS]
+        if len(paid.total) < pay.FEWEST:
+            why = f"{len(paid.total)} episodes were evaluated, and {pay.FEWEST} are needed (--config.evaluate.episodes)"
+        elif not paid.total.sum():
+            why = "no step of these episodes is rewarded"
+        elif not any(captions.texts):
+            why = "this world shows no captions"
+        else:
+            unknown = np.isnan(captions.worth).all()
+            worthless = "the judge's worth of the captions is not known" if unknown else ""
+            checks += pay.check_pay(captions, paid, evidence.steps, evidence.still, worthless)
+    checks += [Check(name, skipped=why) for name in pay.CHECKS if why]
     checks.append(_check_labels(evidence, plan, answers))
     if evidence.judge:
         checks += [Check(name, skipped=evidence.judge) for name in JUDGE_CHECKS]
@@ -138,26 +146,6 @@ def examine(
     else:
         checks.append(whole_episodes.check_episodes(plan, answers, episodes.early_return, episodes.late_return))
     return Audited(conclude(checks), captions, paid)
-
-
-def _check_pay(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray) -> list[Check]:
-    episodes = len(paid.total)
-    if episodes < pay.FEWEST:
-        why = f"{episodes} episodes were evaluated, and {pay.FEWEST} are needed (--config.evaluate.episodes)"
-    elif not paid.total.sum():
-        why = "no step of these episodes is rewarded"
-    elif not any(captions.texts):
-        why = "this world shows no captions"
-    else:
-        why = ""
-    if why:
-        return [Check(name, skipped=why) for name in PAY_CHECKS]
-    checks = [pay.check_loops(captions, paid, steps), pay.check_held(captions, paid, steps, still)]
-    if np.isnan(captions.worth).all():
-        why = "the judge's worth of the captions is not known"
-        return [*(Check(name, skipped=why) for name in (pay.PAY, pay.INFLATED)), *checks]
-    values = captions.group_values(np.bincount(steps.caption, minlength=len(captions.texts)))
-    return [pay.check_neutral(captions, paid), pay.check_inflation(captions, paid, values), *checks]
 
 
 def _check_labels(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) -> Check:
@@ -255,15 +243,12 @@ def check_inversions(captions: Captions, pairs: np.ndarray, target: np.ndarray) 
     labels, mistakes, questions = by_group(asked), by_group(errors[0]), by_group(np.ones(len(asked)))
     shares = np.stack([by_group(one / asked) for one in errors]) / np.maximum(questions, 1)  # [R, G]
     share, suspicions = shares.min(0), []  # a kind is inverted as far as all rewards say so
-    alone = captions.second is None
-    seeds = "one reward" if alone else "two rewards"
+    seeds = "one reward" if captions.second is None else "two rewards"
     advice = "more pairs with it, --config.collect.num_pairs, or a longer training, --config.reward.num_epochs"
-    if alone:
+    if captions.second is None:
         advice = f"a second reward, learnt with another seed, {SECOND}, to see whether it is chance; {advice}"
-    for group in np.argsort(-np.where(questions >= FEWEST_QUESTIONS, share, -1), kind="stable")[:TESTED]:
+    for group in largest(share, (questions >= FEWEST_QUESTIONS) & (share > WRONG)):
         count = int(questions[group])
-        if count < FEWEST_QUESTIONS or share[group] <= WRONG:
-            break
         wrongs = " and ".join(percent(float(one)) for one in shares[:, group])
         suspicions.append(Suspicion(
             f"{quoted(captions.names[group])} is on the wrong side in {wrongs} of {count:,} questions about it, which "
@@ -305,7 +290,7 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> I
     group, names = group_captions(texts)
     of_kind = Captions(list(texts), np.full(len(texts), np.nan), group, names, mean_by(group, worth, len(names)))
     of_label = _split(of_kind, worth)  # captions of one kind may have different labels
-    paid = share_pay(steps, of_label)
+    paid = pay.share_pay(steps, of_label)
     if steps.episodes < pay.FEWEST or not paid.total.sum():
         why = "no step of the last episodes is paid"
         if 0 < steps.episodes < pay.FEWEST:

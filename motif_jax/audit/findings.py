@@ -16,6 +16,7 @@ import numpy as np
 
 LEVEL = 0.05  # chance of a false alarm in a whole audit
 EXACT = 2000  # trials up to which binomial tails are summed; beyond, the normal distribution is close enough
+TESTED = 8  # candidates of a check that become suspicions
 
 
 class Suspicion(NamedTuple):
@@ -85,13 +86,17 @@ def binomial_tail(hits: float, trials: float, share: float) -> float:
         return normal_tail((hits - 0.5 - trials * share) / (trials * share * (1 - share)) ** 0.5)
     log_hit, log_miss = math.log(share), math.log1p(-share)
     log_factorial = math.lgamma(trials + 1)
-    terms = (
-        math.exp(
-            log_factorial - math.lgamma(k + 1) - math.lgamma(trials - k + 1) + k * log_hit + (trials - k) * log_miss
-        )
+    logs = (
+        log_factorial - math.lgamma(k + 1) - math.lgamma(trials - k + 1) + k * log_hit + (trials - k) * log_miss
         for k in range(hits, trials + 1)
     )
-    return min(math.fsum(terms), 1.0)
+    return min(math.fsum(map(math.exp, logs)), 1.0)
+
+
+def largest(sizes: np.ndarray, candidates: np.ndarray) -> list[int]:
+    """The numbers of the TESTED candidates with the largest sizes, the largest first. [G], [G] bool"""
+    order = np.argsort(-np.where(candidates, sizes, -1), kind="stable")[:TESTED]
+    return order[candidates[order]].tolist()
 
 
 def percent(share: float, low: float | None = None, high: float | None = None) -> str:
@@ -119,8 +124,7 @@ class Captions(NamedTuple):
     values: np.ndarray  # the reward of each, normalised; NaN where unknown. [U] float64
     group: np.ndarray  # [U] int64
     names: list[str]  # of the groups. [G]
-    worth: np.ndarray  # of each group, to the judge; NaN where unknown. [G] float64
-    neutral: float = 0.0  # the worth of the neutral moment, which shows no message
+    worth: np.ndarray  # of each group, to the judge; 0 for that of no message, NaN where unknown. [G] float64
     degrees: bool = True  # whether differences of worth mean something, and not only their signs
     ruled: bool = False  # whether the groups are those of rules
     second: np.ndarray | None = None  # as `values`, of a reward that was learnt with another seed. [U] float64

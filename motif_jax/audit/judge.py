@@ -133,7 +133,7 @@ def with_asked_worth(captions: Captions, plan: JudgePlan, answers: JudgeAnswers,
     worth = captions.worth.copy()
     worth[captions.group[plan.pool]] = np.where(sign == 0, 0.0, np.log(odds / (1 - odds))) if degrees else sign
     worth[captions.group[captions.shows_nothing]] = 0.0
-    return captions._replace(worth=worth, neutral=0.0, degrees=degrees)
+    return captions._replace(worth=worth, degrees=degrees)
 
 
 def check_judge(plan: JudgePlan, answers: JudgeAnswers) -> list[Check]:
@@ -163,37 +163,41 @@ def verdicts(answers: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(answers), np.nan, sides)
 
 
+def _check_share(
+    name: str, hits: int, count: int, most: float, sentence: str, advice: str, needed: str, scope: str
+) -> Check:
+    """A check of the share of `count` answers that are hits; `sentence`: with {} for the share and the number."""
+    if count < FEWEST:
+        return Check(name, skipped=f"{count} {needed}, and {FEWEST} are needed")
+    share = hits / count
+    sentence = sentence.replace("{}", f"{percent(share, *share_interval(share, count))} of {count}", 1)
+    return Check(name, f"{count} {scope}", (Suspicion(sentence, advice, share, binomial_tail(hits, count, most)),))
+
+
 def _check_orders(plan: JudgePlan, answers: JudgeAnswers) -> Check:
     own, turned = verdicts(answers.first[plan.flips]).T
     read = ~np.isnan(own) & ~np.isnan(turned)
-    if read.sum() < FEWEST:
-        return Check(ORDERS, skipped=f"{int(read.sum())} pairs have answers in both orders, and {FEWEST} are needed")
     changed = read & (own != -turned)
-    share = float(changed.sum() / read.sum())
     first, second = int((changed & (own + turned < 0)).sum()), int((changed & (own + turned > 0)).sum())
     sided = max(first, second) / max(first + second, 1)
-    sentence = f"{_rate(share, int(read.sum()))} of {int(read.sum())} pairs get another answer in the other order"
+    sentence = "{} pairs get another answer in the other order"
     advice = "--config.annotate.both_orders=1, --config.annotate.sampling.temperature=0, or another model"
     if first + second >= FEWEST // 2 and sided >= BIASED:
         place = "first" if first > second else "second"
         sentence += f", {percent(sided)} of these for the moment that is shown {place}"
         advice = "--config.annotate.both_orders=1, or --config.annotate.mode=score"
-    p = binomial_tail(int(changed.sum()), int(read.sum()), FLIPS)
-    return Check(ORDERS, f"{int(read.sum())} pairs", (Suspicion(sentence, advice, share, p),))
+    needed = "pairs have answers in both orders"
+    return _check_share(ORDERS, int(changed.sum()), int(read.sum()), FLIPS, sentence, advice, needed, "pairs")
 
 
 def check_repeats(first: np.ndarray, again: np.ndarray) -> Check:
     """Whether the judge answers a question the same way twice. [S] each"""
     before, after = verdicts(first), verdicts(again)
     read = ~np.isnan(before) & ~np.isnan(after)
-    count = int(read.sum())
-    if count < FEWEST:
-        return Check(AGAIN, skipped=f"{count} questions were answered twice, and {FEWEST} are needed")
-    changed = int((read & (before != after)).sum())
-    sentence = f"{_rate(changed / count, count)} of {count} questions get another answer the second time"
+    sentence = "{} questions get another answer the second time"
     advice = "--config.annotate.sampling.temperature=0, or another model, --config.annotate.model"
-    suspicion = Suspicion(sentence, advice, changed / count, binomial_tail(changed, count, REPEATS))
-    return Check(AGAIN, f"{count} questions", (suspicion,))
+    changed, needed = int((read & (before != after)).sum()), "questions were answered twice"
+    return _check_share(AGAIN, changed, int(read.sum()), REPEATS, sentence, advice, needed, "questions")
 
 
 def _check_triples(plan: JudgePlan, answers: JudgeAnswers) -> Check:
@@ -205,16 +209,10 @@ def _check_triples(plan: JudgePlan, answers: JudgeAnswers) -> Check:
     # Three verdicts around the circle a, b, c: an order has both directions, or one direction once beside two ties.
     total = np.nansum(sides[:, read], axis=0)
     circles, broken = int((np.abs(total) == 3).sum()), int((np.abs(total) >= 2).sum())
-    count = int(read.sum())
-    if count < FEWEST:
-        return Check(CIRCLES, skipped=f"{count} triples of captions have two verdicts, and {FEWEST} are needed")
-    sentence = (
-        f"{_rate(broken / count, count)} of {count} triples of captions are in no order ({circles} circles; a coin "
-        f"makes {percent(COIN)})"
-    )
+    sentence = f"{{}} triples of captions are in no order ({circles} circles; a coin makes {percent(COIN)})"
     advice = "a clearer --config.annotate.goal, or another model, --config.annotate.model"
-    suspicion = Suspicion(sentence, advice, broken / count, binomial_tail(broken, count, TRIPLES))
-    return Check(CIRCLES, f"{count} triples", (suspicion,))
+    needed = "triples of captions have two verdicts"
+    return _check_share(CIRCLES, broken, int(read.sum()), TRIPLES, sentence, advice, needed, "triples")
 
 
 def check_opinion(
@@ -223,9 +221,6 @@ def check_opinion(
     """Compares a second judge's verdicts with the first one's. `pay`: of each caption. [U]"""
     own, other = verdicts(answers.mean(plan.flips)), verdicts(second.answers)
     decided = np.abs(own * other) == 1
-    count, against = int(decided.sum()), decided & (own != other)
-    if count < FEWEST:
-        return Check(OPINION, skipped=f"{count} pairs of captions are decided by both judges, and {FEWEST} are needed")
 
     def times(shown: np.ndarray) -> np.ndarray:
         return np.bincount(shown.ravel(), minlength=len(captions.texts))
@@ -240,16 +235,12 @@ def check_opinion(
         "by the other"
         for at in disputes[np.argsort(-paid, kind="stable")][:NAMED]
     ]
-    share = float(against.sum() / count)
-    sentence = f"the judge and {second.judge} disagree in {_rate(share, count)} of {count} pairs that both decide"
+    sentence = f"the judge and {second.judge} disagree in {{}} pairs that both decide"
     sentence += f": {'; '.join(named)}" if named else ""
     advice = "another judge, --config.annotate.backend or .model, after a look at which of the two is right"
-    p = binomial_tail(int(against.sum()), count, DISAGREEING)
-    return Check(OPINION, f"{count} pairs, {second.judge}", (Suspicion(sentence, advice, share, p),))
-
-
-def _rate(share: float, count: int) -> str:
-    return percent(share, *share_interval(share, count))
+    against, needed = int((decided & (own != other)).sum()), "pairs of captions are decided by both judges"
+    scope = f"pairs, {second.judge}"
+    return _check_share(OPINION, against, int(decided.sum()), DISAGREEING, sentence, advice, needed, scope)
 
 
 def describe(plan: JudgePlan) -> str:

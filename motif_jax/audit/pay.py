@@ -15,6 +15,7 @@ from motif_jax.audit.findings import (
     Check,
     Suspicion,
     binomial_tail,
+    largest,
     mean_by,
     normal_tail,
     percent,
@@ -24,7 +25,6 @@ from motif_jax.audit.findings import (
 from motif_jax.rewards.statistics import Z95, share_interval
 
 FEWEST = 20  # episodes; fewer say little about shares
-TESTED = 8  # groups that a check looks at, those that are paid most
 NEUTRAL_GROUP = 0.05  # share of the pay for one neutral group that is reported if passed
 NEUTRAL_PAY = 0.1  # the same for all of them
 MATTERS = 0.05  # share of the pay from which inflation matters
@@ -37,7 +37,7 @@ REPEATS = 3  # at least, within an episode
 HELD_STEPS = 3  # in a row, from which an agent stands
 HELD_PAY = 0.05  # share of the pay
 
-PAY, INFLATED, LOOPS, HELD = "pay for neutral captions", "inflation", "loops", "held pay"
+PAY, INFLATED, LOOPS, HELD = CHECKS = "pay for neutral captions", "inflation", "loops", "held pay"
 THRESHOLD = "a higher --config.policy.threshold_quantile"
 MORE_DEGREES = "labels with degrees (--config.reward.labels=soft) or more pairs (--config.collect.num_pairs)"
 
@@ -100,17 +100,27 @@ def above(share: float, error: float, threshold: float) -> float:
     return normal_tail((share - threshold) / error) if error > 0 else float(share <= threshold)
 
 
+def check_pay(
+    captions: Captions, paid: Paid, steps: Steps, still: np.ndarray | str, worthless: str = ""
+) -> list[Check]:
+    """The four checks; a string is the reason for one or two that cannot be made."""
+    checks = [Check(name, skipped=worthless) for name in (PAY, INFLATED)]
+    if not worthless:
+        values = captions.group_values(np.bincount(steps.caption, minlength=len(captions.texts)))
+        checks = [check_neutral(captions, paid), check_inflation(captions, paid, values)]
+    held = Check(HELD, skipped=still) if isinstance(still, str) else check_held(captions, paid, steps, still)
+    return [*checks, check_loops(captions, paid, steps), held]
+
+
 def check_neutral(captions: Captions, paid: Paid) -> Check:
     """Finds paid groups that the judge calls neutral or worse."""
     scope = f"{len(paid.total):,} episodes, {int((paid.times > 0).sum()):,} kinds of captions"
-    dull = captions.worth <= captions.neutral  # False for unknown worths (NaN)
+    dull = (captions.worth <= 0) & (paid.share > 0)  # False for unknown worths (NaN)
     suspicions = []
-    for group in np.argsort(-np.where(dull, paid.share, -1), kind="stable")[:TESTED]:
+    for group in largest(paid.share, dull):
         share, error = float(paid.share[group]), float(paid.error[group])
-        if not dull[group] or not share:
-            break
         each = share * paid.total.sum() / paid.times[group]
-        verdict = "neutral" if captions.worth[group] == captions.neutral else "worse than nothing"
+        verdict = "neutral" if captions.worth[group] == 0 else "worse than nothing"
         suspicions.append(Suspicion(
             f"{quoted(captions.names[group])} gets {percent(share, *ends(share, error))} of the pay, {each:.2g} each "
             f"time, and the judge calls it {verdict}",
@@ -121,7 +131,7 @@ def check_neutral(captions: Captions, paid: Paid) -> Check:
         f"{percent(share, *ends(share, error))} of the pay is for captions that the judge calls neutral or worse",
         f"{THRESHOLD}, or {MORE_DEGREES}", share, above(share, error, NEUTRAL_PAY),
     ))  # fmt: skip
-    return Check(PAY, scope, tuple(suspicions), tested=int((dull & (paid.share > 0)).sum()) + 1)
+    return Check(PAY, scope, tuple(suspicions), tested=int(dull.sum()) + 1)
 
 
 def ends(share: float, error: float) -> tuple[float, float]:
@@ -130,11 +140,11 @@ def ends(share: float, error: float) -> tuple[float, float]:
 
 
 def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check:
-    """Finds inflated groups: [(r - r0) / (r* - r0)] / [(w - w0) / (w* - w0)] is above INFLATION.
+    """Finds inflated groups: [(r - r0) / (r* - r0)] / (w / w*) is above INFLATION.
 
-    0 is the neutral moment, * the rule that the judge likes best among those seen SEEN times. The error of r is the
-    spread of the values within groups; r0 has none, as no moment is more frequent. A group counts only if its share of
-    the pay passes MATTERS.
+    0 is the neutral moment, of worth 0, * the rule that the judge likes best among those seen SEEN times. The error of
+    r is the spread of the values within groups; r0 has none, as no moment is more frequent. A group counts only if its
+    share of the pay passes MATTERS.
 
     Args:
       captions: with a worth that has degrees.
@@ -150,14 +160,12 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
     if not len(best):
         return Check(INFLATED, skipped=f"no caption that the judge likes was seen {SEEN} times")
     base, top = captions.values[nothing], float(np.average(values[best], weights=paid.times[best]))
-    part = (captions.worth - captions.neutral) / (captions.worth[best[0]] - captions.neutral)
+    part = captions.worth / captions.worth[best[0]]
     small = known & (part > 0) & (part < 1) & (paid.share > 0)
     spread, counts = spread_within(captions)
     spread = max(spread, LEAST_SPREAD * abs(top - base))
     liked, suspicions = quoted(captions.names[best[0]]), []
-    for group in np.argsort(-np.where(small, paid.share, -1), kind="stable")[:TESTED]:
-        if not small[group]:
-            break
+    for group in largest(paid.share, small):
         name, share, goal = quoted(captions.names[group]), float(paid.share[group]), INFLATION * part[group]
         sentence = f"{liked}, which the judge likes best, is rewarded no better than nothing; {name} is rewarded"
         if top > base:
@@ -168,15 +176,14 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
         error = spread * (1 / counts[group] + goal**2 / counts[best].sum()) ** 0.5
         p = max(above(beyond, error, 0.0), above(share, float(paid.error[group]), MATTERS))
         suspicions.append(Suspicion(f"{sentence}, and gets {percent(share)} of the pay", MORE_DEGREES, share, p))
-    return Check(
-        INFLATED, f"{len(suspicions)} kinds of captions beside {liked}", tuple(suspicions), tested=int(small.sum())
-    )
+    scope = f"{len(suspicions)} kinds of captions beside {liked}"
+    return Check(INFLATED, scope, tuple(suspicions), tested=int(small.sum()))
 
 
 def find_best(captions: Captions, frequent: np.ndarray) -> np.ndarray:
     """The groups that the judge likes best, all of the same worth; groups of several rules are left out."""
     single = np.array([not captions.ruled or SEVERAL not in name for name in captions.names])
-    liked = np.flatnonzero(frequent & single & (captions.worth > captions.neutral))
+    liked = np.flatnonzero(frequent & single & (captions.worth > 0))
     return liked[captions.worth[liked] == captions.worth[liked].max(initial=-np.inf)]
 
 
@@ -200,8 +207,7 @@ def check_loops(captions: Captions, paid: Paid, steps: Steps) -> Check:
     keys = np.array([texts.setdefault(key, len(texts)) for key in map(without_digits, captions.texts)], np.int64)
     names, worth = list(texts), np.full(len(texts), np.nan)
     worth[keys] = captions.worth[captions.group]
-    best = float(np.nan_to_num(worth, nan=captions.neutral).max(initial=captions.neutral))
-    wanted = (worth > captions.neutral) & (worth >= (captions.neutral + best) / 2)
+    wanted = (worth > 0) & (worth >= np.nan_to_num(worth).max(initial=0) / 2)
 
     rows = np.flatnonzero(steps.pay > 0)
     cell = steps.episode[rows].astype(np.int64) * len(names) + keys[steps.caption[rows]]
@@ -211,22 +217,16 @@ def check_loops(captions: Captions, paid: Paid, steps: Steps) -> Check:
     episodes = np.bincount(cells[loops] % len(names), minlength=len(names))
     episodes[wanted] = 0
     suspicions = []
-    for key in np.argsort(-episodes, kind="stable")[:TESTED]:
+    for key in largest(episodes, episodes > 0):
         number, share = int(episodes[key]), float(episodes[key] / len(paid.total))
-        if not number:
-            break
         suspicions.append(Suspicion(
             f"in {percent(share, *share_interval(share, len(paid.total)))} of the episodes the repeats of "
             f"{quoted(names[key])} get more than {percent(LOOP)} of the pay",
             "a larger --config.policy.count_exponent, or shorter games, --config.env.max_episode_steps", share,
             binomial_tail(number, len(paid.total), LOOPING),
         ))  # fmt: skip
-    return Check(
-        LOOPS,
-        f"{len(paid.total):,} episodes, {len(names):,} captions",
-        tuple(suspicions),
-        tested=int((episodes > 0).sum()),
-    )
+    scope = f"{len(paid.total):,} episodes, {len(names):,} captions"
+    return Check(LOOPS, scope, tuple(suspicions), tested=int((episodes > 0).sum()))
 
 
 def check_held(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray) -> Check:

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.audit import pay
-from motif_jax.audit.examine import INVERSIONS, PAY_CHECKS, chance_of, check_inversions
+from motif_jax.audit.examine import INVERSIONS, chance_of, check_inversions
 from motif_jax.audit.findings import Captions, Check, Suspicion, conclude, group_captions, mean_by, percent, quoted
 from motif_jax.audit.judge import AGAIN, check_repeats
-from motif_jax.audit.pay import Paid, Steps
+from motif_jax.audit.pay import Steps
 from motif_jax.audit.record import make_record, most_paid, record_blocks
 from motif_jax.audit.trajectories import FEWEST_WORDS, Trajectories, read_trajectories
 from motif_jax.files import write_whole
@@ -28,7 +28,7 @@ from motif_jax.pages.blocks import page, table
 from motif_jax.pages.formats import esc
 
 OUTCOME, FLOODING = "proxy against outcome", "flooding"
-NAMES = (*PAY_CHECKS, INVERSIONS, AGAIN, OUTCOME, FLOODING)
+NAMES = (*pay.CHECKS, INVERSIONS, AGAIN, OUTCOME, FLOODING)
 FLOODED = 0.5  # share of a text's phrases that it has said before
 FLOODED_PAY = 0.05  # share of the pay
 PAID_BETTER = 0.25  # standard deviations of the reward among the texts of a prompt
@@ -59,23 +59,18 @@ class _Data(NamedTuple):
     steps: Steps
     worth: np.ndarray  # of each step, NaN where unknown. [T]
     state: np.ndarray  # a number of each step's caption and observation. [T]
-    still: np.ndarray | None  # whether the observation is that of the step before. [T] bool
-
-    @property
-    def times(self) -> np.ndarray:
-        """How often each caption was seen. [U]"""
-        return np.bincount(self.steps.caption, minlength=len(self.captions.texts))
+    still: np.ndarray | str  # whether the observation is that of the step before, [T] bool; or why this is not known
 
 
 def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
     """The record of the audit of a file; raises UserError for one that cannot be used. See `read_trajectories`."""
     trajectories = read_trajectories(file, outcome)
     data = _data_of(trajectories)
+    most: list[dict[str, Any]] = []
     if isinstance(data, str):
-        checks, most = [Check(name, skipped=data) for name in (*PAY_CHECKS, INVERSIONS, AGAIN)], []
+        checks = [Check(name, skipped=data) for name in (*pay.CHECKS, INVERSIONS, AGAIN)]
     else:
-        checks, paid = _check_steps(data)
-        most = most_paid(paid, data.captions, data.times)
+        checks, most = _check_steps(data)
     checks += [_check_outcome(trajectories), _check_flooding(trajectories)]
     findings = conclude(
         check._replace(suspicions=tuple(one._replace(advice=ADVICE[check.name]) for one in check.suspicions))
@@ -150,7 +145,7 @@ def _data_of(trajectories: Trajectories) -> _Data | str:
     captions = Captions(texts, values, group, names, of_group)
     pays = np.bincount(group[shown.number], np.maximum(reward, 0), len(names))
     captions = _with_fewer_kinds(captions, pays, MOST_CELLS // len(trajectories.episodes))
-    still, state = None, shown.number
+    still, state = "the file has no column observation", shown.number
     if not seen.missing:
         still = np.r_[False, (np.diff(seen.number) == 0) & (np.diff(trajectories.episode) == 0)]
         state = shown.number * PRIME + seen.number  # wraps around: a hash of both
@@ -175,32 +170,28 @@ def _with_fewer_kinds(captions: Captions, pays: np.ndarray, most: int) -> Captio
 # ---- the checks
 
 
-def _check_steps(data: _Data) -> tuple[list[Check], Paid | None]:
-    """The checks of single steps, and how the pay is shared among kinds of captions."""
+def _check_steps(data: _Data) -> tuple[list[Check], list[dict[str, Any]]]:
+    """The checks of single steps, and the kinds of captions that are paid most."""
     captions, steps = data.captions, data.steps
-    judged = [_check_order(data), _check_repeats(data)]
+    worthless = WORTHLESS if np.isnan(data.worth).all() else ""
+    judged = [Check(name, skipped=worthless) for name in (INVERSIONS, AGAIN)]
+    if not worthless:
+        judged = [_check_order(data), _check_repeats(data)]
     why = ""
     if steps.episodes < pay.FEWEST:
         why = f"the file has {steps.episodes} episodes, and {pay.FEWEST} are needed"
     elif not (steps.pay > 0).any():
         why = "no step has a positive reward"
     if why:
-        return [*(Check(name, skipped=why) for name in PAY_CHECKS), *judged], None
+        return [*(Check(name, skipped=why) for name in pay.CHECKS), *judged], []
     paid = pay.share_pay(steps, captions)
-    checks = [Check(name, skipped=WORTHLESS) for name in (pay.PAY, pay.INFLATED)]
-    if not np.isnan(data.worth).all():
-        values = captions.group_values(data.times)
-        checks = [pay.check_neutral(captions, paid), pay.check_inflation(captions, paid, values)]
-    held = Check(pay.HELD, skipped="the file has no column observation")
-    if data.still is not None:
-        held = pay.check_held(captions, paid, steps, data.still)
-    return [*checks, pay.check_loops(captions, paid, steps), held, *judged], paid
+    times = np.bincount(steps.caption, minlength=len(captions.texts))
+    checks = pay.check_pay(captions, paid, steps, data.still, worthless)
+    return [*checks, *judged], most_paid(paid, captions, times)
 
 
 def _check_order(data: _Data) -> Check:
     """Inversions, by pairs of kinds of captions in two episodes; a kind is in one pair for each of its episodes."""
-    if np.isnan(data.worth).all():
-        return Check(INVERSIONS, skipped=WORTHLESS)
     kinds = len(data.captions.names)
     cells, cell = np.unique(data.steps.episode * kinds + data.captions.group[data.steps.caption], return_inverse=True)
     worth, values = (mean_by(cell, of_step, len(cells)) for of_step in (data.worth, data.steps.pay))
@@ -213,8 +204,6 @@ def _check_order(data: _Data) -> Check:
 
 def _check_repeats(data: _Data) -> Check:
     """Whether the judge gives a step of the same caption and observation the same sign of worth."""
-    if np.isnan(data.worth).all():
-        return Check(AGAIN, skipped=WORTHLESS)
     judged = np.random.default_rng(1).permutation(np.flatnonzero(~np.isnan(data.worth)))
     judged = judged[np.argsort(data.state[judged], kind="stable")]
     state = data.state[judged]

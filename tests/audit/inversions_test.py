@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from motif_jax.audit.examine import FEWEST_QUESTIONS as FEWEST
-from motif_jax.audit.examine import TESTED, check_inversions
-from motif_jax.audit.findings import Captions, binomial_tail
+from motif_jax.audit.examine import check_inversions
+from motif_jax.audit.findings import TESTED, Captions, binomial_tail
 
 pytestmark = pytest.mark.quick
 
