@@ -35,10 +35,11 @@ from motif_jax.stages.write_reward.evidence import (
 )
 from motif_jax.stages.write_reward.guided import GuidedWriter, examples, talk
 from motif_jax.stages.write_reward.job import (
+    Evidence,
     Training,
     blocks_of,
     compare_with_learnt,
-    describe_results,
+    describe,
     examine,
     liked_captions,
 )
@@ -296,13 +297,13 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
     readable = find_readable(make_world(config.env.to_dict()))
     alone = record_episodes(viewed(config, "write_reward"), readable)
     played = [
-        record_episodes(viewed(config, "write_reward"), readable, [trained], alone.num_episodes) for _ in range(2)
+        record_episodes(viewed(config, "write_reward"), readable, [trained], len(alone.captions)) for _ in range(2)
     ]
     assert played[0].captions == played[1].captions != alone.captions
     both, program = alone.with_others(played[0]), check("record(gold) + once(stairs > 0)", readable)
     returns = [one.returns(one.pay(program)) for one in (alone, played[0], both)]
     np.testing.assert_array_equal(returns[2], np.concatenate(returns[:2]))
-    assert record["episodes"] > both.num_episodes  # the second round has an agent, too
+    assert record["episodes"] > len(both.captions)  # the second round has an agent, too
     assert sorted(file.name for file in folder.glob("answers*")) == ["answers-1.json", "answers-2.json", "answers.json"]
 
 
@@ -383,7 +384,7 @@ def test_a_number_sign_in_quotes_begins_no_comment():
 
 
 def test_the_order_of_liked_captions_is_that_of_the_games():
-    recorded = RecordedEpisodes([], [], [["b", "a", "c", "b"], ["d"]], 2)
+    recorded = RecordedEpisodes([], [], [["b", "a", "c", "b"], ["d"]])
     assert liked_captions(recorded, Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
 
 
@@ -402,9 +403,13 @@ def tried():
     judged = Pairs(pairs, np.where(first == second, 0.5, second > first))
     texts = ["\n".join(captions) for captions in recorded.captions]
 
+    evidence = Evidence(
+        recorded, texts, judged, judged, None, Brief("gold", "", readable, {}, liked_captions(recorded, judged))
+    )
+
     def run(program):
-        results = examine(check(program, readable), recorded, judged, readable)
-        return results, describe_results(results, recorded, judged, texts, liked=liked_captions(recorded, judged))
+        results = examine(check(program, readable), evidence)
+        return results, "\n".join(describe(results, evidence))
 
     return run
 

@@ -34,12 +34,6 @@ class RecordedEpisodes(NamedTuple):
     rollouts: list[Arrays]  # in the order in which they were played. [T + 1, B, ...]
     episodes: list[np.ndarray]  # the episode of each step; -1: of one without an end. [T, B] for each rollout
     captions: list[list[str]]  # of each episode, what its steps led to
-    num_episodes: int
-
-    @property
-    def game(self) -> list[np.ndarray]:
-        """The game's own reward of each step, for each rollout. [T, B]"""
-        return [rollout["reward"] for rollout in self.rollouts]
 
     def pay(self, program: Program) -> list[np.ndarray]:
         """The reward of each step by a program, for each rollout. [T, B]"""
@@ -47,24 +41,25 @@ class RecordedEpisodes(NamedTuple):
         return [runner.rewards(rollout) for rollout in self.rollouts]
 
     def returns(self, pay: list[np.ndarray]) -> np.ndarray:
-        """The sum of each episode. [num_episodes]"""
-        returns = np.zeros(self.num_episodes + 1)
+        """The sum of each episode. [E]"""
+        returns = np.zeros(len(self.captions) + 1)
         for episode, reward in zip(self.episodes, pay, strict=True):
             np.add.at(returns, episode, reward)  # the last place is for -1
-        return returns[: self.num_episodes]
+        return returns[:-1]
 
     def of_episodes(self, pay: list[np.ndarray]) -> np.ndarray:
         """The rewards of all steps of whole episodes. [N]"""
         parts = zip(pay, self.episodes, strict=True)
         return np.concatenate([reward[episode >= 0] for reward, episode in parts])
 
+    def column(self, name: str) -> np.ndarray:
+        """What was recorded of all steps of whole episodes. [N, ...]"""
+        return self.of_episodes([rollout[name] for rollout in self.rollouts])
+
     def with_others(self, others: RecordedEpisodes) -> RecordedEpisodes:
         """These episodes, and then others."""
-        moved = [np.where(one >= 0, one + self.num_episodes, -1) for one in others.episodes]
-        return RecordedEpisodes(
-            self.rollouts + others.rollouts, self.episodes + moved, self.captions + others.captions,
-            self.num_episodes + others.num_episodes,
-        )  # fmt: skip
+        moved = [np.where(one >= 0, one + len(self.captions), -1) for one in others.episodes]
+        return RecordedEpisodes(self.rollouts + others.rollouts, self.episodes + moved, self.captions + others.captions)
 
     def repeated(self, times: int) -> np.ndarray:
         """Whether the episode has shown a step's caption more than `times` times before, as `of_episodes`. [N] bool"""
@@ -127,7 +122,7 @@ def by_episode(rollouts: list[Arrays]) -> RecordedEpisodes:
                     captions.append([decode(rollouts[at][CAPTION][row, at_column]) for at, row, at_column in places])
                     for at, row, at_column in places:
                         episodes[at][row, at_column] = len(captions) - 1
-    return RecordedEpisodes(rollouts, episodes, captions, len(captions))
+    return RecordedEpisodes(rollouts, episodes, captions)
 
 
 def recorded_texts(recorded: RecordedEpisodes, readable: Readable) -> list[str]:
@@ -145,26 +140,31 @@ class Pairs(NamedTuple):
     episodes: np.ndarray  # [P, 2]
     judged: np.ndarray  # P(the second is better); NaN: without a verdict. [P]
 
+    def decided(self) -> list[list[int]]:
+        """Of the pairs with a preference, the better episode and the worse one."""
+        clear = ~np.isnan(self.judged) & (self.judged != 0.5)
+        ordered = np.where(self.judged[:, None] > 0.5, self.episodes[:, ::-1], self.episodes)
+        return ordered[clear].tolist()
+
     def agreement(self, returns: np.ndarray) -> float:
         """The share of the pairs with a verdict in which the higher return is the judge's; equal returns are a half."""
-        first, second = returns[self.episodes].T
-        clear = ~np.isnan(self.judged) & (self.judged != 0.5)
-        if not clear.any():
+        if not (decided := self.decided()):
             return float("nan")
-        same = np.sign(second - first) == np.sign(self.judged - 0.5)
-        return float(np.where(first == second, 0.5, same)[clear].mean())
+        better, worse = returns[np.array(decided)].T
+        return float((np.sign(better - worse) / 2 + 0.5).mean())
 
 
 def choose_pairs(recorded: RecordedEpisodes, count: int, seed: int) -> np.ndarray:
     """Random pairs of different episodes, none twice. [P, 2]"""
-    if recorded.num_episodes < 4:
+    ended = len(recorded.captions)
+    if ended < 4:
         raise UserError(
-            f"only {recorded.num_episodes} recorded episodes have ended, and programs are compared on pairs of them: "
+            f"only {ended} recorded episodes have ended, and programs are compared on pairs of them: "
             f"record more steps, or shorter episodes ({FLAG}.steps, --config.env.max_episode_steps)"
         )
     rng, pairs = np.random.default_rng([seed, 29]), dict[tuple[int, int], None]()
     for _ in range(20 * count):
-        first, second = rng.choice(recorded.num_episodes, 2, replace=False).tolist()
+        first, second = rng.choice(ended, 2, replace=False).tolist()
         if (second, first) not in pairs and recorded.captions[first] != recorded.captions[second]:
             pairs[first, second] = None
         if len(pairs) == count:
@@ -192,8 +192,7 @@ def told_steps(recorded: RecordedEpisodes, readable: Readable, count: int = 3) -
     """Recorded steps with different captions, in words: first paid ones, then those with most changes."""
     entries = readable.entries.items()
     names = [name for name, entry in entries if (entry.type, entry.of) == (NUMBER, MOMENT)]
-    captions = recorded.of_episodes([rollout[CAPTION] for rollout in recorded.rollouts])
-    paid = recorded.of_episodes(recorded.game)
+    captions, paid = recorded.column(CAPTION), recorded.column("reward")
     gained = {name: recorded.of_episodes(recorded.pay(check(f"gained({name})", readable))) for name in names}
     changes = sum((one != 0 for one in gained.values()), np.zeros(len(paid), int))
     found: dict[str, str] = {}

@@ -6,6 +6,7 @@ import contextlib
 import math
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,6 +83,7 @@ OPPOSED = 0.4  # share of the pairs; a half is chance
 FEWEST_REACHED = 2  # episodes that the game pays, and others
 LOOKED_AT, MOMENTS = 500, 2  # steps, and their captions that a finding names
 ADDED = 3  # captions that a program is told to pay
+DISPUTED = 2  # pairs of episodes that its writer is shown
 # Kinds of findings:
 NEVER, SAME, SPARSE, SCALE = "never paid", "paid the same everywhere", "sparse", "out of scale"
 STILL, EARLY = "paid for standing still", "paid before the goal"
@@ -98,16 +100,6 @@ class Evidence(NamedTuple):
     learnt: np.ndarray | None  # returns by the learnt reward. [num_episodes]
     brief: Brief
 
-    def examine(self, program: Program) -> Tried:
-        """The results of a program."""
-        return examine(program, self.recorded, self.choosing, self.brief.readable, self.learnt)
-
-    def describe(self, tried: Tried, agent: str, told: str) -> str:
-        """The results in words; `agent`: how an agent played that has learnt from the program."""
-        if told == DIAGNOSES:
-            return describe_results(tried, self.recorded, self.choosing, self.texts, agent, self.brief.liked)
-        return "\n".join([describe_figures(tried), *([f"- {agent}"] if agent else [])])
-
 
 def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
     """Writes programs, tries them, and keeps the best as `best.reward`. `open_backend` opens the judge."""
@@ -118,28 +110,29 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         evidence = gather(config, workdir, record_episodes(config, readable), readable, open_backend)
         with contextlib.closing(open_writer(config, readable)) as writer:  # when the judge's model is gone from memory
             best, rounds, evidence = run_rounds(config, workdir, writer, evidence, open_backend, late)
-        recorded, telling, goal = evidence.recorded, evidence.telling, evidence.brief.goal
-        others = telling.agreement(recorded.returns(recorded.pay(best.program)))
+        program, telling, goal = best.program.text, evidence.telling, evidence.brief.goal
+        others = telling.agreement(evidence.recorded.returns(evidence.recorded.pay(best.program)))
         results = {
             "goal": goal, "writer": section.writer, "model": config.annotate.model, "world": config.env["world"],
-            "judge": config.annotate.backend,
-            "rounds": rounds, "found": best.is_reward,
-            "best": {"program": best.program.text, "findings": best.findings, **best.figures},
-            "agreement_on_others": others, "episodes": recorded.num_episodes,
+            "judge": config.annotate.backend, "rounds": rounds, "found": best.is_reward,
+            "best": {"program": program, "findings": best.findings, **best.figures},
+            "agreement_on_others": others, "episodes": len(evidence.recorded.captions),
             "pairs": [len(evidence.choosing.judged), len(telling.judged)],
         }  # fmt: skip
         stage.write("record", results)
         stage.section(TITLE, *blocks_of(results))
         stage.report(HEAD)
-        if best.is_reward:
-            write_best(stage.path / BEST, goal, section.writer, best.program.text, others, len(telling.judged))
+        if best.is_reward:  # last, as the stage is complete when the file exists
+            by = f"written by {section.writer}; agrees with the judge about {others:.0%} of {len(telling.judged)} pairs"
+            heading = f"# {' '.join(goal.split())}\n# {by}\n".encode("ascii", "replace")
+            write_whole(stage.path / BEST, heading + f"{program}\n".encode())
     if not best.is_reward:
         print_line(
             f"{STAGE_NAME}: no reward was found: each program pays the same in every step, or agrees with the judge "
             f"about fewer than half of the pairs (--config.{STAGE_NAME}.proposals, .revisions, .writer)"
         )
         return
-    print_line(f"{STAGE_NAME}: {shown(' '.join(best.program.text.split()))}")
+    print_line(f"{STAGE_NAME}: {shown(' '.join(program.split()))}")
     for finding in best.findings:
         print_line(f"{STAGE_NAME}: found: {finding}")
     print_line(
@@ -148,20 +141,11 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
     )
 
 
-def write_best(file: Path, goal: str, writer: str, program: str, agreement: float, others: int) -> None:
-    """Writes the best program under a heading; last, as the stage is complete when it exists."""
-    origin = f"written by {writer}; agrees with the judge about {agreement:.0%} of {others} pairs"
-    heading = f"# {' '.join(goal.split())}\n# {origin}\n"
-    text = "".join(character if character.isascii() else "?" for character in heading) + program + "\n"
-    write_whole(file, text.encode())
-
-
 def blocks_of(results: Mapping[str, Any]) -> list[str]:
     """The report's part, as HTML: the best program, and all that were tried."""
     best, (choosing, others) = results["best"], results["pairs"]
-    scripted = results["writer"] == SCRIPTED
-    by = "templates, which know nothing of games" if scripted else results["model"]
-    words = [f"goal: {results['goal']}", f"written by {by}", f"judged by {results['judge']}"]
+    by = "templates, which know nothing of games" if results["writer"] == SCRIPTED else results["model"]
+    words = f"goal: {results['goal']} · written by {by} · judged by {results['judge']}"
     trials = [(number, row) for number, rows in enumerate(results["rounds"]) for row in rows]
     figures = [
         (_percent(best["agreement"]), f"of the {choosing:,} pairs of episodes that chose: agrees with the judge"),
@@ -170,25 +154,24 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
     if "learnt_disagrees" in best:
         figures.append((_percent(best["learnt_disagrees"]), "of them: the learnt reward prefers otherwise"))
     figures += [(f"{len(trials):,}", "programs tried"), (f"{results['episodes']:,}", "recorded episodes")]
-    remarks_of_best = "".join(f"<li>{esc(one)}</li>" for one in best["findings"])
+    found = "".join(f"<li>{esc(one)}</li>" for one in best["findings"])
     rows = []
     for number, row in trials[:SHOWN_PROGRAMS]:
         remarks = [*row.get("findings", ())]
         if trained := row.get("trained"):
             agent, random = trained["return"]
             remarks.append(f"an agent that was trained with it returns {agent:.3g} (random play: {random:.3g})")
-        program = f"<code>{esc(_cut(row['program']))}</code>"
+        text = " ".join(row["program"].split())
+        cut = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} …"
         agreement = _percent(row.get("agreement"))
-        rows.append([str(number), program, agreement, esc("; ".join(remarks) or row["error"])])
+        rows.append([str(number), f"<code>{esc(cut)}</code>", agreement, esc("; ".join(remarks) or row["error"])])
     left_out = len(trials) - SHOWN_PROGRAMS
     return [
-        f'<p class="soft">{esc(" · ".join(words))}</p>',
+        f'<p class="soft">{esc(words)}</p>',
         "" if results["found"] else "<p>No reward was found; this program came closest.</p>",
         tiles(figures),
         f"<pre>{esc(best['program'])}</pre>",
-        f"<p>Found on recorded episodes:</p><ul>{remarks_of_best}</ul>"
-        if remarks_of_best
-        else '<p class="soft">Nothing found.</p>',
+        f"<p>Found on recorded episodes:</p><ul>{found}</ul>" if found else '<p class="soft">Nothing found.</p>',
         "<h3>All programs</h3>",
         table(("round", "program", "agrees", "found, or why it cannot be read"), rows, numbers=(0, 2)),
         f'<p class="soft">{left_out:,} more are in {esc(f"{STAGE_NAME}/{RECORD}")}.</p>' if left_out > 0 else "",
@@ -199,22 +182,24 @@ def _percent(share: float | None) -> str:
     return "–" if share is None or np.isnan(share) else f"{share:.0%}"
 
 
-def _cut(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= LONGEST_SHOWN else f"{flat[:LONGEST_SHOWN]} …"
-
-
 def gather(
     config: WriteConfig, workdir: Path, recorded: RecordedEpisodes, readable: Readable, open_backend: OpenBackend,
     file: str = "answers.json",
 ) -> Evidence:  # fmt: skip
-    """Asks the judge about pairs of the recorded episodes; `file` keeps its answers."""
+    """Asks the judge about pairs of the recorded episodes in both orders; `file` keeps its answers.
+
+    The first half selects programs, the second evaluates the best.
+    """
     section, world = config.write_reward, make_world(config.env)
     texts = texts_of_episodes(recorded, all_lines=find_backend(config.annotate).by_rules)
-    choosing, telling = judge(config, recorded, texts, workdir / STAGE_NAME / file, open_backend)
+    pairs, plan = choose_pairs(recorded, section.pairs, config.seed), JudgePlan()
+    plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
+    judged = ask(config, plan, workdir / STAGE_NAME / file, open_backend, STAGE_NAME).mean(plan.episodes)
+    half = len(pairs) // 2
+    choosing, telling = Pairs(pairs[:half], judged[:half]), Pairs(pairs[half:], judged[half:])
     print_line(
-        f"{STAGE_NAME}: {recorded.num_episodes:,} recorded episodes; the judge has verdicts about "
-        f"{int((~np.isnan(choosing.judged)).sum())} of {len(choosing.judged)} pairs"
+        f"{STAGE_NAME}: {len(recorded.captions):,} recorded episodes; the judge has verdicts about "
+        f"{int((~np.isnan(choosing.judged)).sum())} of {half} pairs"
     )
     goal = section.goal or goal_text(texts_of(config.env, config.annotate.lexicon), config.annotate.goal).strip()
     brief = Brief(goal, world.about, readable, shown_moments(recorded, SHOWN), liked_captions(recorded, choosing))
@@ -236,12 +221,8 @@ def open_writer(config: WriteConfig, readable: Readable) -> Writer:
         return GuidedWriter(config, Grammar(readable, WRITTEN_NODES, narrow=True))
     server, sampling = config.annotate.server, config.annotate.sampling
     client = HttpClient(server.url, URL, server.timeout_s, server.patience_s, server_key(server), KEY)
-    ebnf, takes = as_ebnf(readable), config.write_reward.grammar
-    fields: dict[str, dict[str, Any]] = {
-        PLAIN: {},
-        VLLM: {"structured_outputs": {"grammar": ebnf}},
-        LLAMA: {"grammar": ebnf},
-    }
+    grammar, takes = {"grammar": as_ebnf(readable)}, config.write_reward.grammar
+    fields: dict[str, Any] = {PLAIN: {}, VLLM: {"structured_outputs": grammar}, LLAMA: grammar}
     try:
         model = config.annotate.model or client.start(find_model(client, "", server.start_s)).result()
     except BaseException:
@@ -251,28 +232,12 @@ def open_writer(config: WriteConfig, readable: Readable) -> Writer:
     return ModelWriter(client, model, sampling.max_tokens, max(sampling.temperature, 0.7), fields[takes], extra)
 
 
-def judge(
-    config: WriteConfig, recorded: RecordedEpisodes, texts: Sequence[str], file: Path, open_backend: OpenBackend
-) -> tuple[Pairs, Pairs]:
-    """Asks about pairs of episodes in both orders; the first half selects programs, the second evaluates the best."""
-    pairs = choose_pairs(recorded, config.write_reward.pairs, config.seed)
-    plan = JudgePlan()
-    plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
-    judged = ask(config, plan, file, open_backend, STAGE_NAME).mean(plan.episodes)
-    half = len(pairs) // 2
-    return Pairs(pairs[:half], judged[:half]), Pairs(pairs[half:], judged[half:])
-
-
 def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:
     """Captions that a program can look for, by how much more often preferred episodes show them."""
-    surplus: dict[str, int] = {}
-    for (first, second), judged in zip(pairs.episodes.tolist(), pairs.judged.tolist(), strict=True):
-        if np.isnan(judged) or judged == 0.5:
-            continue
-        better, worse = (second, first) if judged > 0.5 else (first, second)
-        for episode, sign in ((better, 1), (worse, -1)):
-            for caption in dict.fromkeys(recorded.captions[episode]):  # a set of texts has another order each time
-                surplus[caption] = surplus.get(caption, 0) + sign
+    surplus = Counter[str]()
+    for better, worse in pairs.decided():
+        surplus.update(dict.fromkeys(recorded.captions[better], 1))
+        surplus.subtract(dict.fromkeys(recorded.captions[worse], 1))
     liked = [caption for caption in surplus if surplus[caption] > 0 and is_plain(caption) and 0 < len(caption) <= 80]
     return sorted(liked, key=lambda one: -surplus[one])[:LIKED]
 
@@ -320,10 +285,11 @@ def run_rounds(
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
         if agents and number < section.revisions and not late():
             evidence = see_agents(config, workdir, evidence, agents, open_backend, f"answers-{number + 1}.json")
-            known = [evidence.examine(one.program)._replace(training=one.training) for one in (best, *trained)]
+            known = [examine(one.program, evidence)._replace(training=one.training) for one in (best, *trained)]
             best, trained = max(known, key=lambda one: one.rank), known[1:]
-        agent = describe_training(best.training.figures, section.train_for_env_steps) if best.training else ""
-        earlier = [Attempt(best.program.text, evidence.describe(best, agent, section.told))]
+        agent = [describe_training(best.training.figures, section.train_for_env_steps)] if best.training else []
+        lines = describe(best, evidence, agent) if section.told == DIAGNOSES else [*describe_figures(best), *agent]
+        earlier = [Attempt(best.program.text, "\n".join(f"- {line}" for line in lines))]
     assert best is not None
     return best, rounds, evidence
 
@@ -342,7 +308,7 @@ def write_round(
         text, problem = propose(writer, evidence.brief, earlier, proposal, section.attempts, file)
         row: dict[str, Any] = {"program": text, "error": problem}
         if not problem:
-            tried.append(evidence.examine(check(text, readable)))
+            tried.append(examine(check(text, readable), evidence))
             row |= {"findings": tried[-1].findings, **tried[-1].figures}
         rows.append(row)
     return tried, rows
@@ -371,7 +337,7 @@ def see_agents(
 ) -> Evidence:
     """The evidence with episodes of these agents."""
     readable, recorded = evidence.brief.readable, evidence.recorded
-    played = record_episodes(config, readable, agents, recorded.num_episodes)
+    played = record_episodes(config, readable, agents, len(recorded.captions))
     return gather(config, workdir, recorded.with_others(played), readable, open_backend, file)
 
 
@@ -398,7 +364,8 @@ def propose(
             return text, ""
     tries, text, problem = list(earlier), "", ""
     for _ in range(attempts):
-        text = clean_text(writer.propose(brief, tries, number))
+        text = writer.propose(brief, tries, number)
+        text = "\n".join(clean(line, KEPT) for line in text[:KEPT].splitlines())  # without control characters
         try:
             check(text, brief.readable)
         except ProgramError as error:
@@ -408,11 +375,6 @@ def propose(
             write_whole(file, text.encode())
             return text, ""
     return text, problem
-
-
-def clean_text(text: str) -> str:
-    """A model's text, shortened and without control characters."""
-    return "\n".join(clean(line, KEPT) for line in text[:KEPT].splitlines())
 
 
 # ---- a short training with a program, in a workdir of its own
@@ -491,10 +453,9 @@ class Tried(NamedTuple):
         return self.is_reward, self.figures["spread"] > 0, worth, agreement - WEIGHT * len(self.findings)
 
 
-def examine(
-    program: Program, recorded: RecordedEpisodes, pairs: Pairs, readable: Readable, learnt: np.ndarray | None = None
-) -> Tried:
-    """Runs a program on all recorded episodes; `learnt` has their returns by a learnt reward. [num_episodes]"""
+def examine(program: Program, evidence: Evidence) -> Tried:
+    """Runs a program on all recorded episodes."""
+    recorded, pairs, readable, learnt = evidence.recorded, evidence.choosing, evidence.brief.readable, evidence.learnt
     pay = recorded.pay(program)
     steps, returns = recorded.of_episodes(pay), recorded.returns(pay)
     agreement, spread = pairs.agreement(returns), float(np.ptp(steps))
@@ -509,10 +470,14 @@ def examine(
         finding = f"{SAME if steps[0] else NEVER}: it pays the same in every step ({steps[0]:.3g}), also at {moments}"
         return Tried(program, agreement, [finding], figures, paid)
     findings = [*_where_paid(recorded, steps, readable), *_before_the_goal(recorded, steps, returns)]
-    game = float(np.abs(recorded.of_episodes(recorded.game)).sum())
-    if game:
+    if game := float(np.abs(recorded.column("reward")).sum()):
         figures["over_game"] = float(np.abs(steps).sum()) / game
-    findings += _out_of_scale(recorded, steps, figures.get("over_game", 1.0))
+    if (highest := float(np.abs(steps).max())) > LARGE:
+        where = _moments(recorded, np.abs(steps))
+        findings.append(f"{SCALE}: its largest reward is {highest:.3g}{where}: other rewards are about 1, so divide it")
+    if figures.get("over_game", 1.0) < LITTLE:  # more is no defect where the game hardly pays
+        less = f"{figures['over_game']:.3g} times as much as the game's own reward"
+        findings.append(f"{SCALE}: it pays {less}: multiply it")
     if figures["equal_returns"] > MANY:
         findings.append(f"{SPARSE}: {figures['equal_returns']:.0%} of the pairs of episodes have equal returns by it")
     if learnt is not None:
@@ -546,7 +511,7 @@ def _where_paid(recorded: RecordedEpisodes, steps: np.ndarray, readable: Readabl
 
 def _before_the_goal(recorded: RecordedEpisodes, steps: np.ndarray, returns: np.ndarray) -> Iterator[str]:
     """A finding if episodes that the game does not pay get as much as those that it pays. [N], [num_episodes]"""
-    reached = recorded.returns(recorded.game) > 0
+    reached = recorded.returns([rollout["reward"] for rollout in recorded.rollouts]) > 0
     if min(int(reached.sum()), int((~reached).sum())) < FEWEST_REACHED:
         return
     usual = float(np.median(returns[reached]))
@@ -559,57 +524,40 @@ def _before_the_goal(recorded: RecordedEpisodes, steps: np.ndarray, returns: np.
         )
 
 
-def _out_of_scale(recorded: RecordedEpisodes, steps: np.ndarray, over_game: float) -> Iterator[str]:
-    """Findings about the size of the pay. [N]"""
-    if (largest := float(np.abs(steps).max())) > LARGE:
-        where = _moments(recorded, np.abs(steps))
-        yield f"{SCALE}: its largest reward is {largest:.3g}{where}: other rewards are about 1, so divide it"
-    if over_game < LITTLE:  # more is no defect where the game hardly pays
-        yield f"{SCALE}: it pays {over_game:.3g} times as much as the game's own reward: multiply it"
-
-
 def _moments(recorded: RecordedEpisodes, weights: np.ndarray) -> str:
     """The captions of the steps with the largest weights, in words. [N]"""
-    captions = recorded.of_episodes([rollout[CAPTION] for rollout in recorded.rollouts])
+    captions = recorded.column(CAPTION)
     steps = [at for at in np.argsort(-weights, kind="stable")[:LOOKED_AT].tolist() if weights[at] > 0]
     found = [*dict.fromkeys(caption for caption in (decode(captions[at]) for at in steps) if caption)][:MOMENTS]
     return f" (at {' and at '.join(map(repr, found))})" if found else ""
 
 
-def describe_figures(tried: Tried) -> str:
-    """The figures of the results as a list."""
-    return "\n".join(f"- {name.replace('_', ' ')}: {figure:.3g}" for name, figure in tried.figures.items())
+def describe_figures(tried: Tried) -> list[str]:
+    """The figures of the results."""
+    return [f"{name.replace('_', ' ')}: {figure:.3g}" for name, figure in tried.figures.items()]
 
 
-def describe_results(
-    tried: Tried, recorded: RecordedEpisodes, pairs: Pairs, texts: list[str], agent: str = "",
-    liked: Sequence[str] = (), examples: int = 2,
-) -> str:  # fmt: skip
-    """The results as a list: how an agent played, then pairs of episodes about which program and judge disagree.
+def describe(tried: Tried, evidence: Evidence, agent: Sequence[str] = ()) -> list[str]:
+    """The results: how an agent played, then pairs of episodes about which program and judge disagree.
 
-    Small models read only the beginning. `liked`: captions of preferred episodes.
+    Small models read only the beginning.
     """
+    recorded, texts = evidence.recorded, evidence.texts
     lines = [f"agrees with the judge about {tried.agreement:.0%} of the pairs of episodes"]
-    lines += [*_unpaid(tried.program, recorded, liked), *tried.findings, *([agent] if agent else [])]
+    lines += [*_unpaid(tried.program, recorded, evidence.brief.liked), *tried.findings, *agent]
     returns = recorded.returns(recorded.pay(tried.program))
-    for (first, second), judged in zip(pairs.episodes.tolist(), pairs.judged.tolist(), strict=True):
-        wrong = (returns[second] - returns[first]) * (judged - 0.5) < 0 or (
-            returns[second] == returns[first] and judged != 0.5
-        )
-        if not np.isnan(judged) and wrong and examples:
-            examples -= 1
-            better, worse = (second, first) if judged > 0.5 else (first, second)
-            lines.append(
-                f"the judge prefers this episode, which it pays {returns[better]:.3g}:\n{_first_lines(texts[better])}\n"
-                f"to this one, which it pays {returns[worse]:.3g}:\n{_first_lines(texts[worse])}"
-            )
-    return "\n".join(f"- {line}" for line in lines)
+    wrong = [(better, worse) for better, worse in evidence.choosing.decided() if returns[better] <= returns[worse]]
+    return lines + [
+        f"the judge prefers this episode, which it pays {returns[better]:.3g}:\n{_first_lines(texts[better])}\n"
+        f"to this one, which it pays {returns[worse]:.3g}:\n{_first_lines(texts[worse])}"
+        for better, worse in wrong[:DISPUTED]
+    ]
 
 
 def _unpaid(program: Program, recorded: RecordedEpisodes, liked: Sequence[str]) -> Iterator[str]:
     """Sentences about captions of preferred episodes at which the program pays nothing, or takes away."""
     steps = recorded.of_episodes(recorded.pay(program))
-    captions = recorded.of_episodes([rollout[CAPTION] for rollout in recorded.rollouts])
+    captions = recorded.column(CAPTION)
     paid, charged = ({*map(decode, captions[sign * steps > 0])} for sign in (1, -1))
     terms = {caption: f'once(says("{longest_phrase(caption)}"))' for caption in liked if caption not in paid}
     for caption in [caption for caption in terms if caption in charged][:ADDED]:
