@@ -33,7 +33,7 @@ from motif_jax.audit.findings import (
     quoted,
 )
 from motif_jax.audit.judge import JudgeAnswers, JudgePlan, Opinion, QuestionLimits, verdicts
-from motif_jax.audit.pay import Paid, Steps
+from motif_jax.audit.pay import Steps
 from motif_jax.audit.record import most_paid
 from motif_jax.rewards.statistics import ranks
 
@@ -90,8 +90,8 @@ class Audited(NamedTuple):
     """The result."""
 
     findings: Findings
-    captions: Captions  # with the worth that the judge gave them
-    paid: Paid | None
+    paid: list[dict[str, Any]]  # see `most_paid`; a `worth` of NaN: unknown
+    neutral: float = 0.0  # in flight: the share of the pay for captions that the judge calls neutral or worse
 
 
 def make_plan(evidence: Evidence, limits: QuestionLimits, seed: int) -> JudgePlan:
@@ -116,11 +116,12 @@ def examine(
     captions = evidence.captions
     if len(plan.worth):
         captions = judge.with_asked_worth(captions, plan, answers, evidence.soft)
-    figures, episodes, paid = evidence.figures, evidence.episodes, None
+    figures, episodes, most = evidence.figures, evidence.episodes, list[dict[str, Any]]()
     checks = [Check(WORSE, skipped=figures) if isinstance(figures, str) else check_figures(figures)]
     why = evidence.steps if isinstance(evidence.steps, str) else ""
     if isinstance(evidence.steps, Steps):
         paid = pay.share_pay(evidence.steps, captions)
+        most = most_paid(paid, captions, evidence.seen()[1])
         if len(paid.total) < pay.FEWEST:
             why = f"{len(paid.total)} episodes were evaluated, and {pay.FEWEST} are needed (--config.evaluate.episodes)"
         elif not paid.total.sum():
@@ -135,7 +136,7 @@ def examine(
     checks.append(_check_labels(evidence, plan, answers))
     if evidence.judge:
         checks += [Check(name, skipped=evidence.judge) for name in JUDGE_CHECKS]
-        return Audited(conclude(checks), captions, paid)
+        return Audited(conclude(checks), most)
     checks += judge.check_judge(plan, answers)
     if isinstance(second, str):
         checks.append(Check(judge.OPINION, skipped=f"{second} (--config.audit.second_judge)"))
@@ -145,7 +146,7 @@ def examine(
         checks.append(Check(whole_episodes.NAME, skipped=episodes))
     else:
         checks.append(whole_episodes.check_episodes(plan, answers, episodes.early_return, episodes.late_return))
-    return Audited(conclude(checks), captions, paid)
+    return Audited(conclude(checks), most)
 
 
 def _check_labels(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) -> Check:
@@ -270,15 +271,7 @@ MORE_LABELS = (
 )
 
 
-class InFlightAudit(NamedTuple):
-    """The result."""
-
-    findings: Findings
-    paid: list[dict[str, Any]]  # see `most_paid`; a `worth` of NaN: no label
-    neutral: float  # share of the pay for captions that the judge calls neutral or worse
-
-
-def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> InFlightAudit:
+def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> Audited:
     """Audits the last episodes.
 
     Args:
@@ -295,14 +288,14 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> I
         why = "no step of the last episodes is paid"
         if 0 < steps.episodes < pay.FEWEST:
             why = f"{steps.episodes} episodes have ended since training began or went on, and {pay.FEWEST} are needed"
-        return InFlightAudit(conclude([Check(name, skipped=why) for name in (pay.PAY, pay.LOOPS)]), [], 0.0)
+        return Audited(conclude([Check(name, skipped=why) for name in (pay.PAY, pay.LOOPS)]), [])
     checks = [Check(pay.PAY, skipped="no label says whether a caption is better than no message")]
     if not np.isnan(worth).all():
         neutral = pay.check_neutral(of_label, paid)
         checks = [neutral._replace(suspicions=tuple(one._replace(advice=MORE_LABELS) for one in neutral.suspicions))]
     checks.append(pay.check_loops(of_kind, paid, steps))
     most = most_paid(paid, of_label, np.bincount(steps.caption, minlength=len(texts)))
-    return InFlightAudit(conclude(checks), most, paid.together(of_label.worth <= 0)[0])
+    return Audited(conclude(checks), most, paid.together(of_label.worth <= 0)[0])
 
 
 def _split(captions: Captions, worth: np.ndarray) -> Captions:

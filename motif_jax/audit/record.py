@@ -31,10 +31,8 @@ def make_record(findings: Findings, player: str, judge: str, paid: list[dict[str
     }
 
 
-def most_paid(paid: Paid | None, captions: Captions, times: np.ndarray) -> list[dict[str, Any]]:
+def most_paid(paid: Paid, captions: Captions, times: np.ndarray) -> list[dict[str, Any]]:
     """The kinds of captions that get most of the pay. `times`: how often each caption was seen. [U]"""
-    if paid is None:
-        return []
     values = captions.group_values(times)
     rows = []
     for group in np.argsort(-paid.share, kind="stable")[:SHOWN]:

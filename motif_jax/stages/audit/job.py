@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
-from motif_jax.audit.examine import SECOND, Audited, EpisodePairs, Evidence, Figures, Labels, examine, make_plan
-from motif_jax.audit.findings import SEVERAL, Captions, group_captions
+from motif_jax.audit.examine import SECOND, EpisodePairs, Evidence, Figures, Labels, examine, make_plan
+from motif_jax.audit.findings import SEVERAL, Captions, group_captions, mean_by
 from motif_jax.audit.judge import QuestionLimits
 from motif_jax.audit.pay import Steps
-from motif_jax.audit.record import make_record, most_paid, print_record, record_blocks
+from motif_jax.audit.record import make_record, print_record, record_blocks
 from motif_jax.audit.trajectory_checks import audit_file, describe_file, file_blocks, write_page
 from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
@@ -62,7 +62,11 @@ def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) 
     opinion = ask_second(config, section.second_judge, plan, stage.path / "second.json")
 
     # ---- findings
-    record = record_of(config, workdir, players, evidence, examine(evidence, plan, answers, opinion))
+    audited, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)
+    learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}
+    if judge not in learnt_from:
+        judge += f" (the reward was learnt from {', '.join(learnt_from)})"
+    record = make_record(audited.findings, players["agent"].name if players else "", judge, audited.paid)
     stage.section("The audit", *record_blocks(record))
     stage.report()
     stage.write(FILE, record | {"stamp": "" if answers.refused else stamp})
@@ -97,8 +101,15 @@ class PlayedEpisodes(NamedTuple):
     """Episodes of a player, by number."""
 
     captions: dict[int, np.ndarray]  # that each step is rewarded for. [T] int64
-    still: dict[int, np.ndarray]  # whether nothing happens, see `playback.EpisodeMessages`. [T] bool
-    tracks: dict[int, Track]
+    still: np.ndarray  # whether nothing happens in the steps of all, see `playback.EpisodeMessages`. bool
+    tracks: dict[int, Track]  # of the same numbers
+
+    def pay(self) -> Steps:
+        """All steps."""
+        lengths = [len(shown) for shown in self.captions.values()]
+        pay = [np.nan_to_num(track.intrinsic.astype(np.float64)) for track in self.tracks.values()]
+        shown = np.concatenate([*self.captions.values()])
+        return Steps(np.repeat(np.arange(len(lengths)), lengths), shown, np.concatenate(pay))
 
 
 def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], second: Reward | None) -> Evidence:
@@ -117,8 +128,8 @@ def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], se
     return Evidence(
         captions,
         rules=find_backend(config.annotate).by_rules,
-        steps=agent if isinstance(agent, str) else _steps(agent),
-        still=np.zeros(0, bool) if isinstance(agent, str) else np.concatenate([*agent.still.values()]),
+        steps=agent if isinstance(agent, str) else agent.pay(),
+        still=np.zeros(0, bool) if isinstance(agent, str) else agent.still,
         figures=_figures(config, workdir, players),
         labels=labelled,
         episodes=_pair_episodes(config, texts, agent, chance),
@@ -145,15 +156,15 @@ def _play(config: AuditConfig, workdir: Path, player: Player | None, numbers: di
     if not any(np.isfinite(tracks[row["episode"]].intrinsic).any() for row in rows):
         return f"the episodes of {player.name} have no learnt reward"
     print_line(f"audit: plays {len(rows):,} episodes of {player.name} back, {steps:,} steps")
-    captions, still, late = {}, {}, int(not config.policy.reference_alignment)
+    captions, still, late = {}, [], int(not config.policy.reference_alignment)
     for row, moments in zip(rows, messages_of(env, config.seed, rows, tracks), strict=True):
         if moments is None:
             return f"episodes of {player.name}, played back, are not the same (--config.env)"
         paid = slice(late, late + row["steps"])
         own = [number_of(message, numbers) for message in moments.messages[paid]]
         captions[row["episode"]] = np.array(own, np.int64)
-        still[row["episode"]] = np.array(moments.still[paid], bool)
-    return PlayedEpisodes(captions, still, tracks)
+        still += moments.still[paid]
+    return PlayedEpisodes(captions, np.array(still, bool), {number: tracks[number] for number in captions})
 
 
 def _figures(config: AuditConfig, workdir: Path, players: Mapping[str, Player]) -> Figures | str:
@@ -163,24 +174,12 @@ def _figures(config: AuditConfig, workdir: Path, players: Mapping[str, Player]) 
     if players["agent"].name == RANDOM:
         return ONLY_RANDOM
     rows = [read_rows(workdir / "evaluate" / players[one].name / EPISODES) for one in ("agent", RANDOM)]
-    keys = keys_of(make_world(config.env).figures)
-    columns = {
-        name: [[row.get(key) for row in each] for each in rows]
-        for name, key in keys.items()
-        if name != "intrinsic_return" and better(name, keys) == "higher"
-    }
-    return {
-        name: (np.array(ours, float), np.array(theirs, float))
-        for name, (ours, theirs) in columns.items()
-        if None not in (*ours, *theirs)
-    }
-
-
-def _steps(played: PlayedEpisodes) -> Steps:
-    lengths = [len(shown) for shown in played.captions.values()]
-    pay = [np.nan_to_num(played.tracks[number].intrinsic.astype(np.float64)) for number in played.captions]
-    return Steps(np.repeat(np.arange(len(lengths)), lengths), np.concatenate([*played.captions.values()]),
-                 np.concatenate(pay))  # fmt: skip
+    keys, figures = keys_of(make_world(config.env).figures), {}
+    for name, key in keys.items():
+        ours, theirs = ([row.get(key) for row in each] for each in rows)
+        if name != "intrinsic_return" and better(name, keys) == "higher" and None not in (*ours, *theirs):
+            figures[name] = np.array(ours, float), np.array(theirs, float)
+    return figures
 
 
 def _labels(config: AuditConfig, workdir: Path, numbers: dict[str, int]) -> Labels | str:
@@ -232,7 +231,7 @@ def load_second(config: AuditConfig, workdir: Path) -> Reward | None:
             f"the reward in {named!r} was learnt for the goal {goals[1]!r}, the audited one for {goals[0]!r} ({SECOND})"
         )
     shown, others = ({message.tobytes() for message in one.captions if message.any()} for one in (audited, second))
-    if shown and others and not shown & others:
+    if shown and others and shown.isdisjoint(others):
         raise UserError(f"the reward in {named!r} was learnt from other captions than the audited one ({SECOND})")
     return second
 
@@ -245,12 +244,10 @@ def _captions(
     if texts and reward is not None and reward.reads_only_messages:
         values = reward(texts).normalised.astype(np.float64)
     if isinstance(agent, PlayedEpisodes):  # the rewards that the agent really had, also of rewards that read more
-        shown = np.concatenate([*agent.captions.values()])
-        z = np.concatenate([agent.tracks[number].z for number in agent.captions]).astype(np.float64)
-        rewarded = np.isfinite(z)
-        times = np.bincount(shown[rewarded], minlength=len(texts))
-        sums = np.bincount(shown[rewarded], z[rewarded], len(texts))
-        values = np.where(times > 0, sums / np.maximum(times, 1), values)
+        z = np.concatenate([track.z for track in agent.tracks.values()]).astype(np.float64)
+        z[~np.isfinite(z)] = np.nan
+        own = mean_by(np.concatenate([*agent.captions.values()]), z, len(texts))
+        values = np.where(np.isnan(own), values, own)
     if find_backend(config.annotate).by_rules:
         lexicon = Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal)
         valued = [lexicon.worth(text) for text in texts]
@@ -271,20 +268,16 @@ def _pair_episodes(
     config: AuditConfig, texts: list[str], agent: PlayedEpisodes | str, chance: PlayedEpisodes | str
 ) -> EpisodePairs | str:
     """Pairs of the same games, played by random play and by the agent; or the reason for their lack."""
-    for played in (agent, chance):
-        if isinstance(played, str):
-            return played
+    if isinstance(agent, str) or isinstance(chance, str):
+        return agent if isinstance(agent, str) else str(chance)
     if config.annotate.mode == RATE and not find_backend(config.annotate).by_rules:
         return "a judge that rates single messages is not asked about whole episodes (--config.annotate.mode)"
-    assert isinstance(agent, PlayedEpisodes)
-    assert isinstance(chance, PlayedEpisodes)
     if agent is chance:
         return ONLY_RANDOM
     both = sorted(agent.captions.keys() & chance.captions.keys())
     chosen = np.random.default_rng([config.seed, 26]).permutation(both)[: config.audit.wholes].tolist()
-    count = sum(np.bincount(shown, minlength=len(texts)) for played in (agent, chance)
-                for shown in played.captions.values())  # fmt: skip
-    frequency = dict(zip(texts, np.asarray(count).tolist(), strict=True))
+    every = np.concatenate([*agent.captions.values(), *chance.captions.values()])
+    frequency = dict(zip(texts, np.bincount(every, minlength=len(texts)).tolist(), strict=True))
     lines = None if find_backend(config.annotate).by_rules else LINES
 
     def words(played: PlayedEpisodes) -> list[str]:
@@ -294,18 +287,3 @@ def _pair_episodes(
         return np.array([np.nansum(played.tracks[number].intrinsic, dtype=np.float64) for number in chosen])
 
     return EpisodePairs(words(chance), words(agent), returns(chance), returns(agent))
-
-
-# ---- the record
-
-
-def record_of(
-    config: AuditConfig, workdir: Path, players: Mapping[str, Player], evidence: Evidence, audited: Audited
-) -> dict[str, Any]:
-    """The content of `audit.json`."""
-    findings, judge = audited.findings, label_name(config.annotate)
-    learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}
-    if judge not in learnt_from:
-        judge += f" (the reward was learnt from {', '.join(learnt_from)})"
-    paid = most_paid(audited.paid, audited.captions, evidence.seen()[1])
-    return make_record(findings, players["agent"].name if players else "", judge, paid)
