@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -35,8 +34,9 @@ class _Rows:
         self._caption, self._outcome = caption, outcome
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         self._lock = open(file, "ab")  # noqa: SIM115  (until close)
-        with self._locked(fcntl.LOCK_EX):  # opening cuts a torn last line, so no other process may be writing
-            self._lines = LineFile(Path(file))
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # opening cuts a torn last line, so no other process may be writing
+        self._lines = LineFile(Path(file))
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
         self._run, self._count = secrets.token_hex(4), 0
         self._running = dict[int, tuple[int, int]]()  # of each environment, the episode and its steps
 
@@ -57,28 +57,19 @@ class _Rows:
         }  # fmt: skip
         if self._caption is not None or isinstance(observation, str):
             row["caption"] = observation if self._caption is None else self._caption(observation, info)
-        if ended and self._outcome is not None:
-            row["outcome"] = self._outcome(info, step + 1)
-        elif ended:
-            row["outcome"] = next((float(info[name]) for name in SUCCESS if name in info), None)
+        if ended:
+            success = next((float(info[name]) for name in SUCCESS if name in info), None)
+            row["outcome"] = success if self._outcome is None else self._outcome(info, step + 1)
         return row
 
     def write(self, rows: list[dict[str, Any]]) -> None:
-        with self._locked(fcntl.LOCK_SH):
-            self._lines.add(rows)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        self._lines.add(rows)
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
         self._lines.close()
         self._lock.close()
-
-    @contextlib.contextmanager
-    def _locked(self, kind: int) -> Iterator[None]:
-        """Holds a lock of the file, which other processes may hold, too."""
-        fcntl.flock(self._lock, kind)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
 
 class Recorder(gymnasium.Wrapper):
@@ -109,8 +100,7 @@ class VectorRecorder(VectorWrapper):
         super().__init__(env)
         self._rows = rows
         self._resets = np.zeros(env.num_envs, bool)  # whether the next step of each begins an episode, and pays nothing
-        mode = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        self._mode = AutoresetMode(mode)
+        self._mode = AutoresetMode((env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP))
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins episodes: all, or those of the mask in `options`."""

@@ -9,6 +9,7 @@ each value is checked, within the limits below.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 from array import array
@@ -24,13 +25,10 @@ from motif_jax.config.table import shown
 from motif_jax.structs import UserError
 from motif_jax.system.foreign import check_regular
 
-# Rows of rollouts that others record: TRL's logged completions, and the results of verifiers.
-#
-# A row is one episode, whose text is what the model said. Neither library is imported.
+# Rows of rollouts that others record, of which each is one episode, whose text is what the model said:
 #
 # - TRL, `log_completions=True`: a folder of Parquet files, one per logged step, or the same rows as JSON lines, with
-# the
-#   columns step, prompt, completion, advantage, and a number for each reward function.
+#   the columns step, prompt, completion, advantage, and a number for each reward function.
 # - verifiers, `vf-eval --save-results`: results.jsonl with example_id, prompt and completion as messages, reward, and
 #   metrics by name, which are no pay of their own. A rollout with an error counts as unfinished.
 
@@ -41,15 +39,12 @@ LARGEST_GROUP = 200_000_000  # bytes of a row group's columns; a reader needs fo
 NO_REWARDS = {"step", "advantage", "advantages"}  # numbers of TRL's rows that are no rewards
 
 
-def is_rollout(row: Any) -> bool:
-    """Whether a row is of TRL or verifiers."""
-    return type(row) is dict and "completion" in row and "episode" not in row
-
-
 def row_of(row: Mapping[str, Any], number: int) -> dict[str, Any]:
     """The row of an episode; raises ValueError for one that has no text. Its reward may be {}: none applies."""
-    known = {"episode": number, "text": text_of(row["completion"]), "prompt": _prompt(row.get("prompt"))}
-    known |= {"outcome": row.get("outcome")}
+    prompt = row.get("prompt")
+    if not isinstance(prompt, str):
+        prompt = json.dumps(prompt, sort_keys=True, default=repr)
+    known = {"episode": number, "text": text_of(row["completion"]), "prompt": prompt, "outcome": row.get("outcome")}
     if "example_id" in row and "reward" in row:
         whole = row.get("error") is None
         return known | {"reward": row["reward"] if whole else row["reward"] or 0.0, "ended": whole}
@@ -65,26 +60,15 @@ def text_of(said: Any) -> str:
         return said
     if not isinstance(said, list) or not all(isinstance(message, dict) for message in said):
         raise ValueError(f"completion is {shown(said)}, not a text or a list of messages")
-    contents = [message.get("content") for message in said if message.get("role", "assistant") == "assistant"]
-    parts: list[str] = []
-    for content in contents:  # a text, or a list of parts, some of which are texts
-        inner = content if isinstance(content, list) else [{"text": content}]
-        parts += [one["text"] for one in inner if isinstance(one, dict) and isinstance(one.get("text"), str)]
-    return "\n".join(parts)
-
-
-def _prompt(prompt: Any) -> str:
-    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=repr)
+    parts: list[Any] = []
+    for message in said:
+        if message.get("role", "assistant") == "assistant":
+            content = message.get("content")  # a text, or a list of parts, some of which are texts
+            parts += content if isinstance(content, list) else [{"text": content}]
+    return "\n".join(one["text"] for one in parts if isinstance(one, dict) and isinstance(one.get("text"), str))
 
 
 # ---- Parquet
-
-
-def parquet_files(path: Path) -> list[Path]:
-    """The Parquet files of a path: itself, or those of a folder in the order of their names; [] without any."""
-    if path.is_dir():
-        return sorted(path.glob(f"*{SUFFIX}"))
-    return [path] if path.suffix == SUFFIX else []
 
 
 def parquet_rows(files: Sequence[Path]) -> Iterator[tuple[int, Any]]:
@@ -104,9 +88,8 @@ def parquet_rows(files: Sequence[Path]) -> Iterator[tuple[int, Any]]:
                     if sum(map(_size, rows.columns)) > LARGEST_ROWS:
                         after = f"{len(rows)} rows after row {number:,}"
                         raise ValueError(f"{file.name}: {after} have more than {LARGEST_ROWS:,} bytes")
-                    for row in rows.to_pylist():
-                        number += 1
-                        yield number, row
+                    yield from enumerate(rows.to_pylist(), number + 1)
+                    number += len(rows)
         except (pyarrow.ArrowException, OverflowError) as error:  # the latter: dates out of range
             raise ValueError(f"{file.name}: it is not Parquet: {error!s:.200}") from None
 
@@ -206,10 +189,15 @@ def read_trajectories(file: Path, outcome: str = "") -> Trajectories:
     try:
         for line, row in _rows(file, outcome):
             try:
-                if outcome and type(row) is dict:
-                    row, named = _with_outcome(row, "outcome" if file.suffix == ".csv" else outcome)
-                    found |= named
-                if is_rollout(row):
+                if type(row) is not dict:
+                    raise ValueError(f"it is {shown(row)}, not an object with episode and reward")
+                if outcome:
+                    name = "outcome" if file.suffix == ".csv" else outcome
+                    places = [one for one in (row.get("metrics"), row.get("reward"), row) if type(one) is dict]
+                    known = [one[name] for one in places if one.get(name) is not None and one[name] == one[name]]
+                    row["outcome"] = known[0] if known else None
+                    found |= bool(known)
+                if "completion" in row and "episode" not in row:
                     row = row_of(row, line)
                     if row["reward"] == {}:  # no reward function applies
                         continue
@@ -219,28 +207,19 @@ def read_trajectories(file: Path, outcome: str = "") -> Trajectories:
         if not found:
             raise ValueError(f"no row has a reward, a metric or a column {shown(outcome)} (--outcome)")
         return reader.finish()
-    except OSError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error.strerror}") from None
-    except ValueError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot read {str(file)!r}: {reason}") from None
 
 
 def _rows(file: Path, outcome: str) -> Iterator[tuple[int, Any]]:
     """Yields the rows of a file, or of the Parquet files in a folder, with the number of each."""
-    if parquet := parquet_files(file):
-        yield from parquet_rows(parquet)
+    if files := sorted(file.glob(f"*{SUFFIX}")) if file.is_dir() else [file] if file.suffix == SUFFIX else []:
+        yield from parquet_rows(files)
         return
     check_regular(file)
     with open(file, "rb") as binary:
         yield from _monitor_rows(binary, outcome) if file.suffix == ".csv" else _json_rows(binary)
-
-
-def _with_outcome(row: dict[str, Any], name: str) -> tuple[dict[str, Any], bool]:
-    """The row with the value of this name as its outcome, and whether it has one."""
-    for place in (row.get("metrics"), row.get("reward"), row):
-        if type(place) is dict and (value := place.get(name)) is not None and value == value:
-            return row | {"outcome": value}, True
-    return row | {"outcome": None}, False
 
 
 def _lines(binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -298,12 +277,10 @@ def _monitor_rows(binary: BinaryIO, outcome: str) -> Iterator[tuple[int, Any]]:
 
 def _cell(text: str | None) -> Any:
     """The value of a cell; what is not a number stays a text, which is refused with its line."""
-    if text in ("True", "False", "", None):
-        return {"True": True, "False": False}.get(text or "")
-    try:
-        return float(text or "")
-    except ValueError:
-        return text
+    known = {"True": True, "False": False, "": None, None: None}
+    with contextlib.suppress(ValueError):
+        return known[text] if text in known else float(str(text))
+    return text
 
 
 class _Column:
@@ -316,24 +293,20 @@ class _Column:
 
     def add(self, row: Mapping[str, Any], name: str) -> None:
         text = row.get(name)
-        if type(text) is not str:
-            if text is not None and type(text) is not int:
-                raise ValueError(f"{name} is {shown(text)}, not a text")
-            text = "" if text is None else str(text)
-        if text:
-            self.seen = True
-        whole = text
+        if text is not None and type(text) not in (int, str):
+            raise ValueError(f"{name} is {shown(text)}, not a text")
+        whole = text = "" if text is None else str(text)
+        self.seen |= text != ""
         if len(text) > LONGEST_TEXT:
             mark = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest().translate(LETTERS)
             text = f"{text[:LONGEST_TEXT]}... {mark}"
-        numbers = self.numbers
-        number = numbers.get(text)
-        if number is None:
-            # Beyond the limit, a hash still tells whether two steps are the same.
-            number = len(numbers) if len(numbers) < MOST_TEXTS else MOST_TEXTS + (hash(text) & LAST_STEP - 1)
+        number = self.numbers.get(text, len(self.numbers))
+        if number == len(self.numbers):
             if number < MOST_TEXTS:
-                numbers[text] = number
+                self.numbers[text] = number
                 self.repetition.append(repetition_of(whole))
+            else:  # a hash still tells whether two steps are the same
+                number = MOST_TEXTS + (hash(text) & LAST_STEP - 1)
         self.repetition_of_row.append(self.repetition[number] if number < MOST_TEXTS else repetition_of(whole))
         self.of_row.append(number)
 
@@ -373,8 +346,6 @@ class _Reader:
 
     def add(self, row: Any, line: int) -> None:
         """Takes a row; raises ValueError for one that cannot be used."""
-        if type(row) is not dict:
-            raise ValueError(f"it is {shown(row)}, not an object with episode and reward")
         if len(self.line) >= MOST_ROWS:
             raise ValueError(f"there are more than {MOST_ROWS:,} rows")
         episode = self._episode(row.get("episode"))
@@ -428,10 +399,8 @@ class _Reader:
                     raise ValueError(f"reward has more than {MOST_REWARDS} names, or one of {LONGEST_TEXT} characters")
                 paid = self.rewards[name] = array("d", bytes(8 * count))
             paid.extend([0.0] * (count - len(paid)))  # rows that do not name it
-            if type(value) not in (int, float) or not abs(value) <= LARGEST:
-                what = "reward" if named is not reward else f"reward {shown(name)}"
-                raise ValueError(f"{what} is {shown(value)}, not a number up to {LARGEST:g}")
-            paid.append(value)
+            what = "reward" if named is not reward else f"reward {shown(name)}"
+            paid.append(_number(value, what, types=(int, float)))
 
     def finish(self) -> Trajectories:
         """All rows; raises ValueError without any of an episode that has ended, or if two are of the same step."""
@@ -449,31 +418,20 @@ class _Reader:
         kept = np.array(self.has_ended, bool) | (not self.says_ended)
         order = order[kept[episode[order]]]
         names = [str(name) for name, keep in zip(self.episodes, kept, strict=True) if keep]
-        renumbered = np.cumsum(kept) - 1
-        count = len(self.line)
-        rewards = {
-            name: np.array(paid + array("d", bytes(8 * (count - len(paid)))))[order]
-            for name, paid in self.rewards.items()
-        }
+        for paid in self.rewards.values():
+            paid.extend([0.0] * (len(self.line) - len(paid)))
         return Trajectories(
-            names,
-            renumbered[episode[order]],
-            rewards,
-            self.captions.finish(order, "caption (or text)"),
-            self.observations.finish(order, "observation"),
-            np.array(self.captions.repetition_of_row)[order],
-            np.array(self.prompts.of_row, np.int64)[order],
-            np.array(self.worth)[order],
-            np.array(self.outcome)[kept],
-            int((~kept).sum()),
+            names, (np.cumsum(kept) - 1)[episode[order]],
+            {name: np.array(paid)[order] for name, paid in self.rewards.items()},
+            self.captions.finish(order, "caption (or text)"), self.observations.finish(order, "observation"),
+            np.array(self.captions.repetition_of_row)[order], np.array(self.prompts.of_row, np.int64)[order],
+            np.array(self.worth)[order], np.array(self.outcome)[kept], int((~kept).sum()),
             [name[:LONGEST_TEXT] for name in list(self.unread)[:MOST_REWARDS]],
-        )
+        )  # fmt: skip
 
 
-def _number(value: Any, what: str) -> float:
-    """A number that may be missing, as NaN, or true and false; raises ValueError for anything else."""
-    if value is None:
-        return float("nan")
-    if type(value) not in (int, float, bool) or not abs(value) <= LARGEST:
+def _number(value: Any, what: str, types: tuple[type, ...] = (int, float, bool, type(None))) -> float:
+    """A number, NaN for None; raises ValueError for another type, or one that is too large."""
+    if type(value) not in types or (value is not None and not abs(value) <= LARGEST):
         raise ValueError(f"{what} is {shown(value)}, not a number up to {LARGEST:g}")
-    return float(value)
+    return float("nan") if value is None else float(value)

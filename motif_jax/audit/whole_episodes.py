@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -27,18 +28,14 @@ def episode_text(captions: Sequence[str], frequency: Mapping[str, int], lines: i
 
     `frequency`: how often each caption is shown in all episodes. Of more captions than `lines`, the rarest are kept.
     """
-    times: dict[str, int] = {}
-    for caption in captions:
-        if caption:
-            times[caption] = times.get(caption, 0) + 1
-    kept = list(times)
-    if lines is not None and len(kept) > lines:
-        rare = set(sorted(kept, key=lambda caption: frequency[caption])[:lines])
-        kept = [caption for caption in kept if caption in rare]
-    shown = [" ".join(caption.split())[:LONGEST] for caption in kept]
+    times = Counter(filter(None, captions))
+    kept = {*times}
+    if lines is not None and len(times) > lines:
+        kept = {*sorted(times, key=frequency.__getitem__)[:lines]}
     return "\n".join(
-        f"{line} ({times[caption]} times)" if times[caption] > 1 else line
-        for line, caption in zip(shown, kept, strict=True)
+        " ".join(caption.split())[:LONGEST] + (f" ({count} times)" if count > 1 else "")
+        for caption, count in times.items()
+        if caption in kept
     )
 
 

@@ -74,14 +74,11 @@ ALWAYS = ("action", "first", "terminated", "truncated")  # arrays that a run nee
 
 def _rounds(games: list[int]) -> Iterable[list[int]]:
     """The columns of a batch in groups of different games; a game that occurs twice has its later steps later."""
-    rounds: list[list[int]] = []
-    counts = collections.Counter[int]()
+    rounds, counts = collections.defaultdict[int, list[int]](list), collections.Counter[int]()
     for column, game in enumerate(games):
-        if counts[game] == len(rounds):
-            rounds.append([])
         rounds[counts[game]].append(column)
         counts[game] += 1
-    return rounds
+    return rounds.values()
 
 
 class _Steps:
@@ -143,24 +140,20 @@ class _Steps:
 
     def _read(self, entry: Entry | None, before: bool) -> np.ndarray:
         assert entry is not None
-        if (entry, before) not in self._cache:
-            self._cache[entry, before] = self._prepared(entry, before)
-        return self._cache[entry, before]
-
-    def _prepared(self, entry: Entry, before: bool) -> np.ndarray:
+        if (entry, before) in self._cache:
+            return self._cache[entry, before]
         array = self._observed(entry, before)
         if array.shape[2:] != entry.shape:
             raise UserError(
                 f"the observation {entry.observation!r} has the shape {array.shape[2:]}, but the program was checked "
                 f"with {entry.shape} (--config.env)"
             )
-        if entry.type == TEXTS:
-            return _texts(array)
         for place in reversed(entry.cell):
             array = array[..., place]
         if entry.type == NUMBER:
             array = array.astype(np.float64)
-        return _finite(array)
+        array = self._cache[entry, before] = _texts(array) if entry.type == TEXTS else _finite(array)
+        return array
 
     def _observed(self, entry: Entry, before: bool) -> np.ndarray:
         """An observation in each step, after or `before` it. [T, B, ...]"""

@@ -12,8 +12,9 @@ import contextlib
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,40 +59,38 @@ def ask(
     with contextlib.closing(open_judge(backend, None, AskingCounts(stage), open_backend)) as asking:
         metadata = backend.flat_metadata() | {"model": asking.annotator.model, "goal": config.annotate.goal}
         stamp = hashlib.sha256(json.dumps([texts, metadata], sort_keys=True).encode()).hexdigest()
-        yes_of = _kept(file, stamp, len(texts))
-        print_line(f"{stage}: asks {describe(plan)}; {int((~np.isnan(yes_of)).sum()):,} are answered")
-        progress = Progress(stage, len(texts), "answers", int((~np.isnan(yes_of)).sum()))
+        kept, kept_s = read_json(file) or {}, time.monotonic()
+        earlier = kept["answers"] if kept.get("stamp") == stamp else [None] * len(texts)
+        yes_of = np.array(earlier, np.float64)  # NaN without an answer
+        done = int((~np.isnan(yes_of)).sum())
+        print_line(f"{stage}: asks {describe(plan)}; {done:,} are answered")
+        progress = Progress(stage, len(texts), "answers", done)
         due: dict[Question, int] = {}
-        kept_s = time.monotonic()
-
-        def keep() -> None:
-            write_json(file, {"stamp": stamp, "answers": yes_of})
 
         def take(answered: Answered) -> None:
-            nonlocal kept_s
+            nonlocal kept_s, done
             if not answered.answer.refused:
                 yes = answered.answer.yes
                 yes_of[due[answered.question]] = UNREADABLE if yes is None else yes
+                done += 1
             if time.monotonic() - kept_s > WRITE_EVERY_S:
-                keep()
+                write_json(file, {"stamp": stamp, "answers": yes_of})
                 kept_s = time.monotonic()
-            progress.update(int((~np.isnan(yes_of)).sum()))
+            progress.update(done)
 
         try:
             for first, last in ((0, count), (count, len(texts))):
                 due = {Question(*texts[at]): at for at in range(first, last) if np.isnan(yes_of[at])}
                 asking.ask(due, take)
         except Incomplete as stopped:
-            done = int((~np.isnan(yes_of)).sum())
             raise UserError(
                 f"{stopped}; {done:,} of {len(texts):,} questions are answered, and the same command goes on from there"
             ) from None
         finally:
             progress.close()
-            keep()
-    refused = int(np.isnan(yes_of).sum())
+            write_json(file, {"stamp": stamp, "answers": yes_of})
     yes_of[yes_of == UNREADABLE] = np.nan
-    return JudgeAnswers(yes_of[:count], yes_of[count:], refused)
+    return JudgeAnswers(yes_of[:count], yes_of[count:], len(texts) - done)
 
 
 def second_section(first: AnnotateSection, named: str) -> AnnotateSection:
@@ -99,10 +98,10 @@ def second_section(first: AnnotateSection, named: str) -> AnnotateSection:
     kind, _, model = named.partition(":")
     if named != RULES and (kind + ":" != MODEL or not model):
         raise UserError(f"the second judge is rules or model:NAME, not {shown(named)} ({SECOND})")
-    own = AnnotateSection(goal=first.goal, lexicon=first.lexicon, system_role=first.system_role)
-    if named == RULES:
-        return replace(own, backend="lexicon")
-    return replace(own, backend="model", model=model, mode="rate")
+    own: dict[str, Any] = {"backend": "lexicon"}
+    if named != RULES:
+        own = {"backend": "model", "model": model, "mode": "rate"}
+    return AnnotateSection(goal=first.goal, lexicon=first.lexicon, system_role=first.system_role, **own)
 
 
 def check_second(config: AnnotateConfig, named: str) -> None:
@@ -130,12 +129,6 @@ def ask_second(config: AnnotateConfig, named: str, plan: JudgePlan, file: Path) 
     second = AnnotateConfig(seed=config.seed, env=config.env, annotate=second_section(config.annotate, named))
     answers = ask(second, own, file, stage="audit, second judge")
     return Opinion(named, answers.mean(own.flips))
-
-
-def _kept(file: Path, stamp: str, count: int) -> np.ndarray:
-    """The answers of an earlier run to the same questions, NaN where it had no answer. [count]"""
-    record = read_json(file) or {}
-    return np.array(record["answers"] if record.get("stamp") == stamp else [None] * count, np.float64)  # None is NaN
 
 
 FOLDER, FILE = "audit", "audit"
@@ -209,14 +202,8 @@ def stamp_of(config: AuditConfig, workdir: Path) -> str:
     judge = flatten(asdict(config.annotate))
     decisive = {name: judge[name] for name, known in STAGE.reads["annotate"].items() if known.decides}
     reward = [getattr(config.policy, name) for name in ("reward_dir", "reward_checkpoint", "reference_alignment")]
-    values = [
-        asdict(config.audit),
-        config.seed,
-        reward,
-        decisive,
-        texts_of(config.env, config.annotate.lexicon).rules().version,
-        motif_jax.__version__,
-    ]
+    rules = texts_of(config.env, config.annotate.lexicon).rules().version
+    values = [asdict(config.audit), config.seed, reward, decisive, rules, motif_jax.__version__]
     checksum = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     files = [workdir / "evaluate" / one.name / SUMMARY for one in find_players(workdir).values()]
     files += [workdir / "reward" / "statistics.json", *sorted((workdir / "annotations").glob("*/merged.json"))]

@@ -221,15 +221,16 @@ def open_writer(config: WriteConfig, readable: Readable) -> Writer:
         return GuidedWriter(config, Grammar(readable, WRITTEN_NODES, narrow=True))
     server, sampling = config.annotate.server, config.annotate.sampling
     client = HttpClient(server.url, URL, server.timeout_s, server.patience_s, server_key(server), KEY)
-    grammar, takes = {"grammar": as_ebnf(readable)}, config.write_reward.grammar
-    fields: dict[str, Any] = {PLAIN: {}, VLLM: {"structured_outputs": grammar}, LLAMA: grammar}
+    grammar = {"grammar": as_ebnf(readable)}
+    by_server: dict[str, dict[str, Any]] = {PLAIN: {}, VLLM: {"structured_outputs": grammar}, LLAMA: grammar}
+    held = by_server[config.write_reward.grammar]
     try:
         model = config.annotate.model or client.start(find_model(client, "", server.start_s)).result()
     except BaseException:
         client.close()
         raise
-    extra = read_options(server.extra, "server.extra")
-    return ModelWriter(client, model, sampling.max_tokens, max(sampling.temperature, 0.7), fields[takes], extra)
+    fields = {"model": model, "max_tokens": sampling.max_tokens, "temperature": max(sampling.temperature, 0.7)}
+    return ModelWriter(client, {**fields, **read_options(server.extra, "server.extra"), **held}, bool(held))
 
 
 def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:

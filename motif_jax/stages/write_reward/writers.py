@@ -113,18 +113,13 @@ def _alike(name: str, word: str) -> bool:
 class ModelWriter:
     """A language model behind a server with OpenAI's chat completions."""
 
-    def __init__(
-        self, client: HttpClient, model: str, max_tokens: int, temperature: float, held: Mapping[str, Any],
-        extra: Mapping[str, Any],
-    ):  # fmt: skip
-        """`held`: fields of the request that hold the model to the grammar; `extra`: others, None removes a field."""
-        self._client, self._held = client, held
-        self._fields = {"model": model, "max_tokens": max_tokens, "temperature": temperature}
-        self._extra = {**extra, **held}
+    def __init__(self, client: HttpClient, fields: Mapping[str, Any], held: bool):
+        """`fields`: of each request, None removes one; `held`: whether they hold the model to the grammar."""
+        self._client, self._fields, self._held = client, fields, held
 
     def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
         """See `Writer`."""
-        fields = {"messages": messages(brief, earlier, bool(self._held)), "seed": number, **self._fields, **self._extra}
+        fields = {"messages": messages(brief, earlier, self._held), "seed": number, **self._fields}
         body = {name: value for name, value in fields.items() if value is not None}
         return self._client.post(PATH, read_reply, json=body)
 
