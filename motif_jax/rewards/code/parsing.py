@@ -26,6 +26,7 @@ class Node(NamedTuple):
     place: Place
     args: tuple[Node, ...] = ()
     levels: int = 1  # of the tree below it, itself included
+    strength: int = 0  # of an operator between operands
 
 
 def parse(text: str) -> Node:
@@ -42,68 +43,56 @@ class _Parser:
     def _next(self) -> Token:
         return self._tokens[self._at]
 
-    def _is(self, symbol: str) -> bool:
-        return self._next.kind == "symbol" and self._next.value == symbol
-
     def _take(self) -> Token:
-        token = self._next
         self._at += 1
-        return token
+        return self._tokens[self._at - 1]
 
-    def _node(self, kind: str, token: Token, args: tuple[Node, ...] = ()) -> Node:
+    def _node(self, kind: str, token: Token, args: tuple[Node, ...] = (), strength: int = 0) -> Node:
         self._nodes += 1
         if self._nodes > MOST_NODES:
             raise ProgramError(
                 token.place, f"a program has at most {MOST_NODES} numbers, names and operators: write a shorter one"
             )
-        strength = _strength(kind, token.value)
-        levels = [one.levels + (number > 0 or _strength(one.kind, one.value) != strength or not strength)
+        levels = [one.levels + (number > 0 or one.strength != strength or not strength)
                   for number, one in enumerate(args)]  # fmt: skip
-        node = Node(kind, token.value, token.place, args, max(levels, default=1))
-        if node.levels > MOST_LEVELS:
-            raise _too_deep(token)
+        node = Node(kind, token.value, token.place, args, max(levels, default=1), strength)
+        _check_depth(node.levels, token)
         return node
 
     def whole(self) -> Node:
         """The whole program."""
         if self._next.kind == "end":
             raise ProgramError(self._next.place, "the program is empty: write an expression such as gained(gold)")
-        found = self._expression(LOWEST)
+        tree = self._expression(LOWEST)
         if self._next.kind != "end":
-            raise ProgramError(self._next.place, f"expected an operator or the end, not {self._next}{self._hint()}")
-        return found
-
-    def _hint(self) -> str:
-        if self._is(")"):
-            return ": this parenthesis was not opened"
-        if self._is(","):
-            return ": only the arguments of a function are separated by commas"
-        return ": a program is one expression, without statements"
+            hints = {")": "this parenthesis was not opened", ",": "only the arguments of a function need commas"}
+            hint = hints.get(self._next.symbol, "a program is one expression, without statements")
+            raise ProgramError(self._next.place, f"expected an operator or the end, not {self._next}: {hint}")
+        return tree
 
     def _expression(self, lowest: int) -> Node:
         """An expression up to the first operator that is not stronger than `lowest`."""
         left = self._operand()
-        while self._next.kind == "symbol" and STRENGTHS.get(str(self._next.value), LOWEST) > lowest:
+        while (strength := STRENGTHS.get(self._next.symbol, LOWEST)) > lowest:
             token = self._take()
-            strength = STRENGTHS[str(token.value)]
             right = self._expression(strength)
-            if strength == COMPARED and self._next.kind == "symbol" and self._next.value in COMPARISONS:
+            if strength == COMPARED and self._next.symbol in COMPARISONS:
                 raise ProgramError(self._next.place, "a comparison has two sides: write 1 < x and x < 3, not 1 < x < 3")
-            left = self._node("infix", token, (left, right))
+            left = self._node("infix", token, (left, right), strength)
         return left
 
     def _operand(self) -> Node:
         token = self._take()
-        if token.kind in ("number", "text"):
+        if token.kind == "name" and self._next.symbol == "(":
+            return self._call(token)
+        if token.kind in ("number", "text", "name"):
             return self._node(token.kind, token)
-        if token.kind == "name":
-            return self._call(token) if self._is("(") else self._node("name", token)
-        if token.kind == "symbol" and token.value in PREFIXES:
+        if token.symbol in PREFIXES:
             self._enter(token)
-            inner = self._expression(PREFIXES[str(token.value)] - 1)
+            inner = self._expression(PREFIXES[token.symbol] - 1)
             self._open -= 1
             return self._node("prefix", token, (inner,))
-        if token.kind == "symbol" and token.value == "(":
+        if token.symbol == "(":
             self._enter(token)
             inner = self._expression(LOWEST)
             self._close("the parenthesis", token)
@@ -113,36 +102,31 @@ class _Parser:
     def _call(self, name: Token) -> Node:
         self._enter(self._take())
         args: list[Node] = []
-        while not self._is(")"):
+        while self._next.symbol != ")":
             args.append(self._expression(LOWEST))
-            if not self._is(","):
+            if self._next.symbol != ",":
                 break
             comma = self._take()
-            if self._is(")"):
+            if self._next.symbol == ")":
                 raise ProgramError(comma.place, f"expected one more argument of {name.value} after the comma")
         self._close(f"the arguments of {name.value}", name)
         return self._node("call", name, tuple(args))
 
     def _enter(self, token: Token) -> None:
         self._open += 1
-        if self._open > MOST_LEVELS:
-            raise _too_deep(token)
+        _check_depth(self._open, token)
 
     def _close(self, what: str, opened: Token) -> None:
-        if not self._is(")"):
+        token, (line, column) = self._take(), opened.place
+        if token.symbol != ")":
             raise ProgramError(
-                self._next.place,
-                f"expected ')' to close {what} of line {opened.place.line}, column {opened.place.column}, not "
-                f"{self._next}",
+                token.place, f"expected ')' to close {what} of line {line}, column {column}, not {token}"
             )
-        self._take()
         self._open -= 1
 
 
-def _strength(kind: str, value: str | float) -> int:
-    """The strength of an operator between operands; 0 for other nodes."""
-    return STRENGTHS[str(value)] if kind == "infix" else 0
-
-
-def _too_deep(token: Token) -> ProgramError:
-    return ProgramError(token.place, f"expressions are nested at most {MOST_LEVELS} levels deep: write a flatter one")
+def _check_depth(levels: int, token: Token) -> None:
+    if levels > MOST_LEVELS:
+        raise ProgramError(
+            token.place, f"expressions are nested at most {MOST_LEVELS} levels deep: write a flatter one"
+        )

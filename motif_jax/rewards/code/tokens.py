@@ -70,6 +70,11 @@ class Token(NamedTuple):
     value: str | float
     place: Place
 
+    @property
+    def symbol(self) -> str:
+        """The symbol; "" for other tokens."""
+        return str(self.value) if self.kind == "symbol" else ""
+
     def __str__(self) -> str:
         return "the end" if self.kind == "end" else shown(self.value)
 
