@@ -102,7 +102,7 @@ def make_plan(evidence: Evidence, limits: QuestionLimits, seed: int) -> JudgePla
     pay_of, times = evidence.seen()
     plan.pool = judge.choose_pool(captions, pay_of, times)
     if not evidence.rules and captions.shows_nothing >= 0:
-        judge.ask_for_worth(plan, captions)
+        plan.worth = plan.both(("", captions.texts[at]) for at in plan.pool)  # is it better than the neutral moment?
     judge.ask_for_consistency(plan, captions, limits, np.random.default_rng([seed, 25]))
     if isinstance(evidence.episodes, EpisodePairs):
         plan.episodes = plan.both(zip(evidence.episodes.early, evidence.episodes.late, strict=True))
@@ -174,10 +174,14 @@ def check_figures(figures: Figures) -> Check:
     if count < FEWEST_EPISODES:
         why = f"{count} episodes were evaluated, and {FEWEST_EPISODES} are needed (--config.evaluate.episodes)"
         return Check(WORSE, skipped=why)
+    figures = {name.replace("_", " "): both for name, both in figures.items()}
     worse, better = ({name: chance_of(*both[::way]) for name, both in figures.items()} for way in (1, -1))
     lowest = min(worse, key=worse.__getitem__)
-    sides = [[name for name, p in ps.items() if p * len(ps) <= LEVEL] for ps in (worse, better)]
-    below, above = ([_compared(name, *figures[name]) for name in names] for names in (sides[0] or [lowest], sides[1]))
+    means = {
+        name: f"{name} ({ours.mean():.3g} against {theirs.mean():.3g})" for name, (ours, theirs) in figures.items()
+    }
+    below, above = ([means[name] for name, p in ps.items() if p * len(ps) <= LEVEL] for ps in (worse, better))
+    below = below or [means[lowest]]
     sentence = f"the agent is below random play in {', '.join(below)}, and above it in {', '.join(above) or 'nothing'}"
     advice = (
         "a second opinion on what it is paid for, --config.audit.second_judge, another judge, --config.annotate.model, "
@@ -185,7 +189,7 @@ def check_figures(figures: Figures) -> Check:
     )
     ours, theirs = figures[lowest]
     size = float(((theirs > ours[:, None]) + 0.5 * (theirs == ours[:, None])).mean())
-    scope = f"{', '.join(map(_title, figures))}; {len(ours):,} and {len(theirs):,} episodes"
+    scope = f"{', '.join(figures)}; {len(ours):,} and {len(theirs):,} episodes"
     return Check(WORSE, scope, (Suspicion(sentence, advice, size, worse[lowest]),), tested=len(figures))
 
 
@@ -197,14 +201,6 @@ def chance_of(ours: np.ndarray, theirs: np.ndarray) -> float:
     middle = (len(rank) + 1) / 2
     deviation = (size * rest / (len(rank) - 1) * float(((rank - middle) ** 2).mean())) ** 0.5
     return normal_tail((size * middle - float(rank[:size].sum()) - 0.5) / deviation)
-
-
-def _compared(name: str, ours: np.ndarray, theirs: np.ndarray) -> str:
-    return f"{_title(name)} ({ours.mean():.3g} against {theirs.mean():.3g})"
-
-
-def _title(name: str) -> str:
-    return name.replace("_", " ")
 
 
 # ---- labels

@@ -121,13 +121,8 @@ def ask_for_consistency(plan: JudgePlan, captions: Captions, limits: QuestionLim
         plan.triples = np.array(numbers, np.int64).reshape(-1, 3)
 
 
-def ask_for_worth(plan: JudgePlan, captions: Captions) -> None:
-    """Adds the questions whether captions of the pool are better than the neutral moment."""
-    plan.worth = plan.both(("", captions.texts[at]) for at in plan.pool)
-
-
 def with_asked_worth(captions: Captions, plan: JudgePlan, answers: JudgeAnswers, degrees: bool) -> Captions:
-    """The captions, with the worth of groups by the answers to `ask_for_worth`: log-odds, or signs."""
+    """The captions, with the worth of groups by the answers to `plan.worth`: log-odds, or signs."""
     p = answers.mean(plan.worth)
     sign, odds = verdicts(p), np.clip(p, *SUREST)
     worth = captions.worth.copy()

@@ -6,7 +6,7 @@ the hero's gold) or of a step (such as `event_gold`, what the step changed). A f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from motif_jax.config.table import shown
 from motif_jax.envs.world import suggest
@@ -30,10 +30,6 @@ from motif_jax.rewards.code.parsing import Node, parse
 from motif_jax.rewards.code.tokens import COMPARISONS, ProgramError
 
 MOST_NAMES = 12  # listed in an error
-LANGUAGE = {  # words of other languages
-    "class", "def", "else", "eval", "exec", "False", "for", "from", "if", "import", "in", "inf", "is", "lambda", "nan",
-    "None", "open", "print", "return", "True", "while", "with",
-}  # fmt: skip
 ADVICE = {  # where a value of another type is needed
     CELLS: ": put it into any(...) or count(...)",
     GRID: ": read a cell with at, or use count",
@@ -88,7 +84,9 @@ class _Checker:
         if name not in self._names:
             if name in FUNCTIONS:
                 raise ProgramError(node.place, f"{name} is a function: write {FUNCTIONS[name].usage}")
-            raise ProgramError(node.place, _unknown_name(name, self._names))
+            names = sorted(self._names)
+            fix = suggest(name, names, f"this world has {_listed(names)}")
+            raise ProgramError(node.place, f"unknown name {shown(name)}: {fix}")
         return self._read(name)
 
     def _read(self, name: str) -> Expression:
@@ -225,17 +223,6 @@ def _constant(node: Node) -> bool:
     if node.kind == "prefix" and node.value == "-":
         return _constant(node.args[0])
     return node.kind == "number" and node.value != 0
-
-
-# ---- what was probably meant
-
-
-def _unknown_name(name: str, names: Iterable[str]) -> str:
-    """The sentence about a name that the world does not have."""
-    if name in LANGUAGE:
-        return f"unknown name {name!r}: a program is one expression, with numbers such as 1 and operators"
-    names = sorted(names)
-    return f"unknown name {shown(name)}: {suggest(name, names, f'this world has {_listed(names)}')}"
 
 
 def _listed(names: Collection[str]) -> str:

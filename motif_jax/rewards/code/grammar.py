@@ -97,10 +97,7 @@ FUNCTIONS: Mapping[str, Function] = {
 # ---- for servers
 
 TYPES = {NUMBER: "number", FLAG: "flag", GRID: "grid", TEXTS: "text", CELLS: "cells"}  # in the names of rules
-STRENGTHS = (
-    *sorted({operator.strength for operator in OPERATORS.values()}),
-    9,
-)  # 9: no operator, or within parentheses
+STRENGTHS = (*sorted({one.strength for one in OPERATORS.values()}), 9)  # 9: no operator, or within parentheses
 SPELT = {  # rules; a rule is a list of alternatives
     "s": ['" "?'], "number": ['[0-9]{1,6} ("." [0-9]{1,6})?'], "index": ["[0-9]{1,6}", '"(" index ")"'],
     "divisor": ["number", '"-" divisor', '"(" divisor ")"'],

@@ -67,11 +67,6 @@ class Speller:
         self._known_shown.clear()
         self.start.after.clear()
 
-    @property
-    def alphabet(self) -> set[str]:
-        """The characters that programs need, outside of quotes."""
-        return ALPHABET | {*"".join(self.grammar.names)}
-
     def step(self, spelling: Spelling, character: str) -> Spelling | None:
         """The text with one more character; None if it could not become a program then."""
         if character not in spelling.after:
@@ -256,7 +251,7 @@ class ProgramGuide:
         self.speller, self.start, self._size = speller, speller.start, size
         self.ends: Sequence[int] = ends
         self.pieces = pieces_of(tokeniser, ends)
-        if missing := speller.alphabet - {*self.pieces}:
+        if missing := (ALPHABET | {*"".join(speller.grammar.names)}) - {*self.pieces}:
             raise UserError(
                 f"the tokeniser of {model!r} has no tokens for the characters {' '.join(sorted(missing))!r:.80}, which "
                 "programs need: choose another model (--config.annotate.model), or writer=server"

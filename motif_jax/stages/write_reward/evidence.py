@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +11,6 @@ import numpy as np
 from motif_jax.actors.acting import answer
 from motif_jax.actors.handoff import make_batch
 from motif_jax.actors.pool import ActorPool
-from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
 from motif_jax.envs.world import SeedStream, waited
 from motif_jax.envs.worlds import make_world
@@ -174,13 +171,6 @@ def choose_pairs(recorded: RecordedEpisodes, count: int, seed: int) -> np.ndarra
     return np.array(list(pairs))
 
 
-def texts_of_episodes(recorded: RecordedEpisodes, all_lines: bool) -> list[str]:
-    """Each episode in lines, for the judge; `all_lines`: all of them, as rules read texts of any length."""
-    frequency = Counter(itertools.chain.from_iterable(recorded.captions))
-    lines = None if all_lines else LINES
-    return [episode_text(captions, frequency, lines) for captions in recorded.captions]
-
-
 def ranges_of(recorded: RecordedEpisodes, readable: Readable) -> dict[str, str]:
     """The least and the largest recorded value of each number."""
     names = [name for name, entry in readable.entries.items() if entry.type == NUMBER]
@@ -204,8 +194,3 @@ def told_steps(recorded: RecordedEpisodes, readable: Readable, count: int = 3) -
         if len(found) == count:
             break
     return [*found.values()]
-
-
-def shown_moments(recorded: RecordedEpisodes, limit: int) -> Mapping[str, int]:
-    """The captions of the episodes with how often they are shown: `limit` of them, the frequent first."""
-    return dict(Counter(filter(None, itertools.chain.from_iterable(recorded.captions))).most_common(limit))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import shutil
 import time
@@ -18,6 +19,7 @@ from motif_jax.annotation.backends import read_json as read_options
 from motif_jax.annotation.client import KEY, URL, find_model
 from motif_jax.annotation.prompts import goal_text
 from motif_jax.audit.judge import JudgePlan
+from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
 from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
@@ -57,8 +59,6 @@ from motif_jax.stages.write_reward.evidence import (
     ranges_of,
     record_episodes,
     recorded_texts,
-    shown_moments,
-    texts_of_episodes,
     told_steps,
 )
 from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
@@ -191,7 +191,9 @@ def gather(
     The first half selects programs, the second evaluates the best.
     """
     section, world = config.write_reward, make_world(config.env)
-    texts = texts_of_episodes(recorded, all_lines=find_backend(config.annotate).by_rules)
+    frequency = Counter(itertools.chain.from_iterable(recorded.captions))
+    lines = None if find_backend(config.annotate).by_rules else LINES  # rules read texts of any length
+    texts = [episode_text(captions, frequency, lines) for captions in recorded.captions]
     pairs, plan = choose_pairs(recorded, section.pairs, config.seed), JudgePlan()
     plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
     judged = ask(config, plan, workdir / STAGE_NAME / file, open_backend, STAGE_NAME).mean(plan.episodes)
@@ -202,7 +204,9 @@ def gather(
         f"{int((~np.isnan(choosing.judged)).sum())} of {half} pairs"
     )
     goal = section.goal or goal_text(texts_of(config.env, config.annotate.lexicon), config.annotate.goal).strip()
-    brief = Brief(goal, world.about, readable, shown_moments(recorded, SHOWN), liked_captions(recorded, choosing))
+    del frequency[""]
+    frequent = dict(frequency.most_common(SHOWN))
+    brief = Brief(goal, world.about, readable, frequent, liked_captions(recorded, choosing))
     if section.writer == MODEL:
         quoted = recorded_texts(recorded, readable) if section.texts == RECORDED else ()
         ranges, moments = ranges_of(recorded, readable), told_steps(recorded, readable)
@@ -289,7 +293,8 @@ def run_rounds(
             known = [examine(one.program, evidence)._replace(training=one.training) for one in (best, *trained)]
             best, trained = max(known, key=lambda one: one.rank), known[1:]
         agent = [describe_training(best.training.figures, section.train_for_env_steps)] if best.training else []
-        lines = describe(best, evidence, agent) if section.told == DIAGNOSES else [*describe_figures(best), *agent]
+        figures = [f"{name.replace('_', ' ')}: {figure:.3g}" for name, figure in best.figures.items()]
+        lines = describe(best, evidence, agent) if section.told == DIAGNOSES else figures + agent
         earlier = [Attempt(best.program.text, "\n".join(f"- {line}" for line in lines))]
     assert best is not None
     return best, rounds, evidence
@@ -533,11 +538,6 @@ def _moments(recorded: RecordedEpisodes, weights: np.ndarray) -> str:
     return f" (at {' and at '.join(map(repr, found))})" if found else ""
 
 
-def describe_figures(tried: Tried) -> list[str]:
-    """The figures of the results."""
-    return [f"{name.replace('_', ' ')}: {figure:.3g}" for name, figure in tried.figures.items()]
-
-
 def describe(tried: Tried, evidence: Evidence, agent: Sequence[str] = ()) -> list[str]:
     """The results: how an agent played, then pairs of episodes about which program and judge disagree.
 
@@ -599,10 +599,7 @@ def compare_with_learnt(
 ) -> tuple[dict[str, Any], str]:
     """Figures of the comparison, and a finding if the two often disagree and the judge sides with the learnt reward.
 
-    Args:
-      returns, learnt: of each episode, by the program and by the learnt reward. [num_episodes]
-      pairs: that choose, with the judge's verdicts.
-      agreement: of the program with the judge.
+    `returns`, `learnt`: of each episode, by the program and by the learnt reward. [E]; `agreement`: of the program.
     """
     (a, b), (c, d) = returns[pairs.episodes].T, learnt[pairs.episodes].T
     clear = (a != b) & (c != d)
