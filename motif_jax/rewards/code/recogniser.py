@@ -132,17 +132,9 @@ class Grammar:
 
     def following(self, state: State) -> Iterator[tuple[Terminal, State]]:
         """The terminals after which the program can still be completed, with the states after them."""
-        possible = dict[object, bool]()  # of terminals that do not differ in what can follow
         for terminal in self._all:
-            alike: object = terminal
-            if terminal.kind == "name":
-                alike = self.names[terminal.text]
-            elif state.operand and terminal.text in OPERATORS:
-                alike = OPERATORS[terminal.text]
-            new = self._after(state, terminal) if possible.get(alike, True) else None
-            if new is not None and alike not in possible:
-                possible[alike] = self._completed(new, self.most_nodes) <= self.most_nodes
-            if new is not None and possible[alike]:
+            new = self._after(state, terminal)
+            if new and self._completed(new, self.most_nodes) <= self.most_nodes:
                 yield terminal, new
 
     def shortest(self, state: State) -> int:
