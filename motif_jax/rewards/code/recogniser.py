@@ -308,9 +308,7 @@ class Grammar:
         possible, impossible = place.known.get(operand, (NEVER, -1))
         if possible <= most or most <= impossible:
             return possible if possible <= most else NEVER
-        flattest = operand._replace(levels=1) if isinstance(operand, Operand) else operand
-        is_possible = flattest == operand or self._least(place, flattest, most) <= most  # known for most operands
-        for nodes, at, then in self._ways(place, operand) if is_possible else ():
+        for nodes, at, then in self._ways(place, operand):
             if nodes <= most and (total := nodes + self._least(at, then, most - nodes)) <= most:
                 place.known[operand] = (total, impossible)
                 return total
