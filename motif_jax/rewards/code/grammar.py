@@ -1,6 +1,6 @@
 """The language of reward programs as a table: its operators and functions, with the types that they take and return.
 
-parsing.py takes the operators' strengths from it, checking.py the types, recogniser.py all of it, and `as_ebnf` writes
+checking.py takes the operators' strengths and the types from it, recogniser.py all of it, and `as_ebnf` writes
 it for servers. Two limits are no types: a program has at most MOST_NODES nodes and MOST_LEVELS levels (tokens.py).
 """
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from motif_jax.config.table import shown
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.world import CAPTIONS, TEXT, Viewpoint
-from motif_jax.rewards.code.tokens import NAME, WORDS
+from motif_jax.rewards.code.tokens import NAME, WORDS, Place
 from motif_jax.rewards.reading import readings
 from motif_jax.rewards.registry import PREFIX
 from motif_jax.structs import ArraySpec, UserError
@@ -193,10 +193,13 @@ class Expression(NamedTuple):
     of: str  # CONSTANT, MOMENT or STEP
     args: tuple[Expression, ...] = ()
     value: float = 0.0  # of a number
-    text: str = ""  # of a text; that `says` looks for
+    text: str = ""  # of a text; that `says` looks for; as which a value that is read is written
     entry: Entry | None = None  # of a value that is read
     viewpoint: Viewpoint | None = None  # of `distance`
     memory: int = -1  # the number of the value that the node remembers over steps; -1: none
+    place: Place = Place(1, 1)
+    levels: int = 1  # of the tree below it, itself included
+    strength: int = 0  # of an operator between operands
 
     @property
     def reads_caption(self) -> bool:

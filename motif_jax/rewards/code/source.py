@@ -18,9 +18,9 @@ import numpy as np
 from motif_jax.config.table import shown
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
-from motif_jax.rewards.code.checking import check
+from motif_jax.rewards.code.checking import LOWEST, check
+from motif_jax.rewards.code.grammar import OPERATORS, PREFIXES
 from motif_jax.rewards.code.names import NUMBER, Expression, Program, find_readable, readable_from
-from motif_jax.rewards.code.parsing import LOWEST, PREFIXES, STRENGTHS, Node, parse
 from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
 from motif_jax.rewards.registry import BEST, FLAG, WRITTEN, SourceChoice
@@ -128,40 +128,41 @@ def terms_of(program: Program) -> tuple[Program, ...]:
     rewards of the terms add up to the program's reward, except for rounding and limits: each term is limited as a
     reward is, and the program's reward is limited after its terms are added.
     """
-    return tuple(_terms(program, parse(program.text), program.root, negative=False))
+    return tuple(_terms(program, program.root, negative=False))
 
 
-def _terms(program: Program, node: Node, root: Expression, negative: bool) -> Iterator[Program]:
+def _terms(program: Program, root: Expression, negative: bool) -> Iterator[Program]:
     """The terms of a part of the program, with the opposite sign if `negative`."""
     if root.kind in ("+", "-", "negative"):
         signs = {"+": (False, False), "-": (False, True), "negative": (True,)}[root.kind]
-        for inner, part, sign in zip(node.args, root.args, signs, strict=True):
-            yield from _terms(program, inner, part, negative != sign)
+        for part, sign in zip(root.args, signs, strict=True):
+            yield from _terms(program, part, negative != sign)
     elif negative:
-        text = _written(node, STRENGTHS["*"])
+        text = _written(root, OPERATORS["*"].strength)
         text = text[1:] if text.startswith("-") else f"-{text}"
         yield program._replace(text=text, root=Expression("negative", NUMBER, root.of, (root,)))
     else:
-        yield program._replace(text=_written(node), root=root)
+        yield program._replace(text=_written(root), root=root)
 
 
-def _written(node: Node, least: int = LOWEST) -> str:
+def _written(one: Expression, least: int = LOWEST) -> str:
     """The text of a tree, in parentheses if its operator is weaker than `least`."""
-    value = str(node.value)
-    match node.kind:
-        case "number":
-            return repr(node.value).removesuffix(".0")
-        case "text":
-            return f'"{value}"'
-        case "name":
-            return value
-        case "call":
-            return f"{value}({', '.join(map(_written, node.args))})"
-        case "prefix":
-            strength = PREFIXES[value]
-            text = f"{'not ' if value == 'not' else value}{_written(node.args[0], strength)}"
-        case _:
-            strength = STRENGTHS[value]
-            left, right = node.args
-            text = f"{_written(left, strength)} {value} {_written(right, strength + 1)}"
+    symbol = "-" if one.kind == "negative" else one.kind.removeprefix("text ")
+    if one.kind == "number":
+        return repr(one.value).removesuffix(".0")
+    quoted = f'"{one.text}"'
+    if one.kind in ("text", "read"):
+        return quoted if one.kind == "text" else one.text
+    if one.kind == "says":
+        return f"says({', '.join(filter(None, (one.args[0].text, quoted)))})"
+    if len(one.args) == 1 and symbol in PREFIXES:
+        strength = PREFIXES[symbol].strength
+        text = f"{'not ' if symbol == 'not' else symbol}{_written(one.args[0], strength)}"
+    elif symbol in OPERATORS:
+        strength = OPERATORS[symbol].strength
+        left, right = one.args
+        text = f"{_written(left, strength)} {symbol} {_written(right, strength + 1)}"
+    else:
+        args = one.args[:2] if one.kind == "distance" else one.args
+        return f"{one.kind}({', '.join(map(_written, args))})"
     return text if strength >= least else f"({text})"
