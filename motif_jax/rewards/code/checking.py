@@ -13,7 +13,8 @@ the hero's gold) or of a step (such as `event_gold`, what the step changed). A f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from typing import Any
 
 from motif_jax.config.table import shown
 from motif_jax.envs.world import suggest
@@ -84,9 +85,7 @@ class _Parser:
         """The value as a node of the tree, of these parts."""
         self._nodes += 1
         if self._nodes > MOST_NODES:
-            raise ProgramError(
-                token.place, f"a program has at most {MOST_NODES} numbers, names and operators: write a shorter one"
-            )
+            raise ProgramError(token.place, f"there are at most {MOST_NODES} numbers, names and operators: shorten it")
         levels = [one.levels + (number > 0 or one.strength != strength or not strength)
                   for number, one in enumerate(args)]  # fmt: skip
         _check_depth(max(levels, default=1), token)
@@ -146,9 +145,8 @@ class _Parser:
     def _close(self, what: str, opened: Token) -> None:
         token, (line, column) = self._take(), opened.place
         if token.symbol != ")":
-            raise ProgramError(
-                token.place, f"expected ')' to close {what} of line {line}, column {column}, not {token}"
-            )
+            opening = f"{what} of line {line}, column {column}"
+            raise ProgramError(token.place, f"expected ')' to close {opening}, not {token}")
         self._open -= 1
 
     # ---- names and operators
@@ -209,8 +207,7 @@ class _Parser:
         if not function.least <= len(args) <= len(function.args):
             number = f"{len(args)} argument{'' if len(args) == 1 else 's'}"
             raise ProgramError(token.place, f"{name} is written as {function.usage}, not with {number}")
-        special: dict[str, Callable[..., Expression]]
-        special = {"says": self._says, "at": self._cell, "distance": self._distance}
+        special: dict[str, Any] = {"says": self._says, "at": self._cell, "distance": self._distance}
         return self._node(token, special.get(name, self._called)(token, *args), tuple(args))
 
     def _called(self, token: Token, *args: Expression) -> Expression:
@@ -268,9 +265,8 @@ class _Parser:
         self._grid(token, grid)
         if grid.text not in self._viewpoints:
             known = f": choose from {_listed(self._viewpoints)}" if self._viewpoints else ""
-            raise ProgramError(
-                grid.place, f"the world does not say where the agent is in {grid.text} (`viewpoints`){known}"
-            )
+            why = f"the world does not say where the agent is in {grid.text} (`viewpoints`){known}"
+            raise ProgramError(grid.place, why)
         viewpoint = self._viewpoints[grid.text]
         self.viewed.add(grid.text)
         row, column = (
@@ -302,9 +298,7 @@ def _is_constant(divisor: Expression) -> bool:
 
 def _check_depth(levels: int, token: Token) -> None:
     if levels > MOST_LEVELS:
-        raise ProgramError(
-            token.place, f"expressions are nested at most {MOST_LEVELS} levels deep: write a flatter one"
-        )
+        raise ProgramError(token.place, f"expressions are at most {MOST_LEVELS} levels deep: write a flatter one")
 
 
 def _listed(names: Collection[str]) -> str:
