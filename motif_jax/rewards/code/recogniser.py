@@ -10,6 +10,7 @@ spelling.py.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -124,9 +125,8 @@ class Grammar:
         words = [Terminal("name", name) for name in self.names] + [Terminal("function", name) for name in FUNCTIONS]
         self._all = (END, *symbols, *(Terminal(*literal) for literal in LITERALS), *words)
         self.start = State(Place())
-        self._known_atoms = dict[int, Costs]()  # by how many parentheses, calls and prefixes may be opened
-        self._known = dict[tuple[int, int], Costs]()
-        self._known_steps = dict[tuple[int, int, str, int], list[tuple[Sort, int, int]]]()
+        self._atoms, self._expressions = functools.cache(self._find_atoms), functools.cache(self._find_expressions)
+        self._steps = functools.cache(self._find_steps)
 
     # ---- what is written
 
@@ -363,11 +363,9 @@ class Grammar:
 
     # ---- from nothing
 
-    def _atoms(self, opens: int) -> Costs:
+    def _find_atoms(self, opens: int) -> Costs:
         """Operands without a binary operator at the top, within which `opens` parentheses may be opened."""
-        if opens in self._known_atoms:
-            return self._known_atoms[opens]
-        atoms = self._known_atoms[opens] = Costs()
+        atoms = Costs()
         for sort in (*(Sort(kind, 0, form) for kind, form in LITERALS), *self.names.values()):
             _keep(atoms, sort, 1, 1)
         if not opens:
@@ -396,17 +394,15 @@ class Grammar:
                                if self._takes(name, more, sort)}  # fmt: skip
             calls = longer
 
-    def _expressions(self, opens: int, lowest: int) -> Costs:
+    def _find_expressions(self, opens: int, lowest: int) -> Costs:
         """Expressions whose operators are stronger than `lowest`."""
-        if (opens, lowest) not in self._known:
-            cheapest = {sort: [*costs] for sort, costs in self._atoms(opens).items()}
-            for strength in (one for one in STRENGTHS if one > lowest):
-                rights = [*_each(self._expressions(opens, strength))]
-                for sort, nodes, levels in [*_each(cheapest)]:
-                    for value, added in self._after_operator(Operand(sort, levels, 0), strength, rights):
-                        _keep(cheapest, value.sort, nodes + added, value.levels)
-            self._known[opens, lowest] = cheapest
-        return self._known[opens, lowest]
+        cheapest = {sort: [*costs] for sort, costs in self._atoms(opens).items()}
+        for strength in (one for one in STRENGTHS if one > lowest):
+            rights = _each(self._expressions(opens, strength))
+            for sort, nodes, levels in _each(cheapest):
+                for value, added in self._after_operator(Operand(sort, levels), strength, rights):
+                    _keep(cheapest, value.sort, nodes + added, value.levels)
+        return cheapest
 
     def _after_operator(
         self, left: Operand, strength: int, rights: Iterable[tuple[Sort, int, int]]
@@ -417,16 +413,13 @@ class Grammar:
                 if value := self._combined(operator, left, Operand(sort, levels)):
                     yield value, nodes + 1
 
-    def _steps(self, strength: int, opens: int, type_: str, of: int) -> list[tuple[Sort, int, int]]:
+    def _find_steps(self, strength: int, opens: int, type_: str, of: int) -> list[tuple[Sort, int, int]]:
         """The results of one operator with such a left operand: the sort, and nodes and levels of the right operand."""
-        key = (strength, opens, type_, of)
-        if key not in self._known_steps:
-            values, left = Costs(), Operand(Sort(type_, of), 0)  # one that changes neither type nor `of` is of no use
-            for value, nodes in self._after_operator(left, strength, _each(self._expressions(opens, strength))):
-                if value.sort != left.sort:
-                    _keep(values, value.sort, nodes, value.levels)
-            self._known_steps[key] = [*_each(values)]
-        return self._known_steps[key]
+        values, left = Costs(), Operand(Sort(type_, of), 0)  # one that changes neither type nor `of` is of no use
+        for value, nodes in self._after_operator(left, strength, _each(self._expressions(opens, strength))):
+            if value.sort != left.sort:
+                _keep(values, value.sort, nodes, value.levels)
+        return _each(values)
 
 
 def _each(costs: Costs) -> list[tuple[Sort, int, int]]:
