@@ -57,14 +57,13 @@ class Speller:
         self.grammar = grammar
         self._texts = [*dict.fromkeys(text for text in map(str.strip, texts) if is_plain(text))]
         self.phrases = sorted({phrase for text in self._texts for phrase in phrases_of(text)})
-        self._known_shown = dict[str, int]()
-        self._known = functools.cache(Spelling)
+        self._known, self._shown = functools.cache(Spelling), functools.cache(self._find_shown)
         self.start = self._at((grammar.start,), blank=False)
 
     def forget(self) -> None:
         """Frees the spellings of earlier texts; those in use go on."""
         self._known.cache_clear()
-        self._known_shown.clear()
+        self._shown.cache_clear()
         self.start.after.clear()
 
     def step(self, spelling: Spelling, character: str) -> Spelling | None:
@@ -184,11 +183,9 @@ class Speller:
             else None
         )
 
-    def _shown(self, part: str) -> int:
+    def _find_shown(self, part: str) -> int:
         """The given texts of which this is a part, as bits."""
-        if part not in self._known_shown:
-            self._known_shown[part] = sum(1 << place for place, text in enumerate(self._texts) if part in text)
-        return self._known_shown[part]
+        return sum(1 << place for place, text in enumerate(self._texts) if part in text)
 
     def _is_new(self, text: str, quoted: frozenset[int]) -> bool:
         """Whether a text is part of other given texts than those in quotes so far; if no text is, each may be again."""

@@ -33,7 +33,6 @@ FLAG = f"--config.{STAGE_NAME}"
 RECORD = "record.json"
 SCRIPTED, SERVER, MODEL = "scripted", "server", "model"  # writers
 DIAGNOSES, METRICS = "diagnoses", "metrics"
-IN_PROCESS = (SCRIPTED, MODEL)
 PLAIN, VLLM, LLAMA = "plain", "vllm", "llama.cpp"  # servers
 RECORDED, ANY = "recorded", "any"  # texts
 EPISODES = 40  # of the evaluation after a short training
@@ -132,11 +131,12 @@ def check(config: WriteConfig) -> None:
     parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
     find_readable(world)
     check_captions_judge(config.annotate, texts_of(config.env, config.annotate.lexicon))
-    if config.write_reward.grammar != PLAIN and config.write_reward.writer in IN_PROCESS:
-        raise UserError(f"a grammar is for writer=server, not for writer={config.write_reward.writer} ({FLAG}.grammar)")
-    if config.write_reward.writer not in IN_PROCESS:
+    writer = config.write_reward.writer
+    if config.write_reward.grammar != PLAIN and writer != SERVER:
+        raise UserError(f"a grammar is for writer=server, not for writer={writer} ({FLAG}.grammar)")
+    if writer == SERVER:
         check_server(config.annotate.server)
-    if config.write_reward.writer == MODEL:
+    if writer == MODEL:
         if config.write_reward.attempts != WriteReward.attempts:
             raise UserError(f"with writer=model each text is a program, so there are no attempts ({FLAG}.attempts)")
         if not config.annotate.model:
@@ -175,10 +175,8 @@ def is_complete(config: WriteConfig, workdir: Path) -> bool:
 
 def loads_jax(config: WriteConfig) -> bool:
     """Whether it trains, or compares programs with a learnt reward."""
-    if config.write_reward.writer == MODEL:
-        return True
     learnt = bool(config.policy.reward_dir) or "train_reward" in config.stages
-    return learnt or config.write_reward.train_for_env_steps > 0
+    return learnt or config.write_reward.writer == MODEL or config.write_reward.train_for_env_steps > 0
 
 
 STAGE = Stage(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +53,14 @@ class RecordedEpisodes(NamedTuple):
     def column(self, name: str) -> np.ndarray:
         """What was recorded of all steps of whole episodes. [N, ...]"""
         return self.of_episodes([rollout[name] for rollout in self.rollouts])
+
+    def distinct(self, steps: np.ndarray) -> Iterator[tuple[int, str]]:
+        """Yields those of these steps that show another caption than the earlier ones, with their captions."""
+        captions, seen = self.column(CAPTION), {""}
+        for step in steps.tolist():
+            if (caption := decode(captions[step])) not in seen:
+                seen.add(caption)
+                yield step, caption
 
     def with_others(self, others: RecordedEpisodes) -> RecordedEpisodes:
         """These episodes, and then others."""
@@ -182,15 +191,11 @@ def told_steps(recorded: RecordedEpisodes, readable: Readable, count: int = 3) -
     """Recorded steps with different captions, in words: first paid ones, then those with most changes."""
     entries = readable.entries.items()
     names = [name for name, entry in entries if (entry.type, entry.of) == (NUMBER, MOMENT)]
-    captions, paid = recorded.column(CAPTION), recorded.column("reward")
+    paid = recorded.column("reward")
     gained = {name: recorded.of_episodes(recorded.pay(check(f"gained({name})", readable))) for name in names}
     changes = sum((one != 0 for one in gained.values()), np.zeros(len(paid), int))
-    found: dict[str, str] = {}
-    for step in np.lexsort((-changes, -np.abs(paid))).tolist():
-        caption = decode(captions[step])
-        if caption and caption not in found:
-            more = [f"{name} {one[step]:+.4g}" for name, one in gained.items() if one[step]]
-            found[caption] = f"{caption!r}: {', '.join([*more, f'the game pays {paid[step]:.3g}'])}"
-        if len(found) == count:
-            break
-    return [*found.values()]
+    told = []
+    for step, caption in itertools.islice(recorded.distinct(np.lexsort((-changes, -np.abs(paid)))), count):
+        more = [f"{name} {one[step]:+.4g}" for name, one in gained.items() if one[step]]
+        told.append(f"{caption!r}: {', '.join([*more, f'the game pays {paid[step]:.3g}'])}")
+    return told

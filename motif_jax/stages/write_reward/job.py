@@ -521,9 +521,9 @@ def _before_the_goal(recorded: RecordedEpisodes, steps: np.ndarray, returns: np.
 
 def _moments(recorded: RecordedEpisodes, weights: np.ndarray) -> str:
     """The captions of the steps with the largest weights, in words. [N]"""
-    captions = recorded.column(CAPTION)
-    steps = [at for at in np.argsort(-weights, kind="stable")[:LOOKED_AT].tolist() if weights[at] > 0]
-    found = [*dict.fromkeys(caption for caption in (decode(captions[at]) for at in steps) if caption)][:MOMENTS]
+    steps = np.argsort(-weights, kind="stable")[:LOOKED_AT]
+    distinct = recorded.distinct(steps[weights[steps] > 0])
+    found = [caption for _, caption in itertools.islice(distinct, MOMENTS)]
     return f" (at {' and at '.join(map(repr, found))})" if found else ""
 
 
