@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,26 +33,21 @@ class RecordedEpisodes(NamedTuple):
     episodes: list[np.ndarray]  # the episode of each step; -1: of one without an end. [T, B] for each rollout
     captions: list[list[str]]  # of each episode, what its steps led to
 
-    def pay(self, program: Program) -> list[np.ndarray]:
-        """The reward of each step by a program, for each rollout. [T, B]"""
-        runner = Runner(program)
-        return [runner.rewards(rollout) for rollout in self.rollouts]
-
-    def returns(self, pay: list[np.ndarray]) -> np.ndarray:
-        """The sum of each episode. [E]"""
-        returns = np.zeros(len(self.captions) + 1)
-        for episode, reward in zip(self.episodes, pay, strict=True):
-            np.add.at(returns, episode, reward)  # the last place is for -1
-        return returns[:-1]
-
-    def of_episodes(self, pay: list[np.ndarray]) -> np.ndarray:
-        """The rewards of all steps of whole episodes. [N]"""
-        parts = zip(pay, self.episodes, strict=True)
-        return np.concatenate([reward[episode >= 0] for reward, episode in parts])
+    def whole(self, parts: Iterable[np.ndarray]) -> np.ndarray:
+        """Of the values of each rollout's steps, [T, B, ...], those of whole episodes. [N, ...]"""
+        return np.concatenate([part[episode >= 0] for part, episode in zip(parts, self.episodes, strict=True)])
 
     def column(self, name: str) -> np.ndarray:
         """What was recorded of all steps of whole episodes. [N, ...]"""
-        return self.of_episodes([rollout[name] for rollout in self.rollouts])
+        return self.whole(rollout[name] for rollout in self.rollouts)
+
+    def pay(self, program: Program) -> np.ndarray:
+        """The rewards of all steps of whole episodes by a program. [N]"""
+        return self.whole(map(Runner(program).rewards, self.rollouts))
+
+    def returns(self, pay: np.ndarray) -> np.ndarray:
+        """The sum of each episode. [N] -> [E]"""
+        return np.bincount(self.whole(self.episodes), pay, len(self.captions))
 
     def distinct(self, steps: np.ndarray) -> Iterator[tuple[int, str]]:
         """Yields those of these steps that show another caption than the earlier ones, with their captions."""
@@ -68,9 +63,8 @@ class RecordedEpisodes(NamedTuple):
         return RecordedEpisodes(self.rollouts + others.rollouts, self.episodes + moved, self.captions + others.captions)
 
     def repeated(self, times: int) -> np.ndarray:
-        """Whether the episode has shown a step's caption more than `times` times before, as `of_episodes`. [N] bool"""
-        counts = (np.where(one[CAPTION][..., 0], one[COUNT], 0) for one in self.rollouts)
-        return self.of_episodes([count > times + 1 for count in counts])
+        """Whether the episode has shown a step's caption more than `times` times before. [N] bool"""
+        return self.whole((one[CAPTION][..., 0] > 0) & (one[COUNT] > times + 1) for one in self.rollouts)
 
 
 def record_episodes(
@@ -183,7 +177,7 @@ def choose_pairs(recorded: RecordedEpisodes, count: int, seed: int) -> np.ndarra
 def ranges_of(recorded: RecordedEpisodes, readable: Readable) -> dict[str, str]:
     """The least and the largest recorded value of each number."""
     names = [name for name, entry in readable.entries.items() if entry.type == NUMBER]
-    values = {name: recorded.of_episodes(recorded.pay(check(name, readable))) for name in names}
+    values = {name: recorded.pay(check(name, readable)) for name in names}
     return {name: f"{one.min():.4g} to {one.max():.4g}" for name, one in values.items() if len(one)}
 
 
@@ -192,7 +186,7 @@ def told_steps(recorded: RecordedEpisodes, readable: Readable, count: int = 3) -
     entries = readable.entries.items()
     names = [name for name, entry in entries if (entry.type, entry.of) == (NUMBER, MOMENT)]
     paid = recorded.column("reward")
-    gained = {name: recorded.of_episodes(recorded.pay(check(f"gained({name})", readable))) for name in names}
+    gained = {name: recorded.pay(check(f"gained({name})", readable)) for name in names}
     changes = sum((one != 0 for one in gained.values()), np.zeros(len(paid), int))
     told = []
     for step, caption in itertools.islice(recorded.distinct(np.lexsort((-changes, -np.abs(paid)))), count):

@@ -451,8 +451,8 @@ class Tried(NamedTuple):
 def examine(program: Program, evidence: Evidence) -> Tried:
     """Runs a program on all recorded episodes."""
     recorded, pairs, readable, learnt = evidence.recorded, evidence.choosing, evidence.brief.readable, evidence.learnt
-    pay = recorded.pay(program)
-    steps, returns = recorded.of_episodes(pay), recorded.returns(pay)
+    steps = recorded.pay(program)
+    returns = recorded.returns(steps)
     agreement, spread = pairs.agreement(returns), float(np.ptp(steps))
     paid = np.packbits(steps != 0).tobytes()
     figures = {
@@ -490,7 +490,7 @@ def _where_paid(recorded: RecordedEpisodes, steps: np.ndarray, readable: Readabl
         where = _moments(recorded, np.abs(steps))
         yield f"{SPARSE}: it pays in {share:.3%} of the steps{where}: an agent will hardly ever meet it"
     if readable.still:
-        idle = recorded.of_episodes(recorded.pay(check("still()", readable))) > 0
+        idle = recorded.pay(check("still()", readable)) > 0
         if (standing := float(positive[idle].sum() / total)) > IDLE:
             where = _moments(recorded, positive * idle)
             yield f"{STILL}: {standing:.0%} of its pay is for steps that change nothing{where}: subtract still()"
@@ -506,13 +506,13 @@ def _where_paid(recorded: RecordedEpisodes, steps: np.ndarray, readable: Readabl
 
 def _before_the_goal(recorded: RecordedEpisodes, steps: np.ndarray, returns: np.ndarray) -> Iterator[str]:
     """A finding if episodes that the game does not pay get as much as those that it pays. [N], [num_episodes]"""
-    reached = recorded.returns([rollout["reward"] for rollout in recorded.rollouts]) > 0
+    reached = recorded.returns(recorded.column("reward")) > 0
     if min(int(reached.sum()), int((~reached).sum())) < FEWEST_REACHED:
         return
     usual = float(np.median(returns[reached]))
     early = (returns >= usual) & (returns > 0) & ~reached
     if (share := float(early.sum() / (~reached).sum())) > IDLE:
-        episode = np.concatenate([one[one >= 0] for one in recorded.episodes])
+        episode = recorded.whole(recorded.episodes)
         yield (
             f"{EARLY}: {share:.0%} of the episodes without the game's reward get as much as those with it ({usual:.3g})"
             f"{_moments(recorded, np.where(early[episode], steps, 0))}: pay less there, or more for the goal"
@@ -546,7 +546,7 @@ def describe(tried: Tried, evidence: Evidence, agent: Sequence[str] = ()) -> lis
 
 def _unpaid(program: Program, recorded: RecordedEpisodes, liked: Sequence[str]) -> Iterator[str]:
     """Sentences about captions of preferred episodes at which the program pays nothing, or takes away."""
-    steps = recorded.of_episodes(recorded.pay(program))
+    steps = recorded.pay(program)
     captions = recorded.column(CAPTION)
     paid, charged = ({*map(decode, captions[sign * steps > 0])} for sign in (1, -1))
     terms = {caption: f'once(says("{longest_phrase(caption)}"))' for caption in liked if caption not in paid}
@@ -580,7 +580,7 @@ def learnt_returns(config: WriteConfig, workdir: Path, recorded: RecordedEpisode
     goal = source.about()["goal"]
     if goal not in (None, config.annotate.goal) or not {*source.observations} <= recorded.rollouts[0].keys():
         return None
-    return recorded.returns([np.asarray(source.rewards(rollout)) for rollout in recorded.rollouts])
+    return recorded.returns(recorded.whole(np.asarray(source.rewards(rollout)) for rollout in recorded.rollouts))
 
 
 def compare_with_learnt(
