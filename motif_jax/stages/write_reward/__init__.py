@@ -33,6 +33,7 @@ FLAG = f"--config.{STAGE_NAME}"
 RECORD = "record.json"
 SCRIPTED, SERVER, MODEL = "scripted", "server", "model"  # writers
 DIAGNOSES, METRICS = "diagnoses", "metrics"
+IN_PROCESS = (SCRIPTED, MODEL)
 PLAIN, VLLM, LLAMA = "plain", "vllm", "llama.cpp"  # servers
 RECORDED, ANY = "recorded", "any"  # texts
 EPISODES = 40  # of the evaluation after a short training
@@ -132,9 +133,9 @@ def check(config: WriteConfig) -> None:
     find_readable(world)
     check_captions_judge(config.annotate, texts_of(config.env, config.annotate.lexicon))
     writer = config.write_reward.writer
-    if config.write_reward.grammar != PLAIN and writer != SERVER:
+    if config.write_reward.grammar != PLAIN and writer in IN_PROCESS:
         raise UserError(f"a grammar is for writer=server, not for writer={writer} ({FLAG}.grammar)")
-    if writer == SERVER:
+    if writer not in IN_PROCESS:
         check_server(config.annotate.server)
     if writer == MODEL:
         if config.write_reward.attempts != WriteReward.attempts:
