@@ -38,6 +38,7 @@ class ChatServer:
         self.lock = threading.Lock()
         self.handler: type[ChatHandler] = Handler
         self._port = 0
+        self.connections: set[socket.socket] = set()
         self._server: LoopbackServer | None = None
 
     @property
@@ -47,13 +48,13 @@ class ChatServer:
     def start(self) -> None:
         handler = type("Handler", (self.handler,), {"chat": self})
         self._server = LoopbackServer(self._port, handler)
-        self._port = self._server.port
+        self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        for connection in list(self._server.connections):
+        for connection in list(self.connections):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)  # a handler that waits for the next request would go on
                 connection.close()
@@ -103,6 +104,14 @@ def read(text: str) -> Question:
 
 class Handler(ChatHandler):
     chat: ChatServer
+
+    def setup(self) -> None:
+        super().setup()
+        self.chat.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.chat.connections.discard(self.connection)
+        super().finish()
 
     def do_GET(self) -> None:
         if self.chat.greeting:

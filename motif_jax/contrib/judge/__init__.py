@@ -1,7 +1,4 @@
-"""The backend `judge`: the rules of the game's texts in a process of its own, asked over HTTP as a model would be.
-
-`process` starts the process, `server` answers chat completions in it.
-"""
+"""The backend `judge`: the rules of the game's texts behind a server, asked over HTTP as a model would be."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from motif_jax.structs import UserError
 
 
 class RuleServer(Server):
-    """`judge`: a process that answers by the rules of the game's texts, behind the interface of a server."""
+    """`judge`: answers by the rules of the game's texts, behind the interface of a server."""
 
     by_rules = True
 
@@ -41,7 +38,7 @@ class RuleServer(Server):
         read_json(self.section.server.extra, "server.extra")
 
     def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
-        from motif_jax.contrib.judge.process import Judge, JudgeClient
+        from motif_jax.contrib.judge.server import Judge, JudgeClient
 
         options = self.section.judge
         delay_s, at_a_time = options.delay_s, options.at_a_time
