@@ -14,7 +14,7 @@ import runpy
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -88,17 +88,14 @@ class Output(io.TextIOWrapper):
         self._title = title
 
     def write(self, text: str) -> int:
-        with self._named():
-            return super().write(text)
+        return self._named(super().write, text)
 
     def flush(self) -> None:
-        with self._named():
-            super().flush()
+        self._named(super().flush)
 
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
+    def _named(self, do: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            yield
+            return do(*arguments)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self._title) from None
 
@@ -117,40 +114,26 @@ def run_program(main: Callable[[], int]) -> int:
     except OSError as error:
         if error.filename not in OUTPUTS:
             raise
-        discard_output()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:  # Python would write to it again at exit
+                os.dup2(nowhere, stream.fileno())
         if isinstance(error, BrokenPipeError):
             return 128 + signal.SIGPIPE
         say(f"{error.strerror} for {error.filename} (redirect it to another place)")
         return 2
 
 
-def discard_output() -> None:
-    """Redirects broken outputs to /dev/null: Python would write to them again at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
-
-
 def say(sentence: object) -> None:
     """Writes the last message to standard error as one safe line; does nothing if that stream is broken or closed."""
-    line = f"motif_jax: {clean(sentence, LIMIT)}\n"
     # ValueError: the stream is closed. RuntimeError: a signal interrupted a write to it.
     with contextlib.suppress(OSError, ValueError, RuntimeError):
-        encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-        sys.stderr.write(line.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stderr.flush()
+        print(f"motif_jax: {clean(sentence, LIMIT)}", file=sys.stderr, flush=True)
 
 
-# Prepares the environment before JAX is loaded: CPU devices, the compilation cache.
-#
-# Compiled programs are cached in `$XDG_CACHE_HOME/motif_jax/compiled-<kind of machine>` (by default below
-# `~/.cache`), at most one gigabyte with LRU eviction. JAX's own environment variables take precedence:
-# `JAX_COMPILATION_CACHE_DIR` (the directory), `JAX_COMPILATION_CACHE_MAX_SIZE` (bytes) and
-# `JAX_ENABLE_COMPILATION_CACHE=false`.
+# ---- before JAX is loaded
 
 CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 MAX_BYTES = 2**30
@@ -170,7 +153,8 @@ def divide_cpu(devices: int) -> None:
 def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
     """Sets the variables of JAX's compilation cache, unless the user has; call it before JAX is imported.
 
-    Does nothing if the default directory is not writable.
+    Programs are kept in `$XDG_CACHE_HOME/motif_jax/compiled-<kind of machine>` (by default below `~/.cache`, and not if
+    that is not writable), at most one gigabyte with LRU eviction.
     """
     if "JAX_COMPILATION_CACHE_DIR" in environment:
         return
@@ -197,7 +181,7 @@ def kind_of_machine() -> str:
     return hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:12]
 
 
-# Signals that ask a training run to stop.
+# ---- signals that ask a training run to stop
 
 
 class StopAsked:
