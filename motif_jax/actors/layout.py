@@ -11,7 +11,7 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +62,7 @@ class Ended(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Configuration of a pool, sent to every worker as JSON, and so with plain values."""
+    """Configuration of a pool, sent to every worker."""
 
     env: dict[str, Any]  # the config's section, from which each worker makes its world
     observations: tuple[tuple[str, ArraySpec], ...]  # recorded arrays
@@ -148,13 +148,11 @@ class Layout(NamedTuple):
         return sum(spec.nbytes for rows, spec in self.row_specs().values() if rows > 1) + once
 
 
-# Arrays in anonymous memory shared by processes, which is freed with the last process.
-
 ALIGNMENT = 64  # bytes: two arrays never share a cache line
 
 
 class SharedArrays:
-    """Named arrays in one shared mapping. Processes that map the same file with the same specs share the values."""
+    """Named arrays in anonymous memory. Processes that map the same file with the same specs share the values."""
 
     def __init__(self, specs: Mapping[str, ArraySpec], file: int | None = None):
         """Maps the file descriptor `file`; None: a new file of zeros."""
@@ -172,16 +170,17 @@ class SharedArrays:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.arrays[name]
 
-    def claim(self, name: str, record: Callable[[int], None]) -> int:
+    def claim(self, name: str, record: memoryview | None = None, place: int = 0) -> int:
         """Takes the next number of the counter `name` (one int64), which living processes never share.
 
-        Calls `record` with the number before the counter is increased. If the process is killed in between, the number
-        is recorded and will be taken once more, but never skipped. The kernel releases the lock of a killed process.
+        `record[place]` becomes the number plus 1 before the counter is increased. If the process is killed in between,
+        the number will be taken once more, but never skipped. The kernel releases the lock of a killed process.
         """
         fcntl.lockf(self.file, fcntl.LOCK_EX)
         try:
             number = int(self.arrays[name][0])
-            record(number)
+            if record is not None:
+                record[place] = number + 1
             self.arrays[name][0] = number + 1
             return number
         finally:
@@ -193,11 +192,7 @@ class SharedArrays:
         os.close(self.file)
 
 
-# Reads and writes rows of rollouts for several groups of games.
-#
-# A loop is fastest for few groups; from MANY on, one NumPy call per array takes half the time.
-
-MANY = 8  # groups
+MANY = 8  # groups, from which on one NumPy call per array takes half the time of a loop
 Places = list[tuple[int, int]] | tuple[np.ndarray, np.ndarray]  # slot and step of each row: pairs, or two arrays
 
 

@@ -14,6 +14,7 @@ import contextlib
 import functools
 import json
 import os
+import pickle
 import resource
 import select
 import shutil
@@ -50,12 +51,6 @@ from motif_jax.structs import ArraySpec, EpisodeInfo, UserCodeError, UserError
 from motif_jax.system.machine import available_mib, usable_cores
 from motif_jax.system.metrics import Timers
 
-# The connection of the pool to one worker: a process or, for debugging, an object in this process.
-#
-# Each process has a temporary folder, which the next pool removes if the parent was killed. All users share the
-# temporary directory, so a folder is removed only if it is this user's and has a marker file that this program wrote.
-# The parent holds a lock on the marker while it runs, which is visible across containers.
-
 Message = tuple[int, int, int]  # Op, group, slot
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -76,7 +71,11 @@ PURPOSE = b"This temporary folder of an actor worker of motif_jax is removed whe
 
 
 class WorkerFolder:
-    """A folder for the temporary files of one worker."""
+    """A folder for the temporary files of one worker, which the next pool removes if the parent was killed.
+
+    All users share the temporary directory, so a folder is removed only if it is this user's and has a marker file that
+    this program wrote. The parent holds a lock on the marker while it runs, which is visible across containers.
+    """
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=f"motif_jax-{os.getpid()}-worker-"))
@@ -125,17 +124,9 @@ class ProcessWorker:
         )
         os.close(worker_in)
         os.close(worker_out)
-        start = {
-            "index": index,
-            "parent": os.getpid(),
-            "messages_in": worker_in,
-            "messages_out": worker_out,
-            "shared_file": shared.file,
-            "layout": layout._asdict(),
-        }
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it died at once, which the pool will notice
-            self.process.stdin.write(json.dumps(start).encode())
+            pickle.dump((layout, index, os.getpid(), shared.file, worker_in, worker_out), self.process.stdin)
             self.process.stdin.close()
 
     def send(self, messages: list[Message]) -> None:
@@ -155,15 +146,12 @@ class ProcessWorker:
             if message[0] == Op.ERROR:
                 while len(data) < message[2] and (rest := os.read(self.messages, message[2])):
                     data += rest
-                report = json.loads(data)
-                refusal = report["refusal"]  # an error of the operating system, if any: see `system/errors.py`
-                cause = OSError(*refusal) if refusal else None
-                sentence = report.get("sentence")
-                if sentence and not refusal:
-                    if details := report["traceback"]:  # the error is in the user's own code
-                        raise UserCodeError(f"{sentence}; {self._who()}", details)
-                    raise UserError(sentence)
-                raise WorkerError(f"{self._who()} failed:\n{report['traceback']}") from cause
+                refusal, sentence, details = json.loads(data)
+                if refusal:  # an error of the operating system: see `system/errors.py`
+                    raise WorkerError(f"{self._who()} failed:\n{details}") from OSError(*refusal)
+                if sentence:
+                    raise UserCodeError(f"{sentence}; {self._who()}", details) if details else UserError(sentence)
+                raise WorkerError(f"{self._who()} failed:\n{details}")
             messages.append(message)
         return messages
 
@@ -223,8 +211,6 @@ class InlineWorker:
             self._worker.close()
 
 
-# Checks that this machine has the cores, memory and open files for the requested games.
-
 WORKER_MIB = 60  # Python, NumPy and NLE in a process
 GAME_MIB = 4  # one copy of the engine, without shared code (see envs/nethack/engine.py)
 FILES_PER_GAME = 2
@@ -232,14 +218,9 @@ WORKERS_PER_CORE = 8
 
 
 def check_capacity(
-    num_workers: int,
-    games_per_worker: int,
-    groups: int = 1,
-    shared_bytes: int = 0,
-    flag: str = "--config.collect",
-    *,
+    num_workers: int, games_per_worker: int, groups: int = 1, shared_bytes: int = 0, flag: str = "--config.collect", *,
     engine: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Raises UserError if this machine cannot run these workers and games, with the shared memory of their rollouts.
 
     `flag`: section of the config, for errors. `engine`: whether each game has a copy of NetHack's engine; other games
@@ -299,22 +280,13 @@ class WorkerHandle:
     """The worker with number `index`, and its successors when it dies."""
 
     def __init__(
-        self,
-        layout: Layout,
-        shared: SharedArrays,
-        index: int,
-        inline: bool,
-        hang_timeout_s: float,
-        flag: str,
+        self, layout: Layout, shared: SharedArrays, index: int, inline: bool, hang_timeout_s: float, flag: str,
         away: Iterable[int] = (),
-    ):
+    ):  # fmt: skip
         """Starts the first worker, in this process if `inline`; `away`: slots that it gets later, by `give_back`."""
-        self.index = index
-        self.generation = 0  # number of earlier workers
+        self.index, self.generation, self._failures = index, 0, 0  # generation: number of earlier workers
         self._layout, self._shared, self._inline, self.hang_timeout_s = layout, shared, inline, hang_timeout_s
         self._flag = flag
-        self._failures = 0
-        self._held: list[collections.deque[int]] = []  # the worker's slots by group, the current one first
         self._away = set(away)  # slots held by the caller of `poll`
         self.start()
 
@@ -326,7 +298,7 @@ class WorkerHandle:
         )
         self._sent = 0  # messages sent to this worker
         self._silence = WorkerSilence(time.monotonic())
-        self._held = [collections.deque() for _ in range(groups)]
+        self._held = [collections.deque[int]() for _ in range(groups)]  # its slots by group, the current one first
         self._step = [0] * groups
         for group in range(groups):
             first = (self.index * groups + group) * per_group
@@ -386,18 +358,17 @@ class WorkerHandle:
         lost = int(self._shared["played"][self.index].sum()) * self._layout.group_size
         self._failures += 1
         if self._failures >= FAILURES_IN_A_ROW:
-            why = f"last with status {status}; if memory ran out, lower num_workers and games_per_worker"
-            if hung:
-                why = "last silent for too long; if its games are slow, raise hang_timeout_s"
+            memory = f"last with status {status}; if memory ran out, lower num_workers and games_per_worker"
+            why = "last silent for too long; if its games are slow, raise hang_timeout_s" if hung else memory
             raise UserError(
                 f"actor worker {self.index} ended {FAILURES_IN_A_ROW} times without finishing a rollout, {why} "
                 f"({self._flag})"
             )
         # A SIGKILL from elsewhere (a person, the kernel out of memory) is not the current episode's fault.
         own_fault = hung or status != -signal.SIGKILL
-        given_up = [
-            episode for group in range(self._layout.groups) for episode in self._play_again(group, own_fault, blame)
-        ]
+        given_up: list[int] = []
+        for group in range(self._layout.groups):
+            given_up += self._play_again(group, own_fault, blame)
         for name in ("stepping", "played", "beat", "handled"):
             self._shared[name][self.index] = 0
         self.generation += 1
@@ -483,8 +454,7 @@ class ActorPool:
         )
         self.layout.check_names()
         self.timers = Timers()
-        self.restarts = 0  # workers replaced
-        self.dropped_steps = 0  # steps lost with them
+        self.restarts = self.dropped_steps = 0  # workers replaced, and steps lost with them
         self.given_up: list[int] = []  # episodes
         engine = getattr(self.world, "engine", False)
         check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine=engine)
@@ -505,7 +475,6 @@ class ActorPool:
         self._next_check = time.monotonic() + 0.5
         self._poll = select.poll()
         self._wake_read, self._wake_write = os.pipe()  # lets `release` interrupt a waiting `poll`
-        os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         self._poll.register(self._wake_read, select.POLLIN)
         self._by_file: dict[int, int] = {}
@@ -547,10 +516,10 @@ class ActorPool:
         """Waits for requests for actions, and for full slots, which belong to the caller until `release`."""
         self._take_back()
         if self._inline:
-            messages = self._handles[0].link.receive()
+            messages = self._handles[0].link.receive() or []
             if not messages:
                 time.sleep(INLINE_TICK_S)  # lets threads that hold slots run
-            return self._handles[0].read(messages or [])
+            return self._handles[0].read(messages)
         requests: list[Request] = []
         fulls: list[FilledSlot] = []
         with self.timers("wait_for_workers"):

@@ -397,7 +397,7 @@ class RemotePool(ActorPool):
 
     def claim_episode(self) -> int:
         """The number of an episode that begins next: one of a host that was lost, or a new one."""
-        return self.free.popleft() if self.free else self._shared.claim("next_episode", lambda number: None)
+        return self.free.popleft() if self.free else self._shared.claim("next_episode")
 
     def refuse(self, host: GameHost, problem: str) -> None:
         """Does without a host that cannot play; raises UserError if the run has not begun, or no host is left."""

@@ -12,6 +12,7 @@ import functools
 import gc
 import json
 import os
+import pickle
 import random
 import signal
 import sys
@@ -28,7 +29,7 @@ from motif_jax.actors.recorder import RecordedGame
 from motif_jax.envs.own_code import as_failure, check_observations, check_rewards, owner
 from motif_jax.envs.world import World
 from motif_jax.envs.worlds import make_world
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import UserError
 from motif_jax.system.errors import find_refusal
 
 PR_SET_PDEATHSIG = 1
@@ -39,14 +40,9 @@ class Group:
     """Games that step together, and their current slot."""
 
     def __init__(
-        self,
-        layout: Layout,
-        shared: SharedArrays,
-        worker: int,
-        group: int,
-        world: World,
+        self, layout: Layout, shared: SharedArrays, worker: int, group: int, world: World,
         rows_of: Callable[[int], list[dict[str, np.ndarray]]],
-    ):
+    ):  # fmt: skip
         self._shared, self._layout = shared, layout
         self._own = owner(layout.env)  # None for the program's own worlds
         self._playing = memoryview(shared["playing"][worker, group])
@@ -118,11 +114,7 @@ class Group:
         waiting = (index for index, number in enumerate(self._redo) if number)
         lost = min(waiting, key=self._redo.__getitem__, default=None)  # the oldest first, so that none waits for ever
         if lost is None:
-
-            def record(number: int) -> None:
-                self._playing[game] = number + 1
-
-            episode = self._shared.claim("next_episode", record)
+            episode = self._shared.claim("next_episode", self._playing, game)
         else:
             episode = self._redo[lost] - 1
             self._playing[game] = self._redo[lost]
@@ -238,32 +230,30 @@ class Worker:
 
 def main() -> None:
     """Entry point of the process that `transport.ProcessWorker` starts."""
-    start = json.load(sys.stdin)
+    layout, index, parent, shared_file, messages_in, messages_out = pickle.load(sys.stdin.buffer)
     for number in (signal.SIGINT, signal.SIGTERM):  # for the parent, which then ends its workers
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != start["parent"]:  # it has ended before
+    if os.getppid() != parent:  # it has ended before
         return
-    index, messages_in, messages_out = start["index"], start["messages_in"], start["messages_out"]
 
     def reply(op: Op, group: int, slot: int) -> None:
         os.write(messages_out, MESSAGE_FORMAT.pack(op, group, slot))
 
     try:
-        layout = layout_from_json(start["layout"])
-        shared = SharedArrays(layout.specs(), start["shared_file"])
+        shared = SharedArrays(layout.specs(), shared_file)
         gc.set_threshold(100_000)  # steps do not create reference cycles; the search takes 1 % of the time
         _serve(Worker(layout, shared, index, reply), shared, index, messages_in)
     except BrokenPipeError:
         return  # the parent has ended
     except BaseException as error:  # including SystemExit: a game may call sys.exit()
         # Short enough for the pipe, even if every character is written as an escape.
-        report = {"traceback": traceback.format_exc()[-10_000:], "refusal": find_refusal(error)}
+        sentence, details = "", traceback.format_exc()[-10_000:]
         if isinstance(error, UserError):
-            report |= {"sentence": str(error), "traceback": ""}
-        elif failure := as_failure(start["layout"]["env"], error):
-            report |= {"sentence": failure.sentence, "traceback": failure.traceback}
-        text = json.dumps(report).encode()
+            sentence, details = str(error), ""
+        elif failure := as_failure(layout.env, error):
+            sentence, details = failure.sentence, failure.traceback
+        text = json.dumps((find_refusal(error), sentence, details)).encode()
         os.write(messages_out, MESSAGE_FORMAT.pack(Op.ERROR, 0, len(text)) + text)
         sys.exit(1)
 
@@ -281,15 +271,6 @@ def _serve(worker: Worker, shared: SharedArrays, index: int, messages_in: int) -
         for op, group, slot in MESSAGE_FORMAT.iter_unpack(data):
             worker.handle(op, group, slot)
             handled[0] += 1
-
-
-def layout_from_json(fields: dict) -> Layout:
-    """Rebuilds a layout from the JSON of `Layout._asdict`."""
-    for name in ("observations", "outputs", "starts"):
-        fields[name] = tuple((key, ArraySpec(tuple(shape), *rest)) for key, (shape, *rest) in fields[name])
-    shape, *rest = fields["action"]
-    fields["action"] = ArraySpec(tuple(shape), *rest)
-    return Layout(**fields)
 
 
 if __name__ == "__main__":

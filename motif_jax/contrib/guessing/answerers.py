@@ -27,22 +27,7 @@ class Utterance(NamedTuple):
     text: str
 
 
-class Answerer:
-    """Answers questions."""
-
-    def begin(self, scene: Scene) -> float:
-        """Returns the closeness after the caption alone, from 0 to 1."""
-        raise NotImplementedError
-
-    def answer(self, scene: Scene, history: Sequence[Utterance], closeness: float) -> tuple[str, float]:
-        """Returns the answer to the last question of the history, and the change of the closeness."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Releases resources."""
-
-
-class LocalAnswerer(Answerer):
+class LocalAnswerer:
     """Answers from a scene's attributes; the closeness is the share of attributes that were revealed.
 
     A question that names an attribute is answered with its value. Any other question is answered `yes` if it names a
@@ -50,9 +35,11 @@ class LocalAnswerer(Answerer):
     """
 
     def begin(self, scene: Scene) -> float:
+        """The closeness after the caption alone, from 0 to 1."""
         return len(CAPTIONED) / len(ATTRIBUTES)
 
     def answer(self, scene: Scene, history: Sequence[Utterance], closeness: float) -> tuple[str, float]:
+        """The answer to the last question of the history, and the change of the closeness."""
         revealed = {*CAPTIONED}
         for utterance in history[:-1]:
             if utterance.speaker == "question":
@@ -61,15 +48,18 @@ class LocalAnswerer(Answerer):
         return text, len(new - revealed) / len(ATTRIBUTES)
 
     def _reveal(self, scene: Scene, question: str) -> tuple[str, set[str]]:
-        """Returns the answer, and the attributes that it reveals."""
+        """The answer, and the attributes that it reveals."""
         words = words_of(question)
         if named := [name for name in ATTRIBUTES if name in words]:
             return " ".join(scene.attributes[name] for name in named), {*named}
         right = {ATTRIBUTE_OF[word] for word in words & {*scene.attributes.values()}}
         return ("yes" if right else "no"), right
 
+    def close(self) -> None:
+        """Does nothing, as there is no connection."""
 
-class RemoteAnswerer(Answerer):
+
+class RemoteAnswerer:
     """Asks a server in the wire format of the original: POSTs of form fields, all JSON except the caption.
 
     `/fetch_reward_rank` answers with a number, the percentile after the caption; `/step_rank` with `[answer, change of
@@ -99,15 +89,18 @@ class RemoteAnswerer(Answerer):
         }
 
 
+Answerer = LocalAnswerer | RemoteAnswerer
+
+
 def _percentile(value: Any) -> float:
-    """Returns a number from 0 to 1; raises ValueError for anything else."""
+    """A number from 0 to 1; raises ValueError for anything else."""
     if type(value) not in (int, float) or not 0 <= value <= 1:  # NaN is not
         raise ValueError("not a percentile")
     return float(value)
 
 
 def _answer(reply: Any, closeness: float) -> tuple[str, float]:
-    """Returns the answer and a valid change of the closeness; raises ValueError or TypeError."""
+    """The answer and a valid change of the closeness; raises ValueError or TypeError."""
     text, change = reply
     if not isinstance(text, str):
         raise TypeError("the answer is not a string")

@@ -45,12 +45,12 @@ def draw_scene(rng: random.Random) -> Scene:
 
 
 def one_hot(attributes: dict[str, str]) -> np.ndarray:
-    """Returns the attributes as concatenated one-hot vectors. [29] float32"""
+    """The attributes as concatenated one-hot vectors. [29] float32"""
     return np.array([attributes[name] == value for value, name in ATTRIBUTE_OF.items()], np.float32)
 
 
 def words_of(text: str) -> set[str]:
-    """Returns the words of a question, in lower case."""
+    """The words of a question, in lower case."""
     return set(re.findall("[a-z]+", text.lower()))
 
 
@@ -85,7 +85,7 @@ class SceneFiles:
         return len(self._captions)
 
     def scene(self, number: int) -> Scene:
-        """Returns a scene; raises UserError if its features are not finite."""
+        """A scene; raises UserError if its features are not finite."""
         caption = self._captions[number]
         if self._features is None:
             return Scene(caption, None, {})

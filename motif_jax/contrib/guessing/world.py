@@ -52,15 +52,6 @@ QUESTIONS = OPEN + CLOSED
 FIGURES: dict[str, type] = {"closeness": float, "yes_or_no": int}  # final percentile; answers that the rule counts
 
 
-class QuestionRewards(NamedTuple):
-    """Rewards of questions."""
-
-    rule: str  # of RULES
-    yes_no_reward: float
-    enough: float
-    gain_scale: float
-
-
 class Hidden(NamedTuple):
     """State that is hidden from the agent."""
 
@@ -75,21 +66,21 @@ class GuessingGame(TextGame):
 
     def __init__(self, world: GuessingWorld):
         super().__init__(world.written, world.heard, world.time_limit)
-        self._draw, self._answerer, self._rewards = world.draw, world.answerer, world.rewards
+        self._world, self._answerer = world, world.answerer
 
     def open(self) -> str:
-        scene = self._draw(self.random)
+        scene = self._world.draw(self.random)
         self._now = Hidden(scene, self._answerer.begin(scene))
         return scene.caption
 
     def answer(self, text: str) -> Answer:
-        scene, initial, gained, count = self._now
+        world, (scene, initial, gained, count) = self._world, self._now
         history = [*_history(self.turns), Utterance("question", text)]
         reply, change = self._answerer.answer(scene, history, initial + gained)
-        yes_no = RULES[self._rewards.rule](reply.lower())
+        yes_no = RULES[world.rule](reply.lower())
         self._now = Hidden(scene, initial, gained + change, count + yes_no)
-        reward = self._rewards.yes_no_reward * yes_no + self._rewards.gain_scale * change
-        if initial >= GOAL or (gained + change) / (GOAL - initial) >= self._rewards.enough:
+        reward = world.yes_no_reward * yes_no + world.gain_scale * change
+        if initial >= GOAL or (gained + change) / (GOAL - initial) >= world.enough:
             return Answer(reply, reward, EndStatus.TASK_SUCCESSFUL)
         if self.steps + 1 >= ROUNDS:
             return Answer(reply, reward, EndStatus.ENDED, LOST)
@@ -120,7 +111,7 @@ class GuessingGame(TextGame):
 
 
 def _history(turns: Sequence[Turn]) -> list[Utterance]:
-    """Returns the questions and answers, without the caption (a turn unless it is empty)."""
+    """The questions and answers, without the caption (a turn unless it is empty)."""
     history = []
     for number, turn in enumerate(turns):
         if turn.is_action:
@@ -175,21 +166,19 @@ class GuessingWorld(TextWorld):
         gain_scale: float = 0.0,
     ):
         super().__init__(max_episode_steps)
-        for name, path in (("server", server), ("scenes", scenes), ("features", features)):
-            Text(longest=4000).check(name, OPTIONS_FLAG, path)
-        for name, seconds in (("timeout_s", timeout_s), ("patience_s", patience_s)):
-            Number(0.001, 1e6).check(name, OPTIONS_FLAG, seconds)
-        for name, reward in (("yes_no_reward", yes_no_reward), ("gain_scale", gain_scale)):
-            Number(-1e6, 1e6).check(name, OPTIONS_FLAG, reward)
-        Number(0, 1).check("enough", OPTIONS_FLAG, enough)
-        Text(tuple(RULES)).check("rule", OPTIONS_FLAG, rule)
+        Text(longest=4000).check_all(OPTIONS_FLAG, server=server, scenes=scenes, features=features)
+        Number(0.001, 1e6).check_all(OPTIONS_FLAG, timeout_s=timeout_s, patience_s=patience_s)
+        Number(-1e6, 1e6).check_all(OPTIONS_FLAG, yes_no_reward=yes_no_reward, gain_scale=gain_scale)
+        Number(0, 1).check_all(OPTIONS_FLAG, enough=enough)
+        Text(tuple(RULES)).check_all(OPTIONS_FLAG, rule=rule)
         if server and not scenes:
             raise UserError(f"a server needs scenes, as it only answers questions about them ({OPTIONS_FLAG})")
         if (scenes or features) and not server:
             raise UserError(f"scenes and features need a server: set the option 'server' ({OPTIONS_FLAG})")
         self._server, self._files = server, (scenes, features)
         self._timeout_s, self._patience_s = timeout_s, patience_s
-        self.rewards = QuestionRewards(rule, float(yes_no_reward), float(enough), float(gain_scale))
+        self.rule, self.yes_no_reward = rule, float(yes_no_reward)
+        self.enough, self.gain_scale = float(enough), float(gain_scale)
 
     @functools.cached_property
     def _scenes(self) -> SceneFiles:
