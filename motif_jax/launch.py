@@ -52,7 +52,8 @@ from motif_jax.run import CONFIG, read_record
 from motif_jax.stages import NAMES
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.runs import PlannedRun, arguments_of, check_at_once, plan, run_all, share_of_job
+from motif_jax.system.machine import usable_cores
+from motif_jax.system.runs import PlannedRun, arguments_of, plan, run_all, share_of_job
 from motif_jax.system.startup import CPU_DEVICES, STOPPED, keep_compiled_programs, say
 
 FLAGS = flags.FLAGS
@@ -119,12 +120,10 @@ def parse(argv: list[str]) -> None:
         print(f"motif_jax {__version__}")
         sys.exit(0)
     if {"--help", "-h", "-help"} & set(argv[1:]):
-        print(__doc__)
-        print(f"stages: {', '.join(NAMES)}")
+        print(f"{__doc__}\nstages: {', '.join(NAMES)}")
         print_lines(describe("", tables(), {}))
         print("flags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME] --sweep=NAME=VALUE,VALUE --version")
-        for name, meaning in (("print_config", PRINT_CONFIG), ("dry_run", DRY_RUN), ("nolocks", NOLOCKS)):
-            print(f"--{name}: {meaning}")
+        print(f"--print_config: {PRINT_CONFIG}\n--dry_run: {DRY_RUN}\n--nolocks: {NOLOCKS}")
         sys.exit(0)
     file_and_argument, argv = split_config(argv)
     section = next((match[1] for text in argv[1:] if (match := re.fullmatch(r"--?help=(.*)", text, re.DOTALL))), None)
@@ -167,8 +166,10 @@ def run_many(argv: list[str], workdir: Path) -> None:
     """Runs the experiment with all its seeds and swept values, and writes a page about all of them."""
     runs = plan(FLAGS.config.seeds, FLAGS.sweep, FLAGS.config.seed)
     cluster = FLAGS.config.cluster
-    if not cluster.address:
-        check_at_once(FLAGS.config.seeds_at_once)
+    if not cluster.address and (at_once := FLAGS.config.seeds_at_once) > usable_cores():
+        raise UserError(
+            f"{at_once} runs side by side need as many cores; there are {usable_cores()} (--config.seeds_at_once)"
+        )
     if FLAGS.config.sized:  # once for all runs, each of which sees a part of the machine
         for one in runs:
             keep_batch_size(FLAGS.config, argv, workdir / one.folder / CONFIG)

@@ -10,6 +10,7 @@ SLURM job array divide the runs among themselves.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import os
@@ -25,7 +26,6 @@ from typing import NamedTuple
 from motif_jax.console import clean, print_line
 from motif_jax.files import LONGEST
 from motif_jax.structs import UserError
-from motif_jax.system.machine import usable_cores
 
 MOST_RUNS = 1000
 SEEDS_FLAG, SWEEP_FLAG = "--config.seeds", "--sweep"
@@ -124,19 +124,15 @@ def share_of_job(runs: Sequence[PlannedRun], environment: Mapping[str, str]) -> 
 
 def arguments_of(run: PlannedRun, argv: Sequence[str], workdir: Path) -> list[str]:
     """The command line of one run, derived from the experiment's."""
-    kept = [word for word in _joined(argv) if not re.match(r"--?(?:sweep|workdir|config\.seeds)(?:=|$)", word)]
+    words, kept = iter(argv), []
+    for word in words:
+        match = re.match(r"--?(?:sweep|workdir|config\.seeds)(=|$)", word)
+        if match is None:
+            kept.append(word)
+        elif not match[1]:
+            next(words, "")  # its value
     own = [f"--workdir={workdir / run.folder}", f"--config.seed={run.seed}", f"{SEEDS_FLAG}="]
     return [*kept, *run.overrides, *own]
-
-
-def _joined(argv: Sequence[str]) -> list[str]:
-    """The command line with `--sweep X` and the like written as `--sweep=X`."""
-    words, joined = iter(argv), []
-    for word in words:
-        if re.fullmatch(r"--?(?:sweep|workdir|config\.seeds)", word):
-            word = f"{word}={next(words, '')}"
-        joined.append(word)
-    return joined
 
 
 def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_once: int) -> None:
@@ -192,13 +188,10 @@ def start(
         os.sched_setaffinity(0, cores)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # which the kernel sends when the parent ends
 
-    # In a new session, so that a signal from the terminal arrives once, through this process.
-    if not log:
-        return subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=prepare)
-    with open(folder / LOG, "a") as file:
-        return subprocess.Popen(
-            command, env=environment, start_new_session=True, preexec_fn=prepare, stdout=file, stderr=subprocess.STDOUT
-        )
+    with open(folder / LOG, "a") if log else contextlib.nullcontext() as file:
+        # In a new session, so that a signal from the terminal arrives once, through this process.
+        streams = {"stdout": file, "stderr": subprocess.STDOUT if log else None}
+        return subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=prepare, **streams)  # type: ignore[call-overload]
 
 
 def end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
@@ -212,11 +205,3 @@ def end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def check_at_once(at_once: int) -> None:
-    """Raises UserError for more concurrent runs than cores."""
-    if at_once > usable_cores():
-        raise UserError(
-            f"{at_once} runs side by side need as many cores; there are {usable_cores()} (--config.seeds_at_once)"
-        )

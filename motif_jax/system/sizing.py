@@ -78,11 +78,6 @@ def size_run(cores: int, gpu: Gpu | None) -> Sizes:
     return Sizes("reference", "bfloat16", workers, 128, batch * gpu.number, False)
 
 
-def fits(gpu: Gpu) -> bool:
-    """Whether the smallest batch fits into the GPU's memory."""
-    return gpu.mib >= MIB_BESIDE + SMALLEST * MIB_PER_STEP
-
-
 @functools.cache
 def find_gpu() -> tuple[Gpu | None, str]:
     """The GPUs that training can use, or None; and a sentence on why there are none, "" if the machine has none.
@@ -112,8 +107,8 @@ def find_gpu() -> tuple[Gpu | None, str]:
     if platform != "gpu":
         return None, f"JAX sees no GPU, though there is one ({name}): its CUDA libraries are missing or do not start"
     gpu = Gpu(name, number, min([limit, *free]))
-    if not fits(gpu):
-        need = MIB_BESIDE + SMALLEST * MIB_PER_STEP
+    need = MIB_BESIDE + SMALLEST * MIB_PER_STEP  # for the smallest batch
+    if gpu.mib < need:
         return None, f"the GPU ({name}) has {gpu.mib:,} MiB of memory for this program, which needs {need:,.0f}"
     return gpu, ""
 
