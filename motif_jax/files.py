@@ -130,10 +130,7 @@ def map_array(path: Path) -> np.ndarray:
 
 
 def to_plain(value: Any, infinite: bool = True) -> Any:
-    """A value as JSON has it: dataclasses and named tuples as objects; NaN as null, infinite numbers as text.
-
-    `infinite`: without it, infinite numbers are null as well.
-    """
+    """A value as JSON has it: NaN is null, infinite numbers are text or, without `infinite`, null as well."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name), infinite) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -282,11 +279,7 @@ def try_lock(file: IO[Any], shared: bool = False, wait: bool = False) -> bool:
 
 
 def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
-    """Opens and locks a lock file, and writes process and host into it; closing the file releases the lock.
-
-    Returns:
-      The open file. Raises Held if another process holds the lock.
-    """
+    """Opens and locks a file, and writes process and host into it; closing it releases the lock. Raises Held."""
     lock = open(path, "r+b", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666))  # noqa: SIM115
     try:
         try:

@@ -217,10 +217,7 @@ class StageRun:
         self._sections[title] = [block for block in blocks if block]
 
     def report(self, head: Head = Head(), part: str = "") -> None:
-        """Writes the sections, in place of this stage's earlier ones; do it before the file that marks a result.
-
-        `part` tells results of the stage apart that stand side by side, such as annotations.
-        """
+        """Writes this `part` of the sections, in place of earlier ones; do it before the file that marks a result."""
         if self.writes:
             sections = [{"title": title, "blocks": blocks} for title, blocks in self._sections.items()]
             of = {"stage": self.name, "part": part, "head": head, "sections": sections}

@@ -27,10 +27,7 @@ class RolloutBatch(NamedTuple):
 def make_batch(
     pool: ActorPool, fulls: list[FilledSlot], place: Callable[[Arrays], Any], timers: Timers, *, hold: bool = False
 ) -> RolloutBatch:
-    """Stacks rollouts, releases their slots, and calls `place` on the arrays.
-
-    With `hold`, the caller releases the slots.
-    """
+    """Stacks rollouts and calls `place` on the arrays; releases the slots, unless the caller is to `hold` them."""
     with timers("stack"):
         arrays = {key: np.concatenate([array[full.slot] for full in fulls], 1) for key, array in pool.rollouts.items()}
         arrays[GAME] = np.concatenate([games_of(pool, full) for full in fulls])[None]  # [1, B]

@@ -67,10 +67,7 @@ class ScriptedPlayers:
 
 
 def parse_scripted(text: str, world: World, flag: str = FLAG) -> dict[str, float]:
-    """Parses `explorer:0.8,random:0.2` into shares that sum to 1; a name without a weight has weight 1.
-
-    `flag` is named in errors.
-    """
+    """Parses `explorer:0.8,random:0.2` into shares that sum to 1; a name without a weight has weight 1."""
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, _, weight = part.strip().partition(":")

@@ -223,8 +223,7 @@ def check_capacity(
 ) -> None:  # fmt: skip
     """Raises UserError if this machine cannot run these workers and games, with the shared memory of their rollouts.
 
-    `flag`: section of the config, for errors. `engine`: whether each game has a copy of NetHack's engine; other games
-    count as free.
+    `engine`: whether each game has a copy of NetHack's engine; other games count as free.
     """
     if games_per_worker % groups:
         flags = f"{flag}.games_per_worker" + (", .groups" if flag == "--config.policy" else "")
@@ -427,9 +426,7 @@ class ActorPool:
         Args:
           num_workers: processes; 0 plays all games in this process.
           player: if empty, `poll` returns requests for actions, which `act` answers.
-          first_episode: number of the first episode.
           hang_timeout_s: a worker without a heartbeat for this time is replaced.
-          flag: section of the config, for errors.
           remote: workers on other hosts, after those of this one (`remote.RemotePool`).
           away: slots that the workers get only when they are released.
           layout: other values of `Layout`.

@@ -159,10 +159,7 @@ FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first branch; exclusive l
 
 
 def play_episodes(world: TextWorld, player: str, episodes: Iterable[int], *, seed: int) -> Iterator[Episode]:
-    """Plays episodes one after another.
-
-    Numbers and seed determine the games. `player`: as for `players.parse_scripted`.
-    """
+    """Plays episodes one after another; numbers and seed determine the games. `player`: as for `parse_scripted`."""
     game, players = world.game(shown=False), ScriptedPlayers(player, world, 1)
     try:
         for number in episodes:

@@ -102,10 +102,7 @@ class Group:
         self._stepping[0] = 0
 
     def _next_episode(self, game: int) -> int:
-        """The number of the game's next episode, from which its seed follows.
-
-        The shared lists always hold the episodes lost with this process.
-        """
+        """The number of the game's next episode. The shared lists always hold the episodes lost with this process."""
         if self._playing[game] and not self._warming:  # warm-up episodes are not delivered
             self._undelivered[self._ended] = self._playing[game]
             self._ended += 1

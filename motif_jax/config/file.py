@@ -34,10 +34,7 @@ def find_config(name: str) -> str:
 
 
 def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
-    """The config that `get_config(argument)` of a Python file returns, with the values that it lacks.
-
-    `argument` is the text after the colon of --config; None calls `get_config()`.
-    """
+    """The config that `get_config(argument)` of a file returns, with the values that it lacks; None: `get_config()`."""
     text = read(file)
     module = ModuleType(MODULE)
     module.__file__ = file

@@ -35,10 +35,7 @@ ALWAYS = (  # differences from the published system that no value of the config 
 
 
 def describe(topic: str, tables: Tables, given: Mapping[str, Any]) -> str:
-    """The help text of a section of the config, or of another topic.
-
-    `topic`: a section, or a key of TOPICS; "" lists them. `given`: the values of a config file, by name.
-    """
+    """The help text of a section of the config, or of one of TOPICS; "" lists them. `given`: values by name."""
     sections = {name or EXPERIMENT: {name: table} for name, table in tables.items()}
     if topic == REFERENCE:
         differs = [value.differs for value in keys(tables).values() if value.differs]

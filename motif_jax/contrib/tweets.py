@@ -89,10 +89,8 @@ def retrofit(
 ) -> Iterator[tuple[Tweet, WordGame]]:
     """Draws games with words: a tweet, a hidden word, and a guess per row; draws again if no guess fits a row.
 
-    Args:
-      tweets: the rows of colours to draw from; at least one tweet.
-      colours_if: maps the index of a hidden word to the colours of all guesses, as numbers of `code_of`. [guesses]
-      max_tries: largest number of failed draws in a row; then UserError is raised.
+    `colours_if` maps a hidden word to the colours of all guesses, as numbers of `code_of`. [guesses] After `max_tries`
+    failed draws in a row UserError is raised.
     """
     codes = [np.array([code_of(row) for row in tweet.rows]) for tweet in tweets]
     for _ in range(count):

@@ -104,10 +104,7 @@ class Checkpoints:
         return min(ranked, key=lambda step: (self._ranks(step)[LOSS], step), default=None)
 
     def _read_metadata(self, step: int) -> tuple[dict[str, Any], str]:
-        """The metadata of a checkpoint, and the checksum of its arrays.
-
-        Raises ValueError if they are damaged, UserError for another layout.
-        """
+        """Metadata, and the checksum of the arrays; raises ValueError if damaged, UserError for another layout."""
         items = ocp.args.Composite(facts=ocp.args.JsonRestore())
         saved = dict(self._manager.restore(step, args=items)["facts"])
         if saved.keys() != {METADATA, SUMS} or saved[SUMS]["facts"] != checksum_of(saved[METADATA]):

@@ -41,10 +41,7 @@ Rules = Sequence[tuple[str, P]]
 
 
 def make_mesh(num_devices: int = 0, fsdp: int = 1, tensor: int = 1, section: str = "") -> Mesh:
-    """Arranges the first devices of all hosts as a mesh; raises UserError for sizes that do not fit.
-
-    If `num_devices` is 0, all are used. The axis `data` has those that `fsdp` and `tensor` leave.
-    """
+    """Arranges the first `num_devices` (0: all) of all hosts as a mesh; raises UserError for sizes that do not fit."""
     devices = jax.devices()
     flag = f"{section}.num_devices"
     if not 0 <= num_devices <= len(devices):
@@ -99,18 +96,10 @@ def place(tree: Tree, mesh: Mesh, rules: Rules = ()) -> Tree:
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Rules = ()) -> Any:
-    """The sharding of each array of a tree of parameters. An optimizer's moments are cut like the parameters.
+    """The sharding of each array of a tree of parameters, or of their shapes; an optimizer's moments are cut likewise.
 
     By default, the longest side that `fsdp` divides is cut along `fsdp`, and the longest other side that `tensor`
     divides along `tensor`. Arrays with fewer than two sides (biases, scales) are copied to all devices.
-
-    Args:
-      tree: arrays, or their shapes.
-      mesh: the devices.
-      rules: see `Rules`.
-
-    Returns:
-      A tree of `NamedSharding`.
     """
 
     def cut(path: Sequence[Any], leaf: Any) -> NamedSharding:
@@ -163,7 +152,6 @@ def map_update(
     Args:
       update: gets the whole state and constants, and its place's part of the batch. Its results must be the same at
         every place of the `data` axis, by means of `total`.
-      mesh: the devices.
       batch_axis: the axis along which the batch's arrays are cut.
       num_constants: number of arguments between state and batch.
       results: the results' shardings, a tree or a prefix of one. None: copies on every device.
@@ -324,13 +312,7 @@ def from_first_host(tree: Tree) -> Tree:
 
 
 def from_every_host(numbers: np.ndarray) -> np.ndarray:
-    """Gathers an array from every host; all must call this, in the same order as other collective operations.
-
-    `numbers`: [N] int32.
-
-    Returns:
-      [hosts, N]
-    """
+    """Gathers an array from every host; all must call this in the same order. [N] int32 -> [hosts, N]"""
     if jax.process_count() == 1:
         return numbers[None]
     return np.asarray(multihost_utils.process_allgather(numbers))

@@ -121,12 +121,8 @@ def in_words(count: float) -> str:
 def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = "", device: str = "") -> Iterator[None]:
     """Turns errors of the operating system inside the context into a UserError that names the flags to change.
 
-    Args:
-      workdir: the stage's workdir.
-      stage: its name.
-      writes: flags for the amount of writing, or for places outside the workdir.
-      memory: flags for the use of memory, processes and open files.
-      device: flags for the use of device memory; "": the same as `memory`.
+    `writes`: for the amount of writing, or for places outside the workdir. `memory`: for memory, processes and open
+    files. `device`: for the memory of devices; "": the same.
     """
     try:
         yield

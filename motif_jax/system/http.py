@@ -134,10 +134,8 @@ class HttpClient:
     async def until_good(self, path: str, read: Callable[[Any], Result], **options: Any) -> Result:
         """Posts until a reply is good. Raises Refused or Down.
 
-        Args:
-          path: below the address.
-          read: maps a reply's JSON to the result; raises ValueError, TypeError, KeyError or IndexError if it is wrong.
-          options: the body, for aiohttp: `json`, or `data` for a form.
+        `read` maps a reply's JSON to the result; raises ValueError, TypeError, KeyError or IndexError if it is wrong.
+        `options`: the body, for aiohttp: `json`, or `data` for a form.
         """
         tries, failures, seen = 0, 0, self._successes
         while True:

@@ -81,10 +81,7 @@ def parse_sweep(text: str) -> tuple[str, list[str]]:
 
 
 def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[PlannedRun]:
-    """All runs: each combination of the swept values, with each seed.
-
-    `seeds`: the config's; "": only `seed`. `sweeps`: one text per --sweep.
-    """
+    """All runs: each combination of the swept values, with each of the config's `seeds`, or with `seed` alone."""
     axes = [parse_sweep(text) for text in sweeps]
     names = [name for name, _ in axes]
     if len(set(names)) < len(names):

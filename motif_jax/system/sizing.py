@@ -80,10 +80,7 @@ def size_run(cores: int, gpu: Gpu | None) -> Sizes:
 
 @functools.cache
 def find_gpu() -> tuple[Gpu | None, str]:
-    """The GPUs that training can use, or None; and a sentence on why there are none, "" if the machine has none.
-
-    A process of its own asks JAX, as this one must not load it.
-    """
+    """The GPUs that training can use, as another process asks JAX; else None, and why, "" if the machine has none."""
     if not shutil.which("nvidia-smi") or os.environ.get("JAX_PLATFORMS") == "cpu":
         return None, ""
     if known := os.environ.get(KNOWN):

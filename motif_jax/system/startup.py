@@ -43,10 +43,7 @@ def set_up_process() -> None:
 
 
 def end_now(number: int, _: FrameType | None = None) -> None:
-    """Ends the process: the signal handler until launch.py sets its own. There is nothing to clean up yet.
-
-    An exception would become a traceback of the imports that run at this time.
-    """
+    """The signal handler until launch.py sets its own: an exception would become a traceback of imports at work."""
     say(STOPPED)
     os._exit(128 + number)
 
@@ -141,10 +138,7 @@ LEAST_SECONDS = 0.5  # programs that compile faster are not cached
 
 
 def divide_cpu(devices: int) -> None:
-    """Makes JAX divide the CPU into this number of devices, unless the environment has a number.
-
-    This has no effect if JAX is already loaded.
-    """
+    """Makes JAX, if not loaded yet, divide the CPU into this number of devices, unless the environment has a number."""
     said = CPU_DEVICES in os.environ or "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if devices > 1 and "jax" not in sys.modules and not said:
         os.environ[CPU_DEVICES] = str(devices)

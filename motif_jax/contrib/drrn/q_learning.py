@@ -61,14 +61,7 @@ class Transitions(NamedTuple):
 def make_replay(
     batches: int, length: int, games: int, observations: Mapping[str, jax.ShapeDtypeStruct]
 ) -> ReplayBuffer:
-    """Makes an empty buffer.
-
-    Args:
-      batches: N, the capacity.
-      length: T, steps of a rollout.
-      games: B, number of games.
-      observations: shape and type of one game's observations.
-    """
+    """An empty buffer of N `batches`, each of T steps (`length`) of B `games`; `observations`: of one game."""
 
     def zeros(steps: int, shape: tuple[int, ...], dtype: jax.typing.DTypeLike) -> jax.Array:
         return jnp.zeros((batches, steps, games, *shape), dtype)
@@ -99,13 +92,7 @@ def count_steps(replay: ReplayBuffer) -> jax.Array:
 
 
 def draw(replay: ReplayBuffer, key: jax.Array, count: int) -> Transitions:
-    """Draws transitions with replacement; at least one batch must have been added.
-
-    Args:
-      replay: the buffer.
-      key: of the draw.
-      count: n, number of transitions.
-    """
+    """Draws `count` transitions with replacement; at least one batch must have been added."""
     steps, shape = replay.steps, replay.steps.action.shape
     # The first of two keys: earlier versions used the other one, and resumed runs go on with the same draws.
     index = jax.random.randint(jax.random.split(key)[0], (count,), 0, count_steps(replay))
@@ -137,13 +124,7 @@ def init_q_state(params: Any, settings: Settings, replay: ReplayBuffer) -> QStat
 
 
 def td_targets(following: jax.Array, drawn: Transitions, discount: float, bootstrap: str) -> jax.Array:
-    """Returns targets of Q for the actions taken. [n]
-
-    Args:
-      following: Q of all actions in the next states. [n, A]
-      discount: gamma
-      bootstrap: "never": a time limit is an end.
-    """
+    """Targets of Q for the actions taken, from Q of all actions in the next states. [n, A] -> [n]"""
     chex.assert_rank([following, drawn.reward], [2, 1])
     ended = drawn.terminated | drawn.truncated if bootstrap == "never" else drawn.terminated
     return drawn.reward + discount * jnp.where(ended, 0.0, jax.lax.stop_gradient(following).max(-1))

@@ -60,9 +60,8 @@ class SceneFiles:
     def __init__(self, dialogues: str, features: str):
         """Reads the files; raises UserError for invalid ones.
 
-        Args:
-          dialogues: path of a JSON list of objects with a `caption`; other keys are ignored.
-          features: path of a NumPy file, [N, D] floats; rows are divided by their norm. "": no features.
+        `dialogues`: a JSON list of objects with a `caption`. `features`: a NumPy file of floats, [N, D], whose rows are
+        divided by their norm; "": none.
         """
         try:
             self._captions = [entry["caption"] for entry in json.loads(read_bytes(Path(dialogues), MOST_BYTES))]
