@@ -260,12 +260,9 @@ class NoLocks(Exception):
 
 
 def try_lock(file: IO[Any], shared: bool = False, wait: bool = False) -> bool:
-    """Locks an open file until it is closed; the system also releases the lock when the process ends.
+    """Locks an open file until it is closed or the process ends; False if another process holds the lock.
 
-    `shared`: take a shared lock, which several processes can hold. `wait`: wait until the lock is free.
-
-    Returns:
-      True if the lock was taken, False if another process holds it. Raises NoLocks if locks are not supported.
+    `shared`: a lock that several processes can hold. `wait`: until it is free. Raises NoLocks where there are none.
     """
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))

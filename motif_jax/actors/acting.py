@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import queue
 import threading
 import time
@@ -67,8 +68,13 @@ def answer(pool: ActorPool, requests: list[Request], policy: BatchedPolicy) -> N
     if not requests:
         return
     seen = gather(pool, requests, policy)
+    scatter(pool, requests, lambda: policy(*seen))
+
+
+def scatter(pool: ActorPool, requests: list[Request], call: Callable[[], tuple[np.ndarray, dict[str, Any]]]) -> None:
+    """Sends the results of a call of the policy to the games."""
     with pool.timers("policy"):
-        actions, outputs = policy(*seen)
+        actions, outputs = call()
     with pool.timers("scatter"):
         pool.act(requests, actions, outputs)
 
@@ -172,20 +178,16 @@ class SyncLoop:
     depth = 0
 
     def __init__(
-        self,
-        pool: ActorPool,
-        policy: BatchedPolicy,
-        rollouts: int,
+        self, pool: ActorPool, policy: BatchedPolicy, rollouts: int,
         place: Callable[[Arrays], Any] = lambda arrays: arrays,
         begin: Callable[[np.ndarray], None] = lambda games: None,
-    ):
+    ):  # fmt: skip
         """See `AsyncLoop`; `begin` receives the indices of games whose rollouts begin. [B]"""
         self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
-        self._begin = begin
+        self._begin, self.timers = begin, Timers()
         self._requests: dict[tuple[int, int], Request] = {}  # by group; a restarted worker's replaces the old one
         self._round: list[FilledSlot] = []  # of this round
         self._fulls: list[FilledSlot] = []  # in the order in which they came
-        self.timers = Timers()
 
     def get(self, timeout_s: float) -> RolloutBatch | None:
         """Plays until there is a batch; returns None after `timeout_s`, and the next call continues from there."""
@@ -219,8 +221,8 @@ class SyncLoop:
     def _is_awaited(self) -> bool:
         """Whether a group has yet to ask in this round: it did not ask, and not all of its slots are full."""
         layout = self._pool.layout
-        here = collections.Counter((full.worker, full.group) for full in self._fulls + self._round)
-        groups = ((worker, group) for worker in range(layout.num_workers) for group in range(layout.groups))
+        here = collections.Counter(full[:2] for full in self._fulls + self._round)  # by worker and group
+        groups = itertools.product(range(layout.num_workers), range(layout.groups))
         return any(group not in self._requests and here[group] < layout.slots_per_group for group in groups)
 
     def close(self) -> None:
@@ -244,12 +246,9 @@ class OverlappedLoop(SyncLoop):
     """
 
     def __init__(
-        self,
-        pool: ActorPool,
-        policy: StartedPolicy,
-        rollouts: int,
+        self, pool: ActorPool, policy: StartedPolicy, rollouts: int,
         place: Callable[[Arrays], Any] = lambda arrays: arrays,
-    ):
+    ):  # fmt: skip
         """See `SyncLoop`; `rollouts` is a multiple of the number of groups in the pool."""
         super().__init__(pool, policy, rollouts, place)
         self._starting, self._share = policy, rollouts // (pool.layout.num_workers * pool.layout.groups)
@@ -260,7 +259,8 @@ class OverlappedLoop(SyncLoop):
         deadline = time.monotonic() + timeout_s
         while len(self._fulls) < self._rollouts:
             while any(requests[0].group == self._turn for requests, _ in self._started):
-                self._finish()
+                answered, finish = self._started.popleft()
+                scatter(self._pool, answered, finish)
             while not self._has_come():
                 if time.monotonic() > deadline:
                     return None
@@ -269,35 +269,26 @@ class OverlappedLoop(SyncLoop):
                 self._fulls += fulls
             asking = [group for group in sorted(self._requests) if group[1] == self._turn and not self._is_done(group)]
             if asking:
-                self._start([self._requests.pop(group) for group in asking])
+                asked = [self._requests.pop(group) for group in asking]
+                seen = gather(self._pool, asked, self._starting)
+                with self._pool.timers("policy"):
+                    self._started.append((asked, self._starting.start(*seen)))
             self._turn = (self._turn + 1) % self._pool.layout.groups
-        seen: collections.Counter[tuple[int, int]] = collections.Counter()
+        times: collections.Counter[tuple[int, ...]] = collections.Counter()
         order = []
         for full in self._fulls:  # the first rollouts of all groups, then the second ones
-            seen[full.worker, full.group] += 1
-            order.append((seen[full.worker, full.group], full))
+            times[full[:2]] += 1
+            order.append((times[full[:2]], full))
         self._fulls, self._turn = [], 0
         return make_batch(self._pool, [full for _, full in sorted(order)], self._place, self.timers)
 
     def _is_done(self, group: tuple[int, int]) -> bool:
-        return sum((full.worker, full.group) == group for full in self._fulls) >= self._share
+        return sum(full[:2] == group for full in self._fulls) >= self._share
 
     def _has_come(self) -> bool:
         """Whether all groups whose turn it is have asked, or need not be answered before the next batch."""
         groups = [(worker, self._turn) for worker in range(self._pool.layout.num_workers)]
         return all(group in self._requests or self._is_done(group) for group in groups)
-
-    def _start(self, requests: list[Request]) -> None:
-        seen = gather(self._pool, requests, self._starting)
-        with self._pool.timers("policy"):
-            self._started.append((requests, self._starting.start(*seen)))
-
-    def _finish(self) -> None:
-        requests, finish = self._started.popleft()
-        with self._pool.timers("policy"):
-            actions, outputs = finish()
-        with self._pool.timers("scatter"):
-            self._pool.act(requests, actions, outputs)
 
 
 RolloutLoop = AsyncLoop | SyncLoop  # the source of the learner's batches

@@ -6,6 +6,7 @@ episodes are reproducible.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import Any, Protocol
 
@@ -82,11 +83,9 @@ def parse_scripted(text: str, world: World, flag: str = FLAG) -> dict[str, float
             )
         if name in weights:
             raise UserError(f"{text!r} names {name!r} twice ({flag})")
-        try:
+        with contextlib.suppress(ValueError):
             weights[name] = float(weight or 1)
-        except ValueError:
-            weights[name] = -1.0
-        if not 0 < weights[name] < float("inf"):
+        if not 0 < weights.get(name, 0) < float("inf"):
             raise UserError(f"the share of {name!r} must be a positive number, not {weight!r} ({flag})")
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}

@@ -346,10 +346,8 @@ class WorkerHandle:
     def replace(self, hung: bool, blame: collections.Counter[int]) -> tuple[list[FilledSlot], int, list[int]]:
         """Kills the worker and starts another one in its place.
 
-        `blame`: deaths of workers by episode (plus 1), to which this one is added.
-
-        Returns:
-          Unread full slots, number of lost steps, episodes that are given up.
+        `blame`: deaths of workers by episode (plus 1), to which this one is added. Returns unread full slots, the
+        number of lost steps, and episodes that are given up.
         """
         assert isinstance(self.link, ProcessWorker)
         status, messages = self.link.kill()

@@ -108,7 +108,6 @@ class RecordedGame:
     """A wrapper of a worker's game that records its episodes."""
 
     def __init__(self, game: Any, folder: Path):
-        """Takes the game and the directory for recordings."""
         self._game, self._folder = game, folder
 
     def __getattr__(self, name: str) -> Any:
@@ -149,10 +148,7 @@ def file_of(folder: Path, episode: int) -> Path:
     return folder / f"episode-{episode}.npz"
 
 
-# Plays text worlds with scripted players, and records each episode as turns.
-#
-# This needs neither workers nor arrays, so a core plays tens of thousands of short games per second. The games are the
-# same as in a pool with the same seed and player and the stream COLLECT.
+# ---- text worlds with scripted players: without workers and arrays, but the same games as in a pool for COLLECT
 
 # A branch's seed follows from its number, which is beyond those of episodes.
 FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first branch; exclusive limit of an episode's branches

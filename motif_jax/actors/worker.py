@@ -54,13 +54,14 @@ class Group:
         self._played = memoryview(shared["played"][worker, group : group + 1])
         self._actions = shared["actions"][worker, group]
         self.scripted = ScriptedPlayers(layout.player, world, layout.group_size) if layout.player else None
+        shown = getattr(world, "screen_frames", ()) if layout.record else ()  # which the recorder needs
         self.vector = world.vector(
             layout.group_size,
             tuple(key for key, _ in layout.observations),
             seed=layout.seed,
             stream=layout.stream,
             next_episode=self._next_episode,
-            extra_frames=self._extra_frames(world),
+            extra_frames=(*(self.scripted.frames if self.scripted else ()), *shown),
             stepping=self._stepping,
         )
         waits = layout.alike > 1 or any(name == "charge" for name, _ in layout.outputs)
@@ -76,16 +77,10 @@ class Group:
         self._rows_of = functools.cache(lambda slot: [self.vector.open_rows(row) for row in rows_of(slot)])
         self.granted: collections.deque[int] = collections.deque()
         self.slot: int | None = None
-        self.step_in_slot = 0
         self.vector.reset()
         if ":" in layout.env.get("world", ""):
             check_observations(world, self.vector, layout.observations, layout.group_size)
         self._stepping[0] = 0
-
-    def _extra_frames(self, world: World) -> tuple[str, ...]:
-        """Returns the frames that the scripted player and the recorder need beside the observations."""
-        shown = getattr(world, "screen_frames", ()) if self._layout.record else ()
-        return (*(self.scripted.frames if self.scripted else ()), *shown)
 
     def warm_up(self, game: int, limit: int, beat: memoryview) -> None:
         """Plays up to `limit` random actions, so that games do not start in step; each is a heartbeat."""
@@ -123,10 +118,9 @@ class Group:
 
     def delivered(self) -> None:
         """Marks the slot, and the episodes that ended in it, as delivered to the parent."""
-        self.slot = None
         for index in range(self._ended):
             self._undelivered[index] = 0
-        self._ended = 0
+        self.slot, self._ended = None, 0
 
     def open(self) -> None:
         """Starts writing the next granted slot, with the current observation."""
@@ -151,21 +145,18 @@ class Group:
             check_rewards(rows["reward"], self._own)
         self._stepping[0] = 0
         if vector.finished:
-            self._record_episodes(step)
+            count = self._shared["num_episodes"]
+            for game, info in vector.finished:
+                number = count[self.slot]
+                self._shared["ended_at"][self.slot, number] = step, game
+                self._shared["episodes"][self.slot, number] = info.as_row()
+                count[self.slot] += 1
             after["first"][:] = vector.first
         vector.observe(after)
         self.step_in_slot = step + 1
         full = self.step_in_slot == self._layout.rollout_length
         self._played[0] = 0 if full else self.step_in_slot
         return full
-
-    def _record_episodes(self, step: int) -> None:
-        count = self._shared["num_episodes"]
-        for game, info in self.vector.finished:
-            number = count[self.slot]
-            self._shared["ended_at"][self.slot, number] = step, game
-            self._shared["episodes"][self.slot, number] = info.as_row()
-            count[self.slot] += 1
 
 
 class Worker:
@@ -201,16 +192,10 @@ class Worker:
             group.open()
         else:
             self._step(group, number)
-        if group.slot is not None:
-            self._go_on(group, number)
-
-    def _go_on(self, group: Group, number: int) -> None:
-        """Asks for actions, or lets the scripted player fill all granted slots."""
-        if group.scripted is None:
-            self._reply(Op.READY, number, group.slot or 0)
-            return
-        while group.slot is not None:
+        while group.scripted and group.slot is not None:  # fills all granted slots
             self._step(group, number)
+        if group.slot is not None:
+            self._reply(Op.READY, number, group.slot)
 
     def _step(self, group: Group, number: int) -> None:
         self._beat[0] += 1

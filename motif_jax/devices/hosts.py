@@ -37,10 +37,7 @@ SAVE_EVERY_S = 60.0  # with several hosts, as any of them may be lost
 
 
 def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
-    """Joins the other hosts of this run; call it before JAX is used for anything else.
-
-    If `meeting` is None, this process works alone. `stop_asked`: returns the signal that has asked it to stop, or "".
-    """
+    """Joins the other hosts, if any, before JAX is used. `stop_asked`: the name of the signal that asked to stop."""
     if meeting is None or jax.distributed.is_initialized():
         return
     check_known(meeting)

@@ -13,7 +13,6 @@ import os
 import re
 import resource
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +43,6 @@ UNEXPECTED = REMEDIES.keys() - {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, e
 OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in messages of tensorstore, which orbax uses
 FILE_OF_LIBRARY = re.compile(r"local file \"([^\"]+)\"")
 NO_TEMPORARY = "No usable temporary directory"  # the start of Python's message
-OF_TEMPFILE = re.compile(r"/(tmp|motif_jax-)\w+")  # generated names of temporary files
 OF_DEVICE = re.compile(
     r"RESOURCE_EXHAUSTED.*?memory.*?allocat\w* (\d[\d.]*) ?(bytes|B|KiB|MiB|GiB|TiB)\b", re.IGNORECASE
 )
@@ -133,7 +131,9 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
         if refusal is None or refusal.file in OUTPUTS:  # startup.py explains those
             raise
         if refusal.number in (errno.ENOSPC, errno.EDQUOT) and not refusal.file:  # it was about an open file
-            refusal = refusal._replace(file=str(_fuller(workdir)))
+            places = [place for place in (workdir, Path(os.environ.get("TMPDIR", "/tmp"))) if place.exists()]
+            fullest = min(places, key=lambda place: shutil.disk_usage(place).free, default=workdir)
+            refusal = refusal._replace(file=str(fullest))
         hint = _remedy(refusal, workdir, writes, memory, device or memory)
         if hint is None:
             raise
@@ -147,12 +147,9 @@ def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: s
     number, file = refusal.number, refusal.file
     if refusal.words.startswith(NO_TEMPORARY):
         return "the variable TMPDIR"
-    if not file or _is_below(file, workdir):
-        place = "--workdir"
-    elif (temporary := _temporary()) and _is_below(file, temporary) and OF_TEMPFILE.search(file):
-        place = "the variable TMPDIR"
-    else:
-        place = ""
+    roots = {os.path.abspath(workdir), os.path.realpath(workdir)}
+    is_below = any(os.path.commonpath([os.path.abspath(file), root]) == root for root in roots)
+    place = "--workdir" if not file or is_below else ""
     if number not in REMEDIES and not (file and place):
         return None
     names = {PLACE: place or writes, WRITES: writes, MEMORY: memory, DEVICE: device}
@@ -161,21 +158,3 @@ def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: s
     if limit and resource.getrlimit(limit[0])[0] != resource.RLIM_INFINITY:
         words.append(limit[1])
     return ", ".join(dict.fromkeys(words))
-
-
-def _fuller(workdir: Path) -> Path:
-    """The directory with less free space: the workdir or the temporary directory."""
-    places = [place for place in (workdir, _temporary()) if place and place.exists()]
-    return min(places, key=lambda place: shutil.disk_usage(place).free, default=workdir)
-
-
-def _temporary() -> Path | None:
-    try:
-        return Path(tempfile.gettempdir())
-    except FileNotFoundError:
-        return None
-
-
-def _is_below(file: str, folder: Path) -> bool:
-    roots = {os.path.abspath(folder), os.path.realpath(folder)}
-    return any(os.path.commonpath([os.path.abspath(file), root]) == root for root in roots)

@@ -64,13 +64,8 @@ class HttpClient:
     def __init__(self, url: str, flag: str, timeout_s: float, patience_s: float, key: str = "", key_flag: str = ""):
         """Checks the address; connects later.
 
-        Args:
-          url: with http or https.
-          flag: the config value with the address, for messages.
-          timeout_s: limit for one attempt.
-          patience_s: limit for the time without any success.
-          key: the bearer token; it is never shown.
-          key_flag: the config value for the key, for messages.
+        `flag`, `key_flag`: the config values of address and key, for messages. `timeout_s`: of one attempt.
+        `patience_s`: without any success. `key`: the bearer token; it is never shown.
         """
         check_address(url, flag, key_flag)
         self.url, self.flag = url.rstrip("/"), flag

@@ -109,10 +109,7 @@ def read_array(path: Path, mapped: bool = False) -> np.ndarray:
 
 
 def read_arrays(path: Path, names: Iterable[str], optional: Iterable[str], limit: int) -> dict[str, np.ndarray]:
-    """Reads arrays of an `.npz` file; raises ValueError if one is missing, damaged, or if they are too large.
-
-    `names`: required arrays. `limit`: bytes of all these arrays together.
-    """
+    """Reads arrays of an `.npz` file, of `limit` bytes in all; raises ValueError if one is missing or damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
             there = set(archive.namelist())

@@ -102,10 +102,7 @@ def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[PlannedRun]:
 
 
 def share_of_job(runs: Sequence[PlannedRun], environment: Mapping[str, str]) -> list[PlannedRun]:
-    """The runs of this task of a SLURM job array, every n-th one; all runs outside of an array.
-
-    Raises UserError if the array's numbers are not evenly spaced.
-    """
+    """The runs of this task of a SLURM job array, every n-th one; raises UserError if the array has gaps."""
     count = int(environment.get("SLURM_ARRAY_TASK_COUNT") or 1)
     if count == 1:
         return list(runs)

@@ -49,12 +49,7 @@ class RelevanceNetwork(nnx.Module):
         return Prepared(self.prompt_reader.project(embedding), _read(self.name_reader, of_names, names))
 
     def __call__(self, tokens: jax.Array, prepared: Prepared) -> jax.Array:
-        """Computes Q of all actions. [N, A] float32
-
-        Args:
-          tokens: of prompts, padded with negative numbers. [N, L] integers
-          prepared: result of `prepare` for the same parameters.
-        """
+        """Q of all actions, from prompts padded with negative numbers and the result of `prepare`. [N, L] -> [N, A]"""
         states = _read(self.prompt_reader, prepared.projected, tokens)  # [N, width]
         shape = (len(states), *prepared.actions.shape)
         both = jnp.broadcast_to(states[:, None], shape), jnp.broadcast_to(prepared.actions, shape)

@@ -97,10 +97,7 @@ def user_text(body: dict[str, Any]) -> str:
 
 
 def read_question(shown: str, captions: str) -> Question | None:
-    """Recovers the captions from a rendered `Prompt.captions`; None unless there is exactly one way to read them.
-
-    `shown`: the end of the user's message. `captions`: the template with the places.
-    """
+    """The captions in a rendered `Prompt.captions`, the end of a message; None unless only one reading exists."""
     matches = [pattern.fullmatch(shown) for pattern in _patterns(captions)]
     ways = [match.groupdict() for match in matches if match]
     if not ways or ways[0] != ways[1]:  # the longest and the shortest first caption differ: the text is ambiguous
