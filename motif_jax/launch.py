@@ -33,6 +33,7 @@ import re
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -274,11 +275,8 @@ def stopped_by_signals() -> Iterator[None]:
 
 def is_importing(frame: FrameType | None) -> bool:
     """Whether a module is being imported: some C++ libraries end the process if an exception is raised meanwhile."""
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "importlib._bootstrap":
-            return True
-        frame = frame.f_back
-    return False
+    frames = (frame for frame, _ in traceback.walk_stack(frame))
+    return any(frame.f_globals.get("__name__") == "importlib._bootstrap" for frame in frames)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import math
 import secrets
 import time
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -125,31 +125,25 @@ class Run:
 
     def sections(self) -> list[Section]:
         """The sections that the stages have written for the report."""
-        return [
-            Section(record["stage"], record["part"], one["title"], one["blocks"])
-            for record in self._told()
-            for one in record["sections"]
-        ]
+        told = ((record["stage"], record["part"], record["sections"]) for record in self._told())
+        return [Section(stage, part, one["title"], one["blocks"]) for stage, part, found in told for one in found]
 
     def heads(self) -> dict[tuple[str, str], Head]:
         """The stages' data for the first screen of the report, by stage and part."""
         return {(record["stage"], record["part"]): from_plain(Head, record.get("head", {})) for record in self._told()}
 
     def _told(self) -> list[dict[str, Any]]:
-        return [*_each((self.path / SECTIONS).glob("*.json")).values()]
+        return [record for _, record in self._each(f"{SECTIONS}/*.json")]
 
     def read_each(self, pattern: str, kind: type[Value]) -> dict[str, Value]:
         """The values of this type in the files of a pattern, by the names of the files' directories."""
-        return {file.parent.name: from_plain(kind, value) for file, value in _each(self.path.glob(pattern)).items()}
+        return {file.parent.name: from_plain(kind, value) for file, value in self._each(pattern)}
 
-
-def _each(files: Iterable[Path]) -> dict[Path, dict[str, Any]]:
-    """The objects in these files, except those that a stage at work has just removed."""
-    records = {}
-    for file in sorted(files):
-        with contextlib.suppress(FileNotFoundError):
-            records[file] = read_json(file)
-    return records
+    def _each(self, pattern: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """The objects in the files of a pattern, except those that a stage at work has just removed."""
+        for file in sorted(self.path.glob(pattern)):
+            with contextlib.suppress(FileNotFoundError):
+                yield file, read_json(file)
 
 
 class StageRun:
@@ -291,9 +285,7 @@ class Metrics:
     def write(self, count: int, row: Mapping[str, Any]) -> None:
         """Writes one row of metrics by name, where NaN and infinity become null; curves get only its numbers."""
         self._lines.add([{self._counter: count, **row}])
-        numbers = {
-            name: value for name, value in row.items() if isinstance(value, int | float) and math.isfinite(value)
-        }
+        numbers = {name: one for name, one in row.items() if isinstance(one, int | float) and math.isfinite(one)}
         if self._curves:
             from tensorboardX.proto.event_pb2 import Event
             from tensorboardX.summary import scalar

@@ -165,14 +165,8 @@ def map_update(
     # axis_names={"data"} would say the same, but XLA aborts the process when such a program indexes an array that is
     # cut along another axis, and refuses it where `data` has one place (jaxlib 0.10.2).
     places = mesh.shape[DATA]
-    together = jax.vmap(
-        update,
-        in_axes=(None, *[None] * num_constants, batch_axis),
-        out_axes=None,
-        axis_name=DATA,
-        axis_size=places,
-        spmd_axis_name=DATA,
-    )
+    axes = None, *[None] * num_constants, batch_axis
+    together = jax.vmap(update, axes, None, axis_name=DATA, axis_size=places, spmd_axis_name=DATA)
     where = NamedSharding(mesh, P(*[None] * batch_axis, DATA, FSDP))
 
     def cut(array: jax.Array) -> jax.Array:
@@ -235,13 +229,11 @@ def check_fits(program: Any, arguments: tuple[Any, ...], device: Any, what: str,
         )
 
 
-# Copies arrays from a mesh to one host, and exchanges arrays between hosts.
+# ---- copies from a mesh to one host, and between hosts
 #
 # Actors and checkpoints use copies, because a program on all devices may reuse the memory of its arguments, and other
 # threads of a host must not run programs on several devices at the same time. An array may be cut among the devices
-# of a host (see mesh.py), never among hosts; copies join its parts.
-#
-# The exchange uses JAX's collective operations, which all hosts must call in the same order.
+# of a host, never among hosts; copies join its parts. All hosts must call collective operations in the same order.
 
 
 def local_copy(tree: Tree) -> Tree:
@@ -250,12 +242,8 @@ def local_copy(tree: Tree) -> Tree:
     Other hosts and collective operations are not involved, so any thread may use the copy at any time.
     """
     leaves, structure = jax.tree.flatten(tree)
-    replicated = [number for number, leaf in enumerate(leaves) if leaf.is_fully_replicated]
-    copies = _copy_all([leaves[number].addressable_data(0) for number in replicated])  # one program for all arrays
-    by_number = dict(zip(replicated, copies, strict=True))
-    return jax.tree.unflatten(
-        structure, [by_number[number] if number in by_number else _joined(leaf) for number, leaf in enumerate(leaves)]
-    )
+    copies = iter(_copy_all([leaf.addressable_data(0) for leaf in leaves if leaf.is_fully_replicated]))  # one program
+    return structure.unflatten([next(copies) if leaf.is_fully_replicated else _joined(leaf) for leaf in leaves])
 
 
 def host_copy(tree: Any) -> Any:

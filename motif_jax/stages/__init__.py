@@ -169,8 +169,7 @@ def offline_stage(name: str, folder: str, result: str = SUMMARY, *, config: type
 
 def find_stage(name: str) -> Stage[Any]:
     """The declaration of a stage."""
-    stage: Stage[Any] = import_named(f"motif_jax.stages.{name}:STAGE")
-    return stage
+    return import_named(f"motif_jax.stages.{name}:STAGE")  # type: ignore[no-any-return]
 
 
 def later(path: str) -> Callable[[Any, Path], None]:

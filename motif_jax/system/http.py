@@ -152,7 +152,9 @@ class HttpClient:
                 self._failing_since = max(started, self._last_success)
             silent_s = time.monotonic() - self._failing_since
             served, seen = self._successes > seen, self._successes
-            tries += _counts(failed.status, served, silent_s)
+            # While nothing is served, the server may be restarting. A busy one is just waited for.
+            may_restart = failed.status in (0, 404, 502, 504) or silent_s <= RESTART_S
+            tries += failed.status not in BUSY and (served or failed.status == 200 or not may_restart)
             if silent_s > self._patience_s:
                 problem = f"the server at {self.url!r} has answered nothing for {silent_s:.0f} s, last: {failed}"
                 raise Down(failed.status, problem) from None
@@ -223,13 +225,6 @@ class HttpClient:
         return clean(" ".join(self.without_key(text)[: 4 * LIMIT].split())[:LIMIT])
 
 
-def _counts(status: int, served: bool, silent_s: float) -> bool:
-    """Whether a failure counts towards TRIES; `served`: other requests succeeded meanwhile."""
-    return status not in BUSY and (
-        served or status == 200 or (status not in (0, 404, 502, 504) and silent_s > RESTART_S)
-    )
-
-
 def check_address(url: str, flag: str, key_flag: str = "") -> None:
     """Raises UserError if `url` is not an http(s) address, or contains a password; flags as for `HttpClient`."""
     try:
@@ -254,7 +249,5 @@ def retry_after_s(header: str) -> float:
             date = email.utils.parsedate_to_datetime(header)
         except (ValueError, OverflowError):  # OverflowError: numbers with 20 digits
             return 0.0
-        if date.tzinfo is None:
-            date = date.replace(tzinfo=datetime.UTC)
-        seconds = date.timestamp() - time.time()
+        seconds = (date if date.tzinfo else date.replace(tzinfo=datetime.UTC)).timestamp() - time.time()
     return min(max(seconds, 0.0), MAX_RETRY_AFTER_S) if seconds == seconds else 0.0

@@ -150,16 +150,15 @@ def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
     Programs are kept in `$XDG_CACHE_HOME/motif_jax/compiled-<kind of machine>` (by default below `~/.cache`, and not if
     that is not writable), at most one gigabyte with LRU eviction.
     """
-    if "JAX_COMPILATION_CACHE_DIR" in environment:
-        return
     directory = cache_directory(environment, "compiled")
+    if "JAX_COMPILATION_CACHE_DIR" in environment or not directory.is_absolute():
+        return
     with contextlib.suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
-    if not (directory.is_absolute() and os.access(directory, os.W_OK)):
-        return
-    environment["JAX_COMPILATION_CACHE_DIR"] = str(directory)
-    environment.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(MAX_BYTES))
-    environment.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(LEAST_SECONDS))
+    if os.access(directory, os.W_OK):
+        environment["JAX_COMPILATION_CACHE_DIR"] = str(directory)
+        environment.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(MAX_BYTES))
+        environment.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(LEAST_SECONDS))
 
 
 def cache_directory(environment: Mapping[str, str], kind: str) -> Path:

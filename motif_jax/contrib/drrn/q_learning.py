@@ -66,16 +66,9 @@ def make_replay(
     def zeros(steps: int, shape: tuple[int, ...], dtype: jax.typing.DTypeLike) -> jax.Array:
         return jnp.zeros((batches, steps, games, *shape), dtype)
 
-    return ReplayBuffer(
-        StoredSteps(
-            {name: zeros(length + 1, spec.shape, spec.dtype) for name, spec in observations.items()},
-            zeros(length, (), jnp.int32),
-            zeros(length, (), jnp.float32),
-            zeros(length, (), bool),
-            zeros(length, (), bool),
-        ),
-        jnp.zeros((), jnp.int32),
-    )
+    seen = {name: zeros(length + 1, spec.shape, spec.dtype) for name, spec in observations.items()}
+    kinds = jnp.int32, jnp.float32, bool, bool
+    return ReplayBuffer(StoredSteps(seen, *(zeros(length, (), kind) for kind in kinds)), jnp.zeros((), jnp.int32))
 
 
 def add(replay: ReplayBuffer, steps: StoredSteps, usable: jax.Array | bool = True) -> ReplayBuffer:
@@ -99,14 +92,11 @@ def draw(replay: ReplayBuffer, key: jax.Array, count: int) -> Transitions:
     batch, t, game = jnp.unravel_index(index, shape)
     terminated, truncated = steps.terminated[batch, t, game], steps.truncated[batch, t, game]
     after = t + 1 - (truncated & ~terminated)  # the observation after a cut belongs to another episode
-    return Transitions(
-        {name: array[batch, t, game] for name, array in steps.observations.items()},
-        steps.action[batch, t, game],
-        steps.reward[batch, t, game],
-        {name: array[batch, after, game] for name, array in steps.observations.items()},
-        terminated,
-        truncated,
+    seen, following = (
+        {name: array[batch, at, game] for name, array in steps.observations.items()} for at in (t, after)
     )
+    action, reward = steps.action[batch, t, game], steps.reward[batch, t, game]
+    return Transitions(seen, action, reward, following, terminated, truncated)
 
 
 class QState(NamedTuple):
@@ -173,9 +163,8 @@ def make_q_update(
         with jax.named_scope("rewards"):
             rewards = shape_rewards(rollouts)
             chex.assert_equal_shape([*rewards, rollouts.reward])
-        new = StoredSteps(
-            rollouts.observations, rollouts.action, rewards.total, rollouts.terminated, rollouts.truncated
-        )
+        ends = rollouts.terminated, rollouts.truncated
+        new = StoredSteps(rollouts.observations, rollouts.action, rewards.total, *ends)
         usable = jnp.isfinite(rewards.total).all()
         kept = add(state.replay, new, usable)
         rate = learning_rate(settings, state.version, state.optimizer)
