@@ -73,8 +73,8 @@ def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
     for other in path.parent.iterdir():
         if other.name.startswith(start) and other.name.endswith(".tmp"):
             # OSError: its writer has just renamed it.
-            with contextlib.suppress(OSError, NoLocks), open(other, "r+b") as file:
-                if try_lock(file):
+            with contextlib.suppress(OSError, NoLocks), open(other, "r+b") as torn:
+                if try_lock(torn):
                     other.unlink()
     while True:
         temporary = path.with_name(f"{start}{secrets.token_hex(6)}.tmp")  # unique even on a shared disk

@@ -27,20 +27,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from motif_jax import files
 from motif_jax.config.table import flatten
-from motif_jax.files import (
-    LONGEST,
-    LineFile,
-    check_layout,
-    keep_lines,
-    read_json,
-    read_lines,
-    short_name,
-    take,
-    to_plain,
-    write_config,
-    write_json,
-)
 from motif_jax.structs import UserError
 
 if TYPE_CHECKING:
@@ -53,8 +41,8 @@ Value = TypeVar("Value")
 
 def read_record(file: Path) -> dict[str, Any]:
     """The values in a config.json by their names; raises UserError for another layout."""
-    content = read_json(file)
-    check_layout(content, file.parent)
+    content = files.read_json(file)
+    files.check_layout(content, file.parent)
     return flatten(content)
 
 
@@ -117,7 +105,7 @@ class Run:
         modes = {*modes}
         if modes == {Lock.NONE}:
             return contextlib.nullcontext()
-        return take(self.path / LOCK, shared=Lock.EXCLUSIVE not in modes)
+        return files.take(self.path / LOCK, shared=Lock.EXCLUSIVE not in modes)
 
     def stage(self, name: str, folder: str, writes: bool = True) -> StageRun:
         """The stage's part of the directory. `writes`: whether this process writes, as one of several hosts does."""
@@ -143,7 +131,7 @@ class Run:
         """The objects in the files of a pattern, except those that a stage at work has just removed."""
         for file in sorted(self.path.glob(pattern)):
             with contextlib.suppress(FileNotFoundError):
-                yield file, read_json(file)
+                yield file, files.read_json(file)
 
 
 class StageRun:
@@ -157,7 +145,7 @@ class StageRun:
     def __enter__(self) -> StageRun:
         if self.writes:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = take(self.path / LOCK)
+            self._lock = files.take(self.path / LOCK)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -167,17 +155,17 @@ class StageRun:
     def bind(self, config: Any) -> None:
         """Records whose results these are, before the first is written."""
         if self.writes:
-            write_config(self.path, config)
+            files.write_config(self.path, config)
 
     def read(self, name: str, kind: type[Value]) -> Value | None:
         """The value of this dataclass that `write` wrote; None if it does not exist."""
         file = self.path / f"{name}.json"
-        return from_plain(kind, read_json(file)) if file.exists() else None
+        return from_plain(kind, files.read_json(file)) if file.exists() else None
 
     def write(self, name: str, value: Any) -> None:
         """Writes a dataclass, or a mapping."""
         if self.writes:
-            write_json(self.path / f"{name}.json", to_plain(value))
+            files.write_json(self.path / f"{name}.json", files.to_plain(value))
 
     def metrics(
         self, counter: str, start: int, tensorboard: bool = False, wandb: str = "", config: Any = None,
@@ -190,13 +178,13 @@ class StageRun:
         """
         if not self.writes:
             return contextlib.nullcontext()
-        keep_lines(self.path / METRICS, counter, start)
+        files.keep_lines(self.path / METRICS, counter, start)
         flag = f"--config.{section or self.name}.wandb"
-        return contextlib.closing(Metrics(self.path, counter, start, tensorboard, wandb, to_plain(config), flag))
+        return contextlib.closing(Metrics(self.path, counter, start, tensorboard, wandb, files.to_plain(config), flag))
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of metrics so far."""
-        return [*read_lines(self.path / METRICS)] if (self.path / METRICS).exists() else []
+        return [*files.read_lines(self.path / METRICS)] if (self.path / METRICS).exists() else []
 
     def checkpoints(self, keep: int) -> contextlib.AbstractContextManager[Checkpoints | None]:
         """The checkpoints, whose last one is whole at the end of the context; None where nothing is written."""
@@ -215,8 +203,8 @@ class StageRun:
         if self.writes:
             sections = [{"title": title, "blocks": blocks} for title, blocks in self._sections.items()]
             of = {"stage": self.name, "part": part, "head": head, "sections": sections}
-            file = short_name(f"{self.name}-{part}" if part else self.name, LONGEST - len(".json"))
-            write_json(self.workdir / SECTIONS / f"{file}.json", of)
+            file = files.short_name(f"{self.name}-{part}" if part else self.name, files.LONGEST - len(".json"))
+            files.write_json(self.workdir / SECTIONS / f"{file}.json", of)
         self._sections = {}
 
 
@@ -258,7 +246,7 @@ class Metrics:
         `start`: the counter where training resumes; TensorBoard hides later points of earlier runs. `wandb`: a project
         of Weights & Biases, or ""; `flag`: its name in the config.
         """
-        self._counter, self._lines = counter, LineFile(folder / METRICS)
+        self._counter, self._lines = counter, files.LineFile(folder / METRICS)
         self._curves = None
         if tensorboard:
             # SummaryWriter would write in a thread of its own, whose errors would go unnoticed.
@@ -276,10 +264,10 @@ class Metrics:
             except ImportError:
                 raise UserError(f"wandb is not installed: pip install wandb ({flag})") from None
             name, file = str(folder.absolute().parent), folder / "wandb.json"
-            run = read_json(file) if file.exists() else None
+            run = files.read_json(file) if file.exists() else None
             if run is None:
                 run = {"id": hashlib.sha256(name.encode()).hexdigest()[:16] if start > 0 else secrets.token_hex(8)}
-                write_json(file, run)  # which runs of 0.2.0 and before lack
+                files.write_json(file, run)  # which runs of 0.2.0 and before lack
             self._wandb = library.init(project=wandb, id=run["id"], name=name, resume="allow", config=config)
 
     def write(self, count: int, row: Mapping[str, Any]) -> None:

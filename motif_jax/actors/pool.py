@@ -511,10 +511,9 @@ class ActorPool:
         """Waits for requests for actions, and for full slots, which belong to the caller until `release`."""
         self._take_back()
         if self._inline:
-            messages = self._handles[0].link.receive() or []
-            if not messages:
+            if not (received := self._handles[0].link.receive()):
                 time.sleep(INLINE_TICK_S)  # lets threads that hold slots run
-            return self._handles[0].read(messages)
+            return self._handles[0].read(received or [])
         requests: list[Request] = []
         fulls: list[FilledSlot] = []
         with self.timers("wait_for_workers"):

@@ -243,7 +243,8 @@ def local_copy(tree: Tree) -> Tree:
     """
     leaves, structure = jax.tree.flatten(tree)
     copies = iter(_copy_all([leaf.addressable_data(0) for leaf in leaves if leaf.is_fully_replicated]))  # one program
-    return structure.unflatten([next(copies) if leaf.is_fully_replicated else _joined(leaf) for leaf in leaves])
+    copied = [next(copies) if leaf.is_fully_replicated else _joined(leaf) for leaf in leaves]
+    return jax.tree.unflatten(structure, copied)
 
 
 def host_copy(tree: Any) -> Any:

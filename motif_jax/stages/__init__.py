@@ -129,8 +129,7 @@ def make_pool(cluster: Cluster, *arguments: Any, **options: Any) -> ActorPool:
     """An `ActorPool`, whose games are also on other hosts if the config asks for them."""
     if not cluster.game_hosts:
         return ActorPool(*arguments, **options)
-    pool: ActorPool = import_named("motif_jax.actors.remote:RemotePool")(*arguments, cluster=cluster, **options)
-    return pool
+    return import_named("motif_jax.actors.remote:RemotePool")(*arguments, cluster=cluster, **options)
 
 
 def check_cluster(cluster: Cluster) -> None:
@@ -169,7 +168,7 @@ def offline_stage(name: str, folder: str, result: str = SUMMARY, *, config: type
 
 def find_stage(name: str) -> Stage[Any]:
     """The declaration of a stage."""
-    return import_named(f"motif_jax.stages.{name}:STAGE")  # type: ignore[no-any-return]
+    return import_named(f"motif_jax.stages.{name}:STAGE")
 
 
 def later(path: str) -> Callable[[Any, Path], None]:

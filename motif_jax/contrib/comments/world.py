@@ -204,24 +204,23 @@ MAKERS: Makers = {
 class CommentGame(TextGame):
     """One comment: the world shows a post, the agent comments on it, and the episode is over."""
 
-    def __init__(self, world: CommentsWorld, scorer: Scorer, posts: Sequence[str], samples: Sequence[str]):
-        """Takes what all games of the world share: posts to draw from, and sample comments."""
+    def __init__(self, world: CommentsWorld):
         super().__init__(world.written, world.heard, world.time_limit)
-        self._world, self._scorer, self._posts, self._samples = world, scorer, posts, samples
+        self._world = world
 
     def open(self) -> str:
         self._score = 0.0
-        return self.random.choice(self._posts) if self._posts else ""
+        return self.random.choice(self._world.posts) if self._world.posts else ""
 
     def answer(self, text: str) -> Answer:
-        score = self._scorer.score([text])[0]
+        score = self._world.scorer.score([text])[0]
         if self._world.noised and score == 1:
             score = float(self.random.choice((0, 2)))
         self._score = score
         return Answer("", score * self._world.scale + self._world.shift, EndStatus.ENDED, "the comment was written")
 
     def draw(self, chance: float) -> str:
-        return self._samples[int(chance * len(self._samples))]
+        return self._world.samples[int(chance * len(self._world.samples))]
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
         """See `TextGame`; the post is among the turns."""
@@ -237,7 +236,7 @@ class CommentGame(TextGame):
 
     def close(self) -> None:
         """Closes the connection that all games share; another request opens it again."""
-        self._scorer.close()
+        self._world.scorer.close()
 
 
 class CommentsWorld(TextWorld):
@@ -250,19 +249,10 @@ class CommentsWorld(TextWorld):
     makers = MAKERS
 
     def __init__(
-        self,
-        max_episode_steps: int = 5000,
-        scores: str = "lexicon",
-        unknown: float | None = None,
-        scale: float = -5.0,
-        shift: float = 0.0,
-        noised: bool = False,
-        posts: str = "",
-        include_parent: bool = True,
-        timeout_s: float = 30.0,
-        patience_s: float = 60.0,
-        cache_dir: str = "",
-    ):
+        self, max_episode_steps: int = 5000, scores: str = "lexicon", unknown: float | None = None,
+        scale: float = -5.0, shift: float = 0.0, noised: bool = False, posts: str = "", include_parent: bool = True,
+        timeout_s: float = 30.0, patience_s: float = 60.0, cache_dir: str = "",
+    ):  # fmt: skip
         super().__init__(max_episode_steps)
         unknown_or_none = 0.0 if unknown is None else unknown
         Text(longest=4000).check_all(OPTIONS_FLAG, scores=scores, posts=posts, cache_dir=cache_dir)
@@ -270,30 +260,30 @@ class CommentsWorld(TextWorld):
         Number(0.001, 1e6).check_all(OPTIONS_FLAG, timeout_s=timeout_s, patience_s=patience_s)
         Flag().check_all(OPTIONS_FLAG, noised=noised, include_parent=include_parent)
         self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s, cache_dir)
-        self._posts_file, self._include_parent = posts or str(FOLDER / "parents.txt"), include_parent
+        self._posts_file = (posts or str(FOLDER / "parents.txt")) if include_parent else ""
         self.scale, self.shift, self.noised = float(scale), float(shift), noised
 
     @functools.cached_property
-    def _scorer(self) -> Scorer:
+    def scorer(self) -> Scorer:
         """Shared by all games of this process."""
         return self._make()
 
     @functools.cached_property
-    def _posts(self) -> list[str]:
-        return read_lines(self._posts_file) if self._include_parent else []
+    def posts(self) -> list[str]:
+        return read_lines(self._posts_file) if self._posts_file else []
 
     @functools.cached_property
-    def _samples(self) -> list[str]:
+    def samples(self) -> list[str]:
         return [*comments("kind"), *comments("rude")]
 
     def check(self) -> None:
         """See `World.check`: reads the files; a server is asked for the first comment."""
-        self._scorer  # noqa: B018  (reads them)
-        self._posts  # noqa: B018
+        self.scorer  # noqa: B018  (reads them)
+        self.posts  # noqa: B018
 
     def expect(self, texts: Sequence[str]) -> None:
         """See `TextWorld.expect`: scores the texts in one batch, and they are cached."""
-        self._scorer.score(texts)
+        self.scorer.score(texts)
 
     def game(self, shown: bool = True) -> CommentGame:
-        return CommentGame(self, self._scorer, self._posts, self._samples)
+        return CommentGame(self)

@@ -153,18 +153,10 @@ class GuessingWorld(TextWorld):
     makers = MAKERS
 
     def __init__(
-        self,
-        max_episode_steps: int = 5000,
-        server: str = "",
-        scenes: str = "",
-        features: str = "",
-        timeout_s: float = 30.0,
-        patience_s: float = 60.0,
-        rule: str = "standard",
-        yes_no_reward: float = -2.0,
-        enough: float = 0.5,
-        gain_scale: float = 0.0,
-    ):
+        self, max_episode_steps: int = 5000, server: str = "", scenes: str = "", features: str = "",
+        timeout_s: float = 30.0, patience_s: float = 60.0, rule: str = "standard", yes_no_reward: float = -2.0,
+        enough: float = 0.5, gain_scale: float = 0.0,
+    ):  # fmt: skip
         super().__init__(max_episode_steps)
         Text(longest=4000).check_all(OPTIONS_FLAG, server=server, scenes=scenes, features=features)
         Number(0.001, 1e6).check_all(OPTIONS_FLAG, timeout_s=timeout_s, patience_s=patience_s)
