@@ -58,13 +58,11 @@ class CaptionTable:
         return decode(self.messages[number])
 
     def save(self, directory: Path) -> None:
-        """Writes `captions.npy` and `counts.npy`."""
         write_array(directory / "captions.npy", self.messages)
         write_array(directory / "counts.npy", self.counts)
 
     @classmethod
     def load(cls, directory: Path) -> CaptionTable:
-        """Reads what `save` wrote."""
         table = cls()
         table.intern(np.load(directory / "captions.npy"))
         table._counts = np.load(directory / "counts.npy").tolist()

@@ -186,7 +186,6 @@ class LineFile:
 
 
 def _whole_bytes(file: BinaryIO) -> int:
-    """The number of bytes up to the last newline."""
     end = file.seek(0, os.SEEK_END)
     while end:
         start = max(end - 2**16, 0)

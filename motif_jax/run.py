@@ -112,12 +112,10 @@ class Run:
         return StageRun(self.path, name, folder, writes)
 
     def sections(self) -> list[Section]:
-        """The sections that the stages have written for the report."""
         told = ((record["stage"], record["part"], record["sections"]) for record in self._told())
         return [Section(stage, part, one["title"], one["blocks"]) for stage, part, found in told for one in found]
 
     def heads(self) -> dict[tuple[str, str], Head]:
-        """The stages' data for the first screen of the report, by stage and part."""
         return {(record["stage"], record["part"]): from_plain(Head, record.get("head", {})) for record in self._told()}
 
     def _told(self) -> list[dict[str, Any]]:
@@ -153,17 +151,14 @@ class StageRun:
             self._lock.close()
 
     def bind(self, config: Any) -> None:
-        """Records whose results these are, before the first is written."""
         if self.writes:
             files.write_config(self.path, config)
 
     def read(self, name: str, kind: type[Value]) -> Value | None:
-        """The value of this dataclass that `write` wrote; None if it does not exist."""
         file = self.path / f"{name}.json"
         return from_plain(kind, files.read_json(file)) if file.exists() else None
 
     def write(self, name: str, value: Any) -> None:
-        """Writes a dataclass, or a mapping."""
         if self.writes:
             files.write_json(self.path / f"{name}.json", files.to_plain(value))
 
@@ -183,7 +178,6 @@ class StageRun:
         return contextlib.closing(Metrics(self.path, counter, start, tensorboard, wandb, files.to_plain(config), flag))
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of metrics so far."""
         return [*files.read_lines(self.path / METRICS)] if (self.path / METRICS).exists() else []
 
     def checkpoints(self, keep: int) -> contextlib.AbstractContextManager[Checkpoints | None]:

@@ -83,7 +83,6 @@ class BuiltInTokeniser:
 
     @classmethod
     def from_texts(cls, texts: Iterable[str]) -> Self:
-        """The pieces of these texts, in alphabetical order."""
         words = {word for text in texts for word in cls._pieces(text)}
         return cls([*cls.first, *sorted(words)])
 

@@ -89,7 +89,6 @@ class Layout(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Shared memory of a pool, in bytes."""
         return sum(spec.nbytes for spec in self.specs().values())
 
     def check_names(self) -> None:
@@ -102,7 +101,6 @@ class Layout(NamedTuple):
             )
 
     def control_specs(self) -> dict[str, ArraySpec]:
-        """Small arrays for the coordination of parent and workers."""
         games = (self.num_workers, self.groups, self.group_size)
         episodes = (*games[:2], (self.rollout_length + 1) * self.group_size)
         return {
@@ -143,7 +141,6 @@ class Layout(NamedTuple):
 
     @property
     def bytes_per_step(self) -> int:
-        """Bytes of a rollout per game and step."""
         once = sum(spec.nbytes for _, spec in self.starts) // self.rollout_length
         return sum(spec.nbytes for rows, spec in self.row_specs().values() if rows > 1) + once
 

@@ -44,7 +44,6 @@ class ScriptedPlayers:
     """One scripted player per game of a group."""
 
     def __init__(self, text: str, world: World, num_games: int):
-        """Makes the players of a description such as `explorer:0.8,random:0.2`."""
         shares = parse_scripted(text, world)
         self._names, self._shares = list(shares), list(shares.values())
         self._all = [{name: _make(name, world) for name in shares} for _ in range(num_games)]
@@ -63,7 +62,6 @@ class ScriptedPlayers:
         return [to_row(text, self._width) for text in actions] if self._width else actions
 
     def choose(self, index: int, game: Any) -> Any:
-        """Returns the action of one game; in text worlds a text."""
         return self._now[index].choose(game)
 
 

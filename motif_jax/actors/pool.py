@@ -191,11 +191,9 @@ class InlineWorker:
             self._worker = Worker(layout, shared, index, lambda op, group, slot: self._outbox.append((op, group, slot)))
 
     def send(self, messages: list[Message]) -> None:
-        """Queues messages until the pool polls."""
         self._inbox += messages
 
     def receive(self) -> list[Message]:
-        """Handles one waiting message and returns the resulting messages."""
         if self._inbox and not self._outbox:
             try:
                 with reported(self._env, f"; {self._who()}"):
@@ -338,7 +336,6 @@ class WorkerHandle:
         return requests, fulls
 
     def hangs(self, now: float) -> bool:
-        """Whether the worker has had work for too long without a heartbeat."""
         beat = int(self._shared["beat"][self.index])
         idle = bool(self._shared["handled"][self.index] == self._sent)
         return self._silence.seconds(now, beat, idle) > (self.hang_timeout_s if beat else START_TIMEOUT_S)
@@ -390,7 +387,6 @@ class WorkerHandle:
         return given_up
 
     def is_responsible_for(self, group: int, episode: int) -> bool:
-        """Whether a group of this handle must play this episode, or has it in an undelivered slot."""
         lists = (self._shared[name][self.index, group] for name in ("playing", "undelivered", "redo"))
         return any((numbers == episode + 1).any() for numbers in lists)
 
@@ -459,7 +455,6 @@ class ActorPool:
         self._start(first_episode, hang_timeout_s, flag, away)
 
     def _start(self, first_episode: int, hang_timeout_s: float, flag: str, away: Iterable[int]) -> None:
-        """Makes the shared memory and starts the workers."""
         remove_stale_folders()
         self._shared = SharedArrays(self.layout.specs())
         self._shared["next_episode"][0] = first_episode
@@ -499,7 +494,6 @@ class ActorPool:
 
     @property
     def next_episode(self) -> int:
-        """The first episode that has not begun."""
         return int(self._shared["next_episode"][0])
 
     @property
@@ -604,7 +598,6 @@ class ActorPool:
         return [Ended(step, game, info) for (step, game), info in zip(ended_at.tolist(), infos, strict=True)]
 
     def close(self) -> None:
-        """Ends all workers, closes the pipes and frees the shared memory."""
         deadline = time.monotonic() + 2.0
         for handle in self._handles:
             handle.link.close(deadline)

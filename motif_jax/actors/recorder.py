@@ -42,7 +42,6 @@ class RecordedFrames:
         self._show()
 
     def step(self, action: Any) -> float:
-        """Plays one action and records the next frame; returns the reward."""
         reward = self._game.step(action)
         caption = caption_of(self._game)
         if caption in self.captions or len(self.captions) < MOST_CAPTIONS:
@@ -119,7 +118,6 @@ class RecordedGame:
         self._frames = RecordedFrames(self._game, MOST_BYTES)
 
     def step(self, action: Any) -> float:
-        """Plays one action, and writes the recording if the episode ends; returns the reward."""
         reward = self._frames.step(action)
         if self._game.end:
             captions = self._frames.captions

@@ -132,7 +132,6 @@ class HostGames:
         self._expected -= len(down.episodes)
 
     def _plays(self) -> bool:
-        """Whether a group has a slot and does not wait for actions."""
         handles = self._pool._handles
         return any(
             slots and (handle.index, group) not in self._asking
@@ -270,7 +269,6 @@ class GameHost:
         self._watch(self._actor.exchange.remote(down))
 
     def _there(self, one: Any) -> Any:
-        """A request or a slot with the numbers of the host's own pool."""
         return one._replace(worker=one.worker - self._first, slot=one.slot - self._first_slot)
 
     def _here(self, one: Any) -> Any:
@@ -384,7 +382,6 @@ class RemotePool(ActorPool):
             raise
 
     def _meet(self) -> None:
-        """Waits until all hosts have started."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while waiting := [host.name for host in self._hosts if not host.plays]:
             if time.monotonic() > deadline:

@@ -183,7 +183,6 @@ class Worker:
         return rows
 
     def handle(self, op: int, number: int, slot: int) -> None:
-        """Handles one message for group `number`: a new slot, or actions."""
         group = self.groups[number]
         if op == Op.SLOT:
             group.granted.append(slot)

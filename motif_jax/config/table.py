@@ -35,7 +35,6 @@ class Kind:
             raise UserError(f"{name} must be {self}, not {shown(value)} ({flag})")
 
     def check_all(self, flag: str, **values: object) -> None:
-        """Raises UserError if one of these values, by their names, is not of this kind."""
         for name, value in values.items():
             self.check(name, flag, value)
 

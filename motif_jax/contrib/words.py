@@ -51,7 +51,6 @@ class WordsSource(Captioned):
 
     @staticmethod
     def check(section: OnlineValues, texts: Texts) -> None:
-        """Raises UserError for invalid values of `policy.online`."""
         if not section.vectors:
             raise UserError(f"the kind 'words' needs a file of word vectors ({FLAG})")
         if not Path(section.vectors).expanduser().is_file():

@@ -95,7 +95,6 @@ class Checkpoints:
         self._rankings[step] = added
 
     def steps(self) -> list[int]:
-        """Steps of the existing checkpoints, ascending."""
         return sorted(self._manager.all_steps())
 
     def best(self) -> int | None:

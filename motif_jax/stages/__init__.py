@@ -45,7 +45,6 @@ class Stage(Generic[Config]):
 
     @functools.cached_property
     def reads(self) -> Tables:
-        """The values of all sections that it reads."""
         return tables_of(self.config)
 
     @property

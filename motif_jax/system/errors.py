@@ -86,7 +86,6 @@ def is_about_the_file(error: BaseException) -> bool:
 
 
 def _read(error: BaseException) -> Refusal | None:
-    """The error of the operating system that this exception itself represents, or None."""
     if isinstance(error, OSError) and error.errno is not None and type(error).__module__ == "builtins":
         file = error.filename if error.filename is not None else error.filename2
         return Refusal(error.errno, error.strerror or os.strerror(error.errno), "" if file is None else str(file))

@@ -215,7 +215,6 @@ class HttpClient:
         return f"the server at {self.url!r} refuses access: {sent} ({status})"
 
     def without_key(self, text: str) -> str:
-        """The text with the key replaced, so that it can be stored."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text

@@ -71,7 +71,6 @@ class Progress:
         self._total = self._bar.total = total
 
     def update(self, done: int, **notes: str) -> None:
-        """Shows the total number of finished units, with `notes`."""
         self._bar.set_postfix({clean(name): clean(value) for name, value in notes.items()}, refresh=False)
         self._bar.update(done - self._done)
         self._done = done

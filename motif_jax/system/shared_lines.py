@@ -64,7 +64,6 @@ class SharedLines:
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Turns errors of the file system into a UserError."""
         try:
             yield
         except OSError as error:

@@ -42,7 +42,6 @@ class Gpu(NamedTuple):
     mib: int  # of memory that a program may use on each
 
     def describe(self) -> str:
-        """A few words for people."""
         return f"{f'{self.number} x ' * (self.number > 1)}{self.name}, {self.mib:,} MiB of memory"
 
 
@@ -57,7 +56,6 @@ class Sizes(NamedTuple):
     wait_for_learner: bool
 
     def describe(self) -> str:
-        """The sizes in one line."""
         games = max(self.num_workers, 1) * self.games_per_worker
         return f"network {self.network} in {self.dtype}, {games:,} games, batches of {self.batch_size:,} steps"
 

@@ -106,7 +106,6 @@ class RemoteScorer(Scorer):
         return known
 
     def close(self) -> None:
-        """Closes the connection and writes the last scores to disk."""
         self._client.close()
         if self._lines is not None:
             self._lines.close()

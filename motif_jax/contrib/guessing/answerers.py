@@ -48,7 +48,6 @@ class LocalAnswerer:
         return text, len(new - revealed) / len(ATTRIBUTES)
 
     def _reveal(self, scene: Scene, question: str) -> tuple[str, set[str]]:
-        """The answer, and the attributes that it reveals."""
         words = words_of(question)
         if named := [name for name in ATTRIBUTES if name in words]:
             return " ".join(scene.attributes[name] for name in named), {*named}

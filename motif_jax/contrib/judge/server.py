@@ -153,7 +153,6 @@ class Judge(LoopbackServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Answers a request after the delay."""
         shown = user_text(body).removeprefix(before_captions(self._prompt))
         with self._free:
             time.sleep(self._delay_s)
@@ -175,7 +174,6 @@ class JudgeClient(ChatClient):
         super().__init__(replace(server, url=judge.url), judge.model, prompt, sampling)
 
     def close(self) -> None:
-        """Closes the connections, then the judge."""
         try:
             super().close()
         finally:
