@@ -238,8 +238,7 @@ def digest(tokeniser: Tokeniser) -> str:
 def read_tokeniser(file: Path) -> Tokeniser:
     """Reads a `tokenizer.json`; raises UserError, with one sentence, if it cannot be used."""
     try:
-        text = read_bytes(file, LARGEST).decode()
-        return tokeniser_from_text(text)
+        return tokeniser_from_text(read_bytes(file, LARGEST).decode())
     except UserError as error:
         raise UserError(f"{str(file)!r}: {error}") from error
     except OSError as error:
@@ -274,11 +273,6 @@ def write_tokeniser(directory: Path, tokeniser: Tokeniser) -> None:
     """Writes `tokenizer.json`, and what transformers needs beside it to load it."""
     write_whole(directory / FILE, tokeniser.text.encode())
     if isinstance(tokeniser, BuiltInTokeniser):
-        settings = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "pad_token": PAD,
-            "eos_token": tokeniser.end,
-            "unk_token": UNKNOWN,
-        }
-        text = json.dumps(settings, indent=1).encode()
-        write_whole(directory / SETTINGS, text)
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": PAD}
+        settings |= {"eos_token": tokeniser.end, "unk_token": UNKNOWN}
+        write_whole(directory / SETTINGS, json.dumps(settings, indent=1))

@@ -45,24 +45,6 @@ class BatchedPolicy(Protocol):
         """
 
 
-class RandomPolicy:
-    """Chooses all actions with equal probability; for measuring the pool's own speed."""
-
-    reads: tuple[str, ...] = ()
-
-    def __init__(self, num_actions: int):
-        self.outputs: dict[str, ArraySpec] = {}
-        self.starts: dict[str, ArraySpec] = {}
-        self._rng = np.random.default_rng(0)
-        self._num_actions = num_actions
-
-    def room(self, count: int) -> int:
-        return count
-
-    def __call__(self, observations: dict, first: np.ndarray, games: np.ndarray) -> tuple[np.ndarray, dict]:
-        return self._rng.integers(self._num_actions, size=len(games)), {}
-
-
 def answer(pool: ActorPool, requests: list[Request], policy: BatchedPolicy) -> None:
     """Answers all requests with one call of the policy."""
     if not requests:

@@ -62,7 +62,7 @@ class Ended(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Configuration of a pool, sent to every worker."""
+    """Configuration of a pool, sent to every worker as JSON, and so with plain values."""
 
     env: dict[str, Any]  # the config's section, from which each worker makes its world
     observations: tuple[tuple[str, ArraySpec], ...]  # recorded arrays
@@ -217,23 +217,24 @@ class RolloutRows:
         A single row is not copied: it changes when its group writes the next rollout into this slot.
         """
         array = self._arrays[key]
-        size, shape = array.shape[2], array.shape[3:]
+        size, count = array.shape[2], self._count(key, places)
+        if isinstance(places, list) and len(places) == 1 and room <= size:
+            return array[places[0]]
+        rows = np.empty((max(room, count), *array.shape[3:]), array.dtype)
         if isinstance(places, list):
-            if len(places) == 1 and room <= size:
-                return array[places[0]]
-            count = len(places) * size
-            rows = np.empty((max(room, count), *shape), array.dtype)
             for number, place in enumerate(places):
                 rows[number * size : (number + 1) * size] = array[place]
         else:
             slots, steps = places
-            count = len(slots) * size
-            rows = np.empty((max(room, count), *shape), array.dtype)
-            out = rows[:count].reshape(len(slots), size, *shape)
+            out = rows[:count].reshape(len(slots), *array.shape[2:])
             # With the mode "raise", NumPy would buffer the result, to leave `out` unchanged after an error.
             np.take(self._flat[key], slots * array.shape[1] + steps, 0, out=out, mode="clip")
         rows[count:] = 0
         return rows
+
+    def _count(self, key: str, places: Places) -> int:
+        """The number of rows of games, R * E."""
+        return (len(places) if isinstance(places, list) else len(places[0])) * self._arrays[key].shape[2]
 
     def write(self, key: str, places: Places, values: np.ndarray) -> None:
         """Writes `values`, [R * E, ...], to rows of one array."""
@@ -249,7 +250,7 @@ class RolloutRows:
     def write_bytes(self, key: str, places: Places, start: np.ndarray) -> int:
         """Writes rows of one array from the start of some bytes; returns how many these were."""
         array = self._arrays[key]
-        count = (len(places) if isinstance(places, list) else len(places[0])) * array.shape[2]
+        count = self._count(key, places)
         size = count * array.itemsize * math.prod(array.shape[3:])
         self.write(key, places, start[:size].view(array.dtype).reshape(count, *array.shape[3:]))
         return size

@@ -14,7 +14,6 @@ import contextlib
 import functools
 import json
 import os
-import pickle
 import resource
 import select
 import shutil
@@ -126,7 +125,8 @@ class ProcessWorker:
         os.close(worker_out)
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it died at once, which the pool will notice
-            pickle.dump((layout, index, os.getpid(), shared.file, worker_in, worker_out), self.process.stdin)
+            start = layout._asdict(), index, os.getpid(), shared.file, worker_in, worker_out
+            self.process.stdin.write(json.dumps(start).encode())
             self.process.stdin.close()
 
     def send(self, messages: list[Message]) -> None:

@@ -12,7 +12,6 @@ import functools
 import gc
 import json
 import os
-import pickle
 import random
 import signal
 import sys
@@ -29,7 +28,7 @@ from motif_jax.actors.recorder import RecordedGame
 from motif_jax.envs.own_code import as_failure, check_observations, check_rewards, owner
 from motif_jax.envs.world import World
 from motif_jax.envs.worlds import make_world
-from motif_jax.structs import UserError
+from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.errors import find_refusal
 
 PR_SET_PDEATHSIG = 1
@@ -211,7 +210,7 @@ class Worker:
 
 def main() -> None:
     """Entry point of the process that `transport.ProcessWorker` starts."""
-    layout, index, parent, shared_file, messages_in, messages_out = pickle.load(sys.stdin.buffer)
+    fields, index, parent, shared_file, messages_in, messages_out = json.load(sys.stdin)
     for number in (signal.SIGINT, signal.SIGTERM):  # for the parent, which then ends its workers
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -222,6 +221,7 @@ def main() -> None:
         os.write(messages_out, MESSAGE_FORMAT.pack(op, group, slot))
 
     try:
+        layout = layout_from_json(fields)
         shared = SharedArrays(layout.specs(), shared_file)
         gc.set_threshold(100_000)  # steps do not create reference cycles; the search takes 1 % of the time
         _serve(Worker(layout, shared, index, reply), shared, index, messages_in)
@@ -232,7 +232,7 @@ def main() -> None:
         sentence, details = "", traceback.format_exc()[-10_000:]
         if isinstance(error, UserError):
             sentence, details = str(error), ""
-        elif failure := as_failure(layout.env, error):
+        elif failure := as_failure(fields["env"], error):
             sentence, details = failure.sentence, failure.traceback
         text = json.dumps((find_refusal(error), sentence, details)).encode()
         os.write(messages_out, MESSAGE_FORMAT.pack(Op.ERROR, 0, len(text)) + text)
@@ -252,6 +252,14 @@ def _serve(worker: Worker, shared: SharedArrays, index: int, messages_in: int) -
         for op, group, slot in MESSAGE_FORMAT.iter_unpack(data):
             worker.handle(op, group, slot)
             handled[0] += 1
+
+
+def layout_from_json(fields: dict) -> Layout:
+    """Rebuilds a layout from the JSON of `Layout._asdict`."""
+    for name in ("observations", "outputs", "starts"):
+        fields[name] = tuple((key, ArraySpec(tuple(shape), *rest)) for key, (shape, *rest) in fields[name])
+    shape, *rest = fields["action"]
+    return Layout(**fields | {"action": ArraySpec(tuple(shape), *rest)})
 
 
 if __name__ == "__main__":

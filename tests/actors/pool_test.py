@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from conftest import LONG_S, ROOT, children, parents, wait_for
 
-from motif_jax.actors.acting import RandomPolicy, answer
+from benchmarks.random_policy import RandomPolicy
+from motif_jax.actors.acting import answer
 from motif_jax.actors.pool import ActorPool, WorkerSilence
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import threading
 import time
@@ -117,7 +118,7 @@ class Handler(ChatHandler):
         if self.chat.greeting:
             self.send(self.chat.greeting(self.path))
         elif self.allowed():
-            self.list_models(self.chat.models)
+            self.reply(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in self.chat.models]})
 
     def do_POST(self) -> None:
         body = self.read_body()
@@ -147,7 +148,8 @@ class Handler(ChatHandler):
                 self.wfile.flush()
                 self.connection.close()
             case ["garbage"]:
-                self.reply(200, "<html>all is well</html>")
+                page = b"<html>all is well</html>"
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page))
             case ["nonsense"]:
                 self.reply(200, {"choices": []})
             case ["mumble"]:
@@ -160,7 +162,12 @@ class Handler(ChatHandler):
                 self.reply(200, reply)
             case [status, *rest]:
                 key = self.headers.get("Authorization", "")
-                self.reply(int(status), {"error": f"no ({key})"}, dict(part.split("=") for part in rest))
+                data = json.dumps({"error": f"no ({key})"}).encode()
+                self.send_response(int(status))
+                for name, value in (*(part.split("=") for part in rest), ("Content-Length", str(len(data)))):
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
 
     def send(self, parts: Iterable[bytes]) -> None:
         """Bytes as they are, for as long as somebody reads them; then the connection is closed."""

@@ -77,18 +77,13 @@ class ChatHandler(BaseHTTPRequestHandler):
             raise ValueError("the request is not a JSON object")
         return body
 
-    def reply(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        """Sends a reply: a string as it is, any other value as JSON."""
-        data = (body if isinstance(body, str) else json.dumps(body)).encode()
+    def reply(self, status: int, body: Any) -> None:
+        """Sends a reply in JSON."""
+        data = json.dumps(body).encode()
         self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
-
-    def list_models(self, names: Sequence[str]) -> None:
-        self.reply(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
 
 
 def user_text(body: dict[str, Any]) -> str:
@@ -186,7 +181,7 @@ class JudgeHandler(ChatHandler):
     server: Judge
 
     def do_GET(self) -> None:
-        self.list_models([self.server.model])
+        self.reply(200, {"object": "list", "data": [{"id": self.server.model, "object": "model"}]})
 
     def do_POST(self) -> None:
         try:
