@@ -93,11 +93,10 @@ def remove_stale_folders() -> None:
     """Removes the folders of workers whose parent was killed before it could clean up."""
     for folder in Path(tempfile.gettempdir()).glob("motif_jax-*-worker-*"):
         with contextlib.suppress(OSError, NoLocks):  # OSError: without a marker, or removed by another process
-            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
-                continue
-            with open(folder / MARKER, "r+b") as marker:
-                if marker.read() == PURPOSE and try_lock(marker):
-                    shutil.rmtree(folder, ignore_errors=True)
+            if not folder.is_symlink() and folder.stat().st_uid == os.geteuid():
+                with open(folder / MARKER, "r+b") as marker:
+                    if marker.read() == PURPOSE and try_lock(marker):
+                        shutil.rmtree(folder, ignore_errors=True)
 
 
 class ProcessWorker:
@@ -114,12 +113,9 @@ class ProcessWorker:
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         # Workers do not need the parent's threads, locks or __main__, so they are neither forked nor "spawned".
         # Their own process group protects them from the parent's Ctrl-C.
+        command, files = [sys.executable, "-m", "motif_jax.actors.worker"], (worker_in, worker_out, shared.file)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "motif_jax.actors.worker"],
-            stdin=subprocess.PIPE,
-            pass_fds=(worker_in, worker_out, shared.file),
-            env=environment,
-            process_group=0,
+            command, stdin=subprocess.PIPE, pass_fds=files, env=environment, process_group=0
         )
         os.close(worker_in)
         os.close(worker_out)

@@ -55,14 +55,10 @@ class Group:
         self.scripted = ScriptedPlayers(layout.player, world, layout.group_size) if layout.player else None
         shown = getattr(world, "screen_frames", ()) if layout.record else ()  # which the recorder needs
         self.vector = world.vector(
-            layout.group_size,
-            tuple(key for key, _ in layout.observations),
-            seed=layout.seed,
-            stream=layout.stream,
-            next_episode=self._next_episode,
+            layout.group_size, tuple(key for key, _ in layout.observations), seed=layout.seed, stream=layout.stream,
+            next_episode=self._next_episode, stepping=self._stepping,
             extra_frames=(*(self.scripted.frames if self.scripted else ()), *shown),
-            stepping=self._stepping,
-        )
+        )  # fmt: skip
         waits = layout.alike > 1 or any(name == "charge" for name, _ in layout.outputs)
         if waits and not getattr(self.vector, "can_wait", False):
             raise UserError(

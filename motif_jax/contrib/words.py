@@ -26,7 +26,7 @@ from motif_jax.rewards.learnt_source import RewardTable
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
 from motif_jax.rewards.online.online_section import SECTION, OnlineValues, check_past, parse_goals, turn_at
 from motif_jax.rewards.source import Facts, Setting
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 
 FLAG = f"{SECTION}.vectors"
 MOST_WORDS = 1_000_000  # words read from a file; files begin with the most frequent ones
@@ -145,25 +145,22 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
     """Reads word vectors, all of the same size. [D] float32 each"""
     vectors: dict[str, np.ndarray] = {}
     size = 0
-    try:
-        with open(path, encoding="utf-8", errors="replace") as lines:
-            for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
-                word, *numbers = line.rstrip("\n").rstrip(" ").split(" ")
-                if number == 1 and len(numbers) == 1 and word.isdecimal():
-                    continue  # the counts of words and numbers
-                vector = _parse(numbers)
-                size = size or len(vector)
-                if not len(vector) or len(vector) != size:
-                    raise UserError(f"line {number:,} of {str(path)!r} is not a word with its numbers ({FLAG})")
-                if not (np.abs(vector) < MOST).all():  # sums of squares must be finite, too
-                    raise UserError(
-                        f"line {number:,} of {str(path)!r} has a number that is not finite or too large ({FLAG})"
-                    )
-                vectors.setdefault(word, vector)
-                if len(vectors) >= MOST_WORDS:
-                    break
-    except OSError as error:
-        raise UserError(f"cannot read {str(path)!r}: {error.strerror} ({FLAG})") from error
+    with legible(repr(str(path)), FLAG), open(path, encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
+            word, *numbers = line.rstrip("\n").rstrip(" ").split(" ")
+            if number == 1 and len(numbers) == 1 and word.isdecimal():
+                continue  # the counts of words and numbers
+            vector = _parse(numbers)
+            size = size or len(vector)
+            if not len(vector) or len(vector) != size:
+                raise UserError(f"line {number:,} of {str(path)!r} is not a word with its numbers ({FLAG})")
+            if not (np.abs(vector) < MOST).all():  # sums of squares must be finite, too
+                raise UserError(
+                    f"line {number:,} of {str(path)!r} has a number that is not finite or too large ({FLAG})"
+                )
+            vectors.setdefault(word, vector)
+            if len(vectors) >= MOST_WORDS:
+                break
     if not vectors:
         raise UserError(f"there are no word vectors in {str(path)!r} ({FLAG})")
     return vectors

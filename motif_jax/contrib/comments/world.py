@@ -34,7 +34,7 @@ from motif_jax.config.table import Flag, Number, Text
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
-from motif_jax.structs import EndStatus, Turn, UserError
+from motif_jax.structs import EndStatus, Turn, UserError, legible
 from motif_jax.system.foreign import read_bytes, read_text
 from motif_jax.system.http import HttpClient
 from motif_jax.system.shared_lines import SharedLines, read_shared, slug
@@ -136,12 +136,10 @@ def words_of(text: str) -> list[str]:
 
 def read_lines(path: str) -> list[str]:
     """The lines of a file that are not blank; raises UserError for an empty file."""
-    try:
+    with legible(repr(path), OPTIONS_FLAG):
         lines = [line.strip() for line in read_text(Path(path)).split("\n")]
         if not any(lines):
             raise ValueError("it is empty")
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path!r}: {error!s:.200} ({OPTIONS_FLAG})") from error
     return [line for line in lines if line]
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from motif_jax.envs.own_code import OPTIONS_FLAG
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import read_bytes
 from motif_jax.system.machine import read_array
 
@@ -63,22 +63,18 @@ class SceneFiles:
         `dialogues`: a JSON list of objects with a `caption`. `features`: a NumPy file of floats, [N, D], whose rows are
         divided by their norm; "": none.
         """
-        try:
+        with legible(f"the scenes {dialogues!r}", OPTIONS_FLAG, TypeError, KeyError, RecursionError):
             self._captions = [entry["caption"] for entry in json.loads(read_bytes(Path(dialogues), MOST_BYTES))]
             if not self._captions or not all(isinstance(caption, str) for caption in self._captions):
                 raise ValueError("it must be a list of objects with a caption, at least one")
             "".join(self._captions).encode()  # UnicodeEncodeError is a ValueError
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise UserError(f"cannot read the scenes {dialogues!r}: {error!s:.200} ({OPTIONS_FLAG})") from error
         self._features: np.ndarray | None = None
         if features:
-            try:
+            with legible(f"the features {features!r}", OPTIONS_FLAG):
                 self._features = read_array(Path(features), mapped=True)
                 shape, kind = self._features.shape, self._features.dtype.kind
                 if len(shape) != 2 or shape[0] != len(self._captions) or kind != "f":
                     raise ValueError(f"{kind}{shape} are not {len(self._captions):,} rows of floating-point numbers")
-            except (OSError, ValueError) as error:
-                raise UserError(f"cannot read the features {features!r}: {error!s:.200} ({OPTIONS_FLAG})") from error
 
     def __len__(self) -> int:
         return len(self._captions)
