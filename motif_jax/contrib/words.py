@@ -150,14 +150,12 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
             word, *numbers = line.rstrip("\n").rstrip(" ").split(" ")
             if number == 1 and len(numbers) == 1 and word.isdecimal():
                 continue  # the counts of words and numbers
-            vector = _parse(numbers)
+            vector, where = _parse(numbers), f"line {number:,} of {str(path)!r}"
             size = size or len(vector)
             if not len(vector) or len(vector) != size:
-                raise UserError(f"line {number:,} of {str(path)!r} is not a word with its numbers ({FLAG})")
+                raise UserError(f"{where} is not a word with its numbers ({FLAG})")
             if not (np.abs(vector) < MOST).all():  # sums of squares must be finite, too
-                raise UserError(
-                    f"line {number:,} of {str(path)!r} has a number that is not finite or too large ({FLAG})"
-                )
+                raise UserError(f"{where} has a number that is not finite or too large ({FLAG})")
             vectors.setdefault(word, vector)
             if len(vectors) >= MOST_WORDS:
                 break

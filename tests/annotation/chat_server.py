@@ -17,7 +17,7 @@ from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection, ServerSection
-from motif_jax.contrib.judge.server import ChatHandler, LoopbackServer, completion, read_question, user_text
+from motif_jax.contrib.judge import ChatHandler, LoopbackServer, completion, read_question, user_text
 
 PROMPTS = [("default", False), ("reworded", False), ("default", True)]
 CAPTIONS = [make_prompt(NETHACK, "score", "defaultgoal", version, one=one).captions for version, one in PROMPTS]

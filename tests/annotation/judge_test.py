@@ -10,7 +10,7 @@ from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection, ServerSection
-from motif_jax.contrib.judge.server import Judge
+from motif_jax.contrib.judge import Judge
 
 SAMPLING = SamplingSection(0.1, 0.95, 50, 200)
 SINGLE = [Question(event) for event in EVENTS]

@@ -1,1 +1,1 @@
-"""Visual dialogue: the agent knows the caption of a picture (`scenes`) and asks questions about it (`answerers`)."""
+"""Visual dialogue: the agent knows the caption of a picture and asks questions about it."""
