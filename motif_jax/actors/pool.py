@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import numpy as np
@@ -113,10 +114,8 @@ class ProcessWorker:
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         # Workers do not need the parent's threads, locks or __main__, so they are neither forked nor "spawned".
         # Their own process group protects them from the parent's Ctrl-C.
-        command, files = [sys.executable, "-m", "motif_jax.actors.worker"], (worker_in, worker_out, shared.file)
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, pass_fds=files, env=environment, process_group=0
-        )
+        command, pipes = [sys.executable, "-m", "motif_jax.actors.worker"], (worker_in, worker_out, shared.file)
+        self.process = subprocess.Popen(command, stdin=PIPE, pass_fds=pipes, env=environment, process_group=0)
         os.close(worker_in)
         os.close(worker_out)
         assert self.process.stdin is not None

@@ -43,9 +43,7 @@ UNEXPECTED = REMEDIES.keys() - {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, e
 OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in messages of tensorstore, which orbax uses
 FILE_OF_LIBRARY = re.compile(r"local file \"([^\"]+)\"")
 NO_TEMPORARY = "No usable temporary directory"  # the start of Python's message
-OF_DEVICE = re.compile(
-    r"RESOURCE_EXHAUSTED.*?memory.*?allocat\w* (\d[\d.]*) ?(bytes|B|KiB|MiB|GiB|TiB)\b", re.IGNORECASE
-)
+OF_DEVICE = re.compile(r"RESOURCE_EXHAUSTED.*?memory.*?allocat\w* (\d[\d.]*) ?(bytes|B|KiB|MiB|GiB|TiB)\b", re.I)
 OF_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of memory", re.IGNORECASE)
 
 

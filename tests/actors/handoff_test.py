@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.random_policy import RandomPolicy
-from motif_jax.actors.acting import answer
-from motif_jax.actors.handoff import make_batch
+from motif_jax.actors.acting import answer, make_batch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.system.metrics import Timers
 

@@ -92,9 +92,7 @@ def draw(replay: ReplayBuffer, key: jax.Array, count: int) -> Transitions:
     batch, t, game = jnp.unravel_index(index, shape)
     terminated, truncated = steps.terminated[batch, t, game], steps.truncated[batch, t, game]
     after = t + 1 - (truncated & ~terminated)  # the observation after a cut belongs to another episode
-    seen, following = (
-        {name: array[batch, at, game] for name, array in steps.observations.items()} for at in (t, after)
-    )
+    seen, following = ({key: rows[batch, at, game] for key, rows in steps.observations.items()} for at in (t, after))
     action, reward = steps.action[batch, t, game], steps.reward[batch, t, game]
     return Transitions(seen, action, reward, following, terminated, truncated)
 

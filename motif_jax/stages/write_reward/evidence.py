@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.acting import answer
-from motif_jax.actors.handoff import make_batch
+from motif_jax.actors.acting import answer, make_batch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.audit.whole_episodes import LINES, episode_text
 from motif_jax.captions import decode
