@@ -459,9 +459,8 @@ class ActorPool:
         self._blame: collections.Counter[int] = collections.Counter()
         self._next_check = time.monotonic() + 0.5
         self._poll = select.poll()
-        self._wake_read, self._wake_write = os.pipe()  # lets `release` interrupt a waiting `poll`
-        os.set_blocking(self._wake_write, False)
-        self._poll.register(self._wake_read, select.POLLIN)
+        self._wake = os.eventfd(0)  # lets `release` interrupt a waiting `poll`
+        self._poll.register(self._wake, select.POLLIN)
         self._by_file: dict[int, int] = {}
         self._handles: list[WorkerHandle] = []
         try:
@@ -508,8 +507,8 @@ class ActorPool:
         with self.timers("wait_for_workers"):
             ready = self._poll.poll(timeout_s * 1000)
         for file, _ in ready:
-            if file == self._wake_read:
-                os.read(self._wake_read, 4096)
+            if file == self._wake:
+                os.eventfd_read(self._wake)
                 continue
             handle = self._handles[self._by_file[file]]
             messages = handle.link.receive()
@@ -565,8 +564,7 @@ class ActorPool:
 
     def wake(self) -> None:
         """Ends the waiting of `poll`; any thread may call this."""
-        with contextlib.suppress(BlockingIOError):  # a full pipe wakes it anyway
-            os.write(self._wake_write, b"\0")
+        os.eventfd_write(self._wake, 1)
 
     def owe(self, episodes: Iterable[int]) -> None:
         """Has the workers of this host play these episodes before others."""
@@ -597,10 +595,9 @@ class ActorPool:
         for handle in self._handles:
             handle.link.close(deadline)
         self._handles = []
-        if self._wake_write >= 0:
-            os.close(self._wake_read)
-            os.close(self._wake_write)
-            self._wake_write = -1
+        if self._wake >= 0:
+            os.close(self._wake)
+            self._wake = -1
             self.rollouts, self.rows, self._actions = {}, RolloutRows({}), RolloutRows({})
             self._shared.close()
 
