@@ -58,24 +58,20 @@ from motif_jax.system.runs import PlannedRun, arguments_of, plan, run_all, share
 from motif_jax.system.startup import CPU_DEVICES, STOPPED, keep_compiled_programs, say
 
 FLAGS = flags.FLAGS
-PRINT_CONFIG = "print all values of the config, in the form of the workdir's config.json, and exit"
-DRY_RUN = "validate the config, print what each stage would do (run, resume or skip), and exit"
-NOLOCKS = (
-    "run without locks, on a file system that has none; make sure that no other run uses this workdir, or the "
-    "directories that it shares with others, at the same time"
-)
+OF_FLAGS = """flags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME] --sweep=NAME=VALUE,VALUE --version
+--print_config: print all values of the config, in the form of the workdir's config.json, and exit
+--dry_run: validate the config, print what each stage would do (run, resume or skip), and exit
+--nolocks: run without locks, on a file system that has none; make sure that no other run uses this workdir, or the \
+directories that it shares with others, at the same time"""
 
 
 def define_flags(into: flags.FlagValues = FLAGS) -> None:
-    """Defines the flags of the command line, except --config and the values of the config."""
-    flags.DEFINE_string("workdir", None, "Directory of this experiment: everything is written here.", flag_values=into)
-    flags.DEFINE_list(
-        "stage", None, f"Stages to run, of {', '.join(NAMES)}. By default the config's own.", flag_values=into
-    )
-    flags.DEFINE_multi_string("sweep", [], "NAME=VALUE,VALUE: a run for each value; may be repeated.", flag_values=into)
-    flags.DEFINE_bool("print_config", False, f"--print_config: {PRINT_CONFIG}", flag_values=into)
-    flags.DEFINE_bool("dry_run", False, f"--dry_run: {DRY_RUN}", flag_values=into)
-    flags.DEFINE_bool("locks", True, f"--nolocks: {NOLOCKS}", flag_values=into)
+    """Defines the flags of the command line, except --config and the values of the config; OF_FLAGS describes them."""
+    flags.DEFINE_string("workdir", None, "", flag_values=into)
+    flags.DEFINE_list("stage", None, "", flag_values=into)
+    flags.DEFINE_multi_string("sweep", [], "", flag_values=into)
+    for name, default in (("print_config", False), ("dry_run", False), ("locks", True)):
+        flags.DEFINE_bool(name, default, "", flag_values=into)
 
 
 def command() -> int:
@@ -123,8 +119,7 @@ def parse(argv: list[str]) -> None:
     if {"--help", "-h", "-help"} & set(argv[1:]):
         print(f"{__doc__}\nstages: {', '.join(NAMES)}")
         print_lines(describe("", tables(), {}))
-        print("flags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME] --sweep=NAME=VALUE,VALUE --version")
-        print(f"--print_config: {PRINT_CONFIG}\n--dry_run: {DRY_RUN}\n--nolocks: {NOLOCKS}")
+        print(OF_FLAGS)
         sys.exit(0)
     file_and_argument, argv = split_config(argv)
     section = next((match[1] for text in argv[1:] if (match := re.fullmatch(r"--?help=(.*)", text, re.DOTALL))), None)

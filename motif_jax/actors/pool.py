@@ -393,23 +393,11 @@ class ActorPool:
     """Games in workers; a context manager."""
 
     def __init__(
-        self,
-        env: Mapping[str, Any],
-        observations: tuple[str, ...],
-        *,
-        num_workers: int,
-        games_per_worker: int,
-        player: str = "",
-        groups: int = 2,
-        outputs: dict[str, ArraySpec] | None = None,
-        starts: dict[str, ArraySpec] | None = None,
-        first_episode: int = 0,
-        hang_timeout_s: float = 10.0,
-        flag: str = "--config.collect",
-        remote: int = 0,
-        away: Iterable[int] = (),
-        **layout: Any,
-    ):
+        self, env: Mapping[str, Any], observations: tuple[str, ...], *, num_workers: int, games_per_worker: int,
+        player: str = "", groups: int = 2, outputs: dict[str, ArraySpec] | None = None,
+        starts: dict[str, ArraySpec] | None = None, first_episode: int = 0, hang_timeout_s: float = 10.0,
+        flag: str = "--config.collect", remote: int = 0, away: Iterable[int] = (), **layout: Any,
+    ):  # fmt: skip
         """Lays out the memory and starts the workers.
 
         Args:
