@@ -249,25 +249,6 @@ FAILURES_IN_A_ROW = 8  # deaths of a handle's workers without a finished slot
 INLINE_TICK_S = 0.0005
 
 
-class WorkerSilence:
-    """Measures how long a worker has had work without a heartbeat."""
-
-    def __init__(self, now: float):
-        self._last_beat, self._looked_at, self._seconds = -1, now, 0.0
-
-    def seconds(self, now: float, beat: int, idle: bool) -> float:
-        """Returns the length of the silence; `beat` is the number of heartbeats.
-
-        At most LOOK_S counts between two checks: if this process was stopped, or waited for a busy machine, so may the
-        worker have been.
-        """
-        self._seconds += min(now - self._looked_at, LOOK_S)
-        self._looked_at = now
-        if beat != self._last_beat or (beat and idle):
-            self._last_beat, self._seconds = beat, 0.0
-        return self._seconds
-
-
 class WorkerHandle:
     """The worker with number `index`, and its successors when it dies."""
 
@@ -289,7 +270,7 @@ class WorkerHandle:
             self._layout, self._shared, self.index
         )
         self._sent = 0  # messages sent to this worker
-        self._silence = WorkerSilence(time.monotonic())
+        self._last_beat, self._looked_at_s, self._silent_s = -1, time.monotonic(), 0.0
         self._held = [collections.deque[int]() for _ in range(groups)]  # its slots by group, the current one first
         self._step = [0] * groups
         for group in range(groups):
@@ -331,9 +312,14 @@ class WorkerHandle:
         return requests, fulls
 
     def hangs(self, now: float) -> bool:
+        """Whether the worker has had work for too long without a heartbeat."""
         beat = int(self._shared["beat"][self.index])
-        idle = bool(self._shared["handled"][self.index] == self._sent)
-        return self._silence.seconds(now, beat, idle) > (self.hang_timeout_s if beat else START_TIMEOUT_S)
+        # If this process was stopped, or waited for a busy machine, so may the worker have been.
+        self._silent_s += min(now - self._looked_at_s, LOOK_S)
+        self._looked_at_s = now
+        if beat != self._last_beat or (beat and self._shared["handled"][self.index] == self._sent):  # it is idle
+            self._last_beat, self._silent_s = beat, 0.0
+        return self._silent_s > (self.hang_timeout_s if beat else START_TIMEOUT_S)
 
     def replace(self, hung: bool, blame: collections.Counter[int]) -> tuple[list[FilledSlot], int, list[int]]:
         """Kills the worker and starts another one in its place.

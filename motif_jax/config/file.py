@@ -48,13 +48,10 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # user code: any exception is an error in the file
-        raise UserError(
-            f"the config file {shown(file)} does not work{_line(error, file)}: {_reason(error)} (--config)"
-        ) from error
+        where = f"{shown(file)} does not work{_line(error, file)}"
+        raise UserError(f"the config file {where}: {_reason(error)} (--config)") from error
     if not isinstance(config, ConfigDict):
-        raise UserError(
-            f"get_config() of the config file {shown(file)} returns {shown(config)}, not a ConfigDict (--config)"
-        )
+        raise UserError(f"get_config() of {shown(file)} returns {shown(config)}, not a ConfigDict (--config)")
     complete(config, tables)
     return config
 

@@ -7,9 +7,8 @@ Orbax writes a checkpoint under a temporary name and renames it, so a killed run
 checkpoint that cannot be read, or whose checksum is wrong (orbax does not check it), is renamed with a warning, and the
 previous one is used. Of several hosts, only one opens the checkpoints.
 
-Orbax's own policies of preservation are not used. They rank by metrics in a separate file without a checksum; their
-milestones are multiples of a period, but ours are the first step after one; and they delete only while saving, so the
-surplus of a killed run would stay.
+Orbax's own policies of preservation are not used: they rank by a file without a checksum, their milestones are
+multiples of a period and not the first step after one, and they keep the surplus of a killed run.
 """
 
 from __future__ import annotations
@@ -61,9 +60,8 @@ class Checkpoints:
         try:
             self._manager = ocp.CheckpointManager(self.directory, options=options)
         except Exception as error:  # orbax reads all metadata, and may raise anything
-            raise UserError(
-                f"the checkpoints in {str(self.directory)!r} cannot be opened ({_reason(error)}): move it away"
-            ) from error
+            where = repr(str(self.directory))
+            raise UserError(f"the checkpoints in {where} cannot be opened ({_reason(error)}): move it away") from error
         self._rankings: dict[int, dict[str, Any]] = {}  # loss and milestone, by step
         self._may_delete = False  # a process that only reads deletes no surplus checkpoints
 
@@ -158,9 +156,8 @@ class Checkpoints:
         has, where = ", ".join(map(str, steps)) or "none", repr(str(self.directory))
         if not order:
             raise UserError(f"{where} has no checkpoint {which}; it has {has}")
-        named = (
-            f"no checkpoint in {where} can" if which in ("last", "best") else f"checkpoint {which} in {where} cannot"
-        )
+        some = which in ("last", "best")
+        named = f"no checkpoint in {where} can" if some else f"checkpoint {which} in {where} cannot"
         raise UserError(f"{named} be read, see the warnings; it has {has}")
 
     def close(self) -> None:

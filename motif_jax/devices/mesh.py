@@ -294,10 +294,8 @@ def from_first_host(tree: Tree) -> Tree:
     arrays = jax.tree.map(np.asarray, tree)
     # As bytes, because JAX would convert 64-bit numbers to 32 bits, which are too few for counts of steps.
     flat = jax.tree.map(lambda array: np.frombuffer(array.tobytes(), np.uint8), arrays)
-    flat = multihost_utils.broadcast_one_to_all(flat)
-    return jax.tree.map(
-        lambda array, sent: np.frombuffer(np.asarray(sent).tobytes(), array.dtype).reshape(array.shape), arrays, flat
-    )
+    sent = jax.tree.map(np.asarray, multihost_utils.broadcast_one_to_all(flat))
+    return jax.tree.map(lambda one, data: np.frombuffer(data.tobytes(), one.dtype).reshape(one.shape), arrays, sent)
 
 
 def from_every_host(numbers: np.ndarray) -> np.ndarray:

@@ -120,8 +120,7 @@ class SceneFiles:
 
 LONGEST = 1000  # characters; longer answers are cut
 ROUNDING = 0.01  # tolerance by which the sum of a server's changes may leave [0, 1]
-# Generation options sent to the original's server.
-GENERATION = {"inference": "greedy", "beamSize": 1}
+GENERATION = {"inference": "greedy", "beamSize": 1}  # options sent to the original's server
 
 
 class Utterance(NamedTuple):
@@ -184,12 +183,9 @@ class RemoteAnswerer:
 
     def _fields(self, scene: Scene, history: Sequence[Utterance]) -> dict[str, str]:
         features = [] if scene.features is None else scene.features.tolist()
-        return {
-            "history": json.dumps([utterance._asdict() for utterance in history]),
-            "caption": scene.caption,
-            "img_features": json.dumps(features),
-            "generation_kwargs": json.dumps(GENERATION),
-        }
+        said = [utterance._asdict() for utterance in history]
+        fields = {"history": said, "img_features": features, "generation_kwargs": GENERATION}
+        return {"caption": scene.caption} | {name: json.dumps(field) for name, field in fields.items()}
 
 
 Answerer = LocalAnswerer | RemoteAnswerer
