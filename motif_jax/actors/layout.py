@@ -139,11 +139,6 @@ class Layout(NamedTuple):
         specs["episodes"] = ArraySpec((self.num_slots, ends, COMMON + self.num_figures), "float64")
         return specs
 
-    @property
-    def bytes_per_step(self) -> int:
-        once = sum(spec.nbytes for _, spec in self.starts) // self.rollout_length
-        return sum(spec.nbytes for rows, spec in self.row_specs().values() if rows > 1) + once
-
 
 ALIGNMENT = 64  # bytes: two arrays never share a cache line
 

@@ -44,13 +44,11 @@ class Group:
     ):  # fmt: skip
         self._shared, self._layout = shared, layout
         self._own = owner(layout.env)  # None for the program's own worlds
-        self._playing = memoryview(shared["playing"][worker, group])
-        self._undelivered = memoryview(shared["undelivered"][worker, group])
-        self._redo = memoryview(shared["redo"][worker, group])
-        self._ended = 0  # episodes that ended in the current slot
-        self._warming = False
-        self._stepping = memoryview(shared["stepping"][worker, group : group + 1])
-        self._played = memoryview(shared["played"][worker, group : group + 1])
+        lists = (memoryview(shared[name][worker, group]) for name in ("playing", "undelivered", "redo"))
+        self._playing, self._undelivered, self._redo = lists
+        numbers = (memoryview(shared[name][worker, group : group + 1]) for name in ("stepping", "played"))
+        self._stepping, self._played = numbers
+        self._ended, self._warming = 0, False  # episodes that ended in the current slot
         self._actions = shared["actions"][worker, group]
         self.scripted = ScriptedPlayers(layout.player, world, layout.group_size) if layout.player else None
         shown = getattr(world, "screen_frames", ()) if layout.record else ()  # which the recorder needs
