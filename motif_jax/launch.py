@@ -46,7 +46,7 @@ from motif_jax import __version__
 from motif_jax.config.file import find_config, load, nearest
 from motif_jax.config.help import describe
 from motif_jax.config.table import flatten, shown
-from motif_jax.console import clean, print_line, print_lines
+from motif_jax.console import clean, print_line, print_lines, write
 from motif_jax.experiment import check, dry_run, run, tables
 from motif_jax.names import import_named
 from motif_jax.run import CONFIG, read_record
@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         parse(argv)
         if FLAGS.print_config:
-            print(json.dumps(to_plain(FLAGS.config.to_dict()), indent=2, sort_keys=True))
+            write(json.dumps(to_plain(FLAGS.config.to_dict()), indent=2, sort_keys=True) + "\n")
             return 0
         if not FLAGS.dry_run:
             keep_compiled_programs(os.environ)
@@ -114,12 +114,12 @@ def main(argv: list[str] | None = None) -> int:
 def parse(argv: list[str]) -> None:
     """Reads the command line into FLAGS; raises UserError, with one sentence, if something is wrong with it."""
     if {"--version", "-version"} & set(argv[1:]):
-        print(f"motif_jax {__version__}")
+        write(f"motif_jax {__version__}\n")
         sys.exit(0)
     if {"--help", "-h", "-help"} & set(argv[1:]):
-        print(f"{__doc__}\nstages: {', '.join(NAMES)}")
+        write(f"{__doc__}\nstages: {', '.join(NAMES)}\n")
         print_lines(describe("", tables(), {}))
-        print(OF_FLAGS)
+        write(f"{OF_FLAGS}\n")
         sys.exit(0)
     file_and_argument, argv = split_config(argv)
     section = next((match[1] for text in argv[1:] if (match := re.fullmatch(r"--?help=(.*)", text, re.DOTALL))), None)

@@ -17,9 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from motif_jax.console import clean
+from motif_jax.console import OUTPUTS, clean
 from motif_jax.structs import Stopped, UserError
-from motif_jax.system.startup import OUTPUTS
 
 PLACE, WRITES, MEMORY, DEVICE = range(4)  # kinds of remedies; `_remedy` names their flags
 NO_DEVICE_MEMORY = -1  # an addition to the numbers of `errno`
@@ -125,7 +124,7 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
         raise
     except Exception as error:
         refusal = find_refusal(error)
-        if refusal is None or refusal.file in OUTPUTS:  # startup.py explains those
+        if refusal is None or refusal.file in OUTPUTS:  # `startup.run_program` explains those
             raise
         if refusal.number in (errno.ENOSPC, errno.EDQUOT) and not refusal.file:  # it was about an open file
             places = [place for place in (workdir, Path(os.environ.get("TMPDIR", "/tmp"))) if place.exists()]

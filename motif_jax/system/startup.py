@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
 import platform
 import runpy
@@ -19,11 +18,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from motif_jax.console import clean
+from motif_jax.console import OUTPUTS, clean, write
 from motif_jax.files import checkpoint_steps
 from motif_jax.structs import Interrupted
 
-OUTPUTS = ("standard output", "standard error")  # names of the streams in errors
 STOPPED = "stopped; run the same command again to resume"
 LIMIT = 2000  # characters of the last message
 
@@ -59,10 +57,8 @@ def open_streams() -> None:
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number, which is `number`
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  (never closed)
-    for name, title in zip(("stdout", "stderr"), OUTPUTS, strict=True):
-        stream = Output(getattr(sys, name), title)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def report_ignored(ignored: Any) -> None:
@@ -75,28 +71,6 @@ def report_ignored(ignored: Any) -> None:
         sys.__unraisablehook__(ignored)
 
 
-class Output(io.TextIOWrapper):
-    """A standard stream that can write any text, and whose errors have its name as their `filename`."""
-
-    def __init__(self, stream: io.TextIOWrapper, title: str):
-        """Replaces `stream`; `title` is its name in errors."""
-        lines, through, encoding = stream.line_buffering, stream.write_through, stream.encoding
-        super().__init__(stream.detach(), encoding, "backslashreplace", line_buffering=lines, write_through=through)
-        self._title = title
-
-    def write(self, text: str) -> int:
-        return self._named(super().write, text)
-
-    def flush(self) -> None:
-        self._named(super().flush)
-
-    def _named(self, do: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return do(*arguments)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, self._title) from None
-
-
 def run_program(main: Callable[[], int]) -> int:
     """Runs `main` and flushes standard output; returns the exit status.
 
@@ -107,7 +81,7 @@ def run_program(main: Callable[[], int]) -> int:
         try:
             return main()
         finally:
-            sys.stdout.flush()
+            write("")  # flushes
     except OSError as error:
         if error.filename not in OUTPUTS:
             raise
