@@ -67,7 +67,8 @@ def find_refusal(error: BaseException) -> Refusal | None:
         # A usual error, such as a missing file, may be handled when an unrelated exception is raised.
         if refusal and (is_cause or refusal.number in UNEXPECTED):
             return refusal
-        links += [(inner, is_cause) for inner in getattr(link, "exceptions", ())]  # of a group
+        if isinstance(link, BaseExceptionGroup):
+            links += [(inner, is_cause) for inner in link.exceptions]
         if link.__cause__ is not None:
             links.append((link.__cause__, True))
         elif link.__context__ is not None and not link.__suppress_context__:
