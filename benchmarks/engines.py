@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.random_policy import RandomPolicy
 from benchmarks.rows import rate_of
-from motif_jax.actors.acting import RandomPolicy, answer
+from motif_jax.actors.acting import answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.nethack.game import NetHackGame
 from motif_jax.envs.nethack.game_settings import GameSettings

@@ -19,7 +19,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from benchmarks.engines import RAW_KEYS, engine_limit, gymnasium_async, gymnasium_single, pool, stepper
-from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
+from benchmarks.rows import Row, Rows, bytes_per_step, medians, rate_of, take_turns
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorder import play_episodes
 from motif_jax.console import print_line
@@ -99,7 +99,7 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
         compare(f"pool_over_stepper.{games}", f"pool.{WORKERS}x{games}", "stepper_single")
 
     # ---- sizes
-    rows.add("env.bytes_per_step", bytes_per_step(), "bytes", observations=len(POLICY_OBSERVATIONS))
+    rows.add("env.bytes_per_step", bytes_of_toy(), "bytes", observations=len(POLICY_OBSERVATIONS))
     per_game, growth = memory()
     rows.add("env.memory_per_game", per_game, "MiB", games=32)
     rows.add("env.memory_growth", growth, "MiB", resets=RESETS)
@@ -118,10 +118,10 @@ def learnt(library: str) -> float:
     return 1e6 / play(library, slice(-AT_A_TIME, None))[0]
 
 
-def bytes_per_step() -> int:
+def bytes_of_toy() -> int:
     """Bytes of a rollout per game and step, with all observations of a policy."""
     with ActorPool({"task": "toy"}, POLICY_OBSERVATIONS, num_workers=0, games_per_worker=2, rollout_length=2) as actors:
-        return actors.layout.bytes_per_step
+        return bytes_per_step(actors.layout)
 
 
 def memory() -> tuple[float, float]:

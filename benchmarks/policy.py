@@ -21,7 +21,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from benchmarks.device import count_flops, find_cpu, gpu_busy, is_accelerated, matrix_product
-from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
+from benchmarks.rows import Row, Rows, bytes_per_step, medians, rate_of, take_turns
 from benchmarks.sources import TERMS, run_program, untrained_sources
 from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.pool import ActorPool
@@ -183,7 +183,7 @@ class Training:
         parts, player = self._parts, self._player
         trace = trace or Trace(Profile(), Path())
         with open_pool(self._typed, parts, player, first_episode=0) as pool:
-            self.bytes_per_step = pool.layout.bytes_per_step
+            self.bytes_per_step = bytes_per_step(pool.layout)
             turns = takes_turns(self._typed.policy)
             placed = make_place(self._model, parts.sources, self._mesh, plan=parts.plan, learner=parts.learner)
             source = make_rollout_loop(self._typed.policy, parts, pool, player, placed)

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.hosts import plan
-from motif_jax.actors.acting import RandomPolicy, answer
+from benchmarks.random_policy import RandomPolicy
+from motif_jax.actors.acting import answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.remote import RemotePool
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from motif_jax.actors.layout import Layout
 from motif_jax.console import print_line
 
 
@@ -65,3 +66,9 @@ def rate_of(run: Callable[[], float], seconds: float, calls: int = 1) -> float:
         done += run()
         called += 1
     return done / passed
+
+
+def bytes_per_step(layout: Layout) -> int:
+    """Bytes of a pool's rollouts per game and step."""
+    once = sum(spec.nbytes for _, spec in layout.starts) // layout.rollout_length
+    return sum(spec.nbytes for rows, spec in layout.row_specs().values() if rows > 1) + once

@@ -36,7 +36,7 @@ from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.annotation.stream import Item, Stream
 from motif_jax.captions import CaptionTable, decode, distinct_messages
-from motif_jax.contrib.judge.process import Judge, JudgeClient
+from motif_jax.contrib.judge import Judge, JudgeClient
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import SeedStream
@@ -56,7 +56,7 @@ LESSON, LESSONS, CHUNK = 64, 4, 256  # messages of a lesson; lessons per update;
 NO_LIMIT = 2**62  # on questions
 
 
-# ---- 1. the judge, in a process of its own; a thread of ours asks it
+# ---- 1. the judge, a server; a thread of ours asks it
 
 
 def ask_aside() -> Stream:

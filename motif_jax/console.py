@@ -1,6 +1,7 @@
 """Safe printing of texts from outside: servers, datasets, files, command lines; and hints for unknown names.
 
-Everything that the program prints goes through `print_line`, except the help text and full-screen drawing.
+Everything that the program prints goes through `print_line`, except the help text and full-screen drawing. Errors of
+the standard streams have the stream's name as their `filename`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
+OUTPUTS = ("standard output", "standard error")  # names of the streams in errors
 LIMIT = 300  # characters of one foreign text in a message
 LONGEST_LINE = 2000  # characters of a line with everything that is quoted in it
 
@@ -34,8 +36,16 @@ def suggest(name: str, names: Iterable[str], otherwise: str = "") -> str:
 
 
 def print_line(text: object, file: TextIO | None = None) -> None:
-    """Prints one safe line (see `clean`) and flushes; to standard output, or to another `file`."""
-    print(clean(text, LONGEST_LINE), file=sys.stdout if file is None else file, flush=True)
+    """Prints one safe line (see `clean`); to standard output, or to another `file`."""
+    write(f"{clean(text, LONGEST_LINE)}\n", file)
+
+
+def write(text: str, file: TextIO | None = None) -> None:
+    """Writes a text of this program as it is, and flushes."""
+    try:
+        print(text, end="", file=sys.stdout if file is None else file, flush=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, OUTPUTS[file is sys.stderr]) from None
 
 
 def print_lines(text: str, file: TextIO | None = None) -> None:

@@ -107,10 +107,7 @@ def defaults() -> ConfigDict:
 
 
 def check_same_experiment(config: Values, workdir: Path, recorded: Path, stage: Stage[Any]) -> None:
-    """Raises UserError if a value that decides the result differs from that in `recorded`, an earlier config.json.
-
-    A record that lacks a value has its default.
-    """
+    """Raises UserError if a deciding value differs from that in `recorded`, an earlier config.json, or its default."""
     if not recorded.exists():
         return
     before, now, view = read_record(recorded), flatten(to_plain(config)), stage.view(config)

@@ -51,7 +51,6 @@ def write_whole(path: Path, content: str | bytes | Callable[[BinaryIO], Any]) ->
     if isinstance(content, str):
         content = content.encode("utf-8", "replace")
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_torn(path)
     temporary, file = _open_beside(path)
     try:
         with file:
@@ -69,30 +68,22 @@ def write_whole(path: Path, content: str | bytes | Callable[[BinaryIO], Any]) ->
 
 
 def _open_beside(path: Path) -> tuple[Path, BinaryIO]:
-    """Makes a temporary file beside `path`, locked as long as its writer runs."""
+    """Makes a temporary file beside `path`, locked as long as its writer runs; deletes those of killed writers."""
+    start = f".{short_name(path.name, LONGEST - 18)}."
+    for other in path.parent.iterdir():
+        if other.name.startswith(start) and other.name.endswith(".tmp"):
+            # OSError: its writer has just renamed it.
+            with contextlib.suppress(OSError, NoLocks), open(other, "r+b") as torn:
+                if try_lock(torn):
+                    other.unlink()
     while True:
-        temporary = path.with_name(f"{_start(path)}{secrets.token_hex(6)}.tmp")  # unique even on a shared disk
+        temporary = path.with_name(f"{start}{secrets.token_hex(6)}.tmp")  # unique even on a shared disk
         file = open(temporary, "xb")  # noqa: SIM115  (the caller closes it)
         with contextlib.suppress(NoLocks):  # others cannot lock it either, and so do not remove it
             try_lock(file, wait=True)
         if os.fstat(file.fileno()).st_nlink:
             return temporary, file
         file.close()  # another process removed it before it was locked
-
-
-def _start(path: Path) -> str:
-    """The start of the names of temporary files of `path`."""
-    return f".{short_name(path.name, LONGEST - 18)}."
-
-
-def remove_torn(path: Path) -> None:
-    """Deletes the temporary files of `path` whose writers were killed."""
-    for other in path.parent.iterdir():
-        if other.name.startswith(_start(path)) and other.name.endswith(".tmp"):
-            # OSError: its writer has just renamed it.
-            with contextlib.suppress(OSError, NoLocks), open(other, "r+b") as file:
-                if try_lock(file):
-                    other.unlink()
 
 
 # ---- directories
@@ -130,10 +121,7 @@ def map_array(path: Path) -> np.ndarray:
 
 
 def to_plain(value: Any, infinite: bool = True) -> Any:
-    """A value as JSON has it: dataclasses and named tuples as objects; NaN as null, infinite numbers as text.
-
-    `infinite`: without it, infinite numbers are null as well.
-    """
+    """A value as JSON has it: NaN is null, infinite numbers are text or, without `infinite`, null as well."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name), infinite) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -174,8 +162,7 @@ def json_line(row: Mapping[str, Any]) -> str:
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes one line of JSON per row."""
-    text = "".join(map(json_line, rows))
-    write_whole(path, text.encode())
+    write_whole(path, "".join(map(json_line, rows)).encode())
 
 
 class LineFile:
@@ -199,7 +186,6 @@ class LineFile:
 
 
 def _whole_bytes(file: BinaryIO) -> int:
-    """The number of bytes up to the last newline."""
     end = file.seek(0, os.SEEK_END)
     while end:
         start = max(end - 2**16, 0)
@@ -219,8 +205,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 def keep_lines(path: Path, key: str, last: float) -> None:
     """Removes the rows whose `key` exceeds `last`: those after the checkpoint from which training resumes."""
     if path.exists():
-        kept = "".join(json.dumps(row) + "\n" for row in read_lines(path) if row[key] <= last)
-        write_whole(path, kept.encode())
+        write_lines(path, [row for row in read_lines(path) if row[key] <= last])
 
 
 # ---- a workdir
@@ -263,12 +248,9 @@ class NoLocks(Exception):
 
 
 def try_lock(file: IO[Any], shared: bool = False, wait: bool = False) -> bool:
-    """Locks an open file until it is closed; the system also releases the lock when the process ends.
+    """Locks an open file until it is closed or the process ends; False if another process holds the lock.
 
-    `shared`: take a shared lock, which several processes can hold. `wait`: wait until the lock is free.
-
-    Returns:
-      True if the lock was taken, False if another process holds it. Raises NoLocks if locks are not supported.
+    `shared`: a lock that several processes can hold. `wait`: until it is free. Raises NoLocks where there are none.
     """
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
@@ -282,15 +264,13 @@ def try_lock(file: IO[Any], shared: bool = False, wait: bool = False) -> bool:
 
 
 def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
-    """Opens and locks a lock file, and writes process and host into it; closing the file releases the lock.
-
-    Returns:
-      The open file. Raises Held if another process holds the lock.
-    """
+    """Opens and locks a file, and writes process and host into it; closing it releases the lock. Raises Held."""
     lock = open(path, "r+b", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666))  # noqa: SIM115
     try:
         try:
-            taken = try_lock(lock, shared, wait)
+            if not try_lock(lock, shared, wait):
+                before = os.pread(lock.fileno(), HOLDER_BYTES, 0).decode(errors="replace")
+                raise Held(path.parent, clean(before.strip("\0"), 80) or "another process")
         except NoLocks as error:
             if _required:
                 raise UserError(
@@ -298,10 +278,6 @@ def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
                     "apart: choose another --workdir, or give --nolocks and see to it yourself that no second run "
                     "works there"
                 ) from error
-            taken = True
-        if not taken:
-            before = os.pread(lock.fileno(), HOLDER_BYTES, 0).decode(errors="replace")
-            raise Held(path.parent, clean(before.strip("\0"), 80) or "another process")
         # By the same descriptor: closing another one would release the lock on NFS. Holders of a shared lock write at
         # the same time, so the file must never be empty in between.
         holder = f"process {os.getpid()} on {socket.gethostname()}".encode()

@@ -33,6 +33,7 @@ import re
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -45,35 +46,32 @@ from motif_jax import __version__
 from motif_jax.config.file import find_config, load, nearest
 from motif_jax.config.help import describe
 from motif_jax.config.table import flatten, shown
-from motif_jax.console import clean, print_line, print_lines
+from motif_jax.console import clean, print_line, print_lines, write
 from motif_jax.experiment import check, dry_run, run, tables
 from motif_jax.names import import_named
 from motif_jax.run import CONFIG, read_record
 from motif_jax.stages import NAMES
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.runs import PlannedRun, arguments_of, check_at_once, plan, run_all, share_of_job
+from motif_jax.system.machine import usable_cores
+from motif_jax.system.runs import PlannedRun, arguments_of, plan, run_all, share_of_job
 from motif_jax.system.startup import CPU_DEVICES, STOPPED, keep_compiled_programs, say
 
 FLAGS = flags.FLAGS
-PRINT_CONFIG = "print all values of the config, in the form of the workdir's config.json, and exit"
-DRY_RUN = "validate the config, print what each stage would do (run, resume or skip), and exit"
-NOLOCKS = (
-    "run without locks, on a file system that has none; make sure that no other run uses this workdir, or the "
-    "directories that it shares with others, at the same time"
-)
+OF_FLAGS = """flags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME] --sweep=NAME=VALUE,VALUE --version
+--print_config: print all values of the config, in the form of the workdir's config.json, and exit
+--dry_run: validate the config, print what each stage would do (run, resume or skip), and exit
+--nolocks: run without locks, on a file system that has none; make sure that no other run uses this workdir, or the \
+directories that it shares with others, at the same time"""
 
 
 def define_flags(into: flags.FlagValues = FLAGS) -> None:
-    """Defines the flags of the command line, except --config and the values of the config."""
-    flags.DEFINE_string("workdir", None, "Directory of this experiment: everything is written here.", flag_values=into)
-    flags.DEFINE_list(
-        "stage", None, f"Stages to run, of {', '.join(NAMES)}. By default the config's own.", flag_values=into
-    )
-    flags.DEFINE_multi_string("sweep", [], "NAME=VALUE,VALUE: a run for each value; may be repeated.", flag_values=into)
-    flags.DEFINE_bool("print_config", False, f"--print_config: {PRINT_CONFIG}", flag_values=into)
-    flags.DEFINE_bool("dry_run", False, f"--dry_run: {DRY_RUN}", flag_values=into)
-    flags.DEFINE_bool("locks", True, f"--nolocks: {NOLOCKS}", flag_values=into)
+    """Defines the flags of the command line, except --config and the values of the config; OF_FLAGS describes them."""
+    flags.DEFINE_string("workdir", None, "", flag_values=into)
+    flags.DEFINE_list("stage", None, "", flag_values=into)
+    flags.DEFINE_multi_string("sweep", [], "", flag_values=into)
+    for name, default in (("print_config", False), ("dry_run", False), ("locks", True)):
+        flags.DEFINE_bool(name, default, "", flag_values=into)
 
 
 def command() -> int:
@@ -88,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         parse(argv)
         if FLAGS.print_config:
-            print(json.dumps(to_plain(FLAGS.config.to_dict()), indent=2, sort_keys=True))
+            write(json.dumps(to_plain(FLAGS.config.to_dict()), indent=2, sort_keys=True) + "\n")
             return 0
         if not FLAGS.dry_run:
             keep_compiled_programs(os.environ)
@@ -116,15 +114,12 @@ def main(argv: list[str] | None = None) -> int:
 def parse(argv: list[str]) -> None:
     """Reads the command line into FLAGS; raises UserError, with one sentence, if something is wrong with it."""
     if {"--version", "-version"} & set(argv[1:]):
-        print(f"motif_jax {__version__}")
+        write(f"motif_jax {__version__}\n")
         sys.exit(0)
     if {"--help", "-h", "-help"} & set(argv[1:]):
-        print(__doc__)
-        print(f"stages: {', '.join(NAMES)}")
+        write(f"{__doc__}\nstages: {', '.join(NAMES)}\n")
         print_lines(describe("", tables(), {}))
-        print("flags: --config=FILE[:ARGUMENT] --workdir=DIR --stage=NAME[,NAME] --sweep=NAME=VALUE,VALUE --version")
-        for name, meaning in (("print_config", PRINT_CONFIG), ("dry_run", DRY_RUN), ("nolocks", NOLOCKS)):
-            print(f"--{name}: {meaning}")
+        write(f"{OF_FLAGS}\n")
         sys.exit(0)
     file_and_argument, argv = split_config(argv)
     section = next((match[1] for text in argv[1:] if (match := re.fullmatch(r"--?help=(.*)", text, re.DOTALL))), None)
@@ -167,8 +162,10 @@ def run_many(argv: list[str], workdir: Path) -> None:
     """Runs the experiment with all its seeds and swept values, and writes a page about all of them."""
     runs = plan(FLAGS.config.seeds, FLAGS.sweep, FLAGS.config.seed)
     cluster = FLAGS.config.cluster
-    if not cluster.address:
-        check_at_once(FLAGS.config.seeds_at_once)
+    if not cluster.address and (at_once := FLAGS.config.seeds_at_once) > usable_cores():
+        raise UserError(
+            f"{at_once} runs side by side need as many cores; there are {usable_cores()} (--config.seeds_at_once)"
+        )
     if FLAGS.config.sized:  # once for all runs, each of which sees a part of the machine
         for one in runs:
             keep_batch_size(FLAGS.config, argv, workdir / one.folder / CONFIG)
@@ -273,11 +270,8 @@ def stopped_by_signals() -> Iterator[None]:
 
 def is_importing(frame: FrameType | None) -> bool:
     """Whether a module is being imported: some C++ libraries end the process if an exception is raised meanwhile."""
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "importlib._bootstrap":
-            return True
-        frame = frame.f_back
-    return False
+    frames = (frame for frame, _ in traceback.walk_stack(frame))
+    return any(frame.f_globals.get("__name__") == "importlib._bootstrap" for frame in frames)
 
 
 if __name__ == "__main__":

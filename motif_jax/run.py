@@ -22,25 +22,13 @@ import math
 import secrets
 import time
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from motif_jax import files
 from motif_jax.config.table import flatten
-from motif_jax.files import (
-    LONGEST,
-    LineFile,
-    check_layout,
-    keep_lines,
-    read_json,
-    read_lines,
-    short_name,
-    take,
-    to_plain,
-    write_config,
-    write_json,
-)
 from motif_jax.structs import UserError
 
 if TYPE_CHECKING:
@@ -53,8 +41,8 @@ Value = TypeVar("Value")
 
 def read_record(file: Path) -> dict[str, Any]:
     """The values in a config.json by their names; raises UserError for another layout."""
-    content = read_json(file)
-    check_layout(content, file.parent)
+    content = files.read_json(file)
+    files.check_layout(content, file.parent)
     return flatten(content)
 
 
@@ -117,39 +105,31 @@ class Run:
         modes = {*modes}
         if modes == {Lock.NONE}:
             return contextlib.nullcontext()
-        return take(self.path / LOCK, shared=Lock.EXCLUSIVE not in modes)
+        return files.take(self.path / LOCK, shared=Lock.EXCLUSIVE not in modes)
 
     def stage(self, name: str, folder: str, writes: bool = True) -> StageRun:
         """The stage's part of the directory. `writes`: whether this process writes, as one of several hosts does."""
         return StageRun(self.path, name, folder, writes)
 
     def sections(self) -> list[Section]:
-        """The sections that the stages have written for the report."""
-        return [
-            Section(record["stage"], record["part"], one["title"], one["blocks"])
-            for record in self._told()
-            for one in record["sections"]
-        ]
+        told = ((record["stage"], record["part"], record["sections"]) for record in self._told())
+        return [Section(stage, part, one["title"], one["blocks"]) for stage, part, found in told for one in found]
 
     def heads(self) -> dict[tuple[str, str], Head]:
-        """The stages' data for the first screen of the report, by stage and part."""
         return {(record["stage"], record["part"]): from_plain(Head, record.get("head", {})) for record in self._told()}
 
     def _told(self) -> list[dict[str, Any]]:
-        return [*_each((self.path / SECTIONS).glob("*.json")).values()]
+        return [record for _, record in self._each(f"{SECTIONS}/*.json")]
 
     def read_each(self, pattern: str, kind: type[Value]) -> dict[str, Value]:
         """The values of this type in the files of a pattern, by the names of the files' directories."""
-        return {file.parent.name: from_plain(kind, value) for file, value in _each(self.path.glob(pattern)).items()}
+        return {file.parent.name: from_plain(kind, value) for file, value in self._each(pattern)}
 
-
-def _each(files: Iterable[Path]) -> dict[Path, dict[str, Any]]:
-    """The objects in these files, except those that a stage at work has just removed."""
-    records = {}
-    for file in sorted(files):
-        with contextlib.suppress(FileNotFoundError):
-            records[file] = read_json(file)
-    return records
+    def _each(self, pattern: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """The objects in the files of a pattern, except those that a stage at work has just removed."""
+        for file in sorted(self.path.glob(pattern)):
+            with contextlib.suppress(FileNotFoundError):
+                yield file, files.read_json(file)
 
 
 class StageRun:
@@ -163,7 +143,7 @@ class StageRun:
     def __enter__(self) -> StageRun:
         if self.writes:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = take(self.path / LOCK)
+            self._lock = files.take(self.path / LOCK)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -171,19 +151,16 @@ class StageRun:
             self._lock.close()
 
     def bind(self, config: Any) -> None:
-        """Records whose results these are, before the first is written."""
         if self.writes:
-            write_config(self.path, config)
+            files.write_config(self.path, config)
 
     def read(self, name: str, kind: type[Value]) -> Value | None:
-        """The value of this dataclass that `write` wrote; None if it does not exist."""
         file = self.path / f"{name}.json"
-        return from_plain(kind, read_json(file)) if file.exists() else None
+        return from_plain(kind, files.read_json(file)) if file.exists() else None
 
     def write(self, name: str, value: Any) -> None:
-        """Writes a dataclass, or a mapping."""
         if self.writes:
-            write_json(self.path / f"{name}.json", to_plain(value))
+            files.write_json(self.path / f"{name}.json", files.to_plain(value))
 
     def metrics(
         self, counter: str, start: int, tensorboard: bool = False, wandb: str = "", config: Any = None,
@@ -196,13 +173,12 @@ class StageRun:
         """
         if not self.writes:
             return contextlib.nullcontext()
-        keep_lines(self.path / METRICS, counter, start)
+        files.keep_lines(self.path / METRICS, counter, start)
         flag = f"--config.{section or self.name}.wandb"
-        return contextlib.closing(Metrics(self.path, counter, start, tensorboard, wandb, to_plain(config), flag))
+        return contextlib.closing(Metrics(self.path, counter, start, tensorboard, wandb, files.to_plain(config), flag))
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of metrics so far."""
-        return [*read_lines(self.path / METRICS)] if (self.path / METRICS).exists() else []
+        return [*files.read_lines(self.path / METRICS)] if (self.path / METRICS).exists() else []
 
     def checkpoints(self, keep: int) -> contextlib.AbstractContextManager[Checkpoints | None]:
         """The checkpoints, whose last one is whole at the end of the context; None where nothing is written."""
@@ -217,15 +193,12 @@ class StageRun:
         self._sections[title] = [block for block in blocks if block]
 
     def report(self, head: Head = Head(), part: str = "") -> None:
-        """Writes the sections, in place of this stage's earlier ones; do it before the file that marks a result.
-
-        `part` tells results of the stage apart that stand side by side, such as annotations.
-        """
+        """Writes this `part` of the sections, in place of earlier ones; do it before the file that marks a result."""
         if self.writes:
             sections = [{"title": title, "blocks": blocks} for title, blocks in self._sections.items()]
             of = {"stage": self.name, "part": part, "head": head, "sections": sections}
-            file = short_name(f"{self.name}-{part}" if part else self.name, LONGEST - len(".json"))
-            write_json(self.workdir / SECTIONS / f"{file}.json", of)
+            file = files.short_name(f"{self.name}-{part}" if part else self.name, files.LONGEST - len(".json"))
+            files.write_json(self.workdir / SECTIONS / f"{file}.json", of)
         self._sections = {}
 
 
@@ -267,7 +240,7 @@ class Metrics:
         `start`: the counter where training resumes; TensorBoard hides later points of earlier runs. `wandb`: a project
         of Weights & Biases, or ""; `flag`: its name in the config.
         """
-        self._counter, self._lines = counter, LineFile(folder / METRICS)
+        self._counter, self._lines = counter, files.LineFile(folder / METRICS)
         self._curves = None
         if tensorboard:
             # SummaryWriter would write in a thread of its own, whose errors would go unnoticed.
@@ -285,18 +258,16 @@ class Metrics:
             except ImportError:
                 raise UserError(f"wandb is not installed: pip install wandb ({flag})") from None
             name, file = str(folder.absolute().parent), folder / "wandb.json"
-            run = read_json(file) if file.exists() else None
+            run = files.read_json(file) if file.exists() else None
             if run is None:
                 run = {"id": hashlib.sha256(name.encode()).hexdigest()[:16] if start > 0 else secrets.token_hex(8)}
-                write_json(file, run)  # which runs of 0.2.0 and before lack
+                files.write_json(file, run)  # which runs of 0.2.0 and before lack
             self._wandb = library.init(project=wandb, id=run["id"], name=name, resume="allow", config=config)
 
     def write(self, count: int, row: Mapping[str, Any]) -> None:
         """Writes one row of metrics by name, where NaN and infinity become null; curves get only its numbers."""
         self._lines.add([{self._counter: count, **row}])
-        numbers = {
-            name: value for name, value in row.items() if isinstance(value, int | float) and math.isfinite(value)
-        }
+        numbers = {name: one for name, one in row.items() if isinstance(one, int | float) and math.isfinite(one)}
         if self._curves:
             from tensorboardX.proto.event_pb2 import Event
             from tensorboardX.summary import scalar

@@ -107,12 +107,10 @@ class EpisodeInfo(NamedTuple):
         return values | dict(zip(figures, own, strict=True))
 
     def as_row(self) -> tuple[float, ...]:
-        """The numbers in which it crosses shared memory."""
         return (*self[:-1], *self.figures)
 
     @classmethod
     def from_row(cls, row: Iterable[float], kinds: Iterable[type]) -> EpisodeInfo:
-        """From the numbers in which it crosses shared memory, and the types of the world's figures."""
         values = [kind(value) for kind, value in zip((int, int, float, int, bool, *kinds), row, strict=True)]
         return cls._make((*values[:COMMON], tuple(values[COMMON:])))
 
@@ -128,7 +126,6 @@ class Turn(NamedTuple):
 
     @property
     def is_action(self) -> bool:
-        """Whether the agent said it."""
         return self.reward is not None
 
 

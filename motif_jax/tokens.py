@@ -53,12 +53,9 @@ class Tokeniser(Protocol):
     text: str  # of its tokenizer.json
 
     def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
-        """The tokens of a text.
+        """The tokens of a text; `special_tokens`: with those around it, such as an end of text.
 
-        Args:
-          text: any text.
-          special_tokens: put special tokens around it, such as an end of text.
-          marks: where the text has the name of a mark, it is the mark; only for texts of this program.
+        `marks`: where the text has the name of a mark, it is the mark; only for texts of this program.
         """
 
     def encode_pieces(self, pieces: Sequence[str]) -> list[int]:
@@ -86,7 +83,6 @@ class BuiltInTokeniser:
 
     @classmethod
     def from_texts(cls, texts: Iterable[str]) -> Self:
-        """The pieces of these texts, in alphabetical order."""
         words = {word for text in texts for word in cls._pieces(text)}
         return cls([*cls.first, *sorted(words)])
 
@@ -242,8 +238,7 @@ def digest(tokeniser: Tokeniser) -> str:
 def read_tokeniser(file: Path) -> Tokeniser:
     """Reads a `tokenizer.json`; raises UserError, with one sentence, if it cannot be used."""
     try:
-        text = read_bytes(file, LARGEST).decode()
-        return tokeniser_from_text(text)
+        return tokeniser_from_text(read_bytes(file, LARGEST).decode())
     except UserError as error:
         raise UserError(f"{str(file)!r}: {error}") from error
     except OSError as error:
@@ -278,11 +273,6 @@ def write_tokeniser(directory: Path, tokeniser: Tokeniser) -> None:
     """Writes `tokenizer.json`, and what transformers needs beside it to load it."""
     write_whole(directory / FILE, tokeniser.text.encode())
     if isinstance(tokeniser, BuiltInTokeniser):
-        settings = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "pad_token": PAD,
-            "eos_token": tokeniser.end,
-            "unk_token": UNKNOWN,
-        }
-        text = json.dumps(settings, indent=1).encode()
-        write_whole(directory / SETTINGS, text)
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": PAD}
+        settings |= {"eos_token": tokeniser.end, "unk_token": UNKNOWN}
+        write_whole(directory / SETTINGS, json.dumps(settings, indent=1))

@@ -153,7 +153,7 @@ def read_workdir(workdir: Path) -> dict[str, str]:
         if file.name == "checkpoints" and file.is_dir():
             with reading(file) as checkpoints:
                 for step in checkpoints.steps():
-                    for path, array in leaves_by_path(checkpoints.raw(step)).items():
+                    for path, array in leaves_by_path(checkpoints.readable(str(step))[1]).items():
                         found[f"{name}/{step}:{'.'.join(path)}"] = sum_of_arrays(array)
         elif {"checkpoints", "sections"} & {*file.parts} or file.suffix not in READERS:
             continue  # sections are words about the figures, with times

@@ -8,21 +8,73 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from motif_jax.actors.handoff import Arrays, RolloutBatch, games_of, make_batch
-from motif_jax.actors.layout import FilledSlot, Request, find_places
+from motif_jax.actors.layout import ENDED, GAME, Ended, FilledSlot, Request, find_places
 from motif_jax.actors.pool import ActorPool
+from motif_jax.envs.world import waited
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
 
 TICK_S = 0.2  # how often a blocked thread checks whether it must stop
+
+
+# ---- batches of full slots
+
+Arrays = dict[str, np.ndarray]
+
+
+class RolloutBatch(NamedTuple):
+    """Rollouts stacked along the batch axis, B games in all."""
+
+    arrays: Any  # result of `place` for {key: [T, T + 1 or 1, B, ...]}
+    fulls: list[FilledSlot]  # the rollouts in order, E of the B columns each
+    episodes: list[list[Ended]]  # the episodes that ended in each rollout
+    steps: int  # of games: T * B, without those in which a game waits
+
+
+def make_batch(
+    pool: ActorPool, fulls: list[FilledSlot], place: Callable[[Arrays], Any], timers: Timers, *, hold: bool = False
+) -> RolloutBatch:
+    """Stacks rollouts and calls `place` on the arrays; releases the slots, unless the caller is to `hold` them."""
+    with timers("stack"):
+        arrays = {key: np.concatenate([array[full.slot] for full in fulls], 1) for key, array in pool.rollouts.items()}
+        arrays[GAME] = np.concatenate([games_of(pool, full) for full in fulls])[None]  # [1, B]
+        episodes = [pool.ended(full) for full in fulls]
+        if pool.layout.alike > 1:
+            arrays[ENDED] = first_ends(episodes, pool.layout.group_size)
+        if not hold:
+            for full in fulls:
+                pool.release(full)
+    steps = int(np.count_nonzero(~waited(arrays["action"])))
+    with timers("place"):
+        placed = place(arrays)
+    return RolloutBatch(placed, fulls, episodes, steps)
+
+
+def games_of(pool: ActorPool, slot: FilledSlot | Request) -> np.ndarray:
+    """Returns the indices in the whole pool of the games in a slot. [E]"""
+    size = pool.layout.group_size
+    return (slot.worker * pool.layout.groups + slot.group) * size + np.arange(size)
+
+
+def first_ends(episodes: list[list[Ended]], size: int) -> np.ndarray:
+    """Returns number and steps of the first episode that ended in each column; -1 for none. [2, B]"""
+    ends = np.full((2, len(episodes), size), -1, np.int64)
+    for slot, ended in enumerate(episodes):
+        for _, game, info in reversed(ended):
+            ends[:, slot, game] = info.episode, info.steps
+    return ends.reshape(2, -1)
+
+
+# ---- loops
 
 
 class BatchedPolicy(Protocol):
@@ -44,31 +96,18 @@ class BatchedPolicy(Protocol):
         """
 
 
-class RandomPolicy:
-    """Chooses all actions with equal probability; for measuring the pool's own speed."""
-
-    reads: tuple[str, ...] = ()
-
-    def __init__(self, num_actions: int):
-        self.outputs: dict[str, ArraySpec] = {}
-        self.starts: dict[str, ArraySpec] = {}
-        self._rng = np.random.default_rng(0)
-        self._num_actions = num_actions
-
-    def room(self, count: int) -> int:
-        return count
-
-    def __call__(self, observations: dict, first: np.ndarray, games: np.ndarray) -> tuple[np.ndarray, dict]:
-        return self._rng.integers(self._num_actions, size=len(games)), {}
-
-
 def answer(pool: ActorPool, requests: list[Request], policy: BatchedPolicy) -> None:
     """Answers all requests with one call of the policy."""
     if not requests:
         return
     seen = gather(pool, requests, policy)
+    scatter(pool, requests, lambda: policy(*seen))
+
+
+def scatter(pool: ActorPool, requests: list[Request], call: Callable[[], tuple[np.ndarray, dict[str, Any]]]) -> None:
+    """Sends the results of a call of the policy to the games."""
     with pool.timers("policy"):
-        actions, outputs = policy(*seen)
+        actions, outputs = call()
     with pool.timers("scatter"):
         pool.act(requests, actions, outputs)
 
@@ -172,20 +211,16 @@ class SyncLoop:
     depth = 0
 
     def __init__(
-        self,
-        pool: ActorPool,
-        policy: BatchedPolicy,
-        rollouts: int,
+        self, pool: ActorPool, policy: BatchedPolicy, rollouts: int,
         place: Callable[[Arrays], Any] = lambda arrays: arrays,
         begin: Callable[[np.ndarray], None] = lambda games: None,
-    ):
+    ):  # fmt: skip
         """See `AsyncLoop`; `begin` receives the indices of games whose rollouts begin. [B]"""
         self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
-        self._begin = begin
+        self._begin, self.timers = begin, Timers()
         self._requests: dict[tuple[int, int], Request] = {}  # by group; a restarted worker's replaces the old one
         self._round: list[FilledSlot] = []  # of this round
         self._fulls: list[FilledSlot] = []  # in the order in which they came
-        self.timers = Timers()
 
     def get(self, timeout_s: float) -> RolloutBatch | None:
         """Plays until there is a batch; returns None after `timeout_s`, and the next call continues from there."""
@@ -219,8 +254,8 @@ class SyncLoop:
     def _is_awaited(self) -> bool:
         """Whether a group has yet to ask in this round: it did not ask, and not all of its slots are full."""
         layout = self._pool.layout
-        here = collections.Counter((full.worker, full.group) for full in self._fulls + self._round)
-        groups = ((worker, group) for worker in range(layout.num_workers) for group in range(layout.groups))
+        here = collections.Counter(full[:2] for full in self._fulls + self._round)  # by worker and group
+        groups = itertools.product(range(layout.num_workers), range(layout.groups))
         return any(group not in self._requests and here[group] < layout.slots_per_group for group in groups)
 
     def close(self) -> None:
@@ -244,12 +279,9 @@ class OverlappedLoop(SyncLoop):
     """
 
     def __init__(
-        self,
-        pool: ActorPool,
-        policy: StartedPolicy,
-        rollouts: int,
+        self, pool: ActorPool, policy: StartedPolicy, rollouts: int,
         place: Callable[[Arrays], Any] = lambda arrays: arrays,
-    ):
+    ):  # fmt: skip
         """See `SyncLoop`; `rollouts` is a multiple of the number of groups in the pool."""
         super().__init__(pool, policy, rollouts, place)
         self._starting, self._share = policy, rollouts // (pool.layout.num_workers * pool.layout.groups)
@@ -260,7 +292,8 @@ class OverlappedLoop(SyncLoop):
         deadline = time.monotonic() + timeout_s
         while len(self._fulls) < self._rollouts:
             while any(requests[0].group == self._turn for requests, _ in self._started):
-                self._finish()
+                answered, finish = self._started.popleft()
+                scatter(self._pool, answered, finish)
             while not self._has_come():
                 if time.monotonic() > deadline:
                     return None
@@ -269,35 +302,26 @@ class OverlappedLoop(SyncLoop):
                 self._fulls += fulls
             asking = [group for group in sorted(self._requests) if group[1] == self._turn and not self._is_done(group)]
             if asking:
-                self._start([self._requests.pop(group) for group in asking])
+                asked = [self._requests.pop(group) for group in asking]
+                seen = gather(self._pool, asked, self._starting)
+                with self._pool.timers("policy"):
+                    self._started.append((asked, self._starting.start(*seen)))
             self._turn = (self._turn + 1) % self._pool.layout.groups
-        seen: collections.Counter[tuple[int, int]] = collections.Counter()
+        times: collections.Counter[tuple[int, ...]] = collections.Counter()
         order = []
         for full in self._fulls:  # the first rollouts of all groups, then the second ones
-            seen[full.worker, full.group] += 1
-            order.append((seen[full.worker, full.group], full))
+            times[full[:2]] += 1
+            order.append((times[full[:2]], full))
         self._fulls, self._turn = [], 0
         return make_batch(self._pool, [full for _, full in sorted(order)], self._place, self.timers)
 
     def _is_done(self, group: tuple[int, int]) -> bool:
-        return sum((full.worker, full.group) == group for full in self._fulls) >= self._share
+        return sum(full[:2] == group for full in self._fulls) >= self._share
 
     def _has_come(self) -> bool:
         """Whether all groups whose turn it is have asked, or need not be answered before the next batch."""
         groups = [(worker, self._turn) for worker in range(self._pool.layout.num_workers)]
         return all(group in self._requests or self._is_done(group) for group in groups)
-
-    def _start(self, requests: list[Request]) -> None:
-        seen = gather(self._pool, requests, self._starting)
-        with self._pool.timers("policy"):
-            self._started.append((requests, self._starting.start(*seen)))
-
-    def _finish(self) -> None:
-        requests, finish = self._started.popleft()
-        with self._pool.timers("policy"):
-            actions, outputs = finish()
-        with self._pool.timers("scatter"):
-            self._pool.act(requests, actions, outputs)
 
 
 RolloutLoop = AsyncLoop | SyncLoop  # the source of the learner's batches

@@ -11,7 +11,7 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,7 +89,6 @@ class Layout(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Shared memory of a pool, in bytes."""
         return sum(spec.nbytes for spec in self.specs().values())
 
     def check_names(self) -> None:
@@ -102,7 +101,6 @@ class Layout(NamedTuple):
             )
 
     def control_specs(self) -> dict[str, ArraySpec]:
-        """Small arrays for the coordination of parent and workers."""
         games = (self.num_workers, self.groups, self.group_size)
         episodes = (*games[:2], (self.rollout_length + 1) * self.group_size)
         return {
@@ -141,20 +139,12 @@ class Layout(NamedTuple):
         specs["episodes"] = ArraySpec((self.num_slots, ends, COMMON + self.num_figures), "float64")
         return specs
 
-    @property
-    def bytes_per_step(self) -> int:
-        """Bytes of a rollout per game and step."""
-        once = sum(spec.nbytes for _, spec in self.starts) // self.rollout_length
-        return sum(spec.nbytes for rows, spec in self.row_specs().values() if rows > 1) + once
-
-
-# Arrays in anonymous memory shared by processes, which is freed with the last process.
 
 ALIGNMENT = 64  # bytes: two arrays never share a cache line
 
 
 class SharedArrays:
-    """Named arrays in one shared mapping. Processes that map the same file with the same specs share the values."""
+    """Named arrays in anonymous memory. Processes that map the same file with the same specs share the values."""
 
     def __init__(self, specs: Mapping[str, ArraySpec], file: int | None = None):
         """Maps the file descriptor `file`; None: a new file of zeros."""
@@ -172,16 +162,17 @@ class SharedArrays:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.arrays[name]
 
-    def claim(self, name: str, record: Callable[[int], None]) -> int:
+    def claim(self, name: str, record: memoryview | None = None, place: int = 0) -> int:
         """Takes the next number of the counter `name` (one int64), which living processes never share.
 
-        Calls `record` with the number before the counter is increased. If the process is killed in between, the number
-        is recorded and will be taken once more, but never skipped. The kernel releases the lock of a killed process.
+        `record[place]` becomes the number plus 1 before the counter is increased. If the process is killed in between,
+        the number will be taken once more, but never skipped. The kernel releases the lock of a killed process.
         """
         fcntl.lockf(self.file, fcntl.LOCK_EX)
         try:
             number = int(self.arrays[name][0])
-            record(number)
+            if record is not None:
+                record[place] = number + 1
             self.arrays[name][0] = number + 1
             return number
         finally:
@@ -193,11 +184,7 @@ class SharedArrays:
         os.close(self.file)
 
 
-# Reads and writes rows of rollouts for several groups of games.
-#
-# A loop is fastest for few groups; from MANY on, one NumPy call per array takes half the time.
-
-MANY = 8  # groups
+MANY = 8  # groups, from which on one NumPy call per array takes half the time of a loop
 Places = list[tuple[int, int]] | tuple[np.ndarray, np.ndarray]  # slot and step of each row: pairs, or two arrays
 
 
@@ -225,23 +212,24 @@ class RolloutRows:
         A single row is not copied: it changes when its group writes the next rollout into this slot.
         """
         array = self._arrays[key]
-        size, shape = array.shape[2], array.shape[3:]
+        size, count = array.shape[2], self._count(key, places)
+        if isinstance(places, list) and len(places) == 1 and room <= size:
+            return array[places[0]]
+        rows = np.empty((max(room, count), *array.shape[3:]), array.dtype)
         if isinstance(places, list):
-            if len(places) == 1 and room <= size:
-                return array[places[0]]
-            count = len(places) * size
-            rows = np.empty((max(room, count), *shape), array.dtype)
             for number, place in enumerate(places):
                 rows[number * size : (number + 1) * size] = array[place]
         else:
             slots, steps = places
-            count = len(slots) * size
-            rows = np.empty((max(room, count), *shape), array.dtype)
-            out = rows[:count].reshape(len(slots), size, *shape)
+            out = rows[:count].reshape(len(slots), *array.shape[2:])
             # With the mode "raise", NumPy would buffer the result, to leave `out` unchanged after an error.
             np.take(self._flat[key], slots * array.shape[1] + steps, 0, out=out, mode="clip")
         rows[count:] = 0
         return rows
+
+    def _count(self, key: str, places: Places) -> int:
+        """The number of rows of games, R * E."""
+        return (len(places) if isinstance(places, list) else len(places[0])) * self._arrays[key].shape[2]
 
     def write(self, key: str, places: Places, values: np.ndarray) -> None:
         """Writes `values`, [R * E, ...], to rows of one array."""
@@ -257,7 +245,7 @@ class RolloutRows:
     def write_bytes(self, key: str, places: Places, start: np.ndarray) -> int:
         """Writes rows of one array from the start of some bytes; returns how many these were."""
         array = self._arrays[key]
-        count = (len(places) if isinstance(places, list) else len(places[0])) * array.shape[2]
+        count = self._count(key, places)
         size = count * array.itemsize * math.prod(array.shape[3:])
         self.write(key, places, start[:size].view(array.dtype).reshape(count, *array.shape[3:]))
         return size

@@ -6,6 +6,7 @@ episodes are reproducible.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import Any, Protocol
 
@@ -43,7 +44,6 @@ class ScriptedPlayers:
     """One scripted player per game of a group."""
 
     def __init__(self, text: str, world: World, num_games: int):
-        """Makes the players of a description such as `explorer:0.8,random:0.2`."""
         shares = parse_scripted(text, world)
         self._names, self._shares = list(shares), list(shares.values())
         self._all = [{name: _make(name, world) for name in shares} for _ in range(num_games)]
@@ -62,15 +62,11 @@ class ScriptedPlayers:
         return [to_row(text, self._width) for text in actions] if self._width else actions
 
     def choose(self, index: int, game: Any) -> Any:
-        """Returns the action of one game; in text worlds a text."""
         return self._now[index].choose(game)
 
 
 def parse_scripted(text: str, world: World, flag: str = FLAG) -> dict[str, float]:
-    """Parses `explorer:0.8,random:0.2` into shares that sum to 1; a name without a weight has weight 1.
-
-    `flag` is named in errors.
-    """
+    """Parses `explorer:0.8,random:0.2` into shares that sum to 1; a name without a weight has weight 1."""
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, _, weight = part.strip().partition(":")
@@ -85,11 +81,9 @@ def parse_scripted(text: str, world: World, flag: str = FLAG) -> dict[str, float
             )
         if name in weights:
             raise UserError(f"{text!r} names {name!r} twice ({flag})")
-        try:
+        with contextlib.suppress(ValueError):
             weights[name] = float(weight or 1)
-        except ValueError:
-            weights[name] = -1.0
-        if not 0 < weights[name] < float("inf"):
+        if not 0 < weights.get(name, 0) < float("inf"):
             raise UserError(f"the share of {name!r} must be a positive number, not {weight!r} ({flag})")
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}

@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import numpy as np
@@ -50,12 +51,6 @@ from motif_jax.structs import ArraySpec, EpisodeInfo, UserCodeError, UserError
 from motif_jax.system.machine import available_mib, usable_cores
 from motif_jax.system.metrics import Timers
 
-# The connection of the pool to one worker: a process or, for debugging, an object in this process.
-#
-# Each process has a temporary folder, which the next pool removes if the parent was killed. All users share the
-# temporary directory, so a folder is removed only if it is this user's and has a marker file that this program wrote.
-# The parent holds a lock on the marker while it runs, which is visible across containers.
-
 Message = tuple[int, int, int]  # Op, group, slot
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -76,7 +71,11 @@ PURPOSE = b"This temporary folder of an actor worker of motif_jax is removed whe
 
 
 class WorkerFolder:
-    """A folder for the temporary files of one worker."""
+    """A folder for the temporary files of one worker, which the next pool removes if the parent was killed.
+
+    All users share the temporary directory, so a folder is removed only if it is this user's and has a marker file that
+    this program wrote. The parent holds a lock on the marker while it runs, which is visible across containers.
+    """
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=f"motif_jax-{os.getpid()}-worker-"))
@@ -95,11 +94,10 @@ def remove_stale_folders() -> None:
     """Removes the folders of workers whose parent was killed before it could clean up."""
     for folder in Path(tempfile.gettempdir()).glob("motif_jax-*-worker-*"):
         with contextlib.suppress(OSError, NoLocks):  # OSError: without a marker, or removed by another process
-            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
-                continue
-            with open(folder / MARKER, "r+b") as marker:
-                if marker.read() == PURPOSE and try_lock(marker):
-                    shutil.rmtree(folder, ignore_errors=True)
+            if not folder.is_symlink() and folder.stat().st_uid == os.geteuid():
+                with open(folder / MARKER, "r+b") as marker:
+                    if marker.read() == PURPOSE and try_lock(marker):
+                        shutil.rmtree(folder, ignore_errors=True)
 
 
 class ProcessWorker:
@@ -116,25 +114,13 @@ class ProcessWorker:
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         # Workers do not need the parent's threads, locks or __main__, so they are neither forked nor "spawned".
         # Their own process group protects them from the parent's Ctrl-C.
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "motif_jax.actors.worker"],
-            stdin=subprocess.PIPE,
-            pass_fds=(worker_in, worker_out, shared.file),
-            env=environment,
-            process_group=0,
-        )
+        command, pipes = [sys.executable, "-m", "motif_jax.actors.worker"], (worker_in, worker_out, shared.file)
+        self.process = subprocess.Popen(command, stdin=PIPE, pass_fds=pipes, env=environment, process_group=0)
         os.close(worker_in)
         os.close(worker_out)
-        start = {
-            "index": index,
-            "parent": os.getpid(),
-            "messages_in": worker_in,
-            "messages_out": worker_out,
-            "shared_file": shared.file,
-            "layout": layout._asdict(),
-        }
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it died at once, which the pool will notice
+            start = layout._asdict(), index, os.getpid(), shared.file, worker_in, worker_out
             self.process.stdin.write(json.dumps(start).encode())
             self.process.stdin.close()
 
@@ -155,15 +141,12 @@ class ProcessWorker:
             if message[0] == Op.ERROR:
                 while len(data) < message[2] and (rest := os.read(self.messages, message[2])):
                     data += rest
-                report = json.loads(data)
-                refusal = report["refusal"]  # an error of the operating system, if any: see `system/errors.py`
-                cause = OSError(*refusal) if refusal else None
-                sentence = report.get("sentence")
-                if sentence and not refusal:
-                    if details := report["traceback"]:  # the error is in the user's own code
-                        raise UserCodeError(f"{sentence}; {self._who()}", details)
-                    raise UserError(sentence)
-                raise WorkerError(f"{self._who()} failed:\n{report['traceback']}") from cause
+                refusal, sentence, details = json.loads(data)
+                if refusal:  # an error of the operating system: see `system/errors.py`
+                    raise WorkerError(f"{self._who()} failed:\n{details}") from OSError(*refusal)
+                if sentence:
+                    raise UserCodeError(f"{sentence}; {self._who()}", details) if details else UserError(sentence)
+                raise WorkerError(f"{self._who()} failed:\n{details}")
             messages.append(message)
         return messages
 
@@ -203,11 +186,9 @@ class InlineWorker:
             self._worker = Worker(layout, shared, index, lambda op, group, slot: self._outbox.append((op, group, slot)))
 
     def send(self, messages: list[Message]) -> None:
-        """Queues messages until the pool polls."""
         self._inbox += messages
 
     def receive(self) -> list[Message]:
-        """Handles one waiting message and returns the resulting messages."""
         if self._inbox and not self._outbox:
             try:
                 with reported(self._env, f"; {self._who()}"):
@@ -223,8 +204,6 @@ class InlineWorker:
             self._worker.close()
 
 
-# Checks that this machine has the cores, memory and open files for the requested games.
-
 WORKER_MIB = 60  # Python, NumPy and NLE in a process
 GAME_MIB = 4  # one copy of the engine, without shared code (see envs/nethack/engine.py)
 FILES_PER_GAME = 2
@@ -232,18 +211,12 @@ WORKERS_PER_CORE = 8
 
 
 def check_capacity(
-    num_workers: int,
-    games_per_worker: int,
-    groups: int = 1,
-    shared_bytes: int = 0,
-    flag: str = "--config.collect",
-    *,
+    num_workers: int, games_per_worker: int, groups: int = 1, shared_bytes: int = 0, flag: str = "--config.collect", *,
     engine: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Raises UserError if this machine cannot run these workers and games, with the shared memory of their rollouts.
 
-    `flag`: section of the config, for errors. `engine`: whether each game has a copy of NetHack's engine; other games
-    count as free.
+    `engine`: whether each game has a copy of NetHack's engine; other games count as free.
     """
     if games_per_worker % groups:
         flags = f"{flag}.games_per_worker" + (", .groups" if flag == "--config.policy" else "")
@@ -276,45 +249,17 @@ FAILURES_IN_A_ROW = 8  # deaths of a handle's workers without a finished slot
 INLINE_TICK_S = 0.0005
 
 
-class WorkerSilence:
-    """Measures how long a worker has had work without a heartbeat."""
-
-    def __init__(self, now: float):
-        self._last_beat, self._looked_at, self._seconds = -1, now, 0.0
-
-    def seconds(self, now: float, beat: int, idle: bool) -> float:
-        """Returns the length of the silence; `beat` is the number of heartbeats.
-
-        At most LOOK_S counts between two checks: if this process was stopped, or waited for a busy machine, so may the
-        worker have been.
-        """
-        self._seconds += min(now - self._looked_at, LOOK_S)
-        self._looked_at = now
-        if beat != self._last_beat or (beat and idle):
-            self._last_beat, self._seconds = beat, 0.0
-        return self._seconds
-
-
 class WorkerHandle:
     """The worker with number `index`, and its successors when it dies."""
 
     def __init__(
-        self,
-        layout: Layout,
-        shared: SharedArrays,
-        index: int,
-        inline: bool,
-        hang_timeout_s: float,
-        flag: str,
+        self, layout: Layout, shared: SharedArrays, index: int, inline: bool, hang_timeout_s: float, flag: str,
         away: Iterable[int] = (),
-    ):
+    ):  # fmt: skip
         """Starts the first worker, in this process if `inline`; `away`: slots that it gets later, by `give_back`."""
-        self.index = index
-        self.generation = 0  # number of earlier workers
+        self.index, self.generation, self._failures = index, 0, 0  # generation: number of earlier workers
         self._layout, self._shared, self._inline, self.hang_timeout_s = layout, shared, inline, hang_timeout_s
         self._flag = flag
-        self._failures = 0
-        self._held: list[collections.deque[int]] = []  # the worker's slots by group, the current one first
         self._away = set(away)  # slots held by the caller of `poll`
         self.start()
 
@@ -325,8 +270,8 @@ class WorkerHandle:
             self._layout, self._shared, self.index
         )
         self._sent = 0  # messages sent to this worker
-        self._silence = WorkerSilence(time.monotonic())
-        self._held = [collections.deque() for _ in range(groups)]
+        self._last_beat, self._looked_at_s, self._silent_s = -1, time.monotonic(), 0.0
+        self._held = [collections.deque[int]() for _ in range(groups)]  # its slots by group, the current one first
         self._step = [0] * groups
         for group in range(groups):
             first = (self.index * groups + group) * per_group
@@ -369,16 +314,18 @@ class WorkerHandle:
     def hangs(self, now: float) -> bool:
         """Whether the worker has had work for too long without a heartbeat."""
         beat = int(self._shared["beat"][self.index])
-        idle = bool(self._shared["handled"][self.index] == self._sent)
-        return self._silence.seconds(now, beat, idle) > (self.hang_timeout_s if beat else START_TIMEOUT_S)
+        # If this process was stopped, or waited for a busy machine, so may the worker have been.
+        self._silent_s += min(now - self._looked_at_s, LOOK_S)
+        self._looked_at_s = now
+        if beat != self._last_beat or (beat and self._shared["handled"][self.index] == self._sent):  # it is idle
+            self._last_beat, self._silent_s = beat, 0.0
+        return self._silent_s > (self.hang_timeout_s if beat else START_TIMEOUT_S)
 
     def replace(self, hung: bool, blame: collections.Counter[int]) -> tuple[list[FilledSlot], int, list[int]]:
         """Kills the worker and starts another one in its place.
 
-        `blame`: deaths of workers by episode (plus 1), to which this one is added.
-
-        Returns:
-          Unread full slots, number of lost steps, episodes that are given up.
+        `blame`: deaths of workers by episode (plus 1), to which this one is added. Returns unread full slots, the
+        number of lost steps, and episodes that are given up.
         """
         assert isinstance(self.link, ProcessWorker)
         status, messages = self.link.kill()
@@ -386,18 +333,17 @@ class WorkerHandle:
         lost = int(self._shared["played"][self.index].sum()) * self._layout.group_size
         self._failures += 1
         if self._failures >= FAILURES_IN_A_ROW:
-            why = f"last with status {status}; if memory ran out, lower num_workers and games_per_worker"
-            if hung:
-                why = "last silent for too long; if its games are slow, raise hang_timeout_s"
+            memory = f"last with status {status}; if memory ran out, lower num_workers and games_per_worker"
+            why = "last silent for too long; if its games are slow, raise hang_timeout_s" if hung else memory
             raise UserError(
                 f"actor worker {self.index} ended {FAILURES_IN_A_ROW} times without finishing a rollout, {why} "
                 f"({self._flag})"
             )
         # A SIGKILL from elsewhere (a person, the kernel out of memory) is not the current episode's fault.
         own_fault = hung or status != -signal.SIGKILL
-        given_up = [
-            episode for group in range(self._layout.groups) for episode in self._play_again(group, own_fault, blame)
-        ]
+        given_up: list[int] = []
+        for group in range(self._layout.groups):
+            given_up += self._play_again(group, own_fault, blame)
         for name in ("stepping", "played", "beat", "handled"):
             self._shared[name][self.index] = 0
         self.generation += 1
@@ -422,7 +368,6 @@ class WorkerHandle:
         return given_up
 
     def is_responsible_for(self, group: int, episode: int) -> bool:
-        """Whether a group of this handle must play this episode, or has it in an undelivered slot."""
         lists = (self._shared[name][self.index, group] for name in ("playing", "undelivered", "redo"))
         return any((numbers == episode + 1).any() for numbers in lists)
 
@@ -434,31 +379,17 @@ class ActorPool:
     """Games in workers; a context manager."""
 
     def __init__(
-        self,
-        env: Mapping[str, Any],
-        observations: tuple[str, ...],
-        *,
-        num_workers: int,
-        games_per_worker: int,
-        player: str = "",
-        groups: int = 2,
-        outputs: dict[str, ArraySpec] | None = None,
-        starts: dict[str, ArraySpec] | None = None,
-        first_episode: int = 0,
-        hang_timeout_s: float = 10.0,
-        flag: str = "--config.collect",
-        remote: int = 0,
-        away: Iterable[int] = (),
-        **layout: Any,
-    ):
+        self, env: Mapping[str, Any], observations: tuple[str, ...], *, num_workers: int, games_per_worker: int,
+        player: str = "", groups: int = 2, outputs: dict[str, ArraySpec] | None = None,
+        starts: dict[str, ArraySpec] | None = None, first_episode: int = 0, hang_timeout_s: float = 10.0,
+        flag: str = "--config.collect", remote: int = 0, away: Iterable[int] = (), **layout: Any,
+    ):  # fmt: skip
         """Lays out the memory and starts the workers.
 
         Args:
           num_workers: processes; 0 plays all games in this process.
           player: if empty, `poll` returns requests for actions, which `act` answers.
-          first_episode: number of the first episode.
           hang_timeout_s: a worker without a heartbeat for this time is replaced.
-          flag: section of the config, for errors.
           remote: workers on other hosts, after those of this one (`remote.RemotePool`).
           away: slots that the workers get only when they are released.
           layout: other values of `Layout`.
@@ -483,8 +414,7 @@ class ActorPool:
         )
         self.layout.check_names()
         self.timers = Timers()
-        self.restarts = 0  # workers replaced
-        self.dropped_steps = 0  # steps lost with them
+        self.restarts = self.dropped_steps = 0  # workers replaced, and steps lost with them
         self.given_up: list[int] = []  # episodes
         engine = getattr(self.world, "engine", False)
         check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine=engine)
@@ -494,7 +424,6 @@ class ActorPool:
         self._start(first_episode, hang_timeout_s, flag, away)
 
     def _start(self, first_episode: int, hang_timeout_s: float, flag: str, away: Iterable[int]) -> None:
-        """Makes the shared memory and starts the workers."""
         remove_stale_folders()
         self._shared = SharedArrays(self.layout.specs())
         self._shared["next_episode"][0] = first_episode
@@ -504,10 +433,8 @@ class ActorPool:
         self._blame: collections.Counter[int] = collections.Counter()
         self._next_check = time.monotonic() + 0.5
         self._poll = select.poll()
-        self._wake_read, self._wake_write = os.pipe()  # lets `release` interrupt a waiting `poll`
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
-        self._poll.register(self._wake_read, select.POLLIN)
+        self._wake = os.eventfd(0)  # lets `release` interrupt a waiting `poll`
+        self._poll.register(self._wake, select.POLLIN)
         self._by_file: dict[int, int] = {}
         self._handles: list[WorkerHandle] = []
         try:
@@ -535,7 +462,6 @@ class ActorPool:
 
     @property
     def next_episode(self) -> int:
-        """The first episode that has not begun."""
         return int(self._shared["next_episode"][0])
 
     @property
@@ -547,17 +473,16 @@ class ActorPool:
         """Waits for requests for actions, and for full slots, which belong to the caller until `release`."""
         self._take_back()
         if self._inline:
-            messages = self._handles[0].link.receive()
-            if not messages:
+            if not (received := self._handles[0].link.receive()):
                 time.sleep(INLINE_TICK_S)  # lets threads that hold slots run
-            return self._handles[0].read(messages or [])
+            return self._handles[0].read(received or [])
         requests: list[Request] = []
         fulls: list[FilledSlot] = []
         with self.timers("wait_for_workers"):
             ready = self._poll.poll(timeout_s * 1000)
         for file, _ in ready:
-            if file == self._wake_read:
-                os.read(self._wake_read, 4096)
+            if file == self._wake:
+                os.eventfd_read(self._wake)
                 continue
             handle = self._handles[self._by_file[file]]
             messages = handle.link.receive()
@@ -613,8 +538,7 @@ class ActorPool:
 
     def wake(self) -> None:
         """Ends the waiting of `poll`; any thread may call this."""
-        with contextlib.suppress(BlockingIOError):  # a full pipe wakes it anyway
-            os.write(self._wake_write, b"\0")
+        os.eventfd_write(self._wake, 1)
 
     def owe(self, episodes: Iterable[int]) -> None:
         """Has the workers of this host play these episodes before others."""
@@ -641,15 +565,13 @@ class ActorPool:
         return [Ended(step, game, info) for (step, game), info in zip(ended_at.tolist(), infos, strict=True)]
 
     def close(self) -> None:
-        """Ends all workers, closes the pipes and frees the shared memory."""
         deadline = time.monotonic() + 2.0
         for handle in self._handles:
             handle.link.close(deadline)
         self._handles = []
-        if self._wake_write >= 0:
-            os.close(self._wake_read)
-            os.close(self._wake_write)
-            self._wake_write = -1
+        if self._wake >= 0:
+            os.close(self._wake)
+            self._wake = -1
             self.rollouts, self.rows, self._actions = {}, RolloutRows({}), RolloutRows({})
             self._shared.close()
 

@@ -42,7 +42,6 @@ class RecordedFrames:
         self._show()
 
     def step(self, action: Any) -> float:
-        """Plays one action and records the next frame; returns the reward."""
         reward = self._game.step(action)
         caption = caption_of(self._game)
         if caption in self.captions or len(self.captions) < MOST_CAPTIONS:
@@ -108,7 +107,6 @@ class RecordedGame:
     """A wrapper of a worker's game that records its episodes."""
 
     def __init__(self, game: Any, folder: Path):
-        """Takes the game and the directory for recordings."""
         self._game, self._folder = game, folder
 
     def __getattr__(self, name: str) -> Any:
@@ -120,7 +118,6 @@ class RecordedGame:
         self._frames = RecordedFrames(self._game, MOST_BYTES)
 
     def step(self, action: Any) -> float:
-        """Plays one action, and writes the recording if the episode ends; returns the reward."""
         reward = self._frames.step(action)
         if self._game.end:
             captions = self._frames.captions
@@ -149,20 +146,14 @@ def file_of(folder: Path, episode: int) -> Path:
     return folder / f"episode-{episode}.npz"
 
 
-# Plays text worlds with scripted players, and records each episode as turns.
-#
-# This needs neither workers nor arrays, so a core plays tens of thousands of short games per second. The games are the
-# same as in a pool with the same seed and player and the stream COLLECT.
+# ---- text worlds with scripted players: without workers and arrays, but the same games as in a pool for COLLECT
 
 # A branch's seed follows from its number, which is beyond those of episodes.
 FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first branch; exclusive limit of an episode's branches
 
 
 def play_episodes(world: TextWorld, player: str, episodes: Iterable[int], *, seed: int) -> Iterator[Episode]:
-    """Plays episodes one after another.
-
-    Numbers and seed determine the games. `player`: as for `players.parse_scripted`.
-    """
+    """Plays episodes one after another; numbers and seed determine the games. `player`: as for `parse_scripted`."""
     game, players = world.game(shown=False), ScriptedPlayers(player, world, 1)
     try:
         for number in episodes:

@@ -41,7 +41,7 @@ FLAG = "--config.cluster.game_hosts"
 class Down(NamedTuple):
     """To a host: `Request`s with their actions, full slots that are free again, episodes to play."""
 
-    requests: np.ndarray  # [R, 5]
+    requests: list[Request]  # R
     actions: np.ndarray  # [R * E, ...]
     released: list[FilledSlot]
     episodes: list[int]
@@ -51,8 +51,8 @@ class Up(NamedTuple):
     """From a host: groups that wait and slots that are full, with their last rows; counters."""
 
     number: int  # of this block: calls may be answered in any order
-    requests: np.ndarray  # [R, 5]
-    fulls: np.ndarray  # [F, 3]
+    requests: list[Request]
+    fulls: list[FilledSlot]
     rows: np.ndarray  # of `places_of`, one array after the other, as bytes: Ray's work grows with the number of arrays
     ended: list[tuple[np.ndarray, np.ndarray]]  # of each full slot: `ended_at` and `episodes` of those that ended
     given_up: list[int]
@@ -113,7 +113,9 @@ class HostGames:
         while left > 0 and len({one[:2] for one in (*requests, *fulls)}) < half:
             while self._inbox:
                 self._take(self._inbox.popleft())
-            if (requests or fulls) and not self._plays():
+            held = ((handle.index, *one) for handle in self._pool._handles for one in enumerate(handle._held))
+            plays = any(slots and (worker, group) not in self._asking for worker, group, slots in held)
+            if (requests or fulls) and not plays:  # no group has a slot and does not wait for actions
                 break
             asked, full = self._pool.poll(left)
             requests += asked
@@ -123,21 +125,12 @@ class HostGames:
         return self._pack(requests, fulls)
 
     def _take(self, down: Down) -> None:
-        requests = [Request(*row) for row in down.requests.tolist()]
-        self._asking -= {request[:2] for request in requests}
-        self._pool.act(requests, down.actions)
+        self._asking -= {request[:2] for request in down.requests}
+        self._pool.act(down.requests, down.actions)
         for full in down.released:
             self._pool.release(full)
         self._pool.owe(down.episodes)
         self._expected -= len(down.episodes)
-
-    def _plays(self) -> bool:
-        """Whether a group has a slot and does not wait for actions."""
-        handles = self._pool._handles
-        return any(
-            slots and (handle.index, group) not in self._asking
-            for handle in handles for group, slots in enumerate(handle._held)
-        )  # fmt: skip
 
     def _pack(self, requests: list[Request], fulls: list[FilledSlot]) -> Up:
         pool, ended = self._pool, []
@@ -151,10 +144,8 @@ class HostGames:
         self._expected += short
         self._number, given_up = self._number + 1, pool.given_up[self._given_up :]
         self._given_up += len(given_up)
-        return Up(
-            self._number, np.array(requests, np.int64).reshape(-1, 5), np.array(fulls, np.int64).reshape(-1, 3),
-            np.concatenate(rows), ended, given_up, short, (pool.restarts, pool.dropped_steps, pool.worker_wait_s),
-        )  # fmt: skip
+        counters = pool.restarts, pool.dropped_steps, pool.worker_wait_s
+        return Up(self._number, requests, fulls, np.concatenate(rows), ended, given_up, short, counters)
 
 
 @functools.cache
@@ -262,7 +253,7 @@ class GameHost:
         asked = [self._there(self._asked.pop(place)) for place in self.acted]
         actions = [self._pool._shared["actions"][place] for place in self.acted]
         down = Down(
-            np.array(asked, np.int64).reshape(-1, 5),
+            asked,
             np.concatenate(actions) if actions else np.zeros((0, *layout.action.shape), layout.action.dtype),
             [self._there(full) for full in self.released], self._lease(self.short),
         )  # fmt: skip
@@ -270,7 +261,6 @@ class GameHost:
         self._watch(self._actor.exchange.remote(down))
 
     def _there(self, one: Any) -> Any:
-        """A request or a slot with the numbers of the host's own pool."""
         return one._replace(worker=one.worker - self._first, slot=one.slot - self._first_slot)
 
     def _here(self, one: Any) -> Any:
@@ -305,8 +295,7 @@ class GameHost:
     def take(self, up: Up) -> tuple[list[Request], list[FilledSlot]]:
         """Writes a block's rows into this pool's memory; returns its requests and full slots."""
         pool, shared = self._pool, self._pool._shared
-        requests = [self._here(Request(*row)) for row in up.requests.tolist()]
-        fulls = [self._here(FilledSlot(*row)) for row in up.fulls.tolist()]
+        requests, fulls = [*map(self._here, up.requests)], [*map(self._here, up.fulls)]
         at = 0
         for key, places in travelling(pool, requests, fulls):
             at += pool.rows.write_bytes(key, places, up.rows[at:])
@@ -384,7 +373,6 @@ class RemotePool(ActorPool):
             raise
 
     def _meet(self) -> None:
-        """Waits until all hosts have started."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while waiting := [host.name for host in self._hosts if not host.plays]:
             if time.monotonic() > deadline:
@@ -397,7 +385,7 @@ class RemotePool(ActorPool):
 
     def claim_episode(self) -> int:
         """The number of an episode that begins next: one of a host that was lost, or a new one."""
-        return self.free.popleft() if self.free else self._shared.claim("next_episode", lambda number: None)
+        return self.free.popleft() if self.free else self._shared.claim("next_episode")
 
     def refuse(self, host: GameHost, problem: str) -> None:
         """Does without a host that cannot play; raises UserError if the run has not begun, or no host is left."""

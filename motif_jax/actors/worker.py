@@ -39,34 +39,24 @@ class Group:
     """Games that step together, and their current slot."""
 
     def __init__(
-        self,
-        layout: Layout,
-        shared: SharedArrays,
-        worker: int,
-        group: int,
-        world: World,
+        self, layout: Layout, shared: SharedArrays, worker: int, group: int, world: World,
         rows_of: Callable[[int], list[dict[str, np.ndarray]]],
-    ):
+    ):  # fmt: skip
         self._shared, self._layout = shared, layout
         self._own = owner(layout.env)  # None for the program's own worlds
-        self._playing = memoryview(shared["playing"][worker, group])
-        self._undelivered = memoryview(shared["undelivered"][worker, group])
-        self._redo = memoryview(shared["redo"][worker, group])
-        self._ended = 0  # episodes that ended in the current slot
-        self._warming = False
-        self._stepping = memoryview(shared["stepping"][worker, group : group + 1])
-        self._played = memoryview(shared["played"][worker, group : group + 1])
+        lists = (memoryview(shared[name][worker, group]) for name in ("playing", "undelivered", "redo"))
+        self._playing, self._undelivered, self._redo = lists
+        numbers = (memoryview(shared[name][worker, group : group + 1]) for name in ("stepping", "played"))
+        self._stepping, self._played = numbers
+        self._ended, self._warming = 0, False  # episodes that ended in the current slot
         self._actions = shared["actions"][worker, group]
         self.scripted = ScriptedPlayers(layout.player, world, layout.group_size) if layout.player else None
+        shown = getattr(world, "screen_frames", ()) if layout.record else ()  # which the recorder needs
         self.vector = world.vector(
-            layout.group_size,
-            tuple(key for key, _ in layout.observations),
-            seed=layout.seed,
-            stream=layout.stream,
-            next_episode=self._next_episode,
-            extra_frames=self._extra_frames(world),
-            stepping=self._stepping,
-        )
+            layout.group_size, tuple(key for key, _ in layout.observations), seed=layout.seed, stream=layout.stream,
+            next_episode=self._next_episode, stepping=self._stepping,
+            extra_frames=(*(self.scripted.frames if self.scripted else ()), *shown),
+        )  # fmt: skip
         waits = layout.alike > 1 or any(name == "charge" for name, _ in layout.outputs)
         if waits and not getattr(self.vector, "can_wait", False):
             raise UserError(
@@ -80,16 +70,10 @@ class Group:
         self._rows_of = functools.cache(lambda slot: [self.vector.open_rows(row) for row in rows_of(slot)])
         self.granted: collections.deque[int] = collections.deque()
         self.slot: int | None = None
-        self.step_in_slot = 0
         self.vector.reset()
         if ":" in layout.env.get("world", ""):
             check_observations(world, self.vector, layout.observations, layout.group_size)
         self._stepping[0] = 0
-
-    def _extra_frames(self, world: World) -> tuple[str, ...]:
-        """Returns the frames that the scripted player and the recorder need beside the observations."""
-        shown = getattr(world, "screen_frames", ()) if self._layout.record else ()
-        return (*(self.scripted.frames if self.scripted else ()), *shown)
 
     def warm_up(self, game: int, limit: int, beat: memoryview) -> None:
         """Plays up to `limit` random actions, so that games do not start in step; each is a heartbeat."""
@@ -106,10 +90,7 @@ class Group:
         self._stepping[0] = 0
 
     def _next_episode(self, game: int) -> int:
-        """The number of the game's next episode, from which its seed follows.
-
-        The shared lists always hold the episodes lost with this process.
-        """
+        """The number of the game's next episode. The shared lists always hold the episodes lost with this process."""
         if self._playing[game] and not self._warming:  # warm-up episodes are not delivered
             self._undelivered[self._ended] = self._playing[game]
             self._ended += 1
@@ -118,11 +99,7 @@ class Group:
         waiting = (index for index, number in enumerate(self._redo) if number)
         lost = min(waiting, key=self._redo.__getitem__, default=None)  # the oldest first, so that none waits for ever
         if lost is None:
-
-            def record(number: int) -> None:
-                self._playing[game] = number + 1
-
-            episode = self._shared.claim("next_episode", record)
+            episode = self._shared.claim("next_episode", self._playing, game)
         else:
             episode = self._redo[lost] - 1
             self._playing[game] = self._redo[lost]
@@ -134,10 +111,9 @@ class Group:
 
     def delivered(self) -> None:
         """Marks the slot, and the episodes that ended in it, as delivered to the parent."""
-        self.slot = None
         for index in range(self._ended):
             self._undelivered[index] = 0
-        self._ended = 0
+        self.slot, self._ended = None, 0
 
     def open(self) -> None:
         """Starts writing the next granted slot, with the current observation."""
@@ -162,21 +138,18 @@ class Group:
             check_rewards(rows["reward"], self._own)
         self._stepping[0] = 0
         if vector.finished:
-            self._record_episodes(step)
+            count = self._shared["num_episodes"]
+            for game, info in vector.finished:
+                number = count[self.slot]
+                self._shared["ended_at"][self.slot, number] = step, game
+                self._shared["episodes"][self.slot, number] = info.as_row()
+                count[self.slot] += 1
             after["first"][:] = vector.first
         vector.observe(after)
         self.step_in_slot = step + 1
         full = self.step_in_slot == self._layout.rollout_length
         self._played[0] = 0 if full else self.step_in_slot
         return full
-
-    def _record_episodes(self, step: int) -> None:
-        count = self._shared["num_episodes"]
-        for game, info in self.vector.finished:
-            number = count[self.slot]
-            self._shared["ended_at"][self.slot, number] = step, game
-            self._shared["episodes"][self.slot, number] = info.as_row()
-            count[self.slot] += 1
 
 
 class Worker:
@@ -203,7 +176,6 @@ class Worker:
         return rows
 
     def handle(self, op: int, number: int, slot: int) -> None:
-        """Handles one message for group `number`: a new slot, or actions."""
         group = self.groups[number]
         if op == Op.SLOT:
             group.granted.append(slot)
@@ -212,16 +184,10 @@ class Worker:
             group.open()
         else:
             self._step(group, number)
-        if group.slot is not None:
-            self._go_on(group, number)
-
-    def _go_on(self, group: Group, number: int) -> None:
-        """Asks for actions, or lets the scripted player fill all granted slots."""
-        if group.scripted is None:
-            self._reply(Op.READY, number, group.slot or 0)
-            return
-        while group.slot is not None:
+        while group.scripted and group.slot is not None:  # fills all granted slots
             self._step(group, number)
+        if group.slot is not None:
+            self._reply(Op.READY, number, group.slot)
 
     def _step(self, group: Group, number: int) -> None:
         self._beat[0] += 1
@@ -238,32 +204,31 @@ class Worker:
 
 def main() -> None:
     """Entry point of the process that `transport.ProcessWorker` starts."""
-    start = json.load(sys.stdin)
+    fields, index, parent, shared_file, messages_in, messages_out = json.load(sys.stdin)
     for number in (signal.SIGINT, signal.SIGTERM):  # for the parent, which then ends its workers
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != start["parent"]:  # it has ended before
+    if os.getppid() != parent:  # it has ended before
         return
-    index, messages_in, messages_out = start["index"], start["messages_in"], start["messages_out"]
 
     def reply(op: Op, group: int, slot: int) -> None:
         os.write(messages_out, MESSAGE_FORMAT.pack(op, group, slot))
 
     try:
-        layout = layout_from_json(start["layout"])
-        shared = SharedArrays(layout.specs(), start["shared_file"])
+        layout = layout_from_json(fields)
+        shared = SharedArrays(layout.specs(), shared_file)
         gc.set_threshold(100_000)  # steps do not create reference cycles; the search takes 1 % of the time
         _serve(Worker(layout, shared, index, reply), shared, index, messages_in)
     except BrokenPipeError:
         return  # the parent has ended
     except BaseException as error:  # including SystemExit: a game may call sys.exit()
         # Short enough for the pipe, even if every character is written as an escape.
-        report = {"traceback": traceback.format_exc()[-10_000:], "refusal": find_refusal(error)}
+        sentence, details = "", traceback.format_exc()[-10_000:]
         if isinstance(error, UserError):
-            report |= {"sentence": str(error), "traceback": ""}
-        elif failure := as_failure(start["layout"]["env"], error):
-            report |= {"sentence": failure.sentence, "traceback": failure.traceback}
-        text = json.dumps(report).encode()
+            sentence, details = str(error), ""
+        elif failure := as_failure(fields["env"], error):
+            sentence, details = failure.sentence, failure.traceback
+        text = json.dumps((find_refusal(error), sentence, details)).encode()
         os.write(messages_out, MESSAGE_FORMAT.pack(Op.ERROR, 0, len(text)) + text)
         sys.exit(1)
 
@@ -288,8 +253,7 @@ def layout_from_json(fields: dict) -> Layout:
     for name in ("observations", "outputs", "starts"):
         fields[name] = tuple((key, ArraySpec(tuple(shape), *rest)) for key, (shape, *rest) in fields[name])
     shape, *rest = fields["action"]
-    fields["action"] = ArraySpec(tuple(shape), *rest)
-    return Layout(**fields)
+    return Layout(**fields | {"action": ArraySpec(tuple(shape), *rest)})
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class ServerSection:
 
 @dataclass(frozen=True)
 class JudgeSection:
-    """The backend judge: a server in its own process that answers by the lexicon's rules."""
+    """The backend judge: a local server that answers by the lexicon's rules."""
 
     delay_s: float = value(0.05, Number(0, 60), "seconds per question, to simulate a language model")
     at_a_time: int = value(8, Whole(1, 1000), "questions that it answers in parallel")

@@ -34,10 +34,7 @@ def find_config(name: str) -> str:
 
 
 def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
-    """The config that `get_config(argument)` of a Python file returns, with the values that it lacks.
-
-    `argument` is the text after the colon of --config; None calls `get_config()`.
-    """
+    """The config that `get_config(argument)` of a file returns, with the values that it lacks; None: `get_config()`."""
     text = read(file)
     module = ModuleType(MODULE)
     module.__file__ = file
@@ -51,13 +48,10 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # user code: any exception is an error in the file
-        raise UserError(
-            f"the config file {shown(file)} does not work{_line(error, file)}: {_reason(error)} (--config)"
-        ) from error
+        where = f"{shown(file)} does not work{_line(error, file)}"
+        raise UserError(f"the config file {where}: {_reason(error)} (--config)") from error
     if not isinstance(config, ConfigDict):
-        raise UserError(
-            f"get_config() of the config file {shown(file)} returns {shown(config)}, not a ConfigDict (--config)"
-        )
+        raise UserError(f"get_config() of {shown(file)} returns {shown(config)}, not a ConfigDict (--config)")
     complete(config, tables)
     return config
 

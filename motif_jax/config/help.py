@@ -34,19 +34,12 @@ ALWAYS = (  # differences from the published system that no value of the config 
 )
 
 
-def differences(tables: Tables) -> list[str]:
-    """Differences from the published system that exist unless `reference` is given."""
-    return [value.differs for value in keys(tables).values() if value.differs]
-
-
 def describe(topic: str, tables: Tables, given: Mapping[str, Any]) -> str:
-    """The help text of a section of the config, or of another topic.
-
-    `topic`: a section, or a key of TOPICS; "" lists them. `given`: the values of a config file, by name.
-    """
+    """The help text of a section of the config, or of one of TOPICS; "" lists them. `given`: values by name."""
     sections = {name or EXPERIMENT: {name: table} for name, table in tables.items()}
     if topic == REFERENCE:
-        parts = {"Different unless `reference` is given": differences(tables), "Different in any case": ALWAYS}
+        differs = [value.differs for value in keys(tables).values() if value.differs]
+        parts = {"Different unless `reference` is given": differs, "Different in any case": ALWAYS}
         return "\n\n".join(f"{title}:\n" + "\n".join(f"  {line}" for line in lines) for title, lines in parts.items())
     if topic == MARKDOWN:
         return "\n\n".join([PAGE, *(_chapter(name, section) for name, section in sections.items())])
@@ -63,11 +56,9 @@ def describe(topic: str, tables: Tables, given: Mapping[str, Any]) -> str:
 
 def _describe_section(section: Tables, given: Mapping[str, Any]) -> str:
     lines: list[str] = []
-    group = ""
     for key, value in keys(section).items():
-        if value.group != group:
+        if f"# {value.group}" not in lines:
             lines += ["", f"# {value.group}"]
-            group = value.group
         lines.append(f"--config.{key}={given.get(key, _default(value))}")
         identity = "decides the result" if value.decides else "only how the work is done"
         for text in (value.about, f"{value.kind}; {identity}{_use(value)}"):
@@ -93,9 +84,7 @@ def _chapter(name: str, section: Tables) -> str:
 
 def _default(value: Value) -> str:
     """The default as text; the name of the function for one that depends on the machine."""
-    if callable(value.given):
-        return f"{value.given.__name__}()"
-    return str(value.given)
+    return f"{value.given.__name__}()" if callable(value.given) else str(value.given)
 
 
 def _use(value: Value) -> str:

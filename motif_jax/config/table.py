@@ -34,6 +34,10 @@ class Kind:
         if not self.allows(value):
             raise UserError(f"{name} must be {self}, not {shown(value)} ({flag})")
 
+    def check_all(self, flag: str, **values: object) -> None:
+        for name, value in values.items():
+            self.check(name, flag, value)
+
     def allows(self, value: Any) -> bool:
         """Whether the value is of this kind."""
         raise NotImplementedError
@@ -72,12 +76,9 @@ class Number(Kind):
         return (low < value if self.above else low <= value) and (value < high if self.below else value <= high)
 
     def __str__(self) -> str:
-        parts = []
-        if self.low is not None:
-            parts.append(f"{'above' if self.above else 'from'} {self.low:g}")
-        if self.high is not None:
-            parts.append(f"{'below' if self.below else 'to'} {self.high:g}")
-        return " ".join(["a number", *parts, *(["(or infinite)"] if self.infinite else [])])
+        low = "" if self.low is None else f" {'above' if self.above else 'from'} {self.low:g}"
+        high = "" if self.high is None else f" {'below' if self.below else 'to'} {self.high:g}"
+        return f"a number{low}{high}" + " (or infinite)" * self.infinite
 
 
 @dataclass(frozen=True)
@@ -185,13 +186,7 @@ Tables = dict[str, Table]  # by section; "" is for values outside of all section
 
 
 def value(
-    default: Any,
-    kind: Kind,
-    about: str,
-    *,
-    decides: bool = False,
-    differs: str = "",
-    only_for: Use | None = None,
+    default: Any, kind: Kind, about: str, *, decides: bool = False, differs: str = "", only_for: Use | None = None
 ) -> Any:
     """Declares a value of the config: a field of a dataclass. The arguments are those of `Value`."""
     metadata = {"value": Value(kind, about, default, decides, differs, only_for)}
@@ -225,13 +220,8 @@ def part(kind: type) -> Any:
 def tables_of(config: type) -> Tables:
     """The tables of a dataclass whose fields are values or, as dataclasses or mappings, sections."""
     tables: Tables = {"": table_of(config)} if table_of(config) else {}
-    for name, (kind, table) in _sections(config).items():
-        if table is None:
-            table = table_of(kind)
-            for part, values in tables_of(kind).items():
-                table = table | {f"{part}.{key}": one for key, one in values.items() if part}
-        tables[name] = table
-    return tables
+    sections = _sections(config).items()
+    return tables | {name: keys(tables_of(kind)) if table is None else table for name, (kind, table) in sections}
 
 
 def typed(config: type[Config], values: Mapping[str, Any]) -> Config:

@@ -39,13 +39,6 @@ class Tweet(NamedTuple):
     rows: tuple[str, ...]  # the colours of each guess, as letters "g", "y", "b"
 
 
-class WordGame(NamedTuple):
-    """A game with words, as indices of a list of words."""
-
-    hidden: int
-    guesses: tuple[int, ...]
-
-
 def read_tweets(file: Path) -> Iterator[Tweet]:
     """Yields the games of a CSV file; skips tweets without a game of one to six rows."""
     for number, (where, row) in enumerate(csv_rows(file)):
@@ -80,19 +73,13 @@ def code_of(row: str) -> int:
 
 
 def retrofit(
-    tweets: Sequence[Tweet],
-    colours_if: Callable[[int], np.ndarray],
-    num_words: int,
-    rng: np.random.Generator,
-    count: int,
-    max_tries: int = 10_000,
-) -> Iterator[tuple[Tweet, WordGame]]:
+    tweets: Sequence[Tweet], colours_if: Callable[[int], np.ndarray], num_words: int, rng: np.random.Generator,
+    count: int, max_tries: int = 10_000,
+) -> Iterator[tuple[Tweet, int, list[int]]]:  # fmt: skip
     """Draws games with words: a tweet, a hidden word, and a guess per row; draws again if no guess fits a row.
 
-    Args:
-      tweets: the rows of colours to draw from; at least one tweet.
-      colours_if: maps the index of a hidden word to the colours of all guesses, as numbers of `code_of`. [guesses]
-      max_tries: largest number of failed draws in a row; then UserError is raised.
+    `colours_if` maps a hidden word to the colours of all guesses, as numbers of `code_of`. [guesses] After `max_tries`
+    failed draws in a row UserError is raised.
     """
     codes = [np.array([code_of(row) for row in tweet.rows]) for tweet in tweets]
     for _ in range(count):
@@ -103,7 +90,7 @@ def retrofit(
             colours = colours_if(word)
             fitting = [np.flatnonzero(colours == code) for code in codes[index]]
             if all(map(len, fitting)):
-                yield tweet, WordGame(word, tuple(int(rng.choice(guesses)) for guesses in fitting))
+                yield tweet, word, [int(rng.choice(guesses)) for guesses in fitting]
                 break
         else:
             raise UserError(
@@ -135,10 +122,11 @@ class Tweets:
         if not tweets:
             raise UserError(f"no tweet in {', '.join(repr(str(file)) for file in files)} shows a game ({FLAG})")
         words, rng = world.vocabulary, np.random.default_rng((seed, 2))
-        for number, (tweet, drawn) in enumerate(retrofit(tweets, words.colours_if, len(words.words), rng, len(tweets))):
-            game = world.game_with(Vocabulary((words.words[drawn.hidden],), words.counted))
+        games = retrofit(tweets, words.colours_if, len(words.words), rng, len(tweets))
+        for number, (tweet, hidden, guesses) in enumerate(games):
+            game = world.game_with(Vocabulary((words.words[hidden],), words.counted))
             game.begin(game_seed(seed, SeedStream.COLLECT, number), number)
-            for guess in drawn.guesses:
+            for guess in guesses:
                 if game.end == EndStatus.RUNNING:  # --config.env.max_episode_steps may end it
                     game.say(words.words[guess])
             yield game.record(puzzle=tweet.puzzle)

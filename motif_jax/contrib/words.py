@@ -25,9 +25,8 @@ from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.rewards.learnt_source import RewardTable
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
 from motif_jax.rewards.online.online_section import SECTION, OnlineValues, check_past, parse_goals, turn_at
-from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Facts, Setting
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 
 FLAG = f"{SECTION}.vectors"
 MOST_WORDS = 1_000_000  # words read from a file; files begin with the most frequent ones
@@ -52,7 +51,6 @@ class WordsSource(Captioned):
 
     @staticmethod
     def check(section: OnlineValues, texts: Texts) -> None:
-        """Raises UserError for invalid values of `policy.online`."""
         if not section.vectors:
             raise UserError(f"the kind 'words' needs a file of word vectors ({FLAG})")
         if not Path(section.vectors).expanduser().is_file():
@@ -64,9 +62,12 @@ class WordsSource(Captioned):
     def make(cls, setting: Setting) -> WordsSource:
         section = setting.config.policy.online
         vectors = read_vectors(Path(section.vectors).expanduser())
-        facts = words_facts(setting.config) | {"size": len(next(iter(vectors.values())))}
+        texts = texts_of(setting.config.env, setting.config.annotate.lexicon)
+        sentences = [goal_text(texts, turn.goal) for turn in parse_goals(section.goals)]
+        facts = captioned_facts(setting.config.policy) | {"kind": "words", "goals": section.goals}
+        facts |= {"floor": section.floor, "sentences": sentences, "size": len(next(iter(vectors.values())))}
         source = cls(facts, vectors)
-        for text in source._facts["sentences"]:
+        for text in sentences:
             if not np.any(source.embed(text)):
                 raise UserError(f"no word of the goal {text!r} has a vector in {section.vectors!r} ({FLAG})")
         return source
@@ -84,7 +85,7 @@ class WordsSource(Captioned):
         self._table = RewardTable(self.values, np.zeros((0, 256), np.uint8))
 
     def embed(self, text: str) -> np.ndarray:
-        """Returns the sum of the vectors of a text's words. [D] float32"""
+        """The sum of the vectors of a text's words. [D] float32"""
         total = np.zeros(self._facts["size"], np.float32)
         for word in re.findall(r"[^\W_]+(?:'[^\W_]+)*", text):
             for written in (word, word.lower()):
@@ -95,7 +96,7 @@ class WordsSource(Captioned):
         return total
 
     def values(self, messages: np.ndarray) -> np.ndarray:
-        """Returns the worth of distinct messages. [K, 256] -> [K] float32"""
+        """The worth of distinct messages. [K, 256] -> [K] float32"""
         closeness = np.array([cosine(self.embed(decode(message)), self._goal) for message in messages], np.float32)
         return np.where(closeness > self._facts["floor"], closeness, np.float32(0))
 
@@ -134,16 +135,8 @@ class WordsSource(Captioned):
         return {"online_captions": float(len(self._table)), "online_words": float(len(self._used))}
 
 
-def words_facts(config: SourcesConfig) -> Facts:
-    """Returns what these rewards depend on, beside the vectors."""
-    section, texts = config.policy.online, texts_of(config.env, config.annotate.lexicon)
-    sentences = [goal_text(texts, turn.goal) for turn in parse_goals(section.goals)]
-    facts = captioned_facts(config.policy) | {"kind": "words", "goals": section.goals, "floor": section.floor}
-    return facts | {"sentences": sentences}
-
-
 def cosine(one: np.ndarray, other: np.ndarray) -> float:
-    """Returns the cosine of an angle; as in the release, norms below LEAST_NORM count as LEAST_NORM."""
+    """The cosine of an angle; as in the release, norms below LEAST_NORM count as LEAST_NORM."""
     norms = (max(float(np.linalg.norm(vector)), LEAST_NORM) for vector in (one, other))
     return float(one @ other) / math.prod(norms)
 
@@ -152,25 +145,20 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
     """Reads word vectors, all of the same size. [D] float32 each"""
     vectors: dict[str, np.ndarray] = {}
     size = 0
-    try:
-        with open(path, encoding="utf-8", errors="replace") as lines:
-            for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
-                word, *numbers = line.rstrip("\n").rstrip(" ").split(" ")
-                if number == 1 and len(numbers) == 1 and word.isdecimal():
-                    continue  # the counts of words and numbers
-                vector = _parse(numbers)
-                size = size or len(vector)
-                if not len(vector) or len(vector) != size:
-                    raise UserError(f"line {number:,} of {str(path)!r} is not a word with its numbers ({FLAG})")
-                if not (np.abs(vector) < MOST).all():  # sums of squares must be finite, too
-                    raise UserError(
-                        f"line {number:,} of {str(path)!r} has a number that is not finite or too large ({FLAG})"
-                    )
-                vectors.setdefault(word, vector)
-                if len(vectors) >= MOST_WORDS:
-                    break
-    except OSError as error:
-        raise UserError(f"cannot read {str(path)!r}: {error.strerror} ({FLAG})") from error
+    with legible(repr(str(path)), FLAG), open(path, encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
+            word, *numbers = line.rstrip("\n").rstrip(" ").split(" ")
+            if number == 1 and len(numbers) == 1 and word.isdecimal():
+                continue  # the counts of words and numbers
+            vector, where = _parse(numbers), f"line {number:,} of {str(path)!r}"
+            size = size or len(vector)
+            if not len(vector) or len(vector) != size:
+                raise UserError(f"{where} is not a word with its numbers ({FLAG})")
+            if not (np.abs(vector) < MOST).all():  # sums of squares must be finite, too
+                raise UserError(f"{where} has a number that is not finite or too large ({FLAG})")
+            vectors.setdefault(word, vector)
+            if len(vectors) >= MOST_WORDS:
+                break
     if not vectors:
         raise UserError(f"there are no word vectors in {str(path)!r} ({FLAG})")
     return vectors

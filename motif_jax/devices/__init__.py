@@ -1,4 +1,1 @@
-"""JAX's devices: meshes, hosts, checkpoints, releases.
-
-In: trees of arrays, and functions to compile. Out: the same trees on devices, on all hosts, or on disk.
-"""
+"""JAX's devices: trees of arrays in; the same trees on meshes, on all hosts, in checkpoints and in releases out."""

@@ -7,9 +7,8 @@ Orbax writes a checkpoint under a temporary name and renames it, so a killed run
 checkpoint that cannot be read, or whose checksum is wrong (orbax does not check it), is renamed with a warning, and the
 previous one is used. Of several hosts, only one opens the checkpoints.
 
-Orbax's own policies of preservation are not used. They rank by metrics in a separate file without a checksum; their
-milestones are multiples of a period, but ours are the first step after one; and they delete only while saving, so the
-surplus of a killed run would stay.
+Orbax's own policies of preservation are not used: they rank by a file without a checksum, their milestones are
+multiples of a period and not the first step after one, and they keep the surplus of a killed run.
 """
 
 from __future__ import annotations
@@ -61,9 +60,8 @@ class Checkpoints:
         try:
             self._manager = ocp.CheckpointManager(self.directory, options=options)
         except Exception as error:  # orbax reads all metadata, and may raise anything
-            raise UserError(
-                f"the checkpoints in {str(self.directory)!r} cannot be opened ({_reason(error)}): move it away"
-            ) from error
+            where = repr(str(self.directory))
+            raise UserError(f"the checkpoints in {where} cannot be opened ({_reason(error)}): move it away") from error
         self._rankings: dict[int, dict[str, Any]] = {}  # loss and milestone, by step
         self._may_delete = False  # a process that only reads deletes no surplus checkpoints
 
@@ -76,9 +74,8 @@ class Checkpoints:
         arrays = host_copy(state)
         copy = jax.tree.map(lambda array: array if array.size else None, arrays)
         every, before = self._milestone_every, max(self.steps(), default=0)
-        added: dict[str, Any] = {
-            MILESTONE: milestone or (bool(every) and step // every > before // every), LAYOUT_KEY: LAYOUT
-        }  # fmt: skip
+        milestone |= bool(every) and step // every > before // every
+        added: dict[str, Any] = {MILESTONE: milestone, LAYOUT_KEY: LAYOUT}
         if loss is not None:
             added[LOSS] = float(loss)
         leaves = jax.tree_util.tree_flatten_with_path(arrays)[0]
@@ -96,7 +93,6 @@ class Checkpoints:
         self._rankings[step] = added
 
     def steps(self) -> list[int]:
-        """Steps of the existing checkpoints, ascending."""
         return sorted(self._manager.all_steps())
 
     def best(self) -> int | None:
@@ -105,20 +101,13 @@ class Checkpoints:
         return min(ranked, key=lambda step: (self._ranks(step)[LOSS], step), default=None)
 
     def _read_metadata(self, step: int) -> tuple[dict[str, Any], str]:
-        """The metadata of a checkpoint, and the checksum of its arrays.
-
-        Raises ValueError if they are damaged, UserError for another layout.
-        """
+        """Metadata, and the checksum of the arrays; raises ValueError if damaged, UserError for another layout."""
         items = ocp.args.Composite(facts=ocp.args.JsonRestore())
         saved = dict(self._manager.restore(step, args=items)["facts"])
         if saved.keys() != {METADATA, SUMS} or saved[SUMS]["facts"] != checksum_of(saved[METADATA]):
             raise ValueError("its metadata are damaged")
         check_layout(saved[METADATA], self.directory, LAYOUT)
         return saved[METADATA], saved[SUMS]["state"]
-
-    def raw(self, step: int) -> Any:
-        """The arrays as they were saved, on the host, in dictionaries."""
-        return self._read(step)[1]
 
     def _read(self, step: int) -> tuple[int, Any, dict[str, Any]]:
         metadata, checksum = self._read_metadata(step)  # first, because they name the layout
@@ -130,33 +119,27 @@ class Checkpoints:
         return step, _with_empty(arrays, empty), metadata
 
     def latest(self) -> tuple[int, Any, dict[str, Any]] | None:
-        """Step, arrays (as `raw`) and metadata of the last readable checkpoint; None without checkpoints.
+        """Step, arrays in dictionaries and metadata of the last readable checkpoint; None without checkpoints.
 
         Later, unreadable checkpoints are renamed, as training will write these steps again. Raises UserError, and does
         not rename, if all are unreadable: the user decides whether to start again.
         """
-        unreadable: list[int] = []
         for step in reversed(self.steps()):
-            checkpoint = self._try(step, self._read)
-            if checkpoint is not None:
-                for damaged in unreadable:
-                    self._set_aside(damaged)
+            if checkpoint := self._try(step, self._read):
+                for damaged in [later for later in self.steps() if later > step]:
+                    aside = self.directory / f"unreadable-{damaged}"
+                    while aside.exists():
+                        aside = aside.with_name(f"{aside.name}+")
+                    (self.directory / str(damaged)).rename(aside)
+                    self._manager.reload()
                 self._may_delete = True  # a killed run may have left surplus checkpoints
                 return checkpoint
-            unreadable.append(step)
-        if unreadable:
+        if self.steps():
             raise UserError(
                 f"no checkpoint in {str(self.directory)!r} can be read, see the warnings; to start again, move the "
                 "directory away (--workdir)"
             )
         return None
-
-    def _set_aside(self, step: int) -> None:
-        aside = self.directory / f"unreadable-{step}"
-        while aside.exists():
-            aside = aside.with_name(f"{aside.name}+")
-        (self.directory / str(step)).rename(aside)
-        self._manager.reload()
 
     def readable(self, which: str) -> tuple[int, Any, dict[str, Any]]:
         """Step, arrays and metadata of the "last" or "best" readable checkpoint, or of the named step."""
@@ -168,15 +151,14 @@ class Checkpoints:
         else:
             order = [step for step in steps if str(step) == which]
         for step in order:
-            checkpoint = self._try(step, self._read)
-            if checkpoint is not None:
+            if checkpoint := self._try(step, self._read):
                 return checkpoint
-        has, where = ", ".join(map(str, steps)) or "none", str(self.directory)
+        has, where = ", ".join(map(str, steps)) or "none", repr(str(self.directory))
         if not order:
-            raise UserError(f"{where!r} has no checkpoint {which}; it has {has}")
-        if which in ("last", "best"):
-            raise UserError(f"no checkpoint in {where!r} can be read, see the warnings; it has {has}")
-        raise UserError(f"checkpoint {which} in {where!r} cannot be read, see the warnings; it has {has}")
+            raise UserError(f"{where} has no checkpoint {which}; it has {has}")
+        some = which in ("last", "best")
+        named = f"no checkpoint in {where} can" if some else f"checkpoint {which} in {where} cannot"
+        raise UserError(f"{named} be read, see the warnings; it has {has}")
 
     def close(self) -> None:
         """Waits for the checkpoint that is being written, and deletes surplus ones."""
@@ -205,9 +187,8 @@ class Checkpoints:
         except Exception as error:  # orbax and tensorstore may raise anything, even `Exception` itself
             if isinstance(error, UserError) or not is_about_the_file(error):
                 raise
-            warnings.warn(
-                f"checkpoint {step} in {str(self.directory)!r} cannot be read: {_reason(error)}", stacklevel=3
-            )
+            words = f"checkpoint {step} in {str(self.directory)!r} cannot be read: {_reason(error)}"
+            warnings.warn(words, stacklevel=3)
             return None
 
 

@@ -37,10 +37,7 @@ SAVE_EVERY_S = 60.0  # with several hosts, as any of them may be lost
 
 
 def start_hosts(meeting: Meeting | None, stop_asked: Callable[[], str]) -> None:
-    """Joins the other hosts of this run; call it before JAX is used for anything else.
-
-    If `meeting` is None, this process works alone. `stop_asked`: returns the signal that has asked it to stop, or "".
-    """
+    """Joins the other hosts, if any, before JAX is used. `stop_asked`: the name of the signal that asked to stop."""
     if meeting is None or jax.distributed.is_initialized():
         return
     check_known(meeting)
@@ -141,7 +138,7 @@ class Hosts:
             atexit.register(leave_at_once, 128 + (error.args[0] if error.args else signal.SIGINT))
             return
         if error is not None and not self._over:
-            self._gather(Vote.FAILED, (0, 0, 0))
+            from_every_host(np.array([Vote.FAILED, 0, 0, 0], np.int32))
         jax.distributed.shutdown()  # waits until all hosts call it; afterwards they are independent
 
     def agree(self, vote: Vote, numbers: Iterable[int] = (0, 0, 0)) -> tuple[Vote, np.ndarray]:
@@ -149,18 +146,12 @@ class Hosts:
 
         If the result is not GO_ON, this was the last vote. Raises UserError if another host has failed.
         """
-        votes, all_numbers = self._gather(vote, numbers)
-        strongest = Vote(votes.max())
+        gathered = from_every_host(np.array([vote, *numbers], np.int32))  # [hosts, 4]
+        first, strongest = gathered[:, 0].argmax(), Vote(gathered[:, 0].max())
         self._over = strongest != Vote.GO_ON
         if strongest == Vote.FAILED:
-            raise UserError(
-                f"host {votes.argmax()} of {self.count} has failed; its own output says why (--config.distributed)"
-            )
-        return strongest, np.delete(all_numbers, self.me, 0)
-
-    def _gather(self, vote: Vote, numbers: Iterable[int]) -> tuple[np.ndarray, np.ndarray]:
-        gathered = from_every_host(np.array([vote, *numbers], np.int32))
-        return gathered[:, 0], gathered[:, 1:]
+            raise UserError(f"host {first} of {self.count} has failed; its own output says why (--config.distributed)")
+        return strongest, np.delete(gathered[:, 1:], self.me, 0)
 
     def check_same(self, what: str, tree: Any) -> None:
         """Raises UserError, on all hosts, if their arrays differ; `what`: the arrays, for the message."""

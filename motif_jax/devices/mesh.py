@@ -41,10 +41,7 @@ Rules = Sequence[tuple[str, P]]
 
 
 def make_mesh(num_devices: int = 0, fsdp: int = 1, tensor: int = 1, section: str = "") -> Mesh:
-    """Arranges the first devices of all hosts as a mesh; raises UserError for sizes that do not fit.
-
-    If `num_devices` is 0, all are used. The axis `data` has those that `fsdp` and `tensor` leave.
-    """
+    """Arranges the first `num_devices` (0: all) of all hosts as a mesh; raises UserError for sizes that do not fit."""
     devices = jax.devices()
     flag = f"{section}.num_devices"
     if not 0 <= num_devices <= len(devices):
@@ -99,18 +96,10 @@ def place(tree: Tree, mesh: Mesh, rules: Rules = ()) -> Tree:
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Rules = ()) -> Any:
-    """The sharding of each array of a tree of parameters. An optimizer's moments are cut like the parameters.
+    """The sharding of each array of a tree of parameters, or of their shapes; an optimizer's moments are cut likewise.
 
     By default, the longest side that `fsdp` divides is cut along `fsdp`, and the longest other side that `tensor`
     divides along `tensor`. Arrays with fewer than two sides (biases, scales) are copied to all devices.
-
-    Args:
-      tree: arrays, or their shapes.
-      mesh: the devices.
-      rules: see `Rules`.
-
-    Returns:
-      A tree of `NamedSharding`.
     """
 
     def cut(path: Sequence[Any], leaf: Any) -> NamedSharding:
@@ -163,7 +152,6 @@ def map_update(
     Args:
       update: gets the whole state and constants, and its place's part of the batch. Its results must be the same at
         every place of the `data` axis, by means of `total`.
-      mesh: the devices.
       batch_axis: the axis along which the batch's arrays are cut.
       num_constants: number of arguments between state and batch.
       results: the results' shardings, a tree or a prefix of one. None: copies on every device.
@@ -177,14 +165,8 @@ def map_update(
     # axis_names={"data"} would say the same, but XLA aborts the process when such a program indexes an array that is
     # cut along another axis, and refuses it where `data` has one place (jaxlib 0.10.2).
     places = mesh.shape[DATA]
-    together = jax.vmap(
-        update,
-        in_axes=(None, *[None] * num_constants, batch_axis),
-        out_axes=None,
-        axis_name=DATA,
-        axis_size=places,
-        spmd_axis_name=DATA,
-    )
+    axes = None, *[None] * num_constants, batch_axis
+    together = jax.vmap(update, axes, None, axis_name=DATA, axis_size=places, spmd_axis_name=DATA)
     where = NamedSharding(mesh, P(*[None] * batch_axis, DATA, FSDP))
 
     def cut(array: jax.Array) -> jax.Array:
@@ -247,13 +229,11 @@ def check_fits(program: Any, arguments: tuple[Any, ...], device: Any, what: str,
         )
 
 
-# Copies arrays from a mesh to one host, and exchanges arrays between hosts.
+# ---- copies from a mesh to one host, and between hosts
 #
 # Actors and checkpoints use copies, because a program on all devices may reuse the memory of its arguments, and other
 # threads of a host must not run programs on several devices at the same time. An array may be cut among the devices
-# of a host (see mesh.py), never among hosts; copies join its parts.
-#
-# The exchange uses JAX's collective operations, which all hosts must call in the same order.
+# of a host, never among hosts; copies join its parts. All hosts must call collective operations in the same order.
 
 
 def local_copy(tree: Tree) -> Tree:
@@ -262,12 +242,9 @@ def local_copy(tree: Tree) -> Tree:
     Other hosts and collective operations are not involved, so any thread may use the copy at any time.
     """
     leaves, structure = jax.tree.flatten(tree)
-    replicated = [number for number, leaf in enumerate(leaves) if leaf.is_fully_replicated]
-    copies = _copy_all([leaves[number].addressable_data(0) for number in replicated])  # one program for all arrays
-    by_number = dict(zip(replicated, copies, strict=True))
-    return jax.tree.unflatten(
-        structure, [by_number[number] if number in by_number else _joined(leaf) for number, leaf in enumerate(leaves)]
-    )
+    copies = iter(_copy_all([leaf.addressable_data(0) for leaf in leaves if leaf.is_fully_replicated]))  # one program
+    copied = [next(copies) if leaf.is_fully_replicated else _joined(leaf) for leaf in leaves]
+    return jax.tree.unflatten(structure, copied)
 
 
 def host_copy(tree: Any) -> Any:
@@ -317,20 +294,12 @@ def from_first_host(tree: Tree) -> Tree:
     arrays = jax.tree.map(np.asarray, tree)
     # As bytes, because JAX would convert 64-bit numbers to 32 bits, which are too few for counts of steps.
     flat = jax.tree.map(lambda array: np.frombuffer(array.tobytes(), np.uint8), arrays)
-    flat = multihost_utils.broadcast_one_to_all(flat)
-    return jax.tree.map(
-        lambda array, sent: np.frombuffer(np.asarray(sent).tobytes(), array.dtype).reshape(array.shape), arrays, flat
-    )
+    sent = jax.tree.map(np.asarray, multihost_utils.broadcast_one_to_all(flat))
+    return jax.tree.map(lambda one, data: np.frombuffer(data.tobytes(), one.dtype).reshape(one.shape), arrays, sent)
 
 
 def from_every_host(numbers: np.ndarray) -> np.ndarray:
-    """Gathers an array from every host; all must call this, in the same order as other collective operations.
-
-    `numbers`: [N] int32.
-
-    Returns:
-      [hosts, N]
-    """
+    """Gathers an array from every host; all must call this in the same order. [N] int32 -> [hosts, N]"""
     if jax.process_count() == 1:
         return numbers[None]
     return np.asarray(multihost_utils.process_allgather(numbers))

@@ -132,12 +132,12 @@ def _of_kind(directory: Path, metadata: Metadata, kind: str) -> Metadata:
     if kind not in metadata:
         raise UserError(f"the release in {str(directory)!r} has no {kind}")
     with _refusing(directory, METADATA):
-        entry = _numbers(metadata[kind])
+        entry: Metadata = _numbers(metadata[kind])
         facts = entry["facts"]
         parts = [facts, facts["config"]["env"], facts["sources"]] if kind == "policy" else [facts]
         if not (isinstance(entry["step"], int) and all(isinstance(part, dict) for part in parts)):
             raise ValueError(f"it lacks what a {kind} needs")
-    return entry
+        return entry
 
 
 def _read_tree(directory: Path, kind: str, metadata: Metadata) -> dict[str, Any]:
@@ -169,13 +169,9 @@ def write_release(
     config.json; `files` and `format` are added.
     """
     files = {CARD: card.encode()}
-    files |= {
-        file_of(directory, kind).name: safetensors.numpy.save(
-            {".".join(path): np.asarray(array, order="C") for path, array in tree.items()},
-            {"format": f"{PREFIX} {FORMAT}"},
-        )
-        for kind, tree in arrays.items()
-    }
+    for kind, tree in arrays.items():
+        tensors = {".".join(path): np.asarray(array, order="C") for path, array in tree.items()}
+        files[file_of(directory, kind).name] = safetensors.numpy.save(tensors, {"format": f"{PREFIX} {FORMAT}"})
     if replay is not None:
         files[REPLAY] = replay
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}

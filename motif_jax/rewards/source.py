@@ -90,7 +90,7 @@ class RewardSource:
         """Learns from a batch. Called in the learner's thread, after the update of the policy that used the batch.
 
         Args:
-          batch: `actors.handoff.RolloutBatch`; `batch.arrays.rollouts` is on the learner's devices, and `batch.steps`
+          batch: `actors.acting.RolloutBatch`; `batch.arrays.rollouts` is on the learner's devices, and `batch.steps`
             counts the steps of all hosts.
           hosts: the number of this host and of all hosts (`me`, `count`). All hosts call `advance` at the same point,
             so only here a source may run programs that are compiled for all devices.

@@ -45,7 +45,6 @@ class Stage(Generic[Config]):
 
     @functools.cached_property
     def reads(self) -> Tables:
-        """The values of all sections that it reads."""
         return tables_of(self.config)
 
     @property
@@ -129,8 +128,7 @@ def make_pool(cluster: Cluster, *arguments: Any, **options: Any) -> ActorPool:
     """An `ActorPool`, whose games are also on other hosts if the config asks for them."""
     if not cluster.game_hosts:
         return ActorPool(*arguments, **options)
-    pool: ActorPool = import_named("motif_jax.actors.remote:RemotePool")(*arguments, cluster=cluster, **options)
-    return pool
+    return import_named("motif_jax.actors.remote:RemotePool")(*arguments, cluster=cluster, **options)
 
 
 def check_cluster(cluster: Cluster) -> None:
@@ -169,8 +167,7 @@ def offline_stage(name: str, folder: str, result: str = SUMMARY, *, config: type
 
 def find_stage(name: str) -> Stage[Any]:
     """The declaration of a stage."""
-    stage: Stage[Any] = import_named(f"motif_jax.stages.{name}:STAGE")
-    return stage
+    return import_named(f"motif_jax.stages.{name}:STAGE")
 
 
 def later(path: str) -> Callable[[Any, Path], None]:

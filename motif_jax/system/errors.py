@@ -13,22 +13,20 @@ import os
 import re
 import resource
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from motif_jax.console import clean
+from motif_jax.console import OUTPUTS, clean
 from motif_jax.structs import Stopped, UserError
-from motif_jax.system.startup import OUTPUTS
 
 PLACE, WRITES, MEMORY, DEVICE = range(4)  # kinds of remedies; `_remedy` names their flags
 NO_DEVICE_MEMORY = -1  # an addition to the numbers of `errno`
 REMEDIES = {  # by error number
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), (PLACE, WRITES)),
     errno.EFBIG: (WRITES,),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE), (PLACE,)),
-    **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP), (PLACE,)),
+    **dict.fromkeys((errno.EROFS, errno.EIO, errno.ESTALE), (PLACE,)),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP), (PLACE,)),
     **dict.fromkeys((errno.ENOMEM, errno.EMFILE, errno.ENFILE), (MEMORY,)),
     errno.EAGAIN: (MEMORY,),  # the limit of processes or threads
     NO_DEVICE_MEMORY: (DEVICE,),
@@ -39,17 +37,12 @@ LIMITS = {  # limits of this process by error number, and the command for each; 
     errno.EAGAIN: (resource.RLIMIT_NPROC, "`ulimit -u`"),
     errno.EMFILE: (resource.RLIMIT_NOFILE, "`ulimit -n`"),
 }
-FULL = {errno.ENOSPC, errno.EDQUOT}
-LACKING = {errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, NO_DEVICE_MEMORY}  # independent of the opened file
-FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ESTALE}
-UNEXPECTED = {errno.EFBIG, errno.EIO, errno.ESTALE, errno.EROFS} | FULL | LACKING  # never part of normal operation
+# Never part of normal operation, as a missing permission or a name that is too long may be.
+UNEXPECTED = REMEDIES.keys() - {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
 OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in messages of tensorstore, which orbax uses
 FILE_OF_LIBRARY = re.compile(r"local file \"([^\"]+)\"")
 NO_TEMPORARY = "No usable temporary directory"  # the start of Python's message
-OF_TEMPFILE = re.compile(r"/(tmp|motif_jax-)\w+")  # generated names of temporary files
-OF_DEVICE = re.compile(
-    r"RESOURCE_EXHAUSTED.*?memory.*?allocat\w* (\d[\d.]*) ?(bytes|B|KiB|MiB|GiB|TiB)\b", re.IGNORECASE
-)
+OF_DEVICE = re.compile(r"RESOURCE_EXHAUSTED.*?memory.*?allocat\w* (\d[\d.]*) ?(bytes|B|KiB|MiB|GiB|TiB)\b", re.I)
 OF_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of memory", re.IGNORECASE)
 
 
@@ -63,43 +56,37 @@ class Refusal(NamedTuple):
 
 def find_refusal(error: BaseException) -> Refusal | None:
     """Finds the error of the operating system behind an exception; None if the exception is a bug."""
-    for link, is_cause in _chain(error):
+    seen: set[int] = set()
+    links = [(error, True)]  # the exception, its causes (True) and contexts
+    while links:
+        link, is_cause = links.pop(0)
+        if id(link) in seen:
+            continue
+        seen.add(id(link))
         refusal = _read(link)
         # A usual error, such as a missing file, may be handled when an unrelated exception is raised.
         if refusal and (is_cause or refusal.number in UNEXPECTED):
             return refusal
+        if isinstance(link, BaseExceptionGroup):
+            links += [(inner, is_cause) for inner in link.exceptions]
+        if link.__cause__ is not None:
+            links.append((link.__cause__, True))
+        elif link.__context__ is not None and not link.__suppress_context__:
+            links.append((link.__context__, False))
     return None
 
 
 def is_about_the_file(error: BaseException) -> bool:
     """Whether a file's contents are to blame for an error in reading it, and not a lack of memory or permissions."""
     refusal = find_refusal(error)
-    return refusal is None or refusal.number not in LACKING | FORBIDDEN
-
-
-def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
-    """Yields an exception with its causes and contexts; True for causes."""
-    seen: set[int] = set()
-    links = [(error, True)]
-    while links:
-        link, is_cause = links.pop(0)
-        if id(link) in seen:
-            continue
-        seen.add(id(link))
-        yield link, is_cause
-        if isinstance(link, BaseExceptionGroup):
-            links += [(inner, is_cause) for inner in link.exceptions]
-        if link.__cause__ is not None:
-            links.append((link.__cause__, is_cause))
-        elif link.__context__ is not None and not link.__suppress_context__:
-            links.append((link.__context__, False))
+    others = (errno.EACCES, errno.EPERM, errno.ESTALE)
+    return refusal is None or not (refusal.number in others or {MEMORY, DEVICE} & {*REMEDIES.get(refusal.number, ())})
 
 
 def _read(error: BaseException) -> Refusal | None:
-    """The error of the operating system that this exception itself represents, or None."""
     if isinstance(error, OSError) and error.errno is not None and type(error).__module__ == "builtins":
         file = error.filename if error.filename is not None else error.filename2
-        return Refusal(error.errno, error.strerror or os.strerror(error.errno), "" if file is None else _name(file))
+        return Refusal(error.errno, error.strerror or os.strerror(error.errno), "" if file is None else str(file))
     text = str(error)
     first = text.partition("\n")[0]
     if isinstance(error, MemoryError):
@@ -125,51 +112,31 @@ def in_words(count: float) -> str:
     return f"{count:.3g} {units[0]}"
 
 
-def _name(file: object) -> str:
-    return os.fsdecode(file) if isinstance(file, str | bytes | os.PathLike) else str(file)
-
-
 @contextlib.contextmanager
 def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = "", device: str = "") -> Iterator[None]:
     """Turns errors of the operating system inside the context into a UserError that names the flags to change.
 
-    Args:
-      workdir: the stage's workdir.
-      stage: its name.
-      writes: flags for the amount of writing, or for places outside the workdir.
-      memory: flags for the use of memory, processes and open files.
-      device: flags for the use of device memory; "": the same as `memory`.
+    `writes`: for the amount of writing, or for places outside the workdir. `memory`: for memory, processes and open
+    files. `device`: for the memory of devices; "": the same.
     """
-    before = _identity(workdir)
     try:
         yield
-        if before is not None and _identity(workdir) != before:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(workdir))
+    except (UserError, Stopped):
+        raise
     except Exception as error:
-        if isinstance(error, Stopped) or getattr(error, "filename", None) in OUTPUTS:  # startup.py explains those
+        refusal = find_refusal(error)
+        if refusal is None or refusal.file in OUTPUTS:  # `startup.run_program` explains those
+            raise
+        if refusal.number in (errno.ENOSPC, errno.EDQUOT) and not refusal.file:  # it was about an open file
+            places = [place for place in (workdir, Path(os.environ.get("TMPDIR", "/tmp"))) if place.exists()]
+            fullest = min(places, key=lambda place: shutil.disk_usage(place).free, default=workdir)
+            refusal = refusal._replace(file=str(fullest))
+        hint = _remedy(refusal, workdir, writes, memory, device or memory)
+        if hint is None:
             raise
         who = f"{stage} cannot go on: " if stage else ""
-        if before is not None and _identity(workdir) != before:  # this is the cause of any error
-            message = f"{who}the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)"
-            raise UserError(message) from error
-        if isinstance(error, UserError):
-            raise
-        refusal = find_refusal(error)
-        if refusal and refusal.number in FULL and not refusal.file:  # errors about open files do not name them
-            refusal = refusal._replace(file=str(_fuller(workdir)))
-        hint = refusal and _remedy(refusal, workdir, writes, memory, device or memory)
-        if refusal is None or hint is None:
-            raise
         words = f"{refusal.words} for {refusal.file!r}" if refusal.file else refusal.words
         raise UserError(who + words + (f" ({hint})" if hint else "")) from error
-
-
-def _identity(workdir: Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(workdir)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: str) -> str | None:
@@ -177,12 +144,9 @@ def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: s
     number, file = refusal.number, refusal.file
     if refusal.words.startswith(NO_TEMPORARY):
         return "the variable TMPDIR"
-    if not file or _is_below(file, workdir):
-        place = "--workdir"
-    elif (temporary := _temporary()) and _is_below(file, temporary) and OF_TEMPFILE.search(file):
-        place = "the variable TMPDIR"
-    else:
-        place = ""
+    roots = {os.path.abspath(workdir), os.path.realpath(workdir)}
+    is_below = any(os.path.commonpath([os.path.abspath(file), root]) == root for root in roots)
+    place = "--workdir" if not file or is_below else ""
     if number not in REMEDIES and not (file and place):
         return None
     names = {PLACE: place or writes, WRITES: writes, MEMORY: memory, DEVICE: device}
@@ -191,21 +155,3 @@ def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: s
     if limit and resource.getrlimit(limit[0])[0] != resource.RLIM_INFINITY:
         words.append(limit[1])
     return ", ".join(dict.fromkeys(words))
-
-
-def _fuller(workdir: Path) -> Path:
-    """The directory with less free space: the workdir or the temporary directory."""
-    places = [place for place in (workdir, _temporary()) if place and place.exists()]
-    return min(places, key=lambda place: shutil.disk_usage(place).free, default=workdir)
-
-
-def _temporary() -> Path | None:
-    try:
-        return Path(tempfile.gettempdir())
-    except FileNotFoundError:
-        return None
-
-
-def _is_below(file: str, folder: Path) -> bool:
-    roots = {os.path.abspath(folder), os.path.realpath(folder)}
-    return any(os.path.commonpath([os.path.abspath(file), root]) == root for root in roots)

@@ -64,13 +64,8 @@ class HttpClient:
     def __init__(self, url: str, flag: str, timeout_s: float, patience_s: float, key: str = "", key_flag: str = ""):
         """Checks the address; connects later.
 
-        Args:
-          url: with http or https.
-          flag: the config value with the address, for messages.
-          timeout_s: limit for one attempt.
-          patience_s: limit for the time without any success.
-          key: the bearer token; it is never shown.
-          key_flag: the config value for the key, for messages.
+        `flag`, `key_flag`: the config values of address and key, for messages. `timeout_s`: of one attempt.
+        `patience_s`: without any success. `key`: the bearer token; it is never shown.
         """
         check_address(url, flag, key_flag)
         self.url, self.flag = url.rstrip("/"), flag
@@ -134,10 +129,8 @@ class HttpClient:
     async def until_good(self, path: str, read: Callable[[Any], Result], **options: Any) -> Result:
         """Posts until a reply is good. Raises Refused or Down.
 
-        Args:
-          path: below the address.
-          read: maps a reply's JSON to the result; raises ValueError, TypeError, KeyError or IndexError if it is wrong.
-          options: the body, for aiohttp: `json`, or `data` for a form.
+        `read` maps a reply's JSON to the result; raises ValueError, TypeError, KeyError or IndexError if it is wrong.
+        `options`: the body, for aiohttp: `json`, or `data` for a form.
         """
         tries, failures, seen = 0, 0, self._successes
         while True:
@@ -159,7 +152,9 @@ class HttpClient:
                 self._failing_since = max(started, self._last_success)
             silent_s = time.monotonic() - self._failing_since
             served, seen = self._successes > seen, self._successes
-            tries += _counts(failed.status, served, silent_s)
+            # While nothing is served, the server may be restarting. A busy one is just waited for.
+            may_restart = failed.status in (0, 404, 502, 504) or silent_s <= RESTART_S
+            tries += failed.status not in BUSY and (served or failed.status == 200 or not may_restart)
             if silent_s > self._patience_s:
                 problem = f"the server at {self.url!r} has answered nothing for {silent_s:.0f} s, last: {failed}"
                 raise Down(failed.status, problem) from None
@@ -220,7 +215,6 @@ class HttpClient:
         return f"the server at {self.url!r} refuses access: {sent} ({status})"
 
     def without_key(self, text: str) -> str:
-        """The text with the key replaced, so that it can be stored."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
@@ -228,13 +222,6 @@ class HttpClient:
     def _line(self, text: str) -> str:
         """The start of a text as one safe line without the key. The end is cut off: it may contain half a key."""
         return clean(" ".join(self.without_key(text)[: 4 * LIMIT].split())[:LIMIT])
-
-
-def _counts(status: int, served: bool, silent_s: float) -> bool:
-    """Whether a failure counts towards TRIES; `served`: other requests succeeded meanwhile."""
-    return status not in BUSY and (
-        served or status == 200 or (status not in (0, 404, 502, 504) and silent_s > RESTART_S)
-    )
 
 
 def check_address(url: str, flag: str, key_flag: str = "") -> None:
@@ -261,7 +248,5 @@ def retry_after_s(header: str) -> float:
             date = email.utils.parsedate_to_datetime(header)
         except (ValueError, OverflowError):  # OverflowError: numbers with 20 digits
             return 0.0
-        if date.tzinfo is None:
-            date = date.replace(tzinfo=datetime.UTC)
-        seconds = date.timestamp() - time.time()
+        seconds = (date if date.tzinfo else date.replace(tzinfo=datetime.UTC)).timestamp() - time.time()
     return min(max(seconds, 0.0), MAX_RETRY_AFTER_S) if seconds == seconds else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import platform
@@ -55,22 +56,20 @@ def usable_cores() -> int:
 
 def available_mib() -> int:
     """Memory available to new processes, in MiB: the kernel's estimate, within the limits of the container."""
-    limits = []
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                limits.append(int(line.split()[1]) // 1024)
-        group = Path("/sys/fs/cgroup")
-        limit = (group / "memory.max").read_text().strip()
-        if limit != "max":
-            used = int((group / "memory.current").read_text())
-            for line in (group / "memory.stat").read_text().splitlines():
-                if line.startswith("inactive_file "):  # page cache, which the kernel can reclaim
-                    used -= int(line.split()[1])
-            limits.append((int(limit) - used) // 2**20)
-    except (OSError, ValueError):
-        pass  # without control groups: the limits found so far are used
-    return min(limits, default=2**30)
+    limits, group = [2**30], Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError, ValueError):  # without control groups: the limits found so far are used
+        limits.append(_figure(Path("/proc/meminfo"), "MemAvailable:", 2**40) // 1024)
+        limit = int((group / "memory.max").read_text())  # raises ValueError for "max"
+        used = int((group / "memory.current").read_text())
+        used -= _figure(group / "memory.stat", "inactive_file", 0)  # page cache, which the kernel can reclaim
+        limits.append((limit - used) // 2**20)
+    return min(limits)
+
+
+def _figure(file: Path, name: str, otherwise: int) -> int:
+    """The number behind a name at the start of a line; `otherwise` if there is no such line."""
+    lines = map(str.split, file.read_text().splitlines())
+    return next((int(number) for first, number, *_ in lines if first == name), otherwise)
 
 
 def processor() -> str:
@@ -89,7 +88,7 @@ def is_installed(library: str) -> bool:
     return True
 
 
-# Reads arrays in NumPy's formats from outside: an array, or one line about the file.
+# ---- arrays in NumPy's formats from outside: an array, or one line about the file
 
 # NumPy's exceptions for a damaged header; MemoryError: it claims more than there is.
 NO_ARRAY = (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, tokenize.TokenError)
@@ -110,10 +109,7 @@ def read_array(path: Path, mapped: bool = False) -> np.ndarray:
 
 
 def read_arrays(path: Path, names: Iterable[str], optional: Iterable[str], limit: int) -> dict[str, np.ndarray]:
-    """Reads arrays of an `.npz` file; raises ValueError if one is missing, damaged, or if they are too large.
-
-    `names`: required arrays. `limit`: bytes of all these arrays together.
-    """
+    """Reads arrays of an `.npz` file, of `limit` bytes in all; raises ValueError if one is missing or damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
             there = set(archive.namelist())

@@ -58,20 +58,14 @@ class Progress:
         self._description, self._total, self._unit = description, total, unit
         self._start, self._first, self._done, self._said = time.monotonic(), done, done, 0.0
         self._bar = tqdm(
-            desc=clean(description),
-            total=total,
-            initial=done,
-            unit=f" {unit}",
-            unit_scale=total >= 1000,
-            dynamic_ncols=True,
-            disable=not self._terminal,
-        )
+            desc=clean(description), total=total, initial=done, unit=f" {unit}", unit_scale=total >= 1000,
+            dynamic_ncols=True, disable=not self._terminal,
+        )  # fmt: skip
 
     def expect(self, total: int) -> None:
         self._total = self._bar.total = total
 
     def update(self, done: int, **notes: str) -> None:
-        """Shows the total number of finished units, with `notes`."""
         self._bar.set_postfix({clean(name): clean(value) for name, value in notes.items()}, refresh=False)
         self._bar.update(done - self._done)
         self._done = done
@@ -82,10 +76,8 @@ class Progress:
             left = f"{max(self._total - done, 0) / rate:,.0f} s left" if rate > 0 else "starting"
             speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
             words = "".join(f", {name} {value}" for name, value in notes.items())
-            print_line(
-                f"{self._description}: {done:,} of {self._total:,} {self._unit}, {speed}/s, {left}{words}",
-                file=sys.stderr,
-            )
+            done_words = f"{self._description}: {done:,} of {self._total:,} {self._unit}"
+            print_line(f"{done_words}, {speed}/s, {left}{words}", sys.stderr)
 
     def close(self) -> None:
         self._bar.close()

@@ -10,6 +10,7 @@ SLURM job array divide the runs among themselves.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import os
@@ -25,7 +26,6 @@ from typing import NamedTuple
 from motif_jax.console import clean, print_line
 from motif_jax.files import LONGEST
 from motif_jax.structs import UserError
-from motif_jax.system.machine import usable_cores
 
 MOST_RUNS = 1000
 SEEDS_FLAG, SWEEP_FLAG = "--config.seeds", "--sweep"
@@ -81,10 +81,7 @@ def parse_sweep(text: str) -> tuple[str, list[str]]:
 
 
 def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[PlannedRun]:
-    """All runs: each combination of the swept values, with each seed.
-
-    `seeds`: the config's; "": only `seed`. `sweeps`: one text per --sweep.
-    """
+    """All runs: each combination of the swept values, with each of the config's `seeds`, or with `seed` alone."""
     axes = [parse_sweep(text) for text in sweeps]
     names = [name for name, _ in axes]
     if len(set(names)) < len(names):
@@ -105,10 +102,7 @@ def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[PlannedRun]:
 
 
 def share_of_job(runs: Sequence[PlannedRun], environment: Mapping[str, str]) -> list[PlannedRun]:
-    """The runs of this task of a SLURM job array, every n-th one; all runs outside of an array.
-
-    Raises UserError if the array's numbers are not evenly spaced.
-    """
+    """The runs of this task of a SLURM job array, every n-th one; raises UserError if the array has gaps."""
     count = int(environment.get("SLURM_ARRAY_TASK_COUNT") or 1)
     if count == 1:
         return list(runs)
@@ -124,19 +118,15 @@ def share_of_job(runs: Sequence[PlannedRun], environment: Mapping[str, str]) -> 
 
 def arguments_of(run: PlannedRun, argv: Sequence[str], workdir: Path) -> list[str]:
     """The command line of one run, derived from the experiment's."""
-    kept = [word for word in _joined(argv) if not re.match(r"--?(?:sweep|workdir|config\.seeds)(?:=|$)", word)]
+    words, kept = iter(argv), []
+    for word in words:
+        match = re.match(r"--?(?:sweep|workdir|config\.seeds)(=|$)", word)
+        if match is None:
+            kept.append(word)
+        elif not match[1]:
+            next(words, "")  # its value
     own = [f"--workdir={workdir / run.folder}", f"--config.seed={run.seed}", f"{SEEDS_FLAG}="]
     return [*kept, *run.overrides, *own]
-
-
-def _joined(argv: Sequence[str]) -> list[str]:
-    """The command line with `--sweep X` and the like written as `--sweep=X`."""
-    words, joined = iter(argv), []
-    for word in words:
-        if re.fullmatch(r"--?(?:sweep|workdir|config\.seeds)", word):
-            word = f"{word}={next(words, '')}"
-        joined.append(word)
-    return joined
 
 
 def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_once: int) -> None:
@@ -192,13 +182,10 @@ def start(
         os.sched_setaffinity(0, cores)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # which the kernel sends when the parent ends
 
-    # In a new session, so that a signal from the terminal arrives once, through this process.
-    if not log:
-        return subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=prepare)
-    with open(folder / LOG, "a") as file:
-        return subprocess.Popen(
-            command, env=environment, start_new_session=True, preexec_fn=prepare, stdout=file, stderr=subprocess.STDOUT
-        )
+    with open(folder / LOG, "a") if log else contextlib.nullcontext() as file:
+        # In a new session, so that a signal from the terminal arrives once, through this process.
+        streams = {"stdout": file, "stderr": subprocess.STDOUT if log else None}
+        return subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=prepare, **streams)  # type: ignore[call-overload]
 
 
 def end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
@@ -212,11 +199,3 @@ def end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def check_at_once(at_once: int) -> None:
-    """Raises UserError for more concurrent runs than cores."""
-    if at_once > usable_cores():
-        raise UserError(
-            f"{at_once} runs side by side need as many cores; there are {usable_cores()} (--config.seeds_at_once)"
-        )

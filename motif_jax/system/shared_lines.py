@@ -28,11 +28,7 @@ class SharedLines:
     """A folder of lines, to which this job appends."""
 
     def __init__(self, cache: Path, name: str, about: Mapping[str, Any], flag: str):
-        """Derives the folder; `open` creates it.
-
-        `name`: the readable part of the folder's name. `about`: everything the lines depend on, as JSON. `flag`: the
-        config value with `cache`, for errors.
-        """
+        """Derives the folder from a readable `name` and all that the lines depend on; `flag` is that of `cache`."""
         key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
         self.folder = cache / f"{name}-{key}"
         self._about, self._flag = dict(about), flag
@@ -68,7 +64,6 @@ class SharedLines:
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Turns errors of the file system into a UserError."""
         try:
             yield
         except OSError as error:

@@ -42,7 +42,6 @@ class Gpu(NamedTuple):
     mib: int  # of memory that a program may use on each
 
     def describe(self) -> str:
-        """A few words for people."""
         return f"{f'{self.number} x ' * (self.number > 1)}{self.name}, {self.mib:,} MiB of memory"
 
 
@@ -57,7 +56,6 @@ class Sizes(NamedTuple):
     wait_for_learner: bool
 
     def describe(self) -> str:
-        """The sizes in one line."""
         games = max(self.num_workers, 1) * self.games_per_worker
         return f"network {self.network} in {self.dtype}, {games:,} games, batches of {self.batch_size:,} steps"
 
@@ -78,17 +76,9 @@ def size_run(cores: int, gpu: Gpu | None) -> Sizes:
     return Sizes("reference", "bfloat16", workers, 128, batch * gpu.number, False)
 
 
-def fits(gpu: Gpu) -> bool:
-    """Whether the smallest batch fits into the GPU's memory."""
-    return gpu.mib >= MIB_BESIDE + SMALLEST * MIB_PER_STEP
-
-
 @functools.cache
 def find_gpu() -> tuple[Gpu | None, str]:
-    """The GPUs that training can use, or None; and a sentence on why there are none, "" if the machine has none.
-
-    A process of its own asks JAX, as this one must not load it.
-    """
+    """The GPUs that training can use, as another process asks JAX; else None, and why, "" if the machine has none."""
     if not shutil.which("nvidia-smi") or os.environ.get("JAX_PLATFORMS") == "cpu":
         return None, ""
     if known := os.environ.get(KNOWN):
@@ -112,8 +102,8 @@ def find_gpu() -> tuple[Gpu | None, str]:
     if platform != "gpu":
         return None, f"JAX sees no GPU, though there is one ({name}): its CUDA libraries are missing or do not start"
     gpu = Gpu(name, number, min([limit, *free]))
-    if not fits(gpu):
-        need = MIB_BESIDE + SMALLEST * MIB_PER_STEP
+    need = MIB_BESIDE + SMALLEST * MIB_PER_STEP  # for the smallest batch
+    if gpu.mib < need:
         return None, f"the GPU ({name}) has {gpu.mib:,} MiB of memory for this program, which needs {need:,.0f}"
     return gpu, ""
 

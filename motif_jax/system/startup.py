@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
 import platform
 import runpy
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from motif_jax.console import clean
+from motif_jax.console import OUTPUTS, clean, write
 from motif_jax.files import checkpoint_steps
 from motif_jax.structs import Interrupted
 
-OUTPUTS = ("standard output", "standard error")  # names of the streams in errors
 STOPPED = "stopped; run the same command again to resume"
 LIMIT = 2000  # characters of the last message
 
@@ -43,10 +41,7 @@ def set_up_process() -> None:
 
 
 def end_now(number: int, _: FrameType | None = None) -> None:
-    """Ends the process: the signal handler until launch.py sets its own. There is nothing to clean up yet.
-
-    An exception would become a traceback of the imports that run at this time.
-    """
+    """The signal handler until launch.py sets its own: an exception would become a traceback of imports at work."""
     say(STOPPED)
     os._exit(128 + number)
 
@@ -62,10 +57,8 @@ def open_streams() -> None:
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number, which is `number`
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  (never closed)
-    for name, title in zip(("stdout", "stderr"), OUTPUTS, strict=True):
-        stream = Output(getattr(sys, name), title)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def report_ignored(ignored: Any) -> None:
@@ -78,31 +71,6 @@ def report_ignored(ignored: Any) -> None:
         sys.__unraisablehook__(ignored)
 
 
-class Output(io.TextIOWrapper):
-    """A standard stream that can write any text, and whose errors have its name as their `filename`."""
-
-    def __init__(self, stream: io.TextIOWrapper, title: str):
-        """Replaces `stream`; `title` is its name in errors."""
-        lines, through, encoding = stream.line_buffering, stream.write_through, stream.encoding
-        super().__init__(stream.detach(), encoding, "backslashreplace", line_buffering=lines, write_through=through)
-        self._title = title
-
-    def write(self, text: str) -> int:
-        with self._named():
-            return super().write(text)
-
-    def flush(self) -> None:
-        with self._named():
-            super().flush()
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, self._title) from None
-
-
 def run_program(main: Callable[[], int]) -> int:
     """Runs `main` and flushes standard output; returns the exit status.
 
@@ -113,44 +81,30 @@ def run_program(main: Callable[[], int]) -> int:
         try:
             return main()
         finally:
-            sys.stdout.flush()
+            write("")  # flushes
     except OSError as error:
         if error.filename not in OUTPUTS:
             raise
-        discard_output()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:  # Python would write to it again at exit
+                os.dup2(nowhere, stream.fileno())
         if isinstance(error, BrokenPipeError):
             return 128 + signal.SIGPIPE
         say(f"{error.strerror} for {error.filename} (redirect it to another place)")
         return 2
 
 
-def discard_output() -> None:
-    """Redirects broken outputs to /dev/null: Python would write to them again at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
-
-
 def say(sentence: object) -> None:
     """Writes the last message to standard error as one safe line; does nothing if that stream is broken or closed."""
-    line = f"motif_jax: {clean(sentence, LIMIT)}\n"
     # ValueError: the stream is closed. RuntimeError: a signal interrupted a write to it.
     with contextlib.suppress(OSError, ValueError, RuntimeError):
-        encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-        sys.stderr.write(line.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stderr.flush()
+        print(f"motif_jax: {clean(sentence, LIMIT)}", file=sys.stderr, flush=True)
 
 
-# Prepares the environment before JAX is loaded: CPU devices, the compilation cache.
-#
-# Compiled programs are cached in `$XDG_CACHE_HOME/motif_jax/compiled-<kind of machine>` (by default below
-# `~/.cache`), at most one gigabyte with LRU eviction. JAX's own environment variables take precedence:
-# `JAX_COMPILATION_CACHE_DIR` (the directory), `JAX_COMPILATION_CACHE_MAX_SIZE` (bytes) and
-# `JAX_ENABLE_COMPILATION_CACHE=false`.
+# ---- before JAX is loaded
 
 CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
 MAX_BYTES = 2**30
@@ -158,10 +112,7 @@ LEAST_SECONDS = 0.5  # programs that compile faster are not cached
 
 
 def divide_cpu(devices: int) -> None:
-    """Makes JAX divide the CPU into this number of devices, unless the environment has a number.
-
-    This has no effect if JAX is already loaded.
-    """
+    """Makes JAX, if not loaded yet, divide the CPU into this number of devices, unless the environment has a number."""
     said = CPU_DEVICES in os.environ or "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if devices > 1 and "jax" not in sys.modules and not said:
         os.environ[CPU_DEVICES] = str(devices)
@@ -170,18 +121,18 @@ def divide_cpu(devices: int) -> None:
 def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
     """Sets the variables of JAX's compilation cache, unless the user has; call it before JAX is imported.
 
-    Does nothing if the default directory is not writable.
+    Programs are kept in `$XDG_CACHE_HOME/motif_jax/compiled-<kind of machine>` (by default below `~/.cache`, and not if
+    that is not writable), at most one gigabyte with LRU eviction.
     """
-    if "JAX_COMPILATION_CACHE_DIR" in environment:
-        return
     directory = cache_directory(environment, "compiled")
+    if "JAX_COMPILATION_CACHE_DIR" in environment or not directory.is_absolute():
+        return
     with contextlib.suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
-    if not (directory.is_absolute() and os.access(directory, os.W_OK)):
-        return
-    environment["JAX_COMPILATION_CACHE_DIR"] = str(directory)
-    environment.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(MAX_BYTES))
-    environment.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(LEAST_SECONDS))
+    if os.access(directory, os.W_OK):
+        environment["JAX_COMPILATION_CACHE_DIR"] = str(directory)
+        environment.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(MAX_BYTES))
+        environment.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(LEAST_SECONDS))
 
 
 def cache_directory(environment: Mapping[str, str], kind: str) -> Path:
@@ -197,7 +148,7 @@ def kind_of_machine() -> str:
     return hashlib.sha256(f"{platform.machine()} {features}".encode()).hexdigest()[:12]
 
 
-# Signals that ask a training run to stop.
+# ---- signals that ask a training run to stop
 
 
 class StopAsked:

@@ -5,7 +5,8 @@ import itertools
 import pytest
 from conftest import wait_for
 
-from motif_jax.actors.acting import AsyncLoop, OverlappedLoop, RandomPolicy
+from benchmarks.random_policy import RandomPolicy
+from motif_jax.actors.acting import AsyncLoop, OverlappedLoop
 from motif_jax.actors.pool import ActorPool
 
 pytestmark = pytest.mark.quick

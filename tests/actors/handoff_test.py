@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from motif_jax.actors.acting import RandomPolicy, answer
-from motif_jax.actors.handoff import make_batch
+from benchmarks.random_policy import RandomPolicy
+from motif_jax.actors.acting import answer, make_batch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.system.metrics import Timers
 

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from conftest import LONG_S, ROOT, children, parents, wait_for
 
-from motif_jax.actors.acting import RandomPolicy, answer
-from motif_jax.actors.pool import ActorPool, WorkerSilence
+from benchmarks.random_policy import RandomPolicy
+from motif_jax.actors.acting import answer
+from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.vector import GameVector
@@ -157,11 +158,17 @@ def test_no_episode_is_lost_with_a_worker():
 @pytest.mark.quick
 def test_silence_while_the_pool_was_stopped_does_not_count():
     """Driven by hand: a worker that does nothing while the pool was stopped itself does not hang."""
-    silence = WorkerSilence(now=0.0)
     given = [(0.5, 7, False), (100.0, 7, False), (200.0, 7, False), (200.5, 7, False), (200.6, 7, False)]
     given += [(300.0, 8, False), (300.5, 8, False), (301.0, 8, True)]  # by this clock, not the machine's
-    counted = [silence.seconds(now, beat=beat, idle=idle) for now, beat, idle in given]
-    assert counted == pytest.approx([0.0, 1.0, 2.0, 2.5, 2.6, 0.0, 0.5, 0.0])
+    counted = []
+    with make_pool(num_workers=0) as pool:
+        handle, shared = pool._handles[0], pool._shared
+        handle._looked_at_s, handle.hang_timeout_s = 0.0, 2.55
+        for now, beat, idle in given:
+            shared["beat"][0], shared["handled"][0] = beat, handle._sent - (not idle)
+            counted.append((handle.hangs(now), handle._silent_s))
+    assert [hangs for hangs, _ in counted] == [False] * 4 + [True] + [False] * 3
+    assert [silent for _, silent in counted] == pytest.approx([0.0, 1.0, 2.0, 2.5, 2.6, 0.0, 0.5, 0.0])
 
 
 def test_each_step_of_the_warm_up_is_a_heartbeat():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import threading
 import time
@@ -16,7 +17,7 @@ from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection, ServerSection
-from motif_jax.contrib.judge.server import ChatHandler, LoopbackServer, completion, read_question, user_text
+from motif_jax.contrib.judge import ChatHandler, LoopbackServer, completion, read_question, user_text
 
 PROMPTS = [("default", False), ("reworded", False), ("default", True)]
 CAPTIONS = [make_prompt(NETHACK, "score", "defaultgoal", version, one=one).captions for version, one in PROMPTS]
@@ -38,6 +39,7 @@ class ChatServer:
         self.lock = threading.Lock()
         self.handler: type[ChatHandler] = Handler
         self._port = 0
+        self.connections: set[socket.socket] = set()
         self._server: LoopbackServer | None = None
 
     @property
@@ -47,13 +49,13 @@ class ChatServer:
     def start(self) -> None:
         handler = type("Handler", (self.handler,), {"chat": self})
         self._server = LoopbackServer(self._port, handler)
-        self._port = self._server.port
+        self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        for connection in list(self._server.connections):
+        for connection in list(self.connections):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)  # a handler that waits for the next request would go on
                 connection.close()
@@ -104,11 +106,19 @@ def read(text: str) -> Question:
 class Handler(ChatHandler):
     chat: ChatServer
 
+    def setup(self) -> None:
+        super().setup()
+        self.chat.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.chat.connections.discard(self.connection)
+        super().finish()
+
     def do_GET(self) -> None:
         if self.chat.greeting:
             self.send(self.chat.greeting(self.path))
         elif self.allowed():
-            self.list_models(self.chat.models)
+            self.reply(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in self.chat.models]})
 
     def do_POST(self) -> None:
         body = self.read_body()
@@ -138,7 +148,8 @@ class Handler(ChatHandler):
                 self.wfile.flush()
                 self.connection.close()
             case ["garbage"]:
-                self.reply(200, "<html>all is well</html>")
+                page = b"<html>all is well</html>"
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page))
             case ["nonsense"]:
                 self.reply(200, {"choices": []})
             case ["mumble"]:
@@ -151,7 +162,12 @@ class Handler(ChatHandler):
                 self.reply(200, reply)
             case [status, *rest]:
                 key = self.headers.get("Authorization", "")
-                self.reply(int(status), {"error": f"no ({key})"}, dict(part.split("=") for part in rest))
+                data = json.dumps({"error": f"no ({key})"}).encode()
+                self.send_response(int(status))
+                for name, value in (*(part.split("=") for part in rest), ("Content-Length", str(len(data)))):
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
 
     def send(self, parts: Iterable[bytes]) -> None:
         """Bytes as they are, for as long as somebody reads them; then the connection is closed."""

@@ -1,13 +1,7 @@
-"""The embedded judge, over real HTTP, as a process that dies with this one."""
-
-import os
-import signal
-import subprocess
-import sys
-import textwrap
+"""The embedded judge, over real HTTP."""
 
 import pytest
-from conftest import LONG_S, parents, wait_for
+from conftest import LONG_S
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
@@ -16,7 +10,7 @@ from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection, ServerSection
-from motif_jax.contrib.judge.process import Judge
+from motif_jax.contrib.judge import Judge
 
 SAMPLING = SamplingSection(0.1, 0.95, 50, 200)
 SINGLE = [Question(event) for event in EVENTS]
@@ -49,30 +43,3 @@ def test_its_answers_are_those_of_the_lexicon(goal, mode, version, prefill):
             assert answer.yes == expected.yes, question
             assert answer.mass == 1.0
             assert mode == "score" or expected.said in answer.said
-
-
-PARENT = """
-    import os, signal, sys, time
-    sys.path[:0] = {path!r}
-    from nethack_texts import NETHACK
-    from motif_jax.contrib.judge.process import Judge
-    from motif_jax.annotation.prompts import make_prompt
-    prompt = make_prompt(NETHACK, "reason", "defaultgoal", "default", one=True)
-    judge = Judge("defaultgoal", prompt, NETHACK, delay_s=100.0)
-    if os.fork() == 0:  # holds the other end of the judge's input
-        time.sleep(1000)
-    print(judge.process.pid, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_it_dies_with_its_parent():
-    program = textwrap.dedent(PARENT.format(path=sys.path))
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, process_group=0)
-    try:
-        number = int(parent.stdout.readline())
-        parent.wait()
-        wait_for(lambda: number not in parents())
-    finally:
-        os.killpg(parent.pid, signal.SIGKILL)  # the process that it left
-        parent.stdout.close()

@@ -7,7 +7,7 @@ from lies import reply
 from world_server import WorldServer
 
 from motif_jax.actors.recorder import play_episodes
-from motif_jax.contrib.comments.world import LexiconScorer, TableScorer, words_of
+from motif_jax.contrib.comments.world import count_listed, words_of
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
@@ -38,7 +38,8 @@ def write(made, *texts: str) -> list[float]:
     "ilql", there="the comments' filter is not available", here="a lexicon, a table or a server scores comments"
 )
 def test_listed_words_are_counted_to_two():
-    scores = LexiconScorer(["bad", "awful"]).score(["", "good", "Bad!", "bad, AWFUL", "bad bad bad", "badly"])
+    texts = ["", "good", "Bad!", "bad, AWFUL", "bad bad bad", "badly"]
+    scores = [count_listed(text, {"bad", "awful"}) for text in texts]
     assert scores == [0, 0, 1, 2, 2, 0]
     assert words_of("It's naïve: 5 o'clock") == ["it", "s", "naïve", "o", "clock"]
     assert write(world(), "Thank you!", "How dumb.", "How dumb and how ugly.") == [0.0, -5.0, -10.0]
@@ -67,7 +68,6 @@ def test_a_table_knows_its_texts(tmp_path):
     assert write(world(scores=f"table:{file}", scale=1.0, unknown=0.25), "else") == [0.25]
     with pytest.raises(UserError, match=rf"the table does not have a score of 'else': set the option 'unknown' {FLAG}"):
         write(world(scores=f"table:{file}"), "else")
-    assert TableScorer({"a": 1.0}, None).score(["a", "a"]) == [1.0, 1.0]
 
 
 def test_a_server_is_asked_once_about_each_text():

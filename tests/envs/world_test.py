@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from own_worlds import LENGTH
 
-from motif_jax.actors.acting import RandomPolicy, answer
+from benchmarks.random_policy import RandomPolicy
+from motif_jax.actors.acting import answer
 from motif_jax.actors.players import ScriptedPlayers, parse_scripted
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, SeedStream, World, game_seed, is_text, to_row

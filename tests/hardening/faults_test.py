@@ -184,9 +184,10 @@ def reward(workdir: Path) -> object:
         row.pop("seconds")
     names = sorted(path.name for path in (folder / "checkpoints").iterdir())
     with reading(folder / "checkpoints") as checkpoints:
+        states = {step: checkpoints.readable(str(step))[1] for step in checkpoints.steps()}
         arrays = {
-            step: [hashlib.sha256(leaf.tobytes()).hexdigest() for leaf in jax.tree.leaves(checkpoints.raw(step))]
-            for step in checkpoints.steps()
+            step: [hashlib.sha256(leaf.tobytes()).hexdigest() for leaf in jax.tree.leaves(state)]
+            for step, state in states.items()
         }
     assert names == sorted(map(str, arrays))
     return facts["statistics"], rows, arrays

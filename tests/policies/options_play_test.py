@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from motif_jax.actors.acting import RandomPolicy, SyncLoop
+from benchmarks.random_policy import RandomPolicy
+from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.world import WAIT
 from motif_jax.networks.options import OptionHeads

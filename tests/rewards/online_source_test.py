@@ -14,7 +14,7 @@ from nethack_texts import NETHACK
 from online_parts_test import messages
 from pool_test import play
 
-from motif_jax.actors.acting import RandomPolicy
+from benchmarks.random_policy import RandomPolicy
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon

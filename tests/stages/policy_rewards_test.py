@@ -8,7 +8,7 @@ import pytest
 from conftest import get_config, viewed
 from pool_test import play
 
-from motif_jax.actors.acting import RandomPolicy
+from benchmarks.random_policy import RandomPolicy
 from motif_jax.actors.layout import Ended, FilledSlot
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import encode

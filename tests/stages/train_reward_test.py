@@ -95,7 +95,7 @@ def params_of(workdir):
     checkpoints = Checkpoints(workdir / "reward/checkpoints")
     try:
         step = checkpoints.steps()[-1]
-        return step, leaves_by_path(checkpoints.raw(step)["train"])
+        return step, leaves_by_path(checkpoints.readable(str(step))[1]["train"])
     finally:
         checkpoints.close()
 

@@ -194,9 +194,9 @@ def test_words_are_drawn_that_show_the_colours_of_the_tweet():
     assert code_of("bbbby") == 1
     tweets = [Tweet(1, ("ybgbb", "ggggg")), Tweet(2, ("yyyyy", "ggggg")), Tweet(3, ("gggbg", "ggggg"))]
     games = list(retrofit(tweets, lambda word: patterns[:, word], 5, np.random.default_rng(0), 50))
-    for tweet, game in games:
-        assert [patterns[guess, game.hidden] for guess in game.guesses] == [code_of(row) for row in tweet.rows]
-    assert {tweet.puzzle for tweet, _ in games} == {1, 3}  # no word has all letters of another
+    for tweet, hidden, guesses in games:
+        assert [patterns[guess, hidden] for guess in guesses] == [code_of(row) for row in tweet.rows]
+    assert {tweet.puzzle for tweet, *_ in games} == {1, 3}  # no word has all letters of another
 
 
 # ---- to a store

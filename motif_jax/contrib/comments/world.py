@@ -26,7 +26,7 @@ import functools
 import json
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from motif_jax.config.table import Flag, Number, Text
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
-from motif_jax.structs import EndStatus, Turn, UserError
+from motif_jax.structs import EndStatus, Turn, UserError, legible
 from motif_jax.system.foreign import read_bytes, read_text
 from motif_jax.system.http import HttpClient
 from motif_jax.system.shared_lines import SharedLines, read_shared, slug
@@ -49,53 +49,41 @@ FIGURES: dict[str, type] = {"score": float}
 
 
 class Scorer:
-    """Scores comments."""
+    """Scores comments one by one, by a function of the text."""
+
+    def __init__(self, score_of: Callable[[str], float]):
+        self._score_of = score_of
 
     def score(self, texts: Sequence[str]) -> list[float]:
-        raise NotImplementedError
+        return [self._score_of(text) for text in texts]
 
     def close(self) -> None:
         """Releases resources; another request opens them again."""
 
 
-class LexiconScorer(Scorer):
-    """Counts listed words."""
-
-    def __init__(self, words: Sequence[str]):
-        self._words = {*words}
-
-    def score(self, texts: Sequence[str]) -> list[float]:
-        return [float(min(MOST, sum(word in self._words for word in words_of(text)))) for text in texts]
+def count_listed(text: str, words: Set[str]) -> float:
+    """The score by a lexicon."""
+    return float(min(MOST, sum(word in words for word in words_of(text))))
 
 
-class TableScorer(Scorer):
-    """Looks up scores by the whole text of a comment."""
-
-    def __init__(self, scores: dict[str, float], unknown: float | None):
-        """Takes scores by text, and the score of all other texts; None: other texts are an error."""
-        self._scores, self._unknown = scores, unknown
-
-    def score(self, texts: Sequence[str]) -> list[float]:
-        scores = []
-        for text in texts:
-            score = self._scores.get(text, self._unknown)
-            if score is None:
-                raise UserError(
-                    f"the table does not have a score of {text!r:.120}: set the option 'unknown' ({OPTIONS_FLAG})"
-                )
-            scores.append(score)
-        return scores
+def look_up(text: str, scores: Mapping[str, float], unknown: float | None) -> float:
+    """The score in a table, or that of all other texts; if this is None, they are an error."""
+    score = scores.get(text, unknown)
+    if score is None:
+        raise UserError(f"the table does not have a score of {text!r:.120}: set the option 'unknown' ({OPTIONS_FLAG})")
+    return score
 
 
 class RemoteScorer(Scorer):
     """Asks a server about each text once; with a cache, once across runs."""
 
-    def __init__(self, client: HttpClient, cache: Path | None):
-        """Takes the connection and the folder of caches; None: scores are not stored."""
+    def __init__(self, client: HttpClient, cache_dir: str):
+        """Takes the connection and the folder of caches; "": scores are not stored."""
         self._client, self._lines = client, None
         self._known: dict[str, float] = {}
-        if cache is not None:
-            self._lines = SharedLines(cache, f"{slug(client.url)}-scores", {"server": client.url}, OPTIONS_FLAG)
+        if cache_dir:
+            cache, name = Path(cache_dir).expanduser(), f"{slug(client.url)}-scores"
+            self._lines = SharedLines(cache, name, {"server": client.url}, OPTIONS_FLAG)
 
     def score(self, texts: Sequence[str]) -> list[float]:
         try:
@@ -118,48 +106,40 @@ class RemoteScorer(Scorer):
         return known
 
     def close(self) -> None:
-        """Closes the connection and writes the last scores to disk."""
         self._client.close()
         if self._lines is not None:
             self._lines.close()
 
 
 def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s: float, cache_dir: str = "") -> Scorer:
-    """Makes a scorer; raises UserError if it cannot be made.
+    """Makes the scorer of the option `scores`; raises UserError if it cannot be made. The others are options, too.
 
-    Args:
-      source: the option `scores`.
-      unknown: score of texts that are missing from a table; None: an error.
-      timeout_s, patience_s: of a server, see `HttpClient`.
-      cache_dir: folder of the cache of a server; "": not stored, because the address does not identify the model.
+    By default scores of a server are not stored, because its address does not identify the model.
     """
     kind, colon, rest = source.partition(":")
     if kind == "lexicon" and bool(colon) == bool(rest):
         lines = read_lines(rest or str(FOLDER / "insults.txt"))
-        return LexiconScorer([word for line in lines for word in words_of(line)])
+        return Scorer(functools.partial(count_listed, words={word for line in lines for word in words_of(line)}))
     if kind == "table" and rest:
-        return TableScorer(_read_table(rest), unknown)
+        return Scorer(functools.partial(look_up, scores=_read_table(rest), unknown=unknown))
     if kind == "server" and rest:
-        cache = Path(cache_dir).expanduser() if cache_dir else None
-        return RemoteScorer(HttpClient(rest, OPTIONS_FLAG, timeout_s, patience_s), cache)
+        return RemoteScorer(HttpClient(rest, OPTIONS_FLAG, timeout_s, patience_s), cache_dir)
     raise UserError(
         f"scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not {source!r} ({OPTIONS_FLAG})"
     )
 
 
 def words_of(text: str) -> list[str]:
-    """Returns the words of a text, in lower case."""
+    """The words of a text, in lower case."""
     return re.findall(r"[^\W\d_]+", text.lower())
 
 
 def read_lines(path: str) -> list[str]:
-    """Returns the lines of a file that are not blank; raises UserError for an empty file."""
-    try:
+    """The lines of a file that are not blank; raises UserError for an empty file."""
+    with legible(repr(path), OPTIONS_FLAG):
         lines = [line.strip() for line in read_text(Path(path)).split("\n")]
         if not any(lines):
             raise ValueError("it is empty")
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path!r}: {error!s:.200} ({OPTIONS_FLAG})") from error
     return [line for line in lines if line]
 
 
@@ -181,7 +161,7 @@ def _read_table(path: str) -> dict[str, float]:
 
 
 def _score(value: Any) -> float:
-    """Returns a finite number; raises ValueError for anything else."""
+    """A finite number; raises ValueError for anything else."""
     if type(value) not in (int, float) or not -LARGEST <= value <= LARGEST:  # NaN is not
         raise ValueError("a score is not a finite number")
     return float(value)
@@ -208,7 +188,7 @@ class Commenter:
 
 
 def comments(name: str) -> list[str]:
-    """Returns our own comments, "kind" or "rude"."""
+    """Our own comments, "kind" or "rude"."""
     return read_lines(str(FOLDER / f"{name}.txt"))
 
 
@@ -221,25 +201,23 @@ MAKERS: Makers = {
 class CommentGame(TextGame):
     """One comment: the world shows a post, the agent comments on it, and the episode is over."""
 
-    def __init__(self, world: CommentsWorld, scorer: Scorer, posts: Sequence[str], samples: Sequence[str]):
-        """Takes what all games of the world share: posts to draw from, and sample comments."""
+    def __init__(self, world: CommentsWorld):
         super().__init__(world.written, world.heard, world.time_limit)
-        self._world, self._scorer, self._posts, self._samples = world, scorer, posts, samples
-        self._score = 0.0
+        self._world = world
 
     def open(self) -> str:
         self._score = 0.0
-        return self.random.choice(self._posts) if self._posts else ""
+        return self.random.choice(self._world.posts) if self._world.posts else ""
 
     def answer(self, text: str) -> Answer:
-        score = self._scorer.score([text])[0]
+        score = self._world.scorer.score([text])[0]
         if self._world.noised and score == 1:
             score = float(self.random.choice((0, 2)))
         self._score = score
         return Answer("", score * self._world.scale + self._world.shift, EndStatus.ENDED, "the comment was written")
 
     def draw(self, chance: float) -> str:
-        return self._samples[int(chance * len(self._samples))]
+        return self._world.samples[int(chance * len(self._world.samples))]
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
         """See `TextGame`; the post is among the turns."""
@@ -255,7 +233,7 @@ class CommentGame(TextGame):
 
     def close(self) -> None:
         """Closes the connection that all games share; another request opens it again."""
-        self._scorer.close()
+        self._world.scorer.close()
 
 
 class CommentsWorld(TextWorld):
@@ -268,53 +246,41 @@ class CommentsWorld(TextWorld):
     makers = MAKERS
 
     def __init__(
-        self,
-        max_episode_steps: int = 5000,
-        scores: str = "lexicon",
-        unknown: float | None = None,
-        scale: float = -5.0,
-        shift: float = 0.0,
-        noised: bool = False,
-        posts: str = "",
-        include_parent: bool = True,
-        timeout_s: float = 30.0,
-        patience_s: float = 60.0,
-        cache_dir: str = "",
-    ):
+        self, max_episode_steps: int = 5000, scores: str = "lexicon", unknown: float | None = None,
+        scale: float = -5.0, shift: float = 0.0, noised: bool = False, posts: str = "", include_parent: bool = True,
+        timeout_s: float = 30.0, patience_s: float = 60.0, cache_dir: str = "",
+    ):  # fmt: skip
         super().__init__(max_episode_steps)
-        for name, text in (("scores", scores), ("posts", posts), ("cache_dir", cache_dir)):
-            Text(longest=4000).check(name, OPTIONS_FLAG, text)
-        for name, number in (("scale", scale), ("shift", shift), ("unknown", 0.0 if unknown is None else unknown)):
-            Number(-1e6, 1e6).check(name, OPTIONS_FLAG, number)
-        for name, seconds in (("timeout_s", timeout_s), ("patience_s", patience_s)):
-            Number(0.001, 1e6).check(name, OPTIONS_FLAG, seconds)
-        for name, flag in (("noised", noised), ("include_parent", include_parent)):
-            Flag().check(name, OPTIONS_FLAG, flag)
+        unknown_or_none = 0.0 if unknown is None else unknown
+        Text(longest=4000).check_all(OPTIONS_FLAG, scores=scores, posts=posts, cache_dir=cache_dir)
+        Number(-1e6, 1e6).check_all(OPTIONS_FLAG, scale=scale, shift=shift, unknown=unknown_or_none)
+        Number(0.001, 1e6).check_all(OPTIONS_FLAG, timeout_s=timeout_s, patience_s=patience_s)
+        Flag().check_all(OPTIONS_FLAG, noised=noised, include_parent=include_parent)
         self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s, cache_dir)
-        self._posts_file, self._include_parent = posts or str(FOLDER / "parents.txt"), include_parent
+        self._posts_file = (posts or str(FOLDER / "parents.txt")) if include_parent else ""
         self.scale, self.shift, self.noised = float(scale), float(shift), noised
 
     @functools.cached_property
-    def _scorer(self) -> Scorer:
+    def scorer(self) -> Scorer:
         """Shared by all games of this process."""
         return self._make()
 
     @functools.cached_property
-    def _posts(self) -> list[str]:
-        return read_lines(self._posts_file) if self._include_parent else []
+    def posts(self) -> list[str]:
+        return read_lines(self._posts_file) if self._posts_file else []
 
     @functools.cached_property
-    def _samples(self) -> list[str]:
+    def samples(self) -> list[str]:
         return [*comments("kind"), *comments("rude")]
 
     def check(self) -> None:
         """See `World.check`: reads the files; a server is asked for the first comment."""
-        self._scorer  # noqa: B018  (reads them)
-        self._posts  # noqa: B018
+        self.scorer  # noqa: B018  (reads them)
+        self.posts  # noqa: B018
 
     def expect(self, texts: Sequence[str]) -> None:
         """See `TextWorld.expect`: scores the texts in one batch, and they are cached."""
-        self._scorer.score(texts)
+        self.scorer.score(texts)
 
     def game(self, shown: bool = True) -> CommentGame:
-        return CommentGame(self, self._scorer, self._posts, self._samples)
+        return CommentGame(self)

@@ -45,16 +45,9 @@ class Drrn(PromptNetwork):
                 f"the world {world.name!r} does not list the words of its prompts, which the network {DRRN!r} needs "
                 "(--config.policy.network, --config.env.world)"
             )
-        spec: dict[str, Any] = {
-            "network": DRRN,
-            "num_actions": len(world.action_names),
-            "dtype": section.dtype,
-            DRRN: {
-                "tokeniser": WordTokeniser.from_texts([*words, *world.action_names]).text,
-                "actions": list(world.action_names),
-                **vars(section.drrn),
-            },
-        }
+        names = list(world.action_names)
+        own = {"tokeniser": WordTokeniser.from_texts([*words, *names]).text, "actions": names, **vars(section.drrn)}
+        spec: dict[str, Any] = {"network": DRRN, "num_actions": len(names), "dtype": section.dtype, DRRN: own}
         return spec, make_policy_model(spec, config.seed)
 
     def fields(self, spec: Mapping[str, Any], seed: int | None) -> dict[str, Any]:

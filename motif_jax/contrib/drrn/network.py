@@ -10,7 +10,7 @@ the actions (`actions`), and the values of the section `policy.drrn`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,13 +25,6 @@ from motif_jax.policies.language_policy import PADDING, Prompts, encode_names
 from motif_jax.tokens import tokeniser_from_text
 
 
-class Prepared(NamedTuple):
-    """Values that depend only on the parameters, for V tokens and A actions."""
-
-    projected: jax.Array  # input products of the prompt's unit for each token. [V, 3 * width]
-    actions: jax.Array  # final state of each name. [A, width]
-
-
 class RelevanceNetwork(nnx.Module):
     """Maps prompts to Q of all actions."""
 
@@ -42,22 +35,21 @@ class RelevanceNetwork(nnx.Module):
         self.hidden = nnx.Linear(2 * width, width, dtype=dtype, rngs=rngs)
         self.last = nnx.Linear(width, 1, dtype=dtype, rngs=rngs)
 
-    def prepare(self, names: jax.Array) -> Prepared:
-        """Reads the names of the actions, [A, L] integers, padded with negative numbers."""
+    def prepare(self, names: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """What depends on the parameters alone, for the names of actions, padded with negative numbers. [A, L]
+
+        The input products of the prompt's unit for each token, [V, 3 * width], and each name's final state, [A, width].
+        """
         embedding = self.embedding[...].astype(self.prompt_reader.dtype)
         of_names = self.name_reader.project(embedding)
-        return Prepared(self.prompt_reader.project(embedding), _read(self.name_reader, of_names, names))
+        return self.prompt_reader.project(embedding), _read(self.name_reader, of_names, names)
 
-    def __call__(self, tokens: jax.Array, prepared: Prepared) -> jax.Array:
-        """Computes Q of all actions. [N, A] float32
-
-        Args:
-          tokens: of prompts, padded with negative numbers. [N, L] integers
-          prepared: result of `prepare` for the same parameters.
-        """
-        states = _read(self.prompt_reader, prepared.projected, tokens)  # [N, width]
-        shape = (len(states), *prepared.actions.shape)
-        both = jnp.broadcast_to(states[:, None], shape), jnp.broadcast_to(prepared.actions, shape)
+    def __call__(self, tokens: jax.Array, prepared: tuple[jax.Array, jax.Array]) -> jax.Array:
+        """Q of all actions, from prompts padded with negative numbers and the result of `prepare`. [N, L] -> [N, A]"""
+        projected, actions = prepared
+        states = _read(self.prompt_reader, projected, tokens)  # [N, width]
+        shape = (len(states), *actions.shape)
+        both = jnp.broadcast_to(states[:, None], shape), jnp.broadcast_to(actions, shape)
         hidden = jax.nn.relu(self.hidden(jnp.concatenate(both, -1)))
         return self.last(hidden)[..., 0].astype(jnp.float32)
 

@@ -61,28 +61,14 @@ class Transitions(NamedTuple):
 def make_replay(
     batches: int, length: int, games: int, observations: Mapping[str, jax.ShapeDtypeStruct]
 ) -> ReplayBuffer:
-    """Makes an empty buffer.
-
-    Args:
-      batches: N, the capacity.
-      length: T, steps of a rollout.
-      games: B, number of games.
-      observations: shape and type of one game's observations.
-    """
+    """An empty buffer of N `batches`, each of T steps (`length`) of B `games`; `observations`: of one game."""
 
     def zeros(steps: int, shape: tuple[int, ...], dtype: jax.typing.DTypeLike) -> jax.Array:
         return jnp.zeros((batches, steps, games, *shape), dtype)
 
-    return ReplayBuffer(
-        StoredSteps(
-            {name: zeros(length + 1, spec.shape, spec.dtype) for name, spec in observations.items()},
-            zeros(length, (), jnp.int32),
-            zeros(length, (), jnp.float32),
-            zeros(length, (), bool),
-            zeros(length, (), bool),
-        ),
-        jnp.zeros((), jnp.int32),
-    )
+    seen = {name: zeros(length + 1, spec.shape, spec.dtype) for name, spec in observations.items()}
+    kinds = jnp.int32, jnp.float32, bool, bool
+    return ReplayBuffer(StoredSteps(seen, *(zeros(length, (), kind) for kind in kinds)), jnp.zeros((), jnp.int32))
 
 
 def add(replay: ReplayBuffer, steps: StoredSteps, usable: jax.Array | bool = True) -> ReplayBuffer:
@@ -99,27 +85,16 @@ def count_steps(replay: ReplayBuffer) -> jax.Array:
 
 
 def draw(replay: ReplayBuffer, key: jax.Array, count: int) -> Transitions:
-    """Draws transitions with replacement; at least one batch must have been added.
-
-    Args:
-      replay: the buffer.
-      key: of the draw.
-      count: n, number of transitions.
-    """
+    """Draws `count` transitions with replacement; at least one batch must have been added."""
     steps, shape = replay.steps, replay.steps.action.shape
     # The first of two keys: earlier versions used the other one, and resumed runs go on with the same draws.
     index = jax.random.randint(jax.random.split(key)[0], (count,), 0, count_steps(replay))
     batch, t, game = jnp.unravel_index(index, shape)
     terminated, truncated = steps.terminated[batch, t, game], steps.truncated[batch, t, game]
     after = t + 1 - (truncated & ~terminated)  # the observation after a cut belongs to another episode
-    return Transitions(
-        {name: array[batch, t, game] for name, array in steps.observations.items()},
-        steps.action[batch, t, game],
-        steps.reward[batch, t, game],
-        {name: array[batch, after, game] for name, array in steps.observations.items()},
-        terminated,
-        truncated,
-    )
+    seen, following = ({key: rows[batch, at, game] for key, rows in steps.observations.items()} for at in (t, after))
+    action, reward = steps.action[batch, t, game], steps.reward[batch, t, game]
+    return Transitions(seen, action, reward, following, terminated, truncated)
 
 
 class QState(NamedTuple):
@@ -137,13 +112,7 @@ def init_q_state(params: Any, settings: Settings, replay: ReplayBuffer) -> QStat
 
 
 def td_targets(following: jax.Array, drawn: Transitions, discount: float, bootstrap: str) -> jax.Array:
-    """Returns targets of Q for the actions taken. [n]
-
-    Args:
-      following: Q of all actions in the next states. [n, A]
-      discount: gamma
-      bootstrap: "never": a time limit is an end.
-    """
+    """Targets of Q for the actions taken, from Q of all actions in the next states. [n, A] -> [n]"""
     chex.assert_rank([following, drawn.reward], [2, 1])
     ended = drawn.terminated | drawn.truncated if bootstrap == "never" else drawn.terminated
     return drawn.reward + discount * jnp.where(ended, 0.0, jax.lax.stop_gradient(following).max(-1))
@@ -192,9 +161,8 @@ def make_q_update(
         with jax.named_scope("rewards"):
             rewards = shape_rewards(rollouts)
             chex.assert_equal_shape([*rewards, rollouts.reward])
-        new = StoredSteps(
-            rollouts.observations, rollouts.action, rewards.total, rollouts.terminated, rollouts.truncated
-        )
+        ends = rollouts.terminated, rollouts.truncated
+        new = StoredSteps(rollouts.observations, rollouts.action, rewards.total, *ends)
         usable = jnp.isfinite(rewards.total).all()
         kept = add(state.replay, new, usable)
         rate = learning_rate(settings, state.version, state.optimizer)

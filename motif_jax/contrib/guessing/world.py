@@ -19,18 +19,198 @@ By default, scenes are drawn and questions answered locally (`LocalAnswerer`). O
 from __future__ import annotations
 
 import functools
+import json
 import random
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from motif_jax.config.table import Number, Text
-from motif_jax.contrib.guessing.answerers import Answerer, LocalAnswerer, RemoteAnswerer, Utterance
-from motif_jax.contrib.guessing.scenes import ATTRIBUTES, CAPTIONED, Scene, SceneFiles, draw_scene
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
-from motif_jax.structs import EndStatus, Turn, UserError
+from motif_jax.screens import printable
+from motif_jax.structs import EndStatus, Turn, UserError, legible
+from motif_jax.system.foreign import read_bytes
 from motif_jax.system.http import HttpClient, check_address
+from motif_jax.system.machine import read_array
+
+# ---- pictures: drawn here, or captions with features from the user's files
+
+MOST_BYTES = 2**28  # of a file of dialogues
+ATTRIBUTES = {
+    "animal": ("dog", "cat", "horse", "bird", "sheep", "cow"),
+    "place": ("beach", "street", "garden", "kitchen", "park"),
+    "weather": ("sunny", "cloudy", "rainy", "windy"),
+    "color": ("black", "white", "brown", "gray"),
+    "people": ("nobody", "one", "two", "many"),
+    "action": ("running", "sleeping", "eating", "standing"),
+    "time": ("morning", "midday", "evening", "midnight"),
+    "size": ("small", "large"),
+}
+CAPTIONED = ("animal", "place")  # attributes in the caption
+ATTRIBUTE_OF = {value: name for name, values in ATTRIBUTES.items() for value in values}
+
+
+class Scene(NamedTuple):
+    """A picture."""
+
+    caption: str
+    features: np.ndarray | None  # [D] float32; None without a file of features
+    attributes: dict[str, str]  # empty for a scene from files
+
+
+def draw_scene(rng: random.Random) -> Scene:
+    """Draws a scene with uniformly distributed attributes."""
+    attributes = {name: rng.choice(values) for name, values in ATTRIBUTES.items()}
+    return Scene(f"a {attributes['animal']} in a {attributes['place']}", one_hot(attributes), attributes)
+
+
+def one_hot(attributes: dict[str, str]) -> np.ndarray:
+    """The attributes as concatenated one-hot vectors. [29] float32"""
+    return np.array([attributes[name] == value for value, name in ATTRIBUTE_OF.items()], np.float32)
+
+
+def words_of(text: str) -> set[str]:
+    """The words of a question, in lower case."""
+    return set(re.findall("[a-z]+", text.lower()))
+
+
+class SceneFiles:
+    """Scenes from files: dialogues in the layout of VisDial 0.5, and a row of features for each."""
+
+    def __init__(self, dialogues: str, features: str):
+        """Reads the files; raises UserError for invalid ones.
+
+        `dialogues`: a JSON list of objects with a `caption`. `features`: a NumPy file of floats, [N, D], whose rows are
+        divided by their norm; "": none.
+        """
+        with legible(f"the scenes {dialogues!r}", OPTIONS_FLAG, TypeError, KeyError, RecursionError):
+            self._captions = [entry["caption"] for entry in json.loads(read_bytes(Path(dialogues), MOST_BYTES))]
+            if not self._captions or not all(isinstance(caption, str) for caption in self._captions):
+                raise ValueError("it must be a list of objects with a caption, at least one")
+            "".join(self._captions).encode()  # UnicodeEncodeError is a ValueError
+        self._features: np.ndarray | None = None
+        if features:
+            with legible(f"the features {features!r}", OPTIONS_FLAG):
+                self._features = read_array(Path(features), mapped=True)
+                shape, kind = self._features.shape, self._features.dtype.kind
+                if len(shape) != 2 or shape[0] != len(self._captions) or kind != "f":
+                    raise ValueError(f"{kind}{shape} are not {len(self._captions):,} rows of floating-point numbers")
+
+    def __len__(self) -> int:
+        return len(self._captions)
+
+    def scene(self, number: int) -> Scene:
+        """A scene; raises UserError if its features are not finite."""
+        caption = self._captions[number]
+        if self._features is None:
+            return Scene(caption, None, {})
+        row = np.asarray(self._features[number], np.float32)
+        length = float(np.linalg.norm(row))
+        if not np.isfinite(length):
+            raise UserError(f"row {number} of the features has numbers that are not finite ({OPTIONS_FLAG})")
+        return Scene(caption, row / (length or 1.0), {})
+
+
+# ---- answerers: the closeness of the questioner is the share of other pictures that are further from the guess
+
+LONGEST = 1000  # characters; longer answers are cut
+ROUNDING = 0.01  # tolerance by which the sum of a server's changes may leave [0, 1]
+GENERATION = {"inference": "greedy", "beamSize": 1}  # options sent to the original's server
+
+
+class Utterance(NamedTuple):
+    """A question or an answer."""
+
+    speaker: str  # "question" or "answer"
+    text: str
+
+
+class LocalAnswerer:
+    """Answers from a scene's attributes; the closeness is the share of attributes that were revealed.
+
+    A question that names an attribute is answered with its value. Any other question is answered `yes` if it names a
+    value of the scene, which reveals the attribute as well, and `no` otherwise.
+    """
+
+    def begin(self, scene: Scene) -> float:
+        """The closeness after the caption alone, from 0 to 1."""
+        return len(CAPTIONED) / len(ATTRIBUTES)
+
+    def answer(self, scene: Scene, history: Sequence[Utterance], closeness: float) -> tuple[str, float]:
+        """The answer to the last question of the history, and the change of the closeness."""
+        revealed = {*CAPTIONED}
+        for utterance in history[:-1]:
+            if utterance.speaker == "question":
+                revealed |= self._reveal(scene, utterance.text)[1]
+        text, new = self._reveal(scene, history[-1].text)
+        return text, len(new - revealed) / len(ATTRIBUTES)
+
+    def _reveal(self, scene: Scene, question: str) -> tuple[str, set[str]]:
+        words = words_of(question)
+        if named := [name for name in ATTRIBUTES if name in words]:
+            return " ".join(scene.attributes[name] for name in named), {*named}
+        right = {ATTRIBUTE_OF[word] for word in words & {*scene.attributes.values()}}
+        return ("yes" if right else "no"), right
+
+    def close(self) -> None:
+        """Does nothing, as there is no connection."""
+
+
+class RemoteAnswerer:
+    """Asks a server in the wire format of the original: POSTs of form fields, all JSON except the caption.
+
+    `/fetch_reward_rank` answers with a number, the percentile after the caption; `/step_rank` with `[answer, change of
+    the percentile]`.
+    """
+
+    def __init__(self, client: HttpClient):
+        self._client = client
+
+    def begin(self, scene: Scene) -> float:
+        return self._client.post("/fetch_reward_rank", _percentile, data=self._fields(scene, []))
+
+    def answer(self, scene: Scene, history: Sequence[Utterance], closeness: float) -> tuple[str, float]:
+        read = functools.partial(_answer, closeness=closeness)
+        return self._client.post("/step_rank", read, data=self._fields(scene, history))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _fields(self, scene: Scene, history: Sequence[Utterance]) -> dict[str, str]:
+        features = [] if scene.features is None else scene.features.tolist()
+        said = [utterance._asdict() for utterance in history]
+        fields = {"history": said, "img_features": features, "generation_kwargs": GENERATION}
+        return {"caption": scene.caption} | {name: json.dumps(field) for name, field in fields.items()}
+
+
+Answerer = LocalAnswerer | RemoteAnswerer
+
+
+def _percentile(value: Any) -> float:
+    """A number from 0 to 1; raises ValueError for anything else."""
+    if type(value) not in (int, float) or not 0 <= value <= 1:  # NaN is not
+        raise ValueError("not a percentile")
+    return float(value)
+
+
+def _answer(reply: Any, closeness: float) -> tuple[str, float]:
+    """The answer and a valid change of the closeness; raises ValueError or TypeError."""
+    text, change = reply
+    if not isinstance(text, str):
+        raise TypeError("the answer is not a string")
+    if type(change) not in (int, float) or not -1 <= change <= 1:  # NaN is not
+        raise ValueError("not a change of a percentile")
+    if not -ROUNDING <= closeness + change <= 1 + ROUNDING:
+        raise ValueError("not a change of this percentile")
+    return " ".join(printable(text[:LONGEST]).split()), float(change)
+
+
+# ---- the world
 
 ROUNDS = 10
 GOAL = 1.0  # closeness of the right picture
@@ -52,15 +232,6 @@ QUESTIONS = OPEN + CLOSED
 FIGURES: dict[str, type] = {"closeness": float, "yes_or_no": int}  # final percentile; answers that the rule counts
 
 
-class QuestionRewards(NamedTuple):
-    """Rewards of questions."""
-
-    rule: str  # of RULES
-    yes_no_reward: float
-    enough: float
-    gain_scale: float
-
-
 class Hidden(NamedTuple):
     """State that is hidden from the agent."""
 
@@ -75,21 +246,21 @@ class GuessingGame(TextGame):
 
     def __init__(self, world: GuessingWorld):
         super().__init__(world.written, world.heard, world.time_limit)
-        self._draw, self._answerer, self._rewards = world.draw, world.answerer, world.rewards
+        self._world, self._answerer = world, world.answerer
 
     def open(self) -> str:
-        scene = self._draw(self.random)
+        scene = self._world.draw(self.random)
         self._now = Hidden(scene, self._answerer.begin(scene))
         return scene.caption
 
     def answer(self, text: str) -> Answer:
-        scene, initial, gained, count = self._now
+        world, (scene, initial, gained, count) = self._world, self._now
         history = [*_history(self.turns), Utterance("question", text)]
         reply, change = self._answerer.answer(scene, history, initial + gained)
-        yes_no = RULES[self._rewards.rule](reply.lower())
+        yes_no = RULES[world.rule](reply.lower())
         self._now = Hidden(scene, initial, gained + change, count + yes_no)
-        reward = self._rewards.yes_no_reward * yes_no + self._rewards.gain_scale * change
-        if initial >= GOAL or (gained + change) / (GOAL - initial) >= self._rewards.enough:
+        reward = world.yes_no_reward * yes_no + world.gain_scale * change
+        if initial >= GOAL or (gained + change) / (GOAL - initial) >= world.enough:
             return Answer(reply, reward, EndStatus.TASK_SUCCESSFUL)
         if self.steps + 1 >= ROUNDS:
             return Answer(reply, reward, EndStatus.ENDED, LOST)
@@ -120,7 +291,7 @@ class GuessingGame(TextGame):
 
 
 def _history(turns: Sequence[Turn]) -> list[Utterance]:
-    """Returns the questions and answers, without the caption (a turn unless it is empty)."""
+    """The questions and answers, without the caption (a turn unless it is empty)."""
     history = []
     for number, turn in enumerate(turns):
         if turn.is_action:
@@ -162,34 +333,24 @@ class GuessingWorld(TextWorld):
     makers = MAKERS
 
     def __init__(
-        self,
-        max_episode_steps: int = 5000,
-        server: str = "",
-        scenes: str = "",
-        features: str = "",
-        timeout_s: float = 30.0,
-        patience_s: float = 60.0,
-        rule: str = "standard",
-        yes_no_reward: float = -2.0,
-        enough: float = 0.5,
-        gain_scale: float = 0.0,
-    ):
+        self, max_episode_steps: int = 5000, server: str = "", scenes: str = "", features: str = "",
+        timeout_s: float = 30.0, patience_s: float = 60.0, rule: str = "standard", yes_no_reward: float = -2.0,
+        enough: float = 0.5, gain_scale: float = 0.0,
+    ):  # fmt: skip
         super().__init__(max_episode_steps)
-        for name, path in (("server", server), ("scenes", scenes), ("features", features)):
-            Text(longest=4000).check(name, OPTIONS_FLAG, path)
-        for name, seconds in (("timeout_s", timeout_s), ("patience_s", patience_s)):
-            Number(0.001, 1e6).check(name, OPTIONS_FLAG, seconds)
-        for name, reward in (("yes_no_reward", yes_no_reward), ("gain_scale", gain_scale)):
-            Number(-1e6, 1e6).check(name, OPTIONS_FLAG, reward)
-        Number(0, 1).check("enough", OPTIONS_FLAG, enough)
-        Text(tuple(RULES)).check("rule", OPTIONS_FLAG, rule)
+        Text(longest=4000).check_all(OPTIONS_FLAG, server=server, scenes=scenes, features=features)
+        Number(0.001, 1e6).check_all(OPTIONS_FLAG, timeout_s=timeout_s, patience_s=patience_s)
+        Number(-1e6, 1e6).check_all(OPTIONS_FLAG, yes_no_reward=yes_no_reward, gain_scale=gain_scale)
+        Number(0, 1).check_all(OPTIONS_FLAG, enough=enough)
+        Text(tuple(RULES)).check_all(OPTIONS_FLAG, rule=rule)
         if server and not scenes:
             raise UserError(f"a server needs scenes, as it only answers questions about them ({OPTIONS_FLAG})")
         if (scenes or features) and not server:
             raise UserError(f"scenes and features need a server: set the option 'server' ({OPTIONS_FLAG})")
         self._server, self._files = server, (scenes, features)
         self._timeout_s, self._patience_s = timeout_s, patience_s
-        self.rewards = QuestionRewards(rule, float(yes_no_reward), float(enough), float(gain_scale))
+        self.rule, self.yes_no_reward = rule, float(yes_no_reward)
+        self.enough, self.gain_scale = float(enough), float(gain_scale)
 
     @functools.cached_property
     def _scenes(self) -> SceneFiles:

@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from motif_jax.actors.acting import answer
-from motif_jax.actors.handoff import Arrays, make_batch
+from motif_jax.actors.acting import Arrays, answer, make_batch
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import find_checkpoints
 from motif_jax.devices.parameters import leaves_by_path

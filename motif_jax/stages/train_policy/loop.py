@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from motif_jax.actors.acting import RolloutLoop
-from motif_jax.actors.handoff import RolloutBatch
+from motif_jax.actors.acting import RolloutBatch, RolloutLoop
 from motif_jax.console import print_line
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import check_fits, host_part, local_copy, place

@@ -17,8 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from motif_jax.actors.acting import OverlappedLoop, RolloutLoop
-from motif_jax.actors.handoff import RolloutBatch
+from motif_jax.actors.acting import OverlappedLoop, RolloutBatch, RolloutLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.audit.examine import audit_in_flight
 from motif_jax.audit.pay import Steps

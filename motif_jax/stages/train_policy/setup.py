@@ -15,8 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import motif_jax
-from motif_jax.actors.acting import AsyncLoop, OverlappedLoop, RolloutLoop, SyncLoop
-from motif_jax.actors.handoff import Arrays
+from motif_jax.actors.acting import Arrays, AsyncLoop, OverlappedLoop, RolloutLoop, SyncLoop
 from motif_jax.actors.layout import ENDED
 from motif_jax.actors.pool import ActorPool
 from motif_jax.config.table import table_of
@@ -158,7 +157,7 @@ def in_groups(
 
     Args:
       rows: of `Rollouts`, by name; columns on axis 1.
-      ended: of `handoff.first_ends`. [2, B]
+      ended: of `acting.first_ends`. [2, B]
       seen: the observations that are compared. [T + 1, B, ...] each
     """
     size = grouped.size

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.acting import answer
-from motif_jax.actors.handoff import make_batch
+from motif_jax.actors.acting import answer, make_batch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import decode
 from motif_jax.envs.world import SeedStream, waited

@@ -1,42 +1,43 @@
-"""The process of the embedded judge (`process.py`), which answers questions by the rules of the lexicon.
+"""The backend `judge`, which needs neither download nor GPU: the lexicon behind an OpenAI-compatible server.
 
-Its first line of input is a JSON object, from `process.Judge`; its first line of output is its port. It does not load
-JAX, and ends when its parent or its standard input ends.
+    with Judge("defaultgoal", prompt, texts) as judge:
+        ChatClient(ServerSection(url=judge.url), judge.model, prompt, sampling)...
+
+Clients ask it like any language model, over HTTP on loopback; threads of this process answer. A question takes
+`delay_s`, and at most `at_a_time` questions are answered concurrently.
 
 The goal's rules decide, in the words that the prompt asks for. Captions are untrusted text: one may look like the end
 of a caption and the start of the next. So `read_question` reads the captions of a message only if they can be read in
 exactly one way; other questions get an answer without a verdict.
 
-The handler of chat completions on loopback also serves the tests.
+The handler of chat completions also serves the tests.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import math
-import os
 import re
-import select
-import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.annotator import Annotator, Question
+from motif_jax.annotation.backends import Server, read_json
+from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.prompts import OPENING, QuestionTemplate
-from motif_jax.console import print_line
+from motif_jax.annotation.prompts import OPENING, OWN_WORDS, QuestionTemplate
+from motif_jax.annotation.section import AnnotateSection, SamplingSection, ServerSection
 from motif_jax.envs.texts import Texts
+from motif_jax.structs import UserError
 
 PLACEHOLDER = re.compile(r"\{(first|second|caption)\}")
 Tops = Sequence[tuple[str, float]]  # candidate tokens at a position, and their probabilities
 LONGEST_BODY = 2**22  # bytes
-LOOK_EVERY_S = 0.5  # between checks that the parent exists
 
 
 class LoopbackServer(ThreadingHTTPServer):
@@ -44,16 +45,14 @@ class LoopbackServer(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 256
-    allow_reuse_address = True
 
     def __init__(self, port: int, handler: type[ChatHandler]):
         """Listens on `port`; 0: a free port."""
-        self.connections: set[Any] = set()
         super().__init__(("127.0.0.1", port), handler)
 
     @property
-    def port(self) -> int:
-        return self.server_address[1]
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def handle_error(self, *_: object) -> None:
         """Does not report broken connections."""
@@ -65,16 +64,6 @@ class ChatHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: LoopbackServer
-
-    def setup(self) -> None:
-        """Registers the connection, so that it can be closed."""
-        super().setup()
-        self.server.connections.add(self.connection)
-
-    def finish(self) -> None:
-        self.server.connections.discard(self.connection)
-        with contextlib.suppress(OSError):  # from flushing unsent data
-            super().finish()
 
     def log_message(self, *_: object) -> None:
         """Does not log requests."""
@@ -90,30 +79,22 @@ class ChatHandler(BaseHTTPRequestHandler):
             raise ValueError("the request is not a JSON object")
         return body
 
-    def reply(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        """Sends a reply: a string as it is, any other value as JSON."""
-        data = (body if isinstance(body, str) else json.dumps(body)).encode()
+    def reply(self, status: int, body: Any) -> None:
+        """Sends a reply in JSON."""
+        data = json.dumps(body).encode()
         self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
 
-    def list_models(self, names: Sequence[str]) -> None:
-        self.reply(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
-
 
 def user_text(body: dict[str, Any]) -> str:
-    """Returns the user's first message in a conversation."""
+    """The user's first message in a conversation."""
     return next(message["content"] for message in body["messages"] if message["role"] == "user")
 
 
 def read_question(shown: str, captions: str) -> Question | None:
-    """Recovers the captions from a rendered `Prompt.captions`; None unless there is exactly one way to read them.
-
-    `shown`: the end of the user's message. `captions`: the template with the places.
-    """
+    """The captions in a rendered `Prompt.captions`, the end of a message; None unless only one reading exists."""
     matches = [pattern.fullmatch(shown) for pattern in _patterns(captions)]
     ways = [match.groupdict() for match in matches if match]
     if not ways or ways[0] != ways[1]:  # the longest and the shortest first caption differ: the text is ambiguous
@@ -157,33 +138,52 @@ def _place(tops: Tops) -> dict[str, Any]:
     return {**listed[0], "top_logprobs": listed}
 
 
-class JudgeServer(LoopbackServer):
-    """Answers questions by the rules."""
+class Judge(LoopbackServer):
+    """Answers questions by the rules; a context manager."""
 
-    def __init__(self, start: Mapping[str, Any]):
+    def __init__(self, goal: str, prompt: QuestionTemplate, texts: Texts, *, delay_s: float = 0.05, at_a_time: int = 8):
+        """Starts to serve; raises UserError if the texts lack rules or the goal. `delay_s`: seconds per question."""
+        self._prompt, self._lexicon, self._delay_s = prompt, Lexicon(texts, goal), delay_s
+        self.model = f"lexicon-{texts.rules().version}"  # other rules count as another model
+        self._free = threading.BoundedSemaphore(at_a_time)
         super().__init__(0, JudgeHandler)
-        texts = Texts(**start["texts"])
-        texts = texts._replace(folder=Path(texts.folder) if texts.folder else None)
-        self.model = start["model"]
-        self._prompt, self._lexicon = QuestionTemplate(**start["prompt"]), Lexicon(texts, start["goal"])
-        self._delay_s = start["delay_s"]
-        self._free = threading.BoundedSemaphore(start["at_a_time"])
+        threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Answers a request after the delay."""
         shown = user_text(body).removeprefix(before_captions(self._prompt))
         with self._free:
             time.sleep(self._delay_s)
             return answer(self._prompt, self._lexicon, read_question(shown, self._prompt.captions), body)
 
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class JudgeClient(ChatClient):
+    """An annotator that asks a judge, and closes it at the end."""
+
+    def __init__(self, judge: Judge, server: ServerSection, prompt: QuestionTemplate, sampling: SamplingSection | None):
+        self._judge = judge
+        super().__init__(replace(server, url=judge.url), judge.model, prompt, sampling)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._judge.close()
+
 
 class JudgeHandler(ChatHandler):
     """The two requests that `ChatClient` makes."""
 
-    server: JudgeServer
+    server: Judge
 
     def do_GET(self) -> None:
-        self.list_models([self.server.model])
+        self.reply(200, {"object": "list", "data": [{"id": self.server.model, "object": "model"}]})
 
     def do_POST(self) -> None:
         try:
@@ -196,7 +196,7 @@ class JudgeHandler(ChatHandler):
 
 
 def before_captions(prompt: QuestionTemplate) -> str:
-    """Returns the part of a prompt's user message before the captions."""
+    """The part of a prompt's user message before the captions."""
     empty = prompt.messages(Question("") if prompt.one else Question("", ""))[-1]["content"]
     return empty.removesuffix(PLACEHOLDER.sub("", prompt.captions))
 
@@ -204,7 +204,7 @@ def before_captions(prompt: QuestionTemplate) -> str:
 def answer(
     prompt: QuestionTemplate, lexicon: Lexicon, question: Question | None, body: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns the reply to a question, in the words of its prompt; None: an ambiguous question."""
+    """The reply to a question, in the words of its prompt; None: an ambiguous question."""
     if question is None:
         return completion("It is not clear where a caption begins and ends.", body, [("It", 1.0)])
     verdict = lexicon.answer(question)
@@ -215,17 +215,37 @@ def answer(
     return completion("\n".join(parts if prompt.one else parts[::-1]), body, [(digit, 1.0)])
 
 
-def main() -> None:
-    """Serves until the parent ends."""
-    start = json.loads(sys.stdin.buffer.readline())
-    server = JudgeServer(start)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print_line(server.port)
-    while os.getppid() == start["parent"]:  # the input alone is not enough: another process may hold its other end
-        if select.select([sys.stdin], [], [], LOOK_EVERY_S)[0] and not os.read(0, 1):
-            break
-    os._exit(0)  # without waiting for open requests
+class RuleServer(Server):
+    """`judge`: answers by the rules of the game's texts, behind the interface of a server."""
 
+    by_rules = True
 
-if __name__ == "__main__":
-    main()
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"rules": self.texts.rules().version}
+
+    def cache_metadata(self, model: str) -> dict[str, Any]:
+        """See `Prompted`; the model's name contains the version of the rules."""
+        metadata = super().cache_metadata(model)
+        assert metadata.pop("rules") in model
+        return metadata
+
+    def _check_server(self) -> None:
+        Lexicon(self.texts, self.section.goal)
+        words = OWN_WORDS[self.template.one]
+        if len(self.template.verdicts) < len(words):
+            raise UserError(
+                "the judge can only write answers that are plain words, one for each of "
+                f"{', '.join(words)} (answers in --config.annotate.prompt_file): ask a model, or "
+                "take --config.annotate.backend=lexicon"
+            )
+        read_json(self.section.server.extra, "server.extra")
+
+    def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
+        options = self.section.judge
+        delay_s, at_a_time = options.delay_s, options.at_a_time
+        judge = Judge(self.section.goal, template, self.texts, delay_s=delay_s, at_a_time=at_a_time)
+        return JudgeClient(judge, self.section.server, template, sampling)
+
+    @classmethod
+    def model_name(cls, section: AnnotateSection) -> str:
+        return section.backend
