@@ -47,8 +47,6 @@ from motif_jax.envs.world import (
     space_from,
     step_specs,
     suggest,
-    trained_elsewhere,
-    unreadable,
 )
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, UserError
 
@@ -619,10 +617,10 @@ class GymWorld(SequentialWorld):
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the class, the actions and the observations must match."""
         model = metadata["model"]
-        if reason := trained_elsewhere(metadata, self):
+        if reason := super().plays(metadata):
             return reason
         if space_from(model) != self.action_space:
             return f"has actions of other parts than the world {self.name!r}"
         if not self.action_space and model["num_actions"] != len(self.action_names):
             return f"has {model['num_actions']} actions, but the world {self.name!r} has {len(self.action_names)}"
-        return unreadable(model.get("reads", {}), self.specs)
+        return ""

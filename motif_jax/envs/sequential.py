@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from motif_jax.captions import WIDTH
-from motif_jax.envs.world import WAIT, GameSeed, Rows, SeedStream, game_seed
+from motif_jax.envs.world import WAIT, GameSeed, Rows, SeedStream, game_seed, trained_elsewhere, unreadable
 from motif_jax.structs import EndStatus, EpisodeInfo
 
 
@@ -172,6 +172,10 @@ class SequentialWorld:
                 game.seen[name.removeprefix("event_")]
             game.info()
             game.screen()
+
+    def plays(self, metadata: Mapping[str, Any]) -> str:
+        """See `World.plays`: the world and the observations must match."""
+        return trained_elsewhere(metadata, self) or unreadable(metadata["model"].get("reads", {}), self.specs)
 
     def prepare(self, vector: SequentialVector, seed: int, stream: int) -> None:
         """Receives a new group, before its first episodes."""

@@ -149,7 +149,7 @@ def _forms(world: World) -> Iterator[tuple[str, bool, str]]:
         yield (
             key,
             fits and (among is None or {*names} <= among.keys()),
-            f"a tuple of names{' in its specs' * bool(among)}",
+            "a tuple of names" + " in its specs" * bool(among),
         )
     figures = world.figures
     fits = isinstance(figures, Mapping) and all(isinstance(key, str) and key not in TAKEN for key in figures)

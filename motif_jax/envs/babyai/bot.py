@@ -17,11 +17,7 @@ from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
 MOST_PLANS = 200  # for one action; a dozen is common
 
 
-class EndlessPlansError(Exception):
-    """The planner does not arrive at an action."""
-
-
-ERRORS = (AssertionError, DisappearedBoxError, EndlessPlansError, AttributeError, TypeError, IndexError)
+ERRORS = (AssertionError, DisappearedBoxError, AttributeError, TypeError, IndexError)
 
 
 class Plans(list[Any]):
@@ -30,10 +26,10 @@ class Plans(list[Any]):
     added = 0
 
     def append(self, plan: Any) -> None:
-        """Adds a plan; raises EndlessPlansError above MOST_PLANS additions since `added` was set to 0."""
+        """Adds a plan; raises IndexError above MOST_PLANS additions since `added` was set to 0."""
         self.added += 1
         if self.added > MOST_PLANS:
-            raise EndlessPlansError
+            raise IndexError("the planner does not arrive at an action")
         super().append(plan)
 
 
@@ -47,17 +43,14 @@ class Planner:
 
     def action(self) -> int | None:
         """Returns MiniGrid's number of the next action; None if the planner has given up."""
-        if self._bot is None:
-            return None
         self._plans.added = 0
         try:
-            action = int(self._bot.replan())
+            action = Actions.done if self._bot is None else self._bot.replan()
         except ERRORS:
-            action = int(Actions.done)
+            action = Actions.done
         if action == Actions.done:  # the planner thinks it is done, but the episode goes on
             self._bot = None
-            return None
-        return action
+        return int(action) if self._bot else None
 
 
 def steps_of_bot(env: RoomGridLevel) -> int:
@@ -78,8 +71,7 @@ class BotPlayer:
         self._rng, self._planner = rng, None
 
     def choose(self, game: Any) -> int:
-        if self._planner is None:
-            self._planner = Planner(game.env)
+        self._planner = self._planner or Planner(game.env)
         action = self._planner.action()
         return self._rng.randrange(game.num_actions) if action is None else action
 

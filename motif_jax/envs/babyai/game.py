@@ -386,9 +386,7 @@ class BabyAIGame(SequentialGame):
         reward = float(given)
         self.count_step(reward)
         if terminated:
-            self._success = reward > 0
-            self.end = EndStatus.TASK_SUCCESSFUL if self._success else EndStatus.ENDED
-            self.cause = "" if self._success else FAILED
+            self.finish(reward > 0, FAILED)
         elif truncated or self._steps >= self._settings.max_episode_steps:
             self.end = EndStatus.ABORTED
         self._look(self._image, min(int(action), NOTHING), observation["image"])

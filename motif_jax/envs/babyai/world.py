@@ -30,9 +30,6 @@ from motif_jax.envs.world import (
     SeedStream,
     Viewpoint,
     World,
-    game_seed,
-    trained_elsewhere,
-    unreadable,
 )
 from motif_jax.structs import ArraySpec, UserError
 
@@ -102,16 +99,8 @@ class BabyAIWorld(SequentialWorld, World):
         return ("random", "bot") if able else ("random",)
 
     def check(self) -> None:
-        """See `World.check`; makes the level, and plays a step in it."""
         self.settings.check()
-        game = self.game()
-        try:
-            game.reset(game_seed(0, SeedStream.TRAIN, 0), 0)
-            game.step(0)
-            game.seen["prompt"]
-            game.screen()
-        finally:
-            game.close()
+        super().check()
 
     def prepare(self, vector: SequentialVector, seed: int, stream: int) -> None:
         """See `SequentialWorld`; each game keeps to one family of missions, if the config says so."""
@@ -127,14 +116,14 @@ class BabyAIWorld(SequentialWorld, World):
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world, the number of actions and the observations must match."""
-        if reason := trained_elsewhere(metadata, self):
+        if reason := super().plays(metadata):
             return reason
         model = metadata["model"]
         prompt_network = model.get(model.get("network"), {})  # the description of a network that reads prompts
         by_name = prompt_network.get("head", "score") == "score" and "actions" in prompt_network
         if model["num_actions"] != len(self.action_names) and not by_name:
             return f"has {model['num_actions']} actions, but {self.settings.actions!r} has {len(self.action_names)}"
-        return unreadable(model.get("reads", {}), self.specs)
+        return ""
 
 
 def need_minigrid() -> None:
