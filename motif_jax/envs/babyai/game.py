@@ -153,16 +153,12 @@ class LocalLevel(RoomGridLevel):
 
     def gen_mission(self) -> None:
         """Fills the rooms and chooses the mission."""
-        if self._family == "open":
-            self.instrs = self._open()
-        else:
-            self.instrs = self._instruct(self._furnish())
+        self.instrs = self._open() if self._family == "open" else self._instruct(self._furnish())
         text = self.instrs.surface(self)
         named = {f"{thing.color} {thing.type}" for thing in _descriptions(self.instrs)}
-        if self._pairs == "train" and any(pair in text for pair in HELD_OUT):
-            raise RejectSampling("the mission names a pair that is held out")
-        if self._pairs == "test" and not named <= {*HELD_OUT}:
-            raise RejectSampling("the mission names a pair that is not held out")
+        held_out = any(pair in text for pair in HELD_OUT) if self._pairs == "train" else not named <= {*HELD_OUT}
+        if self._pairs != "all" and held_out:
+            raise RejectSampling(f"the mission names a pair that is not for {self._pairs}")
 
     def _open(self) -> Instr:
         """Places a locked door to the other room, and its key and the player in this one."""
@@ -263,10 +259,8 @@ def makers_of(level: str) -> tuple[Maker, ...]:
 
 def family_of(mission: Instr) -> int:
     """Returns the family of any level's mission, as an index into FAMILIES."""
-    for name, kind in (("goto", GoToInstr), ("pickup", PickupInstr), ("open", OpenInstr), ("putnext", PutNextInstr)):
-        if isinstance(mission, kind):
-            return FAMILIES.index(name)
-    return FAMILIES.index("sequence")
+    kinds = (GoToInstr, PickupInstr, OpenInstr, PutNextInstr)  # those of FAMILIES before the last, "sequence"
+    return next((index for index, kind in enumerate(kinds) if isinstance(mission, kind)), len(kinds))
 
 
 def _descriptions(mission: Instr) -> list[ObjDesc]:
@@ -293,39 +287,28 @@ def draw_grid(env: RoomGridLevel, mission: str, caption: str, sentences: Sequenc
     write(1, 0, caption, GREY)
     in_view = _in_view(env)
     top = 3 if env.height + 3 <= rows else 2  # rows above the grid
-    player = int(env.agent_pos[0]), int(env.agent_pos[1])
     wide = 2 if 2 * env.width + GAP + 24 <= columns else 1  # columns of a cell
     for y in range(env.height):
-        for x in range(env.width):
-            if (x, y) == player:
-                write(top + y, wide * x, ARROWS[env.agent_dir], WHITE)
-            else:
-                shape, color = _cell(env.grid.get(x, y), (x, y) in in_view)
-                write(top + y, wide * x, shape, color)
-                if shape == "#" and wide == 2 and x + 1 < env.width and _is_wall(env, x + 1, y):
-                    write(top + y, wide * x + 1, shape, color)
+        shapes = [_cell(env.grid.get(x, y), (x, y) in in_view) for x in range(env.width)]
+        for x, (shape, color) in enumerate(shapes):
+            joined = shape == "#" and x + 1 < env.width and shapes[x + 1][0] == "#"
+            write(top + y, wide * x, shape * (wide if joined else 1), color)
+    x, y = map(int, env.agent_pos)
+    write(top + y, wide * x, ARROWS[env.agent_dir], WHITE)
     left = wide * env.width + GAP
     lines = [line for text in sentences for line in textwrap.wrap(text, columns - left, subsequent_indent="  ")]
     for number, line in enumerate(lines):
         write(top + number, left, line, GREY)
-    at = min(top + player[1], rows - 1), wide * player[0]
-    return Screen(chars, colors, np.array(at, np.uint8))
+    return Screen(chars, colors, np.array((min(top + y, rows - 1), wide * x), np.uint8))
 
 
-def _cell(thing: object, seen: bool) -> tuple[str, int]:
-    kind, color = getattr(thing, "type", ""), COLOURS.get(getattr(thing, "color", ""), GREY)
-    if thing is None:
-        return ".", GREY if seen else DARK
-    if kind == "wall":
-        return "#", GREY if seen else DARK
-    if kind == "door":
-        locked, is_open = getattr(thing, "is_locked", False), getattr(thing, "is_open", False)
-        return ("'" if is_open else "+"), color + REVERSED * locked
-    return SHAPES.get(kind, "?"), color
-
-
-def _is_wall(env: RoomGridLevel, x: int, y: int) -> bool:
-    return getattr(env.grid.get(x, y), "type", "") == "wall"
+def _cell(thing: Any, seen: bool) -> tuple[str, int]:
+    if thing is None or thing.type == "wall":
+        return "#" if thing else ".", GREY if seen else DARK
+    color = COLOURS.get(thing.color, GREY)
+    if thing.type == "door":
+        return "'" if thing.is_open else "+", color + REVERSED * thing.is_locked
+    return SHAPES.get(thing.type, "?"), color
 
 
 def _in_view(env: RoomGridLevel) -> set[tuple[int, int]]:
