@@ -58,12 +58,9 @@ def progression(max_depth: int, max_experience_level: int, ascended: bool) -> fl
     """Returns the progression of an episode, from 0 to 100."""
     if ascended:
         return ASCENDED
-    return max(_at(BY_DEPTH, max_depth), _at(BY_EXPERIENCE, max_experience_level))
-
-
-def _at(chances: tuple[float, ...], level: int) -> float:
-    """Returns the entry of a level; 0 for levels outside the table, as in BALROG."""
-    return chances[level - 1] if 1 <= level <= len(chances) else 0.0
+    tables = (BY_DEPTH, max_depth), (BY_EXPERIENCE, max_experience_level)
+    # As in BALROG, 0 for levels outside the table.
+    return max(table[level - 1] if 1 <= level <= len(table) else 0.0 for table, level in tables)
 
 
 FIGURES: dict[str, type] = {  # of the last frame before the end
@@ -229,6 +226,7 @@ class NetHackGame(PromptedEngine):
 
     def info(self) -> EpisodeInfo:
         blstats = self._last_blstats if self.end else self._blstats
+        drawn = count_drawn((self.last_frame if self.end else self.buffers)["glyphs"])
         return make_info(
             episode=self.episode,
             steps=self.steps,
@@ -243,7 +241,8 @@ class NetHackGame(PromptedEngine):
             gold=blstats[GOLD],
             experience_level=blstats[LEVEL],
             max_experience_level=self._max_level,
-            scout=self._scout(),
+            # As published: drawn squares, summed over levels as the hero last saw them.
+            scout=sum((self._explored | {self._here: drawn}).values()),
             **self._own_figures(),
         )
 
@@ -265,11 +264,6 @@ class NetHackGame(PromptedEngine):
         """Whether the last step made the game ask something, such as what to eat."""
         return bool(self._internal[IN_QUESTION]) and not self._asked and not self.end
 
-    def _scout(self) -> int:
-        """Returns the published scout score: drawn squares, summed over levels as the hero last saw them."""
-        glyphs = self.last_frame["glyphs"] if self.end else self.buffers["glyphs"]
-        return sum((self._explored | {self._here: count_drawn(glyphs)}).values())
-
     def _stepped_onto_stairs(self) -> bool:
         """Whether the last step led to stairs down on the same level; arriving by stairs does not count."""
         before, now = self._last_blstats, self._blstats
@@ -285,14 +279,12 @@ class NetHackGame(PromptedEngine):
         else:
             x, y = self._blstats[X], self._blstats[Y]
             around = self.buffers["glyphs"][max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2]
-            reached = bool((around == ORACLE_GLYPH).any()) and (not task.sober or self._is_sober())
+            condition = self._blstats[CONDITION]
+            sober = condition != HALLUCINATING if self._reference_sober else not condition & HALLUCINATING
+            reached = bool((around == ORACLE_GLYPH).any()) and (sober or not task.sober)
         if not reached or (task.continual and self.success):
             return 0.0
         self.success = True
         if not task.continual:
             self.end = EndStatus.TASK_SUCCESSFUL
         return SUCCESS_REWARD
-
-    def _is_sober(self) -> bool:
-        condition = self._blstats[CONDITION]
-        return condition != HALLUCINATING if self._reference_sober else not condition & HALLUCINATING

@@ -103,7 +103,9 @@ class PromptedEngine:
                     self._kept = page
                 if page:  # later pages of the end (inventory, tombstone) lack a message, then the bottom line
                     shown = page
-                    self._keep_frame()
+                    self._last_blstats[:] = self._blstats
+                    for name in self._screens:
+                        self.last_frame[name][...] = self.buffers[name]
                 raw.step(SPACE)
             elif internal[IN_LINE]:
                 self._escape()
@@ -131,8 +133,3 @@ class PromptedEngine:
     def _escape(self) -> None:
         """Declines a question."""
         self._raw.step(ESCAPE)
-
-    def _keep_frame(self) -> None:
-        self._last_blstats[:] = self._blstats
-        for name in self._screens:
-            self.last_frame[name][...] = self.buffers[name]

@@ -9,17 +9,9 @@ from typing import Any
 import numpy as np
 
 from motif_jax.config.table import table_of
+from motif_jax.envs.nethack import observations
 from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.observations import (
-    EVENTS,
-    NUMBERS,
-    OBSERVATIONS,
-    STILL,
-    VIEWPOINTS,
-    FrameGame,
-    Frames,
-    frame_keys,
-)
+from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, FrameGame, Frames, frame_keys
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.own_code import TASK_FLAG
 from motif_jax.envs.world import CHOICE, Screen, World, trained_elsewhere
@@ -54,7 +46,7 @@ class FrameWorld(World):
 
     action = CHOICE
     specs = OBSERVATIONS | EVENTS
-    numbers, viewpoints, still = NUMBERS, VIEWPOINTS, STILL
+    numbers, viewpoints, still = observations.NUMBERS, observations.VIEWPOINTS, observations.STILL
     reads = ("crop", "blstats", "message")
     pairs = ("message", "blstats")
     texts = Path(__file__).parent / "texts"
