@@ -69,7 +69,7 @@ class ToyGame(SequentialGame):
 
     def measure(self) -> tuple[float, ...]:
         """Returns the values of `game.FIGURES`."""
-        return False, 0, self._steps, 1, 1, 0, 1, SIZE * SIZE, 0.0
+        return False, 0, self._steps, 1, 1, 0, 1, SIZE * SIZE, 0
 
     def _show(self, text: bytes) -> None:
         message = self.show_caption(text)["message"]

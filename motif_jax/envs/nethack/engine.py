@@ -73,9 +73,11 @@ def find_group(path: str) -> Any:
     return None if path == DLPATH else getattr(ctypes.CDLL(path), "play_group", None)
 
 
+TEXT = ctypes.c_char * 256
+
+
 class _Killer(ctypes.Structure):
-    kinds = {"next": ctypes.c_void_p, "id": ctypes.c_int, "format": ctypes.c_int, "name": ctypes.c_char * 256}
-    _fields_ = list(kinds.items())
+    _fields_ = [("next", ctypes.c_void_p), ("id", ctypes.c_int), ("format", ctypes.c_int), ("name", TEXT)]
 
 
 def cause_of_death(engine: Nethack) -> str:

@@ -120,8 +120,8 @@ def _space(key: str, spec: ArraySpec) -> spaces.Box:
     low, high = (LOW, HIGH) if key == "vector" else (-np.inf, np.inf)  # readings of a step have no limits
     if dtype.kind != "f":
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-    high = np.full(spec.shape, high, dtype)
+    lowest, highest = (np.full(spec.shape, limit, dtype) for limit in (low, high))
     if key == "crop":
-        high[1] = COLOURS - 1
+        highest[1] = COLOURS - 1
     shape = plain_shape(spec.shape)
-    return spaces.Box(np.full(shape, low, dtype), high.reshape(shape), shape, dtype.type)
+    return spaces.Box(lowest.reshape(shape), highest.reshape(shape), shape, dtype.type)

@@ -121,7 +121,7 @@ class GameVector(SequentialVector):
         observations = tuple(observations)
         self.frames = Frames(num_games, frame_keys((*observations, *extra_frames), settings.screen))
         self.observer = Observer(observations, self.frames, settings.screen)
-        games = [settings.make(self.frames.views(index)) for index in range(num_games)]
+        games: list[Any] = [settings.make(self.frames.views(index)) for index in range(num_games)]
         super().__init__(games, (), seed=seed, stream=stream, **options)
         self._terminal_time_limit = settings.reference_time_limit
         self._counts = np.zeros(num_games, np.int32)  # message counts

@@ -317,9 +317,11 @@ INNER: dict[str, Callable[[], TextPlayer]] = {
 
 
 MAKERS: Makers = {
-    **{name: without_arguments(name, INNER[name]) for name in ("candidate", "start", "wrong")},
+    "candidate": without_arguments("candidate", Candidate),
     "optimal": lambda arguments: Optimal(_inner("optimal", arguments)),
     "repeat": lambda arguments: Repeat(*_numbered("repeat", arguments, 6, 6)),
+    "start": without_arguments("start", Start),
+    "wrong": without_arguments("wrong", Wrong),
     "montecarlo": lambda arguments: MonteCarlo(*_numbered("montecarlo", arguments, 20, MOST_ROLLOUTS)),
     "user": lambda arguments: User(_inner("user", arguments)),
 }
