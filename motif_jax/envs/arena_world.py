@@ -72,7 +72,6 @@ class ArenaGame(TextGame):
     """One game. TextArena draws from Python's global generator, of which each game has a state of its own."""
 
     def __init__(self, world: ArenaWorld):
-        """Makes the environment; raises UserError if TextArena does not have it."""
         try:
             import textarena
             from textarena.envs.registration import ENV_REGISTRY

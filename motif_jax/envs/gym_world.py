@@ -301,7 +301,6 @@ def _rows(value: Any) -> list[Pieces] | None:
 
 
 def _spelled(value: Any) -> str:
-    """Describes a value in a few words."""
     if isinstance(value, np.ndarray) and value.size > 9:
         broken = value.dtype.kind == "f" and not np.isfinite(value).all()
         return f"an array of shape {value.shape} and type {value.dtype}{', not all finite' * broken}"
@@ -379,7 +378,8 @@ class GymWorldGame(SequentialGame):
             with self._explained():
                 env = world.make_shown()
                 self._draws = getattr(env, "render_mode", None)
-        self._env = world.make_checked() if env is None else env
+        with quiet():
+            self._env = world.make() if env is None else env
         self._state, self.num_actions = self._env.unwrapped, len(world.action_names)
         self.seen: dict[str, np.ndarray] = {}  # current observations by name
 
@@ -447,7 +447,6 @@ class GymWorldGame(SequentialGame):
         return encode_picture(pixels)
 
     def _render(self) -> Any:
-        """Renders the environment; None after an error."""
         with self._explained():
             return self._env.render()
         return None
@@ -536,10 +535,14 @@ class GymWorld(SequentialWorld):
                 value = shown(getattr(self, name))
                 raise UserError(f"{name!r} of the world {self.name!r} must be {wanted}, not {value} ({WORLD_FLAG})")
         try:
-            env = self.make_checked()
+            with quiet():
+                env = self.make()
         except gymnasium.error.UnregisteredEnv as error:
             hint = suggest(self.id, gymnasium.registry, "import what registers it in the module of the world")
             raise UserError(f"gymnasium knows no environment {self.id!r} ({WORLD_FLAG}): {hint}") from error
+        if not all(isinstance(getattr(env, f"{name}_space", None), spaces.Space) for name in ("observation", "action")):
+            wanted = "an environment with an observation and an action space of gymnasium"
+            raise AnswerChecks(self.name).refusal("make()", wanted, env)
         try:
             own_screen = type(self).screen is not GymWorld.screen
             modes = () if own_screen else (getattr(env, "metadata", None) or {}).get("render_modes") or ()
@@ -552,7 +555,6 @@ class GymWorld(SequentialWorld):
             env.close()
 
     def _names_of(self, env: Any) -> tuple[str, ...]:
-        """Returns the names of the actions of a Discrete space; raises UserError for a wrong number of names."""
         given: Any = type(self).action_names
         own, count = getattr(env.unwrapped, "actions", None), int(env.action_space.n)
         method, names = "action_names", [f"action {number}" for number in range(count)]
@@ -567,22 +569,12 @@ class GymWorld(SequentialWorld):
             raise UserError(f"the world {self.name!r} names {len(checked)} actions, but has {count} ({WORLD_FLAG})")
         return checked if method == "action_names" else tuple(name.lower() for name in checked)
 
-    def make_checked(self) -> gymnasium.Env:
-        """Makes an environment; raises UserError if it is not one."""
-        with quiet():
-            env = self.make()
-        both = [getattr(env, name, None) for name in ("observation_space", "action_space")]
-        if not all(isinstance(space, spaces.Space) for space in both):
-            wanted = "an environment with an observation and an action space of gymnasium"
-            raise AnswerChecks(self.name).refusal("make()", wanted, env)
-        return env
-
     def make_shown(self) -> gymnasium.Env:
         """Makes an environment that can render itself."""
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # many machines do not have a sound device
         self.render_mode = self._render_mode
         try:
-            return self.make_checked()
+            return self.make()
         finally:
             self.render_mode = None
 

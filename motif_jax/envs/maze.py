@@ -128,7 +128,6 @@ class MazeGame(TextGame):
         return [*rows, [], [(f"{self.steps} of {MOST} moves", WHITE)]]
 
     def _described(self) -> str:
-        """Describes the position, and the sides on which there are walls."""
         at = self.walk.at
         walls = [SIDES[move] for move, way in MOVES.items() if neighbour(at, way) not in FREE]
         position = f"at {at[0]} {at[1]} " if self._tells_position else ""

@@ -224,23 +224,15 @@ def all_reached(start: Cell, free: set[Cell], things: Iterable[Cell]) -> bool:
     return reached.issuperset(things)
 
 
-def _mixed(pairs: str, others: int = 8) -> tuple[Maker, ...]:
-    return tuple(lambda family=family: LocalLevel(family, pairs, others=others) for family in FAMILIES)
-
-
-def _sequence(*orders: str) -> tuple[Maker, ...]:
-    return (lambda: LocalLevel("sequence", "train", orders),)
-
-
 LEVELS: dict[str, tuple[Maker, ...]] = {  # in addition to MiniGrid's: an environment per family
-    "MixedTrainLocal": _mixed("train"),
-    "MixedTestLocal": _mixed("test"),
-    "MixedTrainLocalN0": _mixed("train", others=0),
-    "PickUpSeqGoToLocal": _sequence(*ORDERS),
-    "PickUpThenGoToLocal": _sequence("before"),
-    "GoToAfterPickUpLocal": _sequence("after"),
-    "PickUpSeqPickUpLocal": (lambda: LocalLevel("pickups", "train"),),
-    "GoToLocalS8N16": (lambda: LocalLevel("goto", "all", others=15),),
+    "MixedTrainLocal": tuple(functools.partial(LocalLevel, family, "train") for family in FAMILIES),
+    "MixedTestLocal": tuple(functools.partial(LocalLevel, family, "test") for family in FAMILIES),
+    "MixedTrainLocalN0": tuple(functools.partial(LocalLevel, family, "train", others=0) for family in FAMILIES),
+    "PickUpSeqGoToLocal": (functools.partial(LocalLevel, "sequence", "train"),),
+    "PickUpThenGoToLocal": (functools.partial(LocalLevel, "sequence", "train", ("before",)),),
+    "GoToAfterPickUpLocal": (functools.partial(LocalLevel, "sequence", "train", ("after",)),),
+    "PickUpSeqPickUpLocal": (functools.partial(LocalLevel, "pickups", "train"),),
+    "GoToLocalS8N16": (functools.partial(LocalLevel, "goto", "all", others=15),),
 }
 
 
@@ -320,14 +312,15 @@ def _in_view(env: RoomGridLevel) -> set[tuple[int, int]]:
 
 
 class LazyObservations(dict[str, Any]):
-    """The observations of a moment by name, each computed on first access."""
+    """The observations of a moment by name; the prompt is made on first access."""
 
-    def __init__(self, make: Callable[[str], Any]):
-        super().__init__()
-        self._make = make
+    def __init__(self, make_prompt: Callable[[], Any], **others: Any):
+        super().__init__(**others)
+        self._make_prompt = make_prompt
 
     def __missing__(self, name: str) -> Any:
-        self[name] = self._make(name)
+        assert name == "prompt"
+        self[name] = self._make_prompt()
         return self[name]
 
 
@@ -335,7 +328,6 @@ class BabyAIGame(SequentialGame):
     """Implements `world.Game`; `SequentialVector` and the bot also use `seen`, `num_actions` and `env`."""
 
     def __init__(self, settings: BabyAISettings):
-        """Makes the environments of the level, one for each family of missions."""
         self._settings, self._language = settings, settings.words
         self._names = settings.action_names
         self.num_actions = len(self._names)
@@ -361,6 +353,7 @@ class BabyAIGame(SequentialGame):
         self.mission = str(self.env.mission)
         if self._settings.mission == "shuffled":
             self.mission = shuffle_words(self.mission, random.Random(seed.core + 1))  # not as the family is drawn
+        self._mission = to_row(self.mission, MISSION_BYTES)
         self._look(None, NOTHING, observation["image"])
         self._prompt.begin(self._settings.goal(self.mission), self._sentences)
 
@@ -391,21 +384,13 @@ class BabyAIGame(SequentialGame):
             env.close()
 
     def _look(self, before: np.ndarray | None, action: int, image: np.ndarray) -> None:
-        """Stores the current view and its caption."""
         self._image = image
         self._sentences = functools.cache(lambda: describe(image, self._language, self._settings.faithful_walls))
-        self.seen = LazyObservations(self._observe)
         text = caption(before, action, image, self._success)
-        self.seen |= {"image": image} | self.show_caption(text.encode("latin-1"))
-
-    def _observe(self, name: str) -> Any:
-        if name == "mission":
-            return to_row(self.mission, MISSION_BYTES)
-        assert name == "prompt"
-        return encode_prompt(self._prompt.text(), self._settings.prompt_length)
+        shown = {"image": image, "mission": self._mission} | self.show_caption(text.encode("latin-1"))
+        self.seen = LazyObservations(lambda: encode_prompt(self._prompt.text(), self._settings.prompt_length), **shown)
 
     def _ask_the_bot(self) -> int:
-        """Returns the steps that the bot needs in the same episode; 0 if it fails."""
         with quiet():
             if self._drawn not in self._twins:
                 self._twins[self._drawn] = _make(makers_of(self._settings.level)[self._drawn])

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from motif_jax.config.table import Flag, Number, Text, Whole, table_of, value
-from motif_jax.envs.nethack.game import EXTENDED_FIGURES, FIGURES
+from motif_jax.envs.nethack.engine import WHEEL_LIBRARY, Library, find_library
+from motif_jax.envs.nethack.extended import ExtendedGame
+from motif_jax.envs.nethack.game import EXTENDED_FIGURES, FIGURES, NetHackGame
+from motif_jax.envs.nethack.keys import ACTION_NAMES, EXTENDED_NAMES
 from motif_jax.envs.nethack.observations import SCREENS, FrameGame
 from motif_jax.envs.nethack.tasks import PENALTY_MODES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
 from motif_jax.names import import_named
 from motif_jax.structs import UserError
-
-if TYPE_CHECKING:
-    from motif_jax.envs.nethack.engine import Library
 
 ACTION_SETS = ("basic", "extended")
 AUTO, WHEEL = "auto", "wheel"  # of `engine`
@@ -86,14 +85,10 @@ class GameSettings:
     @property
     def engine_library(self) -> Library:
         """The library that games load, unless `library` names one."""
-        from motif_jax.envs.nethack.engine import WHEEL_LIBRARY, find_library
-
         return WHEEL_LIBRARY if self.engine == WHEEL else find_library()
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        from motif_jax.envs.nethack.keys import ACTION_NAMES, EXTENDED_NAMES
-
         if self.actions == "extended":
             return EXTENDED_NAMES
         if ":" not in self.task:
@@ -111,11 +106,5 @@ class GameSettings:
             return import_named(GAMES[self.task])(buffers, max_episode_steps=self.max_episode_steps)
         if ":" in self.task:
             return load_class(self.task, "game", TASK_FLAG)(buffers)
-        library = self.library or self.engine_library.path
-        if self.actions == "extended":
-            from motif_jax.envs.nethack.extended import ExtendedGame
-
-            return ExtendedGame(self, buffers, library)
-        from motif_jax.envs.nethack.game import NetHackGame
-
-        return NetHackGame(self, buffers, library)
+        game = ExtendedGame if self.actions == "extended" else NetHackGame
+        return game(self, buffers, self.library or self.engine_library.path)

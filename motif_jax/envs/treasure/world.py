@@ -77,7 +77,6 @@ class TreasureGame(SequentialGame):
         return reward
 
     def _look(self, text: bytes, gold: int) -> None:
-        """Stores the observations and the readings of the step."""
         numbers = self._column - STAIRS_COLUMN, STEPS - self._steps, self._gold
         self.seen = {
             "view": self._squares[None, self._column - 1 : self._column + 2 * SIGHT].copy(),

@@ -248,7 +248,6 @@ class Repeat(Candidate):
     """See the module docstring."""
 
     def __init__(self, first: int, start: TextPlayer | None):
-        """Takes the number of guesses that can be repeated, and the player of the first guess."""
         super().__init__(start or RandomWord())
         self._first = first
 
@@ -281,7 +280,6 @@ class User(Candidate):
     """See the module docstring."""
 
     def __init__(self, hint: TextPlayer | None, read: Callable[[str], str] = input):
-        """Takes the player that gives hints, and a function that reads a line."""
         super().__init__(hint)
         self._read = read
 
