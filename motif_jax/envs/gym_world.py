@@ -51,8 +51,6 @@ from motif_jax.envs.world import (
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, UserError
 
 ALONE = "observation"  # the name of an observation outside a Dict
-STEP = "(observation, reward, terminated, truncated, info)"
-RESET = "(observation, info)"
 LARGEST = float(np.finfo(np.float32).max)  # rewards are recorded as float32
 MOST_PIXELS = 8192  # per side of a picture
 COLOURS = 16  # of a world's screen
@@ -216,41 +214,35 @@ def _values(space: spaces.Box) -> int:
 # ---- checks of return values
 
 
+Form = tuple[str, Callable[[Any], Any]]  # what is wanted, and the function from a value to the checked one, or None
+
+
 class AnswerChecks:
-    """The checks of one world or game (`what`); each returns the validated value."""
+    """The checks of what the methods of one world or game (`what`) return."""
 
     def __init__(self, name: str, what: str = "world"):
         self._who = f"the {what} {name!r}"
 
-    def refusal(self, method: str, wanted: str, value: Any) -> UserError:
-        return UserError(f"{method} of {self._who} must return {wanted}, not {_spelled(value)} ({WORLD_FLAG})")
-
-    def take(self, method: str, wanted: str, value: Any, convert: Callable[[Any], Any]) -> Any:
-        """Returns `convert(value)`; raises UserError if it fails or is None."""
+    def take(self, method: str, form: Form, value: Any) -> Any:
+        """Returns the checked value; raises UserError if it does not have the form."""
         try:
-            taken = convert(value)
-        except (TypeError, ValueError, OverflowError, AttributeError, LookupError) as error:
-            raise self.refusal(method, wanted, value) from error
+            taken = form[1](value)
+        except (TypeError, ValueError, OverflowError, AttributeError, LookupError):
+            taken = None
         if taken is None:
-            raise self.refusal(method, wanted, value)
+            raise UserError(f"{method} of {self._who} must return {form[0]}, not {_spelled(value)} ({WORLD_FLAG})")
         return taken
 
-    def parts(self, method: str, wanted: str, value: Any) -> Sequence[Any]:
-        """Checks the tuple that `reset` or `step` returns; `wanted` names its parts."""
-        if not isinstance(value, tuple | list) or len(value) != wanted.count(",") + 1:
-            raise self.refusal(method, wanted, value)
-        return value
 
-    def reward(self, value: Any, method: str = "step()") -> float:
-        return self.take(method, "a reward that is a finite number of float32", value, _reward)
+def tuple_of(parts: str) -> Form:
+    """The form of a tuple with these parts, such as "(observation, info)"."""
+    count = parts.count(",") + 1
+    return parts, lambda value: value if isinstance(value, tuple | list) and len(value) == count else None
 
-    def flag(self, method: str, what: str, value: Any) -> bool:
-        """Checks True or False; a number is converted."""
-        taken: bool = self.take(method, f"True or False as {what!r}", value, _flag)
-        return taken
 
-    def text(self, method: str, value: Any) -> str:
-        return self.take(method, "text", value, lambda text: text if isinstance(text, str) else None)
+def instance_of(kind: type, wanted: str) -> Form:
+    """The form of an object of this type."""
+    return wanted, lambda value: value if isinstance(value, kind) else None
 
 
 def number_of(value: Any, largest: float = sys.float_info.max) -> float | None:
@@ -259,10 +251,6 @@ def number_of(value: Any, largest: float = sys.float_info.max) -> float | None:
         return None
     number = float(value)
     return number if -largest <= number <= largest else None
-
-
-def _reward(value: Any) -> float | None:
-    return number_of(value, LARGEST)
 
 
 def _flag(value: Any) -> bool | None:
@@ -275,10 +263,14 @@ def _names(value: Any) -> tuple[str, ...] | None:
     return tuple(value) if texts else None
 
 
-def _is_picture(value: Any) -> bool:
-    """Whether a value is a picture. [height, width, 3] uint8"""
-    pixels = isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3
-    return pixels and value.shape[2] == 3 and 0 < min(value.shape) <= max(value.shape) <= MOST_PIXELS
+def _picture(value: Any) -> np.ndarray | None:
+    """[height, width, 3] uint8"""
+    colours = isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] == 3
+    return value if colours and 0 < min(value.shape) <= max(value.shape) <= MOST_PIXELS else None
+
+
+def _environment(env: Any) -> Any:
+    return env if all(isinstance(space, spaces.Space) for space in (env.observation_space, env.action_space)) else None
 
 
 def _figures(value: Any, kinds: Mapping[str, type]) -> tuple[float, ...] | None:
@@ -308,6 +300,21 @@ def _spelled(value: Any) -> str:
         return shown(value)
     except Exception:  # whatever the value's own __repr__ raises
         return f"a value of type {type(value).__name__}"
+
+
+TEXT = instance_of(str, "text")
+REWARD: Form = "a reward that is a finite number of float32", lambda value: number_of(value, LARGEST)
+FLAGS: dict[str, Form] = {
+    name: (f"True or False as {name!r}", _flag) for name in ("terminated", "truncated", "success")
+}
+RESET, STEP = tuple_of("(observation, info)"), tuple_of("(observation, reward, terminated, truncated, info)")
+ENVIRONMENT: Form = "an environment with an observation and an action space of gymnasium", _environment
+ROWS: Form = f"rows of text, or of pieces of text with colours from 0 to {COLOURS - 1}", _rows
+PICTURE: Form = (
+    f"a picture of shape (height, width, 3) and type uint8, up to {MOST_PIXELS:,} on a side (or set picture = '' in "
+    "its class)",
+    _picture,
+)
 
 
 # ---- rendering
@@ -397,21 +404,20 @@ class GymWorldGame(SequentialGame):
         self._drawn = b""  # so that an episode begins with a picture
         with quiet():
             result = self._env.reset(seed=seed.core % SEEDS)
-        observation, _ = self._answers.parts("reset()", RESET, result)
+        observation, _ = self._answers.take("reset()", RESET, result)
         self.start_episode(episode)
         self._look("reset()", observation)
 
     def step(self, action: Any) -> float:
-        answers = self._answers
+        take = self._answers.take
         result = self._env.step(self._parts[1](action) if self._parts else int(action))
-        observation, paid, terminated, truncated, _ = answers.parts("step()", STEP, result)
-        reward = answers.reward(paid)
-        terminated = answers.flag("step()", "terminated", terminated)
-        truncated = answers.flag("step()", "truncated", truncated)
+        observation, paid, terminated, truncated, _ = take("step()", STEP, result)
+        reward: float = take("step()", REWARD, paid)
+        terminated = take("step()", FLAGS["terminated"], terminated)
+        truncated = take("step()", FLAGS["truncated"], truncated)
         self.count_step(reward)
         if terminated:
-            success = self._world.succeeded(reward, self._state)
-            self.finish(answers.flag("succeeded()", "success", success), ENDED)
+            self.finish(take("succeeded()", FLAGS["success"], self._world.succeeded(reward, self._state)), ENDED)
         elif truncated or self._steps >= self._world.time_limit:
             self.end = EndStatus.ABORTED
         self._look("step()", observation)
@@ -419,28 +425,24 @@ class GymWorldGame(SequentialGame):
 
     def measure(self) -> tuple[float, ...]:
         kinds = self._world.figures
-        wanted = f"a finite number for each of {', '.join(kinds)}"
-        convert = functools.partial(_figures, kinds=kinds)
-        return self._answers.take("measure()", wanted, self._world.measure(self._state), convert) if kinds else ()
+        form = f"a finite number for each of {', '.join(kinds)}", functools.partial(_figures, kinds=kinds)
+        return self._answers.take("measure()", form, self._world.measure(self._state)) if kinds else ()
 
     def draw(self, chance: float) -> Any:
         return self._parts[0].draw(chance) if self._parts else super().draw(chance)
 
     def screen(self) -> Screen:
         """Draws the caption, and below it the world's screen or the environment's text."""
-        wanted = f"rows of text, or of pieces of text with colours from 0 to {COLOURS - 1}"
-        rows = self._answers.take("screen()", wanted, self._world.screen(self._state), _rows) + self._trouble
+        rows = self._answers.take("screen()", ROWS, self._world.screen(self._state)) + self._trouble
         if self._draws == "ansi" and (drawn := self._render()) is not None:
-            rows = pieces_of_ansi(self._answers.text("render()", drawn))
+            rows = pieces_of_ansi(self._answers.take("render()", TEXT, drawn))
         return draw_screen(self.message.decode("latin-1"), rows)
 
     def picture(self) -> bytes:
         """Returns the environment's picture as WebP; empty if it has not changed, or without pictures."""
         if self._draws != "rgb_array" or (drawn := self._render()) is None:
             return b""
-        wanted = f"a picture of shape (height, width, 3) and type uint8, up to {MOST_PIXELS:,} on a side"
-        wanted += " (or set picture = '' in its class)"
-        pixels = self._answers.take("render()", wanted, drawn, lambda value: value if _is_picture(value) else None)
+        pixels = self._answers.take("render()", PICTURE, drawn)
         if (content := repr(pixels.shape).encode() + pixels.tobytes()) == self._drawn:
             return b""
         self._drawn = content
@@ -458,9 +460,9 @@ class GymWorldGame(SequentialGame):
         """Stores the observations that `method` returned, and their caption."""
         take = self._answers.take
         for name, field in self._fields.items():
-            value = take(method, field.wanted, observation, field.find) if field.path else observation
-            self.seen[name] = take(method, field.wanted, value, field.fit)
-        caption = self._answers.text("caption()", self._world.caption(observation, self._state))
+            value = take(method, (field.wanted, field.find), observation) if field.path else observation
+            self.seen[name] = take(method, (field.wanted, field.fit), value)
+        caption = take("caption()", TEXT, self._world.caption(observation, self._state))
         self.seen |= self.show_caption(caption.strip().encode("latin-1", "replace").replace(b"\0", b"")[:WIDTH])
 
 
@@ -540,9 +542,7 @@ class GymWorld(SequentialWorld):
         except gymnasium.error.UnregisteredEnv as error:
             hint = suggest(self.id, gymnasium.registry, "import what registers it in the module of the world")
             raise UserError(f"gymnasium knows no environment {self.id!r} ({WORLD_FLAG}): {hint}") from error
-        if not all(isinstance(getattr(env, f"{name}_space", None), spaces.Space) for name in ("observation", "action")):
-            wanted = "an environment with an observation and an action space of gymnasium"
-            raise AnswerChecks(self.name).refusal("make()", wanted, env)
+        AnswerChecks(self.name).take("make()", ENVIRONMENT, env)
         try:
             own_screen = type(self).screen is not GymWorld.screen
             modes = () if own_screen else (getattr(env, "metadata", None) or {}).get("render_modes") or ()
@@ -564,7 +564,7 @@ class GymWorld(SequentialWorld):
             names = [action.name for action in own]
         elif callable(meanings := getattr(env.unwrapped, "get_action_meanings", None)):
             method, names = "get_action_meanings()", meanings()
-        checked: tuple[str, ...] = AnswerChecks(self.name).take(method, f"a tuple of {count} texts", names, _names)
+        checked = AnswerChecks(self.name).take(method, (f"a tuple of {count} texts", _names), names)
         if len(checked) != count:
             raise UserError(f"the world {self.name!r} names {len(checked)} actions, but has {count} ({WORLD_FLAG})")
         return checked if method == "action_names" else tuple(name.lower() for name in checked)

@@ -73,11 +73,7 @@ def check_section(env: Any) -> None:
     """Raises UserError unless `env`, which comes from outside, is a mapping of values in TABLE; any may be absent."""
     if not isinstance(env, Mapping):
         raise UserError(f"env must be a dictionary such as {{'world': 'wordle'}}, not {shown(env)} (--config.env)")
-    flat: dict[str, Any] = {}
-    for name, given in env.items():
-        nested = given if name == SECTION and isinstance(given, Mapping) else {"": given}
-        flat |= {f"{name}.{key}".rstrip("."): value for key, value in nested.items()}
-    for name, given in flat.items():
+    for name, given in flatten(dict(env)).items():
         if name not in TABLE:
             raise UserError(f"env has no value {shown(name)} (--config.env): {suggest(name, TABLE)}")
         TABLE[name].kind.check(name.rpartition(".")[2], f"--config.env.{name}", given)
@@ -184,12 +180,9 @@ def without_nethack(
         "collect": {"save_screen", "save_glyphs"},
         "reward": {"blstats", "crop", "glyphs"},
     }
-    used = {
-        name: {key: value for key, value in section.items() if key not in of_nethack.get(name, ())}
-        if isinstance(section, Mapping)
-        else section
-        for name, section in config.items()
-    }
+    used = dict(config)
+    for name in of_nethack.keys() & config.keys():
+        used[name] = {key: value for key, value in config[name].items() if key not in of_nethack[name]}
     return used, {**machine, "versions": versions} if machine else machine
 
 

@@ -28,23 +28,14 @@ import gymnasium
 import numpy as np
 from minigrid.core.constants import COLOR_NAMES, DIR_TO_VEC, OBJECT_TO_IDX
 from minigrid.core.world_object import Ball, Box, Key, Wall, WorldObj
+from minigrid.envs.babyai.core import verifier
 from minigrid.envs.babyai.core.roomgrid_level import RejectSampling, RoomGridLevel
-from minigrid.envs.babyai.core.verifier import (
-    AfterInstr,
-    BeforeInstr,
-    GoToInstr,
-    Instr,
-    ObjDesc,
-    OpenInstr,
-    PickupInstr,
-    PutNextInstr,
-    SeqInstr,
-)
 
 from motif_jax.envs.babyai import bot
 from motif_jax.envs.babyai.level_settings import FAMILIES, FRENCH_LEVELS, MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.babyai.prompt import Prompt, caption, describe, encode_prompt
 from motif_jax.envs.babyai.words import HELD_OUT, shuffle_words
+from motif_jax.envs.drawing import GREY, WHITE, Pieces, fill_screen
 from motif_jax.envs.gym_world import SEEDS, quiet
 from motif_jax.envs.sequential import SequentialGame
 from motif_jax.envs.world import SCREEN_SHAPE, GameSeed, Screen, suggest, to_row
@@ -126,7 +117,7 @@ Cell = tuple[int, int]
 Maker = Callable[[], RoomGridLevel]
 COLOURS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey": 7}  # of a terminal
 SHAPES = {"ball": "o", "key": "k", "box": "="}
-WHITE, GREY, DARK, REVERSED = 15, 7, 8, 16
+DARK, REVERSED = 8, 16
 ARROWS = ">v<^"
 GAP = 3  # columns to the right of the grid
 NOTHING = 6  # MiniGrid's action that does nothing: the effect of any action beyond the first six
@@ -136,7 +127,7 @@ FAILED = "the mission has failed"  # in levels that allow no mistakes
 class LocalLevel(RoomGridLevel):
     """One family of missions of BabyAI-Text in one room, or in two for `open`."""
 
-    instrs: Instr
+    instrs: verifier.Instr
 
     def __init__(self, family: str, pairs: str, orders: Sequence[str] = ORDERS, others: int = 8):
         """Makes the environment.
@@ -160,7 +151,7 @@ class LocalLevel(RoomGridLevel):
         if self._pairs != "all" and held_out:
             raise RejectSampling(f"the mission names a pair that is not for {self._pairs}")
 
-    def _open(self) -> Instr:
+    def _open(self) -> verifier.Instr:
         """Places a locked door to the other room, and its key and the player in this one."""
         locked = self._rand_int(0, 2)
         here = 1 - locked
@@ -171,7 +162,7 @@ class LocalLevel(RoomGridLevel):
         self.place_agent(here, 0)
         self.check_objs_reachable()
         named = self._pairs == "test" or self._rand_bool()
-        return OpenInstr(ObjDesc("door", color if named else None))
+        return verifier.OpenInstr(verifier.ObjDesc("door", color if named else None))
 
     def _furnish(self) -> list[WorldObj]:
         """Places the player, and objects in cells not beside it, all reachable without moving another.
@@ -195,22 +186,22 @@ class LocalLevel(RoomGridLevel):
         self.get_room(0, 0).objs += things
         return things
 
-    def _instruct(self, things: Sequence[WorldObj]) -> Instr:
+    def _instruct(self, things: Sequence[WorldObj]) -> verifier.Instr:
         thing = self._rand_elem(things)
-        first = ObjDesc(thing.type, thing.color)
+        first = verifier.ObjDesc(thing.type, thing.color)
         if self._family in ("goto", "pickup"):
-            return (GoToInstr if self._family == "goto" else PickupInstr)(first)
+            return (verifier.GoToInstr if self._family == "goto" else verifier.PickupInstr)(first)
         other = self._rand_elem(things)
         if len(first.find_matching_objs(self)[0]) == 1:
             while (other.type, other.color) == (thing.type, thing.color):
                 other = self._rand_elem(things)
-        second = ObjDesc(other.type, other.color)
+        second = verifier.ObjDesc(other.type, other.color)
         if self._family == "putnext":
-            return PutNextInstr(first, second)
-        then = (PickupInstr if self._family == "pickups" else GoToInstr)(second)
+            return verifier.PutNextInstr(first, second)
+        then = (verifier.PickupInstr if self._family == "pickups" else verifier.GoToInstr)(second)
         if self._rand_elem(self._orders) == "before":
-            return BeforeInstr(PickupInstr(first), then)
-        return AfterInstr(then, PickupInstr(first))
+            return verifier.BeforeInstr(verifier.PickupInstr(first), then)
+        return verifier.AfterInstr(then, verifier.PickupInstr(first))
 
 
 def all_reached(start: Cell, free: set[Cell], things: Iterable[Cell]) -> bool:
@@ -249,14 +240,14 @@ def makers_of(level: str) -> tuple[Maker, ...]:
     raise UserError(f"unknown level {level!r:.100} ({LEVEL_FLAG}): {hint}")
 
 
-def family_of(mission: Instr) -> int:
+def family_of(mission: verifier.Instr) -> int:
     """Returns the family of any level's mission, as an index into FAMILIES."""
-    kinds = (GoToInstr, PickupInstr, OpenInstr, PutNextInstr)  # those of FAMILIES before the last, "sequence"
+    kinds = verifier.GoToInstr, verifier.PickupInstr, verifier.OpenInstr, verifier.PutNextInstr  # else: a sequence
     return next((index for index, kind in enumerate(kinds) if isinstance(mission, kind)), len(kinds))
 
 
-def _descriptions(mission: Instr) -> list[ObjDesc]:
-    if isinstance(mission, SeqInstr):
+def _descriptions(mission: verifier.Instr) -> list[verifier.ObjDesc]:
+    if isinstance(mission, verifier.SeqInstr):
         return [*_descriptions(mission.instr_a), *_descriptions(mission.instr_b)]
     return [getattr(mission, name) for name in ("desc", "desc_move", "desc_fixed") if hasattr(mission, name)]
 
@@ -267,31 +258,22 @@ def draw_grid(env: RoomGridLevel, mission: str, caption: str, sentences: Sequenc
     A locked door is a reversed `+`, a closed one a `+`, an open one a `'`.
     """
     rows, columns = SCREEN_SHAPE
-    chars, colors = np.full(SCREEN_SHAPE, ord(" "), np.uint8), np.zeros(SCREEN_SHAPE, np.uint8)
-
-    def write(row: int, column: int, text: str, color: int) -> None:
-        if row < rows:
-            codes = np.frombuffer(text.encode("latin-1", "replace")[: max(0, columns - column)], np.uint8)
-            chars[row, column : column + len(codes)] = codes
-            colors[row, column : column + len(codes)] = color
-
-    write(0, 0, mission, WHITE)
-    write(1, 0, caption, GREY)
-    in_view = _in_view(env)
+    in_view, player = _in_view(env), tuple(map(int, env.agent_pos))
+    drawn: list[Pieces] = [[(mission, WHITE)], [(caption, GREY)], [], *([] for _ in range(rows))]
     top = 3 if env.height + 3 <= rows else 2  # rows above the grid
     wide = 2 if 2 * env.width + GAP + 24 <= columns else 1  # columns of a cell
     for y in range(env.height):
         shapes = [_cell(env.grid.get(x, y), (x, y) in in_view) for x in range(env.width)]
         for x, (shape, color) in enumerate(shapes):
-            joined = shape == "#" and x + 1 < env.width and shapes[x + 1][0] == "#"
-            write(top + y, wide * x, shape * (wide if joined else 1), color)
-    x, y = map(int, env.agent_pos)
-    write(top + y, wide * x, ARROWS[env.agent_dir], WHITE)
+            joined = wide == 2 and shape == "#" and x + 1 < env.width and shapes[x + 1][0] == "#"
+            if (x, y) == player:
+                shape, color = ARROWS[env.agent_dir], WHITE
+            drawn[top + y] += [(shape, color), (shape if joined else " " * (wide - 1), color if joined else 0)]
     left = wide * env.width + GAP
     lines = [line for text in sentences for line in textwrap.wrap(text, columns - left, subsequent_indent="  ")]
-    for number, line in enumerate(lines):
-        write(top + number, left, line, GREY)
-    return Screen(chars, colors, np.array((min(top + y, rows - 1), wide * x), np.uint8))
+    for row, line in zip(drawn[top:], lines):  # noqa: B905  (what does not fit on the screen is left out)
+        row += [(" " * (GAP if row else left), 0), (line, GREY)]
+    return fill_screen(drawn, (min(top + player[1], rows - 1), wide * player[0]))
 
 
 def _cell(thing: Any, seen: bool) -> tuple[str, int]:

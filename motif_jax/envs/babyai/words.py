@@ -39,8 +39,8 @@ class Wording(NamedTuple):
     states: Sequence[str]  # of doors
     actions: str  # labels of a prompt
     goal: str
-    observation: str
-    action: str
+    observation: str = "Observation"
+    action: str = "Action"
 
 
 ENGLISH = Wording(
@@ -59,8 +59,6 @@ ENGLISH = Wording(
     states=("open", "closed", "locked"),
     actions="Possible action of the agent:",
     goal="Goal of the agent:",
-    observation="Observation",
-    action="Action",
 )
 FRENCH = Wording(
     carry="Tu portes une {kind} {colour}",
@@ -78,8 +76,6 @@ FRENCH = Wording(
     states=("ouverte", "fermée", "fermée à clef"),
     actions="Actions possibles pour l'agent:",
     goal="But de l'agent:",
-    observation="Observation",
-    action="Action",
 )
 # As published: the carried object keeps its English words, in French order.
 PUBLISHED_FRENCH = FRENCH._replace(carry="Tu portes une {english_kind} {english_colour}")

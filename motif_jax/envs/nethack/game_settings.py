@@ -13,7 +13,7 @@ from motif_jax.envs.nethack.extended import ExtendedGame
 from motif_jax.envs.nethack.game import EXTENDED_FIGURES, FIGURES, NetHackGame
 from motif_jax.envs.nethack.keys import ACTION_NAMES, EXTENDED_NAMES
 from motif_jax.envs.nethack.observations import SCREENS, FrameGame
-from motif_jax.envs.nethack.tasks import PENALTY_MODES, check_character, get_task
+from motif_jax.envs.nethack.tasks import PENALTIES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
 from motif_jax.names import import_named
 from motif_jax.structs import UserError
@@ -33,7 +33,9 @@ class GameSettings:
         "terminal", Text(tuple(SCREENS)), "source of the crop; map is a quarter faster and has no text"
     )
     max_episode_steps: int = deciding(5000, Whole(1), "time limit of episodes, in any world")
-    penalty_mode: str = deciding("constant", Text(PENALTY_MODES), "how the penalty for steps without game time grows")
+    penalty_mode: str = deciding(
+        "constant", Text(tuple(PENALTIES)), "how the penalty for steps without game time grows"
+    )
     # Doubled a hundred times, float32 still holds it.
     penalty_step: float = deciding(-0.01, Number(-1e6, 1e6), "penalty for a step without game time")
     character: str = deciding("mon-hum-neu-mal", Text(), "role, race, alignment and gender; @: drawn for each episode")
