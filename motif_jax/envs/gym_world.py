@@ -33,7 +33,7 @@ import numpy as np
 from gymnasium import spaces
 
 from motif_jax.captions import WIDTH, encode
-from motif_jax.config.table import Whole, shown
+from motif_jax.config.table import Text, Whole, shown
 from motif_jax.envs.drawing import GREY, Pieces, ScreenRow, draw_screen
 from motif_jax.envs.own_code import WORLD_FLAG, fitted
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
@@ -217,21 +217,15 @@ def _values(space: spaces.Box) -> int:
 Form = tuple[str, Callable[[Any], Any]]  # what is wanted, and the function from a value to the checked one, or None
 
 
-class AnswerChecks:
-    """The checks of what the methods of one world or game (`what`) return."""
-
-    def __init__(self, name: str, what: str = "world"):
-        self._who = f"the {what} {name!r}"
-
-    def take(self, method: str, form: Form, value: Any) -> Any:
-        """Returns the checked value; raises UserError if it does not have the form."""
-        try:
-            taken = form[1](value)
-        except (TypeError, ValueError, OverflowError, AttributeError, LookupError):
-            taken = None
-        if taken is None:
-            raise UserError(f"{method} of {self._who} must return {form[0]}, not {_spelled(value)} ({WORLD_FLAG})")
-        return taken
+def checked(who: str, method: str, form: Form, value: Any) -> Any:
+    """Checks what a method of a world or game (`who`) returned; raises UserError if it does not have the form."""
+    try:
+        taken = form[1](value)
+    except (TypeError, ValueError, OverflowError, AttributeError, LookupError):
+        taken = None
+    if taken is None:
+        raise UserError(f"{method} of {who} must return {form[0]}, not {_spelled(value)} ({WORLD_FLAG})")
+    return taken
 
 
 def tuple_of(parts: str) -> Form:
@@ -376,7 +370,7 @@ class GymWorldGame(SequentialGame):
 
     def __init__(self, world: GymWorld, shown: bool):
         """Makes the environment; it can render itself if `shown`."""
-        self._world, self._answers = world, AnswerChecks(world.name)
+        self._world, self._take = world, functools.partial(checked, f"the world {world.name!r}")
         self._fields, _, self._parts = world._spaces
         self._drawn = b""  # the last picture, unencoded
         self._trouble: list[Pieces] = []  # why a picture is missing
@@ -404,12 +398,12 @@ class GymWorldGame(SequentialGame):
         self._drawn = b""  # so that an episode begins with a picture
         with quiet():
             result = self._env.reset(seed=seed.core % SEEDS)
-        observation, _ = self._answers.take("reset()", RESET, result)
+        observation, _ = self._take("reset()", RESET, result)
         self.start_episode(episode)
         self._look("reset()", observation)
 
     def step(self, action: Any) -> float:
-        take = self._answers.take
+        take = self._take
         result = self._env.step(self._parts[1](action) if self._parts else int(action))
         observation, paid, terminated, truncated, _ = take("step()", STEP, result)
         reward: float = take("step()", REWARD, paid)
@@ -426,23 +420,23 @@ class GymWorldGame(SequentialGame):
     def measure(self) -> tuple[float, ...]:
         kinds = self._world.figures
         form = f"a finite number for each of {', '.join(kinds)}", functools.partial(_figures, kinds=kinds)
-        return self._answers.take("measure()", form, self._world.measure(self._state)) if kinds else ()
+        return self._take("measure()", form, self._world.measure(self._state)) if kinds else ()
 
     def draw(self, chance: float) -> Any:
         return self._parts[0].draw(chance) if self._parts else super().draw(chance)
 
     def screen(self) -> Screen:
         """Draws the caption, and below it the world's screen or the environment's text."""
-        rows = self._answers.take("screen()", ROWS, self._world.screen(self._state)) + self._trouble
+        rows = self._take("screen()", ROWS, self._world.screen(self._state)) + self._trouble
         if self._draws == "ansi" and (drawn := self._render()) is not None:
-            rows = pieces_of_ansi(self._answers.take("render()", TEXT, drawn))
+            rows = pieces_of_ansi(self._take("render()", TEXT, drawn))
         return draw_screen(self.message.decode("latin-1"), rows)
 
     def picture(self) -> bytes:
         """Returns the environment's picture as WebP; empty if it has not changed, or without pictures."""
         if self._draws != "rgb_array" or (drawn := self._render()) is None:
             return b""
-        pixels = self._answers.take("render()", PICTURE, drawn)
+        pixels = self._take("render()", PICTURE, drawn)
         if (content := repr(pixels.shape).encode() + pixels.tobytes()) == self._drawn:
             return b""
         self._drawn = content
@@ -458,7 +452,7 @@ class GymWorldGame(SequentialGame):
 
     def _look(self, method: str, observation: Any) -> None:
         """Stores the observations that `method` returned, and their caption."""
-        take = self._answers.take
+        take = self._take
         for name, field in self._fields.items():
             value = take(method, (field.wanted, field.find), observation) if field.path else observation
             self.seen[name] = take(method, (field.wanted, field.fit), value)
@@ -529,20 +523,16 @@ class GymWorld(SequentialWorld):
         """The fields of observations, and names and parts of actions, from a temporary environment."""
         if not self.id and type(self).make is GymWorld.make:
             raise UserError(f"the world {self.class_name!r} names no environment, as id = ... ({WORLD_FLAG})")
-        for name, fits, wanted in (
-            ("kinds", isinstance(self.kinds, Mapping), "a dictionary of observations"),
-            ("picture", self.picture in (AUTO, "", *RENDER_MODES), f"one of {', '.join(RENDER_MODES)} and ''"),
-        ):
-            if not fits:
-                value = shown(getattr(self, name))
-                raise UserError(f"{name!r} of the world {self.name!r} must be {wanted}, not {value} ({WORLD_FLAG})")
+        Text(("", AUTO, *RENDER_MODES)).check("picture", WORLD_FLAG, self.picture)
+        if not isinstance(self.kinds, Mapping):
+            raise UserError(f"kinds must be a dictionary of observations, not {shown(self.kinds)} ({WORLD_FLAG})")
         try:
             with quiet():
                 env = self.make()
         except gymnasium.error.UnregisteredEnv as error:
             hint = suggest(self.id, gymnasium.registry, "import what registers it in the module of the world")
             raise UserError(f"gymnasium knows no environment {self.id!r} ({WORLD_FLAG}): {hint}") from error
-        AnswerChecks(self.name).take("make()", ENVIRONMENT, env)
+        checked(f"the world {self.name!r}", "make()", ENVIRONMENT, env)
         try:
             own_screen = type(self).screen is not GymWorld.screen
             modes = () if own_screen else (getattr(env, "metadata", None) or {}).get("render_modes") or ()
@@ -564,10 +554,10 @@ class GymWorld(SequentialWorld):
             names = [action.name for action in own]
         elif callable(meanings := getattr(env.unwrapped, "get_action_meanings", None)):
             method, names = "get_action_meanings()", meanings()
-        checked = AnswerChecks(self.name).take(method, (f"a tuple of {count} texts", _names), names)
-        if len(checked) != count:
-            raise UserError(f"the world {self.name!r} names {len(checked)} actions, but has {count} ({WORLD_FLAG})")
-        return checked if method == "action_names" else tuple(name.lower() for name in checked)
+        names = checked(f"the world {self.name!r}", method, (f"a tuple of {count} texts", _names), names)
+        if len(names) != count:
+            raise UserError(f"the world {self.name!r} names {len(names)} actions, but has {count} ({WORLD_FLAG})")
+        return tuple(names if method == "action_names" else map(str.lower, names))
 
     def make_shown(self) -> gymnasium.Env:
         """Makes an environment that can render itself."""

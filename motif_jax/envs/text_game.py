@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from motif_jax.captions import WIDTH
 from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
-from motif_jax.envs.gym_world import LARGEST, REWARD, TEXT, AnswerChecks, instance_of, tuple_of
+from motif_jax.envs.gym_world import LARGEST, REWARD, TEXT, checked, instance_of, tuple_of
 from motif_jax.envs.sequential import SequentialGame
 from motif_jax.envs.world import SCREEN_SHAPE, GameSeed, Screen, to_row, to_text
 from motif_jax.screens import printable
@@ -53,7 +53,7 @@ class TextGame(SequentialGame):
         """Takes the maximum bytes of the agent's and the world's texts, and the time limit in steps."""
         self._written, self._heard, self._time_limit = written, heard, time_limit
         self.random = random.Random(0)
-        self._checks = AnswerChecks(type(self).__name__, "game")
+        self._take = functools.partial(checked, f"the game {type(self).__name__!r}")
         self.turns: list[Turn] = []
 
     # ---- for subclasses
@@ -114,7 +114,7 @@ class TextGame(SequentialGame):
         """Begins an episode without observations; continue it with `say`, which is several times faster than `step`."""
         self.random.seed(seed.core)
         self.episode, self.end, self.cause = episode, EndStatus.RUNNING, ""
-        opening = _fit(self._checks.take("open()", TEXT, self.open()), self._heard)
+        opening = _fit(self._take("open()", TEXT, self.open()), self._heard)
         self.turns = [Turn(opening)] if opening else []
 
     def say(self, text: str) -> float:
@@ -160,7 +160,7 @@ class TextGame(SequentialGame):
         """Validates an answer, which may come from a user's code."""
         if type(answer) is Answer and tuple(map(type, answer)) == TYPES and abs(answer[1]) <= LARGEST:  # a fast test
             return answer
-        take = functools.partial(self._checks.take, "answer()")
+        take = functools.partial(self._take, "answer()")
         return Answer(*(take(form, value) for form, value in zip(FORMS, take(ANSWER, answer), strict=True)))
 
     def _look(self) -> None:
