@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import random
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -63,14 +62,12 @@ def neighbour(cell: Cell, way: Cell) -> Cell:
 @functools.cache
 def distances() -> Mapping[Cell, int]:
     """The number of moves from each free cell to the goal."""
-    moves, queue = {GOAL: 0}, deque([GOAL])
-    while queue:
-        cell = queue.popleft()
-        for way in MOVES.values():
-            there = neighbour(cell, way)
+    moves = {GOAL: 0}
+    for cell in (reached := [GOAL]):  # in the order of their distances; it grows
+        for there in (neighbour(cell, way) for way in MOVES.values()):
             if there in FREE and there not in moves:
                 moves[there] = moves[cell] + 1
-                queue.append(there)
+                reached.append(there)
     return moves
 
 

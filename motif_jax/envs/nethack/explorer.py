@@ -133,23 +133,20 @@ class ExplorerPlayer:
         self._ate = -1000
 
     def choose(self, game: Any) -> int:
-        answer = self._answer(game.message)
-        if answer is not None:
+        if (answer := self._answer(game.message)) is not None:
             return answer
         blstats = game.buffers["blstats"].tolist()
         here = 1 << 80 * blstats[Y] + blstats[X]
         number = blstats[BRANCH], blstats[STAIRS_LEVEL]
-        level = self._levels.get(number)
-        if level is None:
-            level = self._levels[number] = _Level(self._rng.random() < DESCEND_PROBABILITY)
+        if number not in self._levels:
+            self._levels[number] = _Level(self._rng.random() < DESCEND_PROBABILITY)
             self._path = []
-        self._level = level
+        level = self._level = self._levels[number]
         level.visited |= here
         self._note_failure(here, game.message)
 
         kinds = FLAGS_OF_GLYPHS[game.buffers["glyphs"]]  # [21, 79]
-        enemy = self._adjacent_enemy(kinds, blstats, level)
-        if enemy:
+        if enemy := self._adjacent_enemy(kinds, blstats, level):
             self._path = []
             return self._go(enemy, here)
         if blstats[HUNGER] >= HUNGRY and blstats[TURNS] - self._ate > 50:
