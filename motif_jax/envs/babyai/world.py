@@ -24,13 +24,7 @@ from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.gym_world import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
-from motif_jax.envs.world import (
-    CAPTIONS,
-    CHOICE,
-    SeedStream,
-    Viewpoint,
-    World,
-)
+from motif_jax.envs.world import CAPTIONS, CHOICE, SeedStream, Viewpoint, World
 from motif_jax.structs import ArraySpec, UserError
 
 CATEGORIES = 11  # MiniGrid's kinds of objects; there are fewer colours and states
@@ -52,6 +46,7 @@ class BabyAIWorld(SequentialWorld, World):
     pairs = ("message",)
     texts = None
     protocols = ("balrog_babyai",)
+    words = all_words()  # texts with all words of prompts, in any language and rewording: for tokens of a new model
     varies = True  # its values can vary in evaluation (protocols.py)
 
     @classmethod
@@ -68,35 +63,19 @@ class BabyAIWorld(SequentialWorld, World):
         return BotPlayer()
 
     def __init__(self, settings: BabyAISettings):
-        self.settings = settings
-
-    @functools.cached_property
-    def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.settings.action_names
-
-    @functools.cached_property
-    def words(self) -> tuple[str, ...]:
-        """Texts with all words of prompts, in any language and rewording: for the tokens of a new model."""
-        return all_words()
+        self.settings, self.action_names = settings, settings.action_names
+        self.specs = {
+            "prompt": ArraySpec((settings.prompt_length,), "uint8", "text"),
+            "image": ArraySpec((VIEW, VIEW, 3), "uint8", "grid", CATEGORIES),
+            "mission": ArraySpec((MISSION_BYTES,), "uint8", "text"),
+        } | CAPTIONS
+        able = len(self.action_names) >= BOT_ACTIONS and short_name(settings.level) not in NOT_FOR_THE_BOT
+        self.players = ("random", "bot") if able else ("random",)
 
     @functools.cached_property
     def probes(self) -> dict[str, str]:
         """Fixed prompts by name, for logging the policy's probabilities during training."""
         return make_probes(self.settings)
-
-    @functools.cached_property
-    def specs(self) -> dict[str, ArraySpec]:  # type: ignore[override]
-        return {
-            "prompt": ArraySpec((self.settings.prompt_length,), "uint8", "text"),
-            "image": ArraySpec((VIEW, VIEW, 3), "uint8", "grid", CATEGORIES),
-            "mission": ArraySpec((MISSION_BYTES,), "uint8", "text"),
-        } | CAPTIONS
-
-    @property
-    def players(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Scripted players; the bot only in levels that it can play."""
-        able = len(self.action_names) >= BOT_ACTIONS and short_name(self.settings.level) not in NOT_FOR_THE_BOT
-        return ("random", "bot") if able else ("random",)
 
     def check(self) -> None:
         self.settings.check()

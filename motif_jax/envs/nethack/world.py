@@ -97,6 +97,12 @@ class NetHackWorld(FrameWorld):
     def title(env: Mapping[str, Any]) -> str:
         return str(env["task"])
 
+    def __init__(self, settings: GameSettings):
+        super().__init__(settings)
+        self.action_names, self.figures = settings.action_names, settings.figures
+        self.character = settings.character  # the hero's role, race, alignment and gender, as datasets record them
+        self.protocols = ("challenge", "balrog_nethack") if settings.is_nethack else ()
+
     @property
     def library(self) -> str:
         return self.settings.engine_library.description if self.settings.is_nethack else ""
@@ -106,28 +112,10 @@ class NetHackWorld(FrameWorld):
         """See `World`: `task` may name a user's game with NetHack's frames."""
         return (f"the game {env['task']!r}", TASK_FLAG) if ":" in env.get("task", "") else None
 
-    @property
-    def character(self) -> str:
-        """The hero's role, race, alignment and gender, as datasets record them."""
-        return self.settings.character
-
-    @property
-    def protocols(self) -> tuple[str, ...]:
-        """See `World`; other games with NetHack's frames have none."""
-        return ("challenge", "balrog_nethack") if self.settings.is_nethack else ()
-
     def scripted(self, name: str) -> Any:
         from motif_jax.envs.nethack.explorer import ExplorerPlayer  # slow to import: it reads NetHack's tables
 
         return ExplorerPlayer()
-
-    @property
-    def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.settings.action_names
-
-    @property
-    def figures(self) -> Mapping[str, type]:  # type: ignore[override]
-        return self.settings.figures
 
     def check(self) -> None:
         self.settings.check()
