@@ -120,10 +120,9 @@ def _bind(made: Any, options: dict[str, Any], env: Mapping[str, Any], name: str)
 def _check_interface(world: World, name: str) -> None:
     """Raises UserError unless a user's world has all members of `World`, of the right types."""
     methods = [key for key in vars(World) if callable(getattr(World, key)) and not key.startswith("_")]
-    missing = object()
     for key in (*World.__annotations__, *methods):
         # Not `hasattr`, which would hide an AttributeError raised in the user's code.
-        if inspect.getattr_static(world, key, missing) is missing:
+        if inspect.getattr_static(world, key, ...) is ...:
             raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py requires ({WORLD_FLAG})")
         getattr(world, key)
     for key, fits, wanted in _forms(world):
@@ -142,11 +141,8 @@ def _forms(world: World) -> Iterator[tuple[str, bool, str]]:
     for key, among in (("action_names", None), ("players", None), ("reads", world.specs), ("pairs", world.specs)):
         names = getattr(world, key)
         fits = isinstance(names, tuple | list) and all(isinstance(name, str) for name in names)
-        yield (
-            key,
-            fits and (among is None or {*names} <= among.keys()),
-            "a tuple of names" + " in its specs" * bool(among),
-        )
+        fits = fits and (among is None or {*names} <= among.keys())
+        yield key, fits, "a tuple of names" + " in its specs" * bool(among)
     figures = world.figures
     fits = isinstance(figures, Mapping) and all(isinstance(key, str) and key not in TAKEN for key in figures)
     fits = fits and all(kind in (bool, int, float) for kind in figures.values())

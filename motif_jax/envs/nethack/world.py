@@ -71,13 +71,10 @@ class FrameWorld(World):
             return reason
         actions, screen = metadata["model"]["num_actions"], metadata["config"]["env"]["screen"]
         if actions != len(self.action_names):
-            return f"has {actions} actions, but {self._title()} has {len(self.action_names)}"
+            return f"has {actions} actions, but the world {self.name!r} has {len(self.action_names)}"
         if screen != self.settings.screen and not self.has_one_screen:
             return f"has learnt to read the screen {screen!r}, not {self.settings.screen!r}"
         return ""
-
-    def _title(self) -> str:
-        return f"the world {self.name!r}"
 
 
 class NetHackWorld(FrameWorld):
@@ -119,6 +116,3 @@ class NetHackWorld(FrameWorld):
 
     def check(self) -> None:
         self.settings.check()
-
-    def _title(self) -> str:
-        return f"the game {self.settings.task!r}"
