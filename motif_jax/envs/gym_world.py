@@ -101,10 +101,10 @@ def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict
         taken = name in (CAPTIONS | step_specs()) or name.startswith("event_") or name in fields
         found = _spec_of(leaf, kinds.get(name, ""))
         if taken or found is None:
-            does = f"make it a Box, a text, discrete values or a Dict of these, not {type(leaf).__name__},"
+            other = f"whose space is {type(leaf).__name__}: make it a Box, a text, discrete values or a Dict of these"
+            why = "a name that is taken: rename it" if taken else other
             raise UserError(
-                f"the world {world!r} cannot record the observation {name!r}: "
-                f"{'its name is taken, rename it' if taken else does} with a wrapper ({WORLD_FLAG})"
+                f"the world {world!r} gives an observation called {name!r}, {why} with a wrapper ({WORLD_FLAG})"
             )
         spec, convert = found
         values = f"from 0 to {spec.categories - 1}, " if spec.categories else ""
