@@ -70,7 +70,7 @@ def set_aside(config: ConfigDict, workdir: Path, seed: int) -> AnswerTable:
     if dataset.length > 1:
         raise UserError(f"this is measured on pairs of single steps, not of {dataset.length} (--config.collect.length)")
     worth_of = texts_of(config.env, config.annotate.lexicon).rules().worth_to(config.annotate.goal)
-    worth = np.array([worth_of(decode(message)).value for message in table.messages])
+    worth = np.array([worth_of(decode(message))[0] for message in table.messages])
     rng = np.random.default_rng([seed, 91])
     aside = rng.random(len(worth)) < SET_ASIDE
     pairs = np.asarray(ids)[Questions(dataset, "msg").rows()][..., 0]

@@ -15,9 +15,9 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from motif_jax.config.table import Whole
+from motif_jax.config.table import List, Text, Whole
 from motif_jax.envs.gym_world import SEEDS
-from motif_jax.envs.own_code import WORLD_FLAG, guarded, message_of
+from motif_jax.envs.own_code import OPTIONS_FLAG, WORLD_FLAG, guarded, message_of
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import GameSeed, SeedStream, game_seed, suggest
@@ -45,15 +45,12 @@ class ArenaWorld(TextWorld):
         """Takes the time limit in steps, and options for the game."""
         super().__init__(max_episode_steps)
         self.options = options
-        if not isinstance(getattr(self, "id", None), str):
-            raise UserError(f"the world {type(self).__name__!r} needs `id`, the name of a game ({WORLD_FLAG})")
+        Text().check("id", WORLD_FLAG, getattr(self, "id", None))
         self.name = getattr(type(self), "name", self.id)
         self.about = self.about or f"the game {self.name}"
 
     def check(self) -> None:
-        moves = getattr(self, "moves", ())
-        if not (isinstance(moves, list | tuple) and moves and all(isinstance(move, str) for move in moves)):
-            raise UserError(f"the world {self.name!r} needs `moves`, a list of texts, for random play ({WORLD_FLAG})")
+        List(Text(), "a move").check("moves", WORLD_FLAG, getattr(self, "moves", ()))  # for random play
         for name in ("written", "heard"):
             Whole(1, 2**20).check(name, WORLD_FLAG, getattr(self, name))
         game = ArenaGame(self)
@@ -72,7 +69,6 @@ class ArenaGame(TextGame):
     """One game. TextArena draws from Python's global generator, of which each game has a state of its own."""
 
     def __init__(self, world: ArenaWorld):
-        """Makes the environment; raises UserError if TextArena does not have it."""
         try:
             import textarena
             from textarena.envs.registration import ENV_REGISTRY
@@ -95,7 +91,7 @@ class ArenaGame(TextGame):
         super().begin(seed, episode)
 
     def open(self) -> str:
-        self.opening = self._begin()
+        self.opening = self._replay(())
         return self.opening
 
     def answer(self, text: str) -> Answer:
@@ -111,9 +107,9 @@ class ArenaGame(TextGame):
             raise UserError(f"TextArena's {self._id!r} ended without a reward, but with {reward!r:.50} ({WORLD_FLAG})")
         reason = str(infos[PLAYER].get("reason") or "")
         reply = "\n".join(filter(None, (reply, reason)))
-        if reward >= self._enough:
-            return Answer(reply, float(reward), EndStatus.TASK_SUCCESSFUL)
-        return Answer(reply, float(reward), EndStatus.ENDED, reason)
+        won = reward >= self._enough
+        end = EndStatus.TASK_SUCCESSFUL if won else EndStatus.ENDED
+        return Answer(reply, float(reward), end, "" if won else reason)
 
     def draw(self, chance: float) -> str:
         return self._moves[int(chance * len(self._moves))]
@@ -125,30 +121,28 @@ class ArenaGame(TextGame):
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
         self._seed = hidden
-        self._begin()
-        with self._own_draws():
-            for turn in turns:
-                if turn.is_action:
-                    self._env.step(action=turn.text)
-                    self._new_messages()
+        self._replay(turns)
 
-    def _begin(self) -> str:
+    def _replay(self, turns: Sequence[Turn]) -> str:
+        """Begins the episode and repeats the agent's turns; returns the game's first text."""
         with self._own_draws():
             random.seed(self._seed)
             with guarded(functools.partial(self._unplayable, {})):
                 self._env.reset(num_players=1, seed=self._seed)
-            return self._new_messages()
+            first = self._new_messages()
+            for turn in turns:
+                if turn.is_action:
+                    self._env.step(action=turn.text)
+                    self._new_messages()
+        return first
 
     def _unplayable(self, options: Mapping[str, Any], error: BaseException) -> UserError:
         """Explains that TextArena cannot make or begin the game: it needs a key, a download, or more players."""
         if options and isinstance(error, TypeError):
-            return UserError(
-                f"TextArena's {self._id!r} cannot be made with the options {', '.join(options)}: {error} "
-                "(--config.env.options)"
-            )
-        return UserError(
-            f"TextArena's {self._id!r} cannot be played here by one player: {message_of(error)} ({WORLD_FLAG})"
-        )
+            what, flag = f"made with the options {', '.join(options)}: {error}", OPTIONS_FLAG
+        else:
+            what, flag = f"played here by one player: {message_of(error)}", WORLD_FLAG
+        return UserError(f"TextArena's {self._id!r} cannot be {what} ({flag})")
 
     def _new_messages(self) -> str:
         _, messages = self._env.get_observation()

@@ -38,7 +38,6 @@ class Conversation:
     """One game; see the module docstring."""
 
     def __init__(self, env: Mapping[str, Any]):
-        """Makes the game; raises UserError for invalid values."""
         check_section(env)
         self._env, self._world = dict(env), check_world(env)
         self._actions = {name.lower(): number for number, name in enumerate(self._world.action_names)}

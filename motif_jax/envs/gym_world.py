@@ -20,7 +20,7 @@ import contextlib
 import enum
 import functools
 import io
-import math
+import operator
 import os
 import re
 import sys
@@ -33,9 +33,9 @@ import numpy as np
 from gymnasium import spaces
 
 from motif_jax.captions import WIDTH, encode
-from motif_jax.config.table import Whole, shown
+from motif_jax.config.table import Text, Whole, shown
 from motif_jax.envs.drawing import GREY, Pieces, ScreenRow, draw_screen
-from motif_jax.envs.own_code import WORLD_FLAG
+from motif_jax.envs.own_code import WORLD_FLAG, fitted
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
 from motif_jax.envs.world import (
     CAPTIONS,
@@ -43,20 +43,14 @@ from motif_jax.envs.world import (
     ActionSpace,
     GameSeed,
     Screen,
-    SeedStream,
     Viewpoint,
-    game_seed,
     space_from,
     step_specs,
     suggest,
-    trained_elsewhere,
-    unreadable,
 )
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, UserError
 
 ALONE = "observation"  # the name of an observation outside a Dict
-STEP = "(observation, reward, terminated, truncated, info)"
-RESET = "(observation, info)"
 LARGEST = float(np.finfo(np.float32).max)  # rewards are recorded as float32
 MOST_PIXELS = 8192  # per side of a picture
 COLOURS = 16  # of a world's screen
@@ -71,7 +65,6 @@ ENDED = "the game ended"  # without success
 RENDER_MODES = ("rgb_array", "ansi")  # supported ones, the preferred one first
 AUTO = "auto"  # the first of RENDER_MODES that the environment has, unless the world draws its own screen
 SUCCESS = 0.0  # an episode that terminates with a reward above this has succeeded
-dtype_of = functools.cache(np.dtype)
 
 
 # ---- spaces
@@ -83,6 +76,18 @@ class Field(NamedTuple):
     path: tuple[str, ...]  # keys of the nested dictionaries
     spec: ArraySpec
     convert: Callable[[Any], Any]  # the environment's value -> an array-like that fits the spec
+    wanted: str  # for errors
+
+    def find(self, observation: Any) -> Any:
+        return functools.reduce(operator.getitem, self.path, observation)
+
+    def fit(self, value: Any) -> np.ndarray | None:
+        """Returns the array of a value; None if it does not fit the spec."""
+        array, categories = fitted(self.convert(value), self.spec.shape, self.spec.dtype), self.spec.categories
+        # A fast test: the sum of squares exceeds LARGEST, or is NaN, if a number is huge or not finite.
+        if array.dtype.kind == "f" and not np.vdot(array, array) <= LARGEST and not np.isfinite(array).all():
+            return None
+        return None if categories and not 0 <= array.min() <= array.max() < categories else array
 
 
 def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict[str, Field]:
@@ -93,24 +98,23 @@ def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict
     fields: dict[str, Field] = {}
     for path, leaf in _leaves(space, ()):
         name = "_".join(path) or ALONE
-        if name in (CAPTIONS | step_specs()) or name.startswith("event_") or name in fields:
+        taken = name in (CAPTIONS | step_specs()) or name.startswith("event_") or name in fields
+        found = _spec_of(leaf, kinds.get(name, ""))
+        if taken or found is None:
+            other = f"whose space is {type(leaf).__name__}: make it a Box, a text, discrete values or a Dict of these"
+            why = "a name that is taken: rename it" if taken else other
             raise UserError(
-                f"the environment of the world {world!r} gives an observation called {name!r}, a name that is taken: "
-                f"rename it with a wrapper ({WORLD_FLAG})"
+                f"the world {world!r} gives an observation called {name!r}, {why} with a wrapper ({WORLD_FLAG})"
             )
-        field = _field(leaf, path, kinds.get(name, ""))
-        if field is None:
-            raise UserError(
-                f"the world {world!r} cannot record the observation {name!r}, whose space is {type(leaf).__name__}: "
-                f"make it a Box, a text, discrete values or a Dict of these with a wrapper ({WORLD_FLAG})"
-            )
-        fields[name] = field
-    for name in kinds:
-        if name not in fields:
-            raise UserError(
-                f"the world {world!r} declares the kind of the observation {name!r}, which its environment does not "
-                f"give: it gives {', '.join(fields)} ({WORLD_FLAG})"
-            )
+        spec, convert = found
+        values = f"from 0 to {spec.categories - 1}, " if spec.categories else ""
+        wanted = f"the observation {name!r} as its space says: finite numbers {values}of shape {spec.shape}"
+        fields[name] = Field(path, spec, convert, f"{wanted} and type {spec.dtype}")
+    if unknown := [name for name in kinds if name not in fields]:
+        raise UserError(
+            f"the world {world!r} declares the kind of the observation {unknown[0]!r}, which its environment does not "
+            f"give: it gives {', '.join(fields)} ({WORLD_FLAG})"
+        )
     return fields
 
 
@@ -123,32 +127,29 @@ def _leaves(space: spaces.Space, path: tuple[str, ...]) -> Iterator[tuple[tuple[
         yield from _leaves(inner, (*path, str(key)))
 
 
-class ActionParts(NamedTuple):
-    """How a space of actions with several parts is recorded."""
+def action_parts_of(space: Any, world: str) -> tuple[ActionSpace, Callable[[Any], Any]] | None:
+    """Returns the parts of a space of actions, and a function from a recorded action to the environment's.
 
-    space: ActionSpace
-    convert: Callable[[Any], Any]  # a recorded action -> the environment's
-
-
-def action_parts_of(space: spaces.Space, world: str) -> ActionParts | None:
-    """Returns the parts of a space of actions; None if it is Discrete. Raises UserError for other spaces."""
+    None if the space is Discrete. Raises UserError for other spaces.
+    """
+    sizes = _sizes(space)
+    if sizes is not None and sizes.sum() > MOST_CATEGORIES:
+        raise UserError(
+            f"the action space {space} of the world {world!r} has {sizes.sum():,} values, but may have at most "
+            f"{MOST_CATEGORIES:,}: choose fewer with a wrapper ({WORLD_FLAG})"
+        )
     if isinstance(space, spaces.Discrete) and space.start == 0:
-        _check_choices(int(space.n), space, world)
         return None
-    count = int(np.prod(space.shape)) if space.shape else 0
-    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary) and count:
-        sizes = getattr(space, "nvec", np.full(count, 2))  # without it: a MultiBinary
-        _check_choices(sum(sizes.ravel().tolist()), space, world)
-        start, shape, dtype = getattr(space, "start", 0), space.shape, space.dtype
+    if sizes is not None and sizes.ndim and sizes.size:
+        start = getattr(space, "start", 0)
 
         def shifted(action: Any) -> np.ndarray:
-            return (np.reshape(action, shape) + start).astype(dtype)
+            return (np.reshape(action, space.shape) + start).astype(space.dtype)
 
-        return ActionParts(ActionSpace(tuple(sizes.ravel().tolist())), shifted)
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and count:
-        low, high, box = space.low, space.high, space
+        return ActionSpace(tuple(sizes.ravel().tolist())), shifted
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.shape and space.low.size:
         with np.errstate(over="ignore", invalid="ignore"):
-            bounds = np.float32(low), np.float32(high)
+            bounds = np.float32(space.low), np.float32(space.high)
             width = bounds[1] - bounds[0]
         if not (np.isfinite(width) & (width > 0)).all():
             raise UserError(
@@ -158,43 +159,38 @@ def action_parts_of(space: spaces.Space, world: str) -> ActionParts | None:
             )
 
         def clipped(action: Any) -> np.ndarray:
-            return np.clip(np.reshape(action, box.shape).astype(box.dtype), low, high)  # float32 may round up
+            action = np.reshape(action, space.shape).astype(space.dtype)
+            return np.clip(action, space.low, space.high)  # float32 may round up
 
-        return ActionParts(ActionSpace((), *(tuple(bound.ravel().tolist()) for bound in bounds)), clipped)
+        return ActionSpace((), *(tuple(bound.ravel().tolist()) for bound in bounds)), clipped
     raise UserError(
         f"the action space of the world {world!r} must be Discrete from 0 on, MultiDiscrete, MultiBinary or a Box of "
         f"fractions, not {space}: convert it with a wrapper ({WORLD_FLAG})"
     )
 
 
-def _check_choices(count: int, space: spaces.Space, world: str) -> None:
-    if count > MOST_CATEGORIES:
-        raise UserError(
-            f"the action space {space} of the world {world!r} has {count:,} values, but may have at most "
-            f"{MOST_CATEGORIES:,}: choose fewer with a wrapper ({WORLD_FLAG})"
-        )
-
-
-def _field(space: spaces.Space, path: tuple[str, ...], kind: str) -> Field | None:
-    """Returns the field of a space other than Dict; None if unsupported. An empty `kind` is inferred."""
-    if isinstance(space, spaces.Text) or isinstance(space.sample(), str):
-        return Field(path, ArraySpec((WIDTH,), "uint8", kind or "text"), encode)
+def _sizes(space: spaces.Space) -> np.ndarray | None:
+    """Returns the numbers of values of a space of choices, in its shape; None for other spaces."""
     if isinstance(space, spaces.Discrete):
-        start, values = int(space.start), int(space.n)
-        return Field(path, ArraySpec((), "int32", kind or "category", values), lambda value: value - start)
-    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        values = 2 if isinstance(space, spaces.MultiBinary) else int(np.max(space.nvec))
-        several = "category" if len(space.shape) <= 1 else "grid"
-        start = getattr(space, "start", 0)
-        return Field(
-            path, ArraySpec(space.shape, "int32", kind or several, values), lambda value: np.asarray(value) - start
-        )
+        return np.array(int(space.n))
+    if isinstance(space, spaces.MultiBinary):
+        return np.full(space.shape, 2)
+    return space.nvec if isinstance(space, spaces.MultiDiscrete) else None
+
+
+def _spec_of(space: spaces.Space, kind: str) -> tuple[ArraySpec, Callable[[Any], Any]] | None:
+    """Returns spec and conversion of a space other than Dict; None if unsupported. An empty `kind` is inferred."""
+    if isinstance(space, spaces.Text) or isinstance(space.sample(), str):
+        return ArraySpec((WIDTH,), "uint8", kind or "text"), encode
+    if (sizes := _sizes(space)) is not None:
+        start, kind = getattr(space, "start", 0), kind or ("category" if sizes.ndim <= 1 else "grid")
+        return ArraySpec(sizes.shape, "int32", kind, int(sizes.max())), lambda value: np.asarray(value) - start
     if isinstance(space, spaces.Box):
         kind, dtype = kind or _kind_of_box(space), np.dtype(space.dtype)
         discrete = kind in ("category", "grid") and dtype.kind in "iu"
         if not np.can_cast(dtype, np.int32):
             dtype = np.dtype(np.int32 if discrete else np.float32)  # types that devices compute with
-        return Field(path, ArraySpec(space.shape, str(dtype), kind, _values(space) if discrete else 0), np.asarray)
+        return ArraySpec(space.shape, str(dtype), kind, _values(space) if discrete else 0), np.asarray
     return None
 
 
@@ -203,16 +199,10 @@ def _kind_of_box(space: spaces.Box) -> str:
     rank = len(space.shape)
     if rank <= 1 or (rank == 2 and np.issubdtype(space.dtype, np.floating)):
         return "vector"
-    if (
-        space.dtype == np.uint8
-        and rank == 3
-        and space.shape[2] <= IMAGE_CHANNELS
-        and space.high.max() == BYTE_VALUES - 1
-    ):
+    values = _values(space) if np.issubdtype(space.dtype, np.integer) else 0
+    if space.dtype == np.uint8 and rank == 3 and space.shape[2] <= IMAGE_CHANNELS and values == BYTE_VALUES:
         return "image"
-    if np.issubdtype(space.dtype, np.integer) and rank in (2, 3) and 0 < _values(space) < BYTE_VALUES:
-        return "grid"
-    return ""
+    return "grid" if rank in (2, 3) and 0 < values < BYTE_VALUES else ""
 
 
 def _values(space: spaces.Box) -> int:
@@ -224,151 +214,101 @@ def _values(space: spaces.Box) -> int:
 # ---- checks of return values
 
 
-class AnswerChecks:
-    """The checks of one world or game (`what`); each returns the validated value."""
+Form = tuple[str, Callable[[Any], Any]]  # what is wanted, and the function from a value to the checked one, or None
 
-    def __init__(self, name: str, what: str = "world"):
-        self._who = f"the {what} {name!r}"
 
-    def refusal(self, method: str, wanted: str, value: Any, words: str = "") -> UserError:
-        return UserError(f"{method} of {self._who} must return {wanted}, not {words or _spelled(value)} ({WORLD_FLAG})")
+def checked(who: str, method: str, form: Form, value: Any) -> Any:
+    """Checks what a method of a world or game (`who`) returned; raises UserError if it does not have the form."""
+    try:
+        taken = form[1](value)
+    except (TypeError, ValueError, OverflowError, AttributeError, LookupError):
+        taken = None
+    if taken is None:
+        raise UserError(f"{method} of {who} must return {form[0]}, not {_spelled(value)} ({WORLD_FLAG})")
+    return taken
 
-    def environment(self, env: Any) -> Any:
-        """Checks the return value of `make`."""
-        both = [getattr(env, name, None) for name in ("observation_space", "action_space")]
-        if not all(isinstance(space, spaces.Space) for space in both):
-            raise self.refusal("make()", "an environment with an observation and an action space of gymnasium", env)
-        return env
 
-    def parts(self, method: str, wanted: str, value: Any) -> Sequence[Any]:
-        """Checks the tuple that `reset` or `step` returns; `wanted` names its parts."""
-        if not isinstance(value, tuple | list) or len(value) != wanted.count(",") + 1:
-            raise self.refusal(method, wanted, value)
-        return value
+def tuple_of(parts: str) -> Form:
+    """The form of a tuple with these parts, such as "(observation, info)"."""
+    count = parts.count(",") + 1
+    return parts, lambda value: value if isinstance(value, tuple | list) and len(value) == count else None
 
-    def number(self, method: str, wanted: str, value: Any, largest: float = sys.float_info.max) -> float:
-        if not isinstance(value, str | bytes):
-            try:
-                number = float(value)
-            except (TypeError, ValueError, OverflowError):
-                number = math.nan
-            if -largest <= number <= largest:
-                return number
-        raise self.refusal(method, wanted, value)
 
-    def reward(self, value: Any, method: str = "step()") -> float:
-        return self.number(method, "a reward that is a finite number of float32", value, LARGEST)
+def instance_of(kind: type, wanted: str) -> Form:
+    """The form of an object of this type."""
+    return wanted, lambda value: value if isinstance(value, kind) else None
 
-    def flag(self, method: str, what: str, value: Any) -> bool:
-        """Checks True or False; a number is converted."""
-        if value is True or value is False:
-            return value
-        if isinstance(value, int | float | np.generic | np.ndarray) and np.size(value) == 1:
-            return bool(value)
-        raise self.refusal(method, f"True or False as {what!r}", value)
 
-    def array(self, method: str, name: str, field: Field, observation: Any) -> np.ndarray:
-        """Checks one array of an observation."""
-        value, spec = observation, field.spec
-        try:
-            for key in field.path:
-                value = value[key]
-        except (KeyError, IndexError, TypeError) as error:
-            raise self.refusal(method, f"an observation with {name!r}", observation) from error
-        try:
-            given = np.asarray(field.convert(value))
-        except (TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise self.refusal(method, f"the observation {name!r} as its space says", value) from error
-        if given.shape != spec.shape:
-            wanted = f"the observation {name!r} of shape {spec.shape}, as its space says"
-            raise self.refusal(method, wanted, value, f"of shape {given.shape}")
-        dtype, kind = dtype_of(spec.dtype), given.dtype.kind
-        if kind == "f":
-            # A fast test: the sum of squares exceeds LARGEST, or is NaN, if a number is huge or not finite.
-            if not np.vdot(given, given) <= LARGEST:
-                self._check_finite(method, name, given)
-        elif kind not in "biu":
-            raise self.refusal(method, f"numbers in the observation {name!r}", value)
-        if spec.categories and not 0 <= given.min() <= given.max() < spec.categories:
-            wanted = f"numbers from 0 to {spec.categories - 1} in the observation {name!r}, as its space says"
-            raise self.refusal(method, wanted, value)
-        if given.dtype == dtype:
-            return given
-        with np.errstate(invalid="ignore"):  # a float that is too large for an integer
-            array = given.astype(dtype)
-        if dtype.kind != "f" and not (array == given).all():
-            raise self.refusal(method, f"numbers of the type {spec.dtype} in the observation {name!r}", value)
-        return array
+def number_of(value: Any, largest: float = sys.float_info.max) -> float | None:
+    """Returns a value as a number; None if it is not one, or not finite."""
+    if isinstance(value, str | bytes):
+        return None
+    number = float(value)
+    return number if -largest <= number <= largest else None
 
-    def _check_finite(self, method: str, name: str, given: np.ndarray) -> None:
-        with np.errstate(over="ignore"):
-            bad = np.argwhere(~np.isfinite(given.astype(np.float32)))
-        if len(bad):
-            at = tuple(bad[0].tolist())
-            where = f" at index {at[0] if len(at) == 1 else at}" if at else ""
-            wanted = f"finite numbers of float32 in the observation {name!r}"
-            raise self.refusal(method, wanted, given, f"{given[at]}{where}")
 
-    def text(self, method: str, value: Any) -> str:
-        if not isinstance(value, str):
-            raise self.refusal(method, "text", value)
-        return value
+def _flag(value: Any) -> bool | None:
+    single = isinstance(value, int | float | np.generic | np.ndarray) and np.size(value) == 1
+    return bool(value) if single else None
 
-    def pixels(self, value: Any) -> np.ndarray:
-        """Checks a picture. [height, width, 3] uint8"""
-        if not (
-            isinstance(value, np.ndarray)
-            and value.dtype == np.uint8
-            and value.ndim == 3
-            and value.shape[2] == 3
-            and 0 < min(value.shape) <= max(value.shape) <= MOST_PIXELS
-        ):
-            wanted = f"a picture of shape (height, width, 3) and type uint8, up to {MOST_PIXELS:,} on a side"
-            raise self.refusal("render()", f"{wanted} (or set picture = '' in its class)", value)
-        return value
 
-    def names(self, what: str, value: Any) -> tuple[str, ...]:
-        if not isinstance(value, tuple | list) or not all(isinstance(name, str) for name in value):
-            raise self.refusal(what, "a tuple of texts", value)
-        return tuple(value)
+def _names(value: Any) -> tuple[str, ...] | None:
+    texts = isinstance(value, tuple | list) and all(isinstance(name, str) for name in value)
+    return tuple(value) if texts else None
 
-    def figures(self, figures: Mapping[str, type], value: Any) -> tuple[float, ...]:
-        wanted = f"a finite number for each of {', '.join(figures)}"
-        several = isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim > 0)
-        if not several or len(value) != len(figures):
-            raise self.refusal("measure()", wanted, value)
-        return tuple(
-            kind(self.number("measure()", wanted, number)) for kind, number in zip(figures.values(), value, strict=True)
-        )
 
-    def rows(self, value: Any) -> list[Pieces]:
-        """Checks the rows of a screen; returns them as pieces of text with their colours."""
-        wanted = f"rows of text, or of pieces of text with colours from 0 to {COLOURS - 1}"
-        lines = value.splitlines() if isinstance(value, str) else value
-        if not isinstance(lines, Sequence):
-            raise self.refusal("screen()", wanted, value)
-        rows = []
-        for line in lines:
-            pieces = [(line, GREY)] if isinstance(line, str) else line
-            if not isinstance(pieces, Sequence):
-                raise self.refusal("screen()", wanted, line)
-            for piece in pieces:
-                match piece:
-                    case (str(), int() | np.integer() as color) if 0 <= color < COLOURS:
-                        continue
-                raise self.refusal("screen()", wanted, piece)
-            rows.append([(text, int(color)) for text, color in pieces])
-        return rows
+def _picture(value: Any) -> np.ndarray | None:
+    """[height, width, 3] uint8"""
+    colours = isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] == 3
+    return value if colours and 0 < min(value.shape) <= max(value.shape) <= MOST_PIXELS else None
+
+
+def _environment(env: Any) -> Any:
+    return env if all(isinstance(space, spaces.Space) for space in (env.observation_space, env.action_space)) else None
+
+
+def _figures(value: Any, kinds: Mapping[str, type]) -> tuple[float, ...] | None:
+    if not isinstance(value, tuple | list | np.ndarray) or len(value) != len(kinds):
+        return None
+    numbers = [number_of(number) for number in value]
+    paired = zip(kinds.values(), numbers, strict=True)
+    return None if None in numbers else tuple(kind(number) for kind, number in paired)
+
+
+def _rows(value: Any) -> list[Pieces] | None:
+    """Returns the rows of a screen as pieces of text with their colours."""
+    rows: list[Pieces] = []
+    for line in value.splitlines() if isinstance(value, str) else value:
+        pieces = [(line, GREY)] if isinstance(line, str) else line
+        rows.append([(text, operator.index(color)) for text, color in pieces])
+        if not all(isinstance(text, str) and 0 <= color < COLOURS for text, color in rows[-1]):
+            return None
+    return rows
 
 
 def _spelled(value: Any) -> str:
-    """Describes a value in a few words."""
     if isinstance(value, np.ndarray) and value.size > 9:
-        return f"an array of shape {value.shape} and type {value.dtype}"
+        broken = value.dtype.kind == "f" and not np.isfinite(value).all()
+        return f"an array of shape {value.shape} and type {value.dtype}{', not all finite' * broken}"
     try:
         return shown(value)
     except Exception:  # whatever the value's own __repr__ raises
         return f"a value of type {type(value).__name__}"
+
+
+TEXT = instance_of(str, "text")
+REWARD: Form = "a reward that is a finite number of float32", lambda value: number_of(value, LARGEST)
+FLAGS: dict[str, Form] = {
+    name: (f"True or False as {name!r}", _flag) for name in ("terminated", "truncated", "success")
+}
+RESET, STEP = tuple_of("(observation, info)"), tuple_of("(observation, reward, terminated, truncated, info)")
+ENVIRONMENT: Form = "an environment with an observation and an action space of gymnasium", _environment
+ROWS: Form = f"rows of text, or of pieces of text with colours from 0 to {COLOURS - 1}", _rows
+PICTURE: Form = (
+    f"a picture of shape (height, width, 3) and type uint8, up to {MOST_PIXELS:,} on a side (or set picture = '' in "
+    "its class)",
+    _picture,
+)
 
 
 # ---- rendering
@@ -430,7 +370,8 @@ class GymWorldGame(SequentialGame):
 
     def __init__(self, world: GymWorld, shown: bool):
         """Makes the environment; it can render itself if `shown`."""
-        self._world, self._fields, self._answers = world, world.fields, AnswerChecks(world.name)
+        self._world, self._take = world, functools.partial(checked, f"the world {world.name!r}")
+        self._fields, _, self._parts = world._spaces
         self._drawn = b""  # the last picture, unencoded
         self._trouble: list[Pieces] = []  # why a picture is missing
         env, self._draws = None, None
@@ -439,9 +380,8 @@ class GymWorldGame(SequentialGame):
                 env = world.make_shown()
                 self._draws = getattr(env, "render_mode", None)
         with quiet():
-            self._env = self._answers.environment(world.make() if env is None else env)
-        self._state = self._env.unwrapped
-        self.num_actions, self._parts = len(world.action_names), world.action_parts
+            self._env = world.make() if env is None else env
+        self._state, self.num_actions = self._env.unwrapped, len(world.action_names)
         self.seen: dict[str, np.ndarray] = {}  # current observations by name
 
     @contextlib.contextmanager
@@ -458,54 +398,51 @@ class GymWorldGame(SequentialGame):
         self._drawn = b""  # so that an episode begins with a picture
         with quiet():
             result = self._env.reset(seed=seed.core % SEEDS)
-        observation, _ = self._answers.parts("reset()", RESET, result)
+        observation, _ = self._take("reset()", RESET, result)
         self.start_episode(episode)
         self._look("reset()", observation)
 
     def step(self, action: Any) -> float:
-        answers, parts = self._answers, self._parts
-        result = self._env.step(parts.convert(action) if parts else int(action))
-        observation, paid, terminated, truncated, _ = answers.parts("step()", STEP, result)
-        reward = answers.reward(paid)
-        terminated = answers.flag("step()", "terminated", terminated)
-        truncated = answers.flag("step()", "truncated", truncated)
+        take = self._take
+        result = self._env.step(self._parts[1](action) if self._parts else int(action))
+        observation, paid, terminated, truncated, _ = take("step()", STEP, result)
+        reward: float = take("step()", REWARD, paid)
+        terminated = take("step()", FLAGS["terminated"], terminated)
+        truncated = take("step()", FLAGS["truncated"], truncated)
         self.count_step(reward)
         if terminated:
-            success = self._world.succeeded(reward, self._state)
-            self._success = answers.flag("succeeded()", "success", success)
-            self.end = EndStatus.TASK_SUCCESSFUL if self._success else EndStatus.ENDED
-            self.cause = "" if self._success else ENDED
+            self.finish(take("succeeded()", FLAGS["success"], self._world.succeeded(reward, self._state)), ENDED)
         elif truncated or self._steps >= self._world.time_limit:
             self.end = EndStatus.ABORTED
         self._look("step()", observation)
         return reward
 
     def measure(self) -> tuple[float, ...]:
-        figures = self._world.figures
-        return self._answers.figures(figures, self._world.measure(self._state)) if figures else ()
+        kinds = self._world.figures
+        form = f"a finite number for each of {', '.join(kinds)}", functools.partial(_figures, kinds=kinds)
+        return self._take("measure()", form, self._world.measure(self._state)) if kinds else ()
 
     def draw(self, chance: float) -> Any:
-        return self._parts.space.draw(chance) if self._parts else super().draw(chance)
+        return self._parts[0].draw(chance) if self._parts else super().draw(chance)
 
     def screen(self) -> Screen:
         """Draws the caption, and below it the world's screen or the environment's text."""
-        rows = self._answers.rows(self._world.screen(self._state)) + self._trouble
+        rows = self._take("screen()", ROWS, self._world.screen(self._state)) + self._trouble
         if self._draws == "ansi" and (drawn := self._render()) is not None:
-            rows = pieces_of_ansi(self._answers.text("render()", drawn))
+            rows = pieces_of_ansi(self._take("render()", TEXT, drawn))
         return draw_screen(self.message.decode("latin-1"), rows)
 
     def picture(self) -> bytes:
         """Returns the environment's picture as WebP; empty if it has not changed, or without pictures."""
         if self._draws != "rgb_array" or (drawn := self._render()) is None:
             return b""
-        pixels = self._answers.pixels(drawn)
+        pixels = self._take("render()", PICTURE, drawn)
         if (content := repr(pixels.shape).encode() + pixels.tobytes()) == self._drawn:
             return b""
         self._drawn = content
         return encode_picture(pixels)
 
     def _render(self) -> Any:
-        """Renders the environment; None after an error."""
         with self._explained():
             return self._env.render()
         return None
@@ -515,9 +452,11 @@ class GymWorldGame(SequentialGame):
 
     def _look(self, method: str, observation: Any) -> None:
         """Stores the observations that `method` returned, and their caption."""
+        take = self._take
         for name, field in self._fields.items():
-            self.seen[name] = self._answers.array(method, name, field, observation)
-        caption = self._answers.text("caption()", self._world.caption(observation, self._state))
+            value = take(method, (field.wanted, field.find), observation) if field.path else observation
+            self.seen[name] = take(method, (field.wanted, field.fit), value)
+        caption = take("caption()", TEXT, self._world.caption(observation, self._state))
         self.seen |= self.show_caption(caption.strip().encode("latin-1", "replace").replace(b"\0", b"")[:WIDTH])
 
 
@@ -580,45 +519,45 @@ class GymWorld(SequentialWorld):
     # ---- the World interface
 
     @functools.cached_property
-    def _spaces(self) -> tuple[dict[str, Field], tuple[str, ...], ActionParts | None]:
-        """The fields of observations, and names or parts of actions, from a temporary environment."""
+    def _spaces(self) -> tuple[dict[str, Field], tuple[str, ...], tuple[ActionSpace, Callable[[Any], Any]] | None]:
+        """The fields of observations, and names and parts of actions, from a temporary environment."""
         if not self.id and type(self).make is GymWorld.make:
             raise UserError(f"the world {self.class_name!r} names no environment, as id = ... ({WORLD_FLAG})")
-        answers = AnswerChecks(self.name)
+        Text(("", AUTO, *RENDER_MODES)).check("picture", WORLD_FLAG, self.picture)
         if not isinstance(self.kinds, Mapping):
-            raise UserError(
-                f"'kinds' of the world {self.name!r} must be a dictionary of observations, not {shown(self.kinds)} "
-                f"({WORLD_FLAG})"
-            )
+            raise UserError(f"kinds must be a dictionary of observations, not {shown(self.kinds)} ({WORLD_FLAG})")
         try:
             with quiet():
-                env = answers.environment(self.make())
+                env = self.make()
         except gymnasium.error.UnregisteredEnv as error:
             hint = suggest(self.id, gymnasium.registry, "import what registers it in the module of the world")
             raise UserError(f"gymnasium knows no environment {self.id!r} ({WORLD_FLAG}): {hint}") from error
+        checked(f"the world {self.name!r}", "make()", ENVIRONMENT, env)
         try:
-            self._render_mode = self._find_render_mode(env)
+            own_screen = type(self).screen is not GymWorld.screen
+            modes = () if own_screen else (getattr(env, "metadata", None) or {}).get("render_modes") or ()
+            preferred = next((mode for mode in RENDER_MODES if mode in modes), "")
+            self._render_mode = (preferred if self.picture == AUTO else self.picture) or None
             fields = fields_of(env.observation_space, self.kinds, self.name)
-            given: Any = type(self).action_names
             parts = action_parts_of(env.action_space, self.name)
-            names = () if parts or isinstance(given, property) else given
-            return fields, () if parts else _names_of(env, names, self.name, answers), parts
+            return fields, () if parts else self._names_of(env), parts
         finally:
             env.close()
 
-    def _find_render_mode(self, env: Any) -> str | None:
-        """Returns the render mode of shown games; None if they use only `screen`."""
-        if self.picture not in (AUTO, "", *RENDER_MODES):
-            raise UserError(
-                f"'picture' of the world {self.name!r} must be one of {', '.join(map(repr, RENDER_MODES))} and '', not "
-                f"{shown(self.picture)} ({WORLD_FLAG})"
-            )
-        if self.picture != AUTO:
-            return self.picture or None
-        if type(self).screen is not GymWorld.screen:
-            return None
-        modes = (getattr(env, "metadata", None) or {}).get("render_modes") or ()
-        return next((mode for mode in RENDER_MODES if mode in modes), None)
+    def _names_of(self, env: Any) -> tuple[str, ...]:
+        given: Any = type(self).action_names
+        own, count = getattr(env.unwrapped, "actions", None), int(env.action_space.n)
+        method, names = "action_names", [f"action {number}" for number in range(count)]
+        if given and not isinstance(given, property):
+            names = given
+        elif isinstance(own, type) and issubclass(own, enum.Enum):
+            names = [action.name for action in own]
+        elif callable(meanings := getattr(env.unwrapped, "get_action_meanings", None)):
+            method, names = "get_action_meanings()", meanings()
+        names = checked(f"the world {self.name!r}", method, (f"a tuple of {count} texts", _names), names)
+        if len(names) != count:
+            raise UserError(f"the world {self.name!r} names {len(names)} actions, but has {count} ({WORLD_FLAG})")
+        return tuple(names if method == "action_names" else map(str.lower, names))
 
     def make_shown(self) -> gymnasium.Env:
         """Makes an environment that can render itself."""
@@ -630,79 +569,40 @@ class GymWorld(SequentialWorld):
             self.render_mode = None
 
     @property
-    def fields(self) -> dict[str, Field]:
-        """The environment's observations by name."""
-        return self._spaces[0]
-
-    @property
     def action_names(self) -> tuple[str, ...]:
         """The names of the actions, by default the environment's own; () if they are several choices or numbers."""
         return self._spaces[1]
 
     @property
-    def action_parts(self) -> ActionParts | None:
-        """The parts of an action of several choices or numbers; None for single choices."""
-        return self._spaces[2]
-
-    @property
     def action_space(self) -> ActionSpace | None:
-        return self.action_parts.space if self.action_parts else None
+        """The parts of an action of several choices or numbers; None for single choices."""
+        return self._spaces[2][0] if self._spaces[2] else None
 
     @property
     def action(self) -> ArraySpec:
-        return self.action_parts.space.spec if self.action_parts else CHOICE
+        return self._spaces[2][0].spec if self._spaces[2] else CHOICE
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The observations that a policy reads; by default all of the environment's, and the caption."""
-        return (*self.fields, "message")
+        return (*self._spaces[0], "message")
 
     @functools.cached_property
     def specs(self) -> dict[str, ArraySpec]:
         """See `World.specs`: the environment's observations before and after each step, and the captions."""
-        specs = {name: field.spec for name, field in self.fields.items()}
+        specs = {name: field.spec for name, field in self._spaces[0].items()}
         return specs | {f"event_{name}": spec for name, spec in specs.items()} | CAPTIONS
-
-    def check(self) -> None:
-        """Makes an environment, and plays a step in it."""
-        game = self.game(shown=False)  # playing does not need rendering
-        try:
-            game.reset(game_seed(0, SeedStream.TRAIN, 0), 0)
-            game.step(game.draw(0.0))
-            game.info()
-            game.screen()
-        finally:
-            game.close()
 
     def game(self, shown: bool = True) -> GymWorldGame:
         return GymWorldGame(self, shown)
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the class, the actions and the observations must match."""
-        if reason := trained_elsewhere(metadata, self):
-            return reason
         model = metadata["model"]
+        if reason := super().plays(metadata):
+            return reason
         if space_from(model) != self.action_space:
             return f"has actions of other parts than the world {self.name!r}"
         if not self.action_space and model["num_actions"] != len(self.action_names):
             return f"has {model['num_actions']} actions, but the world {self.name!r} has {len(self.action_names)}"
-        return unreadable(model.get("reads", {}), self.specs)
-
-
-def _names_of(env: gymnasium.Env, given: Any, world: str, answers: AnswerChecks) -> tuple[str, ...]:
-    """Returns the names of the actions of a Discrete space; raises UserError for a wrong number of names."""
-    space: Any = env.action_space
-    inner: Any = env.unwrapped
-    own = getattr(inner, "actions", None)
-    if given:
-        names = answers.names("action_names", given)
-    elif isinstance(own, type) and issubclass(own, enum.Enum):
-        names = tuple(action.name for action in own)
-    elif callable(getattr(inner, "get_action_meanings", None)):
-        meanings = answers.names("get_action_meanings()", inner.get_action_meanings())
-        names = tuple(name.lower() for name in meanings)
-    else:
-        names = tuple(f"action {number}" for number in range(int(space.n)))
-    if len(names) != space.n:
-        raise UserError(f"the world {world!r} names {len(names)} actions, but has {space.n} ({WORLD_FLAG})")
-    return names
+        return ""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import random
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from motif_jax.config.table import Flag
 from motif_jax.envs.drawing import GREY, WHITE, Pieces
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
+from motif_jax.envs.text_world import TextWorld, without_arguments
 from motif_jax.structs import EndStatus, Turn
 
 MAZE = (
@@ -38,14 +37,13 @@ MAZE = (
 )
 GOAL = 8, 6  # row and column, from 0
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-SIDES = {"above": (-1, 0), "below": (1, 0), "left": (0, -1), "right": (0, 1)}
+SIDES = {"up": "above", "down": "below", "left": "left", "right": "right"}
 MOST = 100  # texts, before the one that ends the walk
 LOST = "a hundred moves were made"
 YELLOW, GREEN = 11, 10
 
 Cell = tuple[int, int]
 FREE: tuple[Cell, ...] = tuple((y, x) for y, row in enumerate(MAZE) for x, cell in enumerate(row) if cell == " ")
-FIGURES: dict[str, type] = {"distance": int, "others": int}  # moves from the start to the goal; other texts
 
 
 class Walk(NamedTuple):
@@ -64,14 +62,12 @@ def neighbour(cell: Cell, way: Cell) -> Cell:
 @functools.cache
 def distances() -> Mapping[Cell, int]:
     """The number of moves from each free cell to the goal."""
-    moves, queue = {GOAL: 0}, deque([GOAL])
-    while queue:
-        cell = queue.popleft()
-        for way in MOVES.values():
-            there = neighbour(cell, way)
+    moves = {GOAL: 0}
+    for cell in (reached := [GOAL]):  # in the order of their distances; it grows
+        for there in (neighbour(cell, way) for way in MOVES.values()):
             if there in FREE and there not in moves:
                 moves[there] = moves[cell] + 1
-                queue.append(there)
+                reached.append(there)
     return moves
 
 
@@ -94,8 +90,7 @@ class MazeGame(TextGame):
         if text not in MOVES:
             self.walk = self.walk._replace(others=self.walk.others + 1)
             return Answer(self._described(), -4.0)
-        there = neighbour(self.walk.at, MOVES[text])
-        if there in FREE:
+        if (there := neighbour(self.walk.at, MOVES[text])) in FREE:
             self.walk = self.walk._replace(at=there)
         if self.walk.at == GOAL:
             return Answer("success", 0.0, EndStatus.TASK_SUCCESSFUL)
@@ -130,9 +125,8 @@ class MazeGame(TextGame):
         return [*rows, [], [(f"{self.steps} of {MOST} moves", WHITE)]]
 
     def _described(self) -> str:
-        """Describes the position, and the sides on which there are walls."""
         at = self.walk.at
-        walls = [side for side, way in SIDES.items() if neighbour(at, way) not in FREE]
+        walls = [SIDES[move] for move, way in MOVES.items() if neighbour(at, way) not in FREE]
         position = f"at {at[0]} {at[1]} " if self._tells_position else ""
         return f"{position}walls {' '.join(walls) or 'none'}"
 
@@ -148,17 +142,14 @@ class ShortestWay:
         return next(move for move, way in MOVES.items() if left.get(neighbour(at, way), left[at]) < left[at])
 
 
-MAKERS: Makers = {"optimal": without_arguments("optimal", ShortestWay)}
-
-
 class MazeWorld(TextWorld):
     """See the module docstring."""
 
     name = "maze"
     about = "a maze, through which the agent walks by writing its moves"
-    figures = FIGURES
+    figures = {"distance": int, "others": int}  # noqa: RUF012  (moves from the start to the goal; other texts)
     written, heard = 16, 64
-    makers = MAKERS
+    makers = {"optimal": without_arguments("optimal", ShortestWay)}  # noqa: RUF012
 
     def __init__(self, max_episode_steps: int = 5000, position: bool = True):
         super().__init__(max_episode_steps)

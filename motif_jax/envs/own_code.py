@@ -8,6 +8,7 @@ Observations are checked against their specs once, before the first step; reward
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import signal
 import traceback
@@ -26,6 +27,7 @@ PACKAGE = f"{Path(__file__).parent.parent}/"
 CALLERS = tuple(str(Path(__file__).with_name(name)) for name in ("gym_world.py", "arena_world.py"))  # of user code
 WORLD_FLAG, TASK_FLAG, OPTIONS_FLAG = "--config.env.world", "--config.env.task", "--config.env.options"
 LIBRARIES = {"importlib", "numpy", "jax", "jaxlib", "flax", "optax"}  # called by this package
+dtype_of = functools.cache(np.dtype)
 LONGEST = 10_000  # characters of a traceback, from its end
 LONGEST_SENTENCE = 500  # characters of an error's message, in one line
 
@@ -133,26 +135,33 @@ def _own_frames(error: BaseException) -> Any:
     return last if last is not None and last.tb_frame.f_code.co_filename in CALLERS else None
 
 
+def fitted(value: Any, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Returns a value as an array of this shape and type; raises ValueError if that would change its values."""
+    given, wanted = np.asarray(value), dtype_of(dtype)
+    if given.shape == shape and given.dtype.kind in "biuf":
+        if given.dtype == wanted:
+            return given
+        with np.errstate(over="ignore", invalid="ignore"):  # a number that is too large for the type
+            array = given.astype(wanted)
+        if wanted.kind == "f" or (array == given).all():
+            return array
+    raise ValueError(f"shape {given.shape} and type {given.dtype}")
+
+
 class StrictRows(np.ndarray):
     """An array of observations, one per game; assigning a value that does not fit its spec raises UserError."""
 
     what: str = "the observation"
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        wanted = np.asarray(self[index]).shape
+        shape = np.asarray(self[index]).shape
         try:
-            given = np.asarray(value)
-        except ValueError:  # lists of different lengths
-            given = np.asarray(value, object)
-        fits = given.dtype.kind in ("biuf" if self.dtype.kind == "f" else "biu")
-        if fits and self.dtype.kind != "f":
-            fits = np.array_equal(given.astype(self.dtype), given)  # values that the type can represent
-        if given.shape != wanted or not fits:
+            super().__setitem__(index, fitted(value, shape, str(self.dtype)))
+        except ValueError as error:
             raise UserError(
-                f"{self.what} must be of shape {wanted} and type {self.dtype}, as its spec says, but shape "
-                f"{given.shape} and type {given.dtype} were written ({WORLD_FLAG})"
-            )
-        super().__setitem__(index, value)
+                f"{self.what} must be of shape {shape} and type {self.dtype}, as its spec says, not {error} "
+                f"({WORLD_FLAG})"
+            ) from error
 
     def __getitem__(self, index: SupportsIndex | slice | Any) -> Any:
         return np.asarray(super().__getitem__(index))

@@ -61,10 +61,8 @@ CONTROLS = {  # protocols by their name in the table
 }
 
 TITLES = {  # in sentences
-    "challenge": "the NetHack Challenge",
-    "balrog_nethack": "BALROG's NetHack",
-    "balrog_babyai": "BALROG's BabyAI",
-}
+    "challenge": "the NetHack Challenge", "balrog_nethack": "BALROG's NetHack", "balrog_babyai": "BALROG's BabyAI",
+}  # fmt: skip
 
 
 def check_protocol(env: Mapping[str, Any], protocol: str) -> None:

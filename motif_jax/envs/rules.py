@@ -44,13 +44,6 @@ class Rule(NamedTuple):
         return float(self.worth.get(PROGRESS if goal in GENERAL else goal, 0))
 
 
-class Worth(NamedTuple):
-    """The worth of a caption to a goal."""
-
-    value: float  # the sum over all rules that match a line
-    names: tuple[str, ...]  # of these rules; a rule that matches two lines is named twice
-
-
 class Rules(NamedTuple):
     """The rules of a file, in its order."""
 
@@ -76,16 +69,18 @@ class Rules(NamedTuple):
         patterns = [(rule.name, re.compile(rule.pattern)) for rule in self.rules]
         return functools.cache(lambda message: [name for name, pattern in patterns if pattern.search(message)])
 
-    def worth_to(self, goal: str) -> Callable[[str], Worth]:
-        """A function from a caption to its worth to one goal; a caption that no rule matches is worth 0."""
+    def worth_to(self, goal: str) -> Callable[[str], tuple[float, tuple[str, ...]]]:
+        """A function from a caption to its worth to one goal, and the names of the rules that match it.
+
+        The worth is the sum over all rules that match a line; one that matches two lines counts, and is named, twice.
+        """
         valued = [(rule.name, re.compile(rule.pattern), rule.worth_to(goal)) for rule in self.rules]
         valued = [(name, pattern, value) for name, pattern, value in valued if value]
 
-        def worth(caption: str) -> Worth:
-            matched = [
-                (name, value) for line in caption.split("\n") for name, pattern, value in valued if pattern.search(line)
-            ]
-            return Worth(float(sum(value for _, value in matched)), tuple(name for name, _ in matched))
+        def worth(caption: str) -> tuple[float, tuple[str, ...]]:
+            lines = caption.split("\n")
+            matched = [(name, value) for line in lines for name, pattern, value in valued if pattern.search(line)]
+            return float(sum(value for _, value in matched)), tuple(name for name, _ in matched)
 
         return worth
 
@@ -110,16 +105,13 @@ def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
     """Reads and checks a file of rules."""
     file = f"lexicon {str(path)!r}"
     content = read_toml(path, file, flag)
-    if other := [key for key in content if key != "rule"]:
-        raise UserError(f"{file} has the key {shown(other[0])}: write rules as [[rule]] ({flag})")
     tables = content.get("rule")
-    if not isinstance(tables, list) or not tables:
-        raise UserError(f"{file} has no rules: write them as [[rule]] ({flag})")
+    if content.keys() != {"rule"} or not isinstance(tables, list) or not tables:
+        raise UserError(f"{file} has {shown([*content])}, but must have rules alone: write them as [[rule]] ({flag})")
     valued = [PROGRESS, *(goal for goal in goals if goal not in GENERAL)]
     rules: dict[str, Rule] = {}
     for number, table in enumerate(tables, 1):
-        problem = _problem(table, rules, valued)
-        if problem:
+        if problem := _problem(table, rules, valued):
             name = table.get("name") if isinstance(table, dict) else None
             which = f"rule {number}" + (f", {shown(name)}," if isinstance(name, str) and name else "")
             raise UserError(f"{which} of {file} {problem} ({flag})")
@@ -140,14 +132,8 @@ def read_toml(path: Path, name: str, flag: str) -> dict[str, Any]:
 
 def _problem(table: Any, before: Collection[str], valued: Collection[str]) -> str:
     """The problem of an invalid rule, as the end of a sentence; "" for a valid one."""
-    if not isinstance(table, dict):
-        return "is not a table"
-    for field in table:
-        if field not in FIELDS:
-            return f"has the field {shown(field)}, and a rule has {', '.join(FIELDS)}"
-    for field in FIELDS:
-        if field not in table:
-            return f"lacks the field {field!r}"
+    if not isinstance(table, dict) or table.keys() != {*FIELDS}:
+        return f"must be a table with {', '.join(FIELDS)}, not {shown(table)}"
     name, pattern, worth = (table[field] for field in FIELDS)
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
         return f"needs a name of 1 to {LONGEST_NAME} characters in one line, not {shown(name)}"
@@ -171,10 +157,8 @@ def _problem(table: Any, before: Collection[str], valued: Collection[str]) -> st
 
 def _version(rules: Collection[Rule], valued: Collection[str]) -> str:
     """A hash of the rules. Its format must not change, or earlier annotations could not be continued."""
-    written = [
-        f"Rule(name={rule.name!r}, pattern={rule.pattern!r}, "
-        + ", ".join(f"{goal}={rule.worth.get(goal, 0.0)!r}" for goal in valued)
-        + ")"
-        for rule in rules
-    ]
+    written = []
+    for rule in rules:
+        worths = ", ".join(f"{goal}={rule.worth.get(goal, 0.0)!r}" for goal in valued)
+        written.append(f"Rule(name={rule.name!r}, pattern={rule.pattern!r}, {worths})")
     return hashlib.sha256(f"({', '.join(written)})".encode()).hexdigest()[:16]

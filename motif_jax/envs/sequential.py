@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from motif_jax.captions import WIDTH
-from motif_jax.envs.world import WAIT, GameSeed, Rows, game_seed
+from motif_jax.envs.world import WAIT, GameSeed, Rows, SeedStream, game_seed, trained_elsewhere, unreadable
 from motif_jax.structs import EndStatus, EpisodeInfo
 
 
@@ -27,6 +27,11 @@ class SequentialGame:
     def count_step(self, reward: float) -> None:
         self._steps += 1
         self._return += reward
+
+    def finish(self, success: bool, cause: str) -> None:
+        """Ends the episode, not by a limit; `cause` is of a failure."""
+        self._success, self.cause = success, "" if success else cause
+        self.end = EndStatus.TASK_SUCCESSFUL if success else EndStatus.ENDED
 
     def show_caption(self, caption: bytes) -> dict[str, np.ndarray]:
         """Makes this the current caption; returns its observations."""
@@ -152,10 +157,25 @@ class SequentialVector:
 class SequentialWorld:
     """`World.vector` of worlds whose games have `seen`."""
 
+    specs: Any
     screen_frames: tuple[str, ...] = ("screen",)  # `extra_frames` for games that are shown
 
     def game(self, shown: bool = True) -> Any:
         raise NotImplementedError
+
+    def check(self) -> None:
+        """Plays a step in a game; raises UserError if something in it is wrong."""
+        with contextlib.closing(self.game(shown=False)) as game:  # playing does not need rendering
+            game.reset(game_seed(0, SeedStream.TRAIN, 0), 0)
+            game.step(game.draw(0.0))
+            for name in self.specs:
+                game.seen[name.removeprefix("event_")]
+            game.info()
+            game.screen()
+
+    def plays(self, metadata: Mapping[str, Any]) -> str:
+        """See `World.plays`: the world and the observations must match."""
+        return trained_elsewhere(metadata, self) or unreadable(metadata["model"].get("reads", {}), self.specs)
 
     def prepare(self, vector: SequentialVector, seed: int, stream: int) -> None:
         """Receives a new group, before its first episodes."""

@@ -6,6 +6,7 @@ play several continuations of one beginning.
 
 from __future__ import annotations
 
+import functools
 import random
 import textwrap
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 from motif_jax.captions import WIDTH
 from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
-from motif_jax.envs.gym_world import LARGEST, AnswerChecks
+from motif_jax.envs.gym_world import LARGEST, REWARD, TEXT, checked, instance_of, tuple_of
 from motif_jax.envs.sequential import SequentialGame
 from motif_jax.envs.world import SCREEN_SHAPE, GameSeed, Screen, to_row, to_text
 from motif_jax.screens import printable
@@ -32,7 +33,9 @@ class Answer(NamedTuple):
     cause: str = ""  # of the end; "" if unknown
 
 
-FORM = str, float, EndStatus, str  # of the values of an Answer
+TYPES = str, float, EndStatus, str  # of the values of an Answer
+FORMS = TEXT, REWARD, instance_of(EndStatus, "an EndStatus as the end"), TEXT
+ANSWER = tuple_of("(text, reward, end, cause)")
 
 
 class TextState(NamedTuple):
@@ -50,7 +53,7 @@ class TextGame(SequentialGame):
         """Takes the maximum bytes of the agent's and the world's texts, and the time limit in steps."""
         self._written, self._heard, self._time_limit = written, heard, time_limit
         self.random = random.Random(0)
-        self._checks = AnswerChecks(type(self).__name__, "game")
+        self._take = functools.partial(checked, f"the game {type(self).__name__!r}")
         self.turns: list[Turn] = []
 
     # ---- for subclasses
@@ -111,7 +114,7 @@ class TextGame(SequentialGame):
         """Begins an episode without observations; continue it with `say`, which is several times faster than `step`."""
         self.random.seed(seed.core)
         self.episode, self.end, self.cause = episode, EndStatus.RUNNING, ""
-        opening = _fit(self._checks.text("open()", self.open()), self._heard)
+        opening = _fit(self._take("open()", TEXT, self.open()), self._heard)
         self.turns = [Turn(opening)] if opening else []
 
     def say(self, text: str) -> float:
@@ -155,13 +158,10 @@ class TextGame(SequentialGame):
 
     def _check(self, answer: Any) -> Answer:
         """Validates an answer, which may come from a user's code."""
-        if type(answer) is Answer and tuple(map(type, answer)) == FORM and abs(answer[1]) <= LARGEST:  # a fast test
+        if type(answer) is Answer and tuple(map(type, answer)) == TYPES and abs(answer[1]) <= LARGEST:  # a fast test
             return answer
-        checks, method = self._checks, "answer()"
-        reply, reward, end, cause = checks.parts(method, "(text, reward, end, cause)", answer)
-        if not isinstance(end, EndStatus):
-            raise checks.refusal(method, "an EndStatus as the end", end)
-        return Answer(checks.text(method, reply), checks.reward(reward, method), end, checks.text(method, cause))
+        take = functools.partial(self._take, "answer()")
+        return Answer(*(take(form, value) for form, value in zip(FORMS, take(ANSWER, answer), strict=True)))
 
     def _look(self) -> None:
         message = printable(self.caption()).encode("latin-1", "replace")[:WIDTH]

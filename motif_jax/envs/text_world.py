@@ -22,7 +22,6 @@ from typing import Any, Protocol
 
 from motif_jax.console import clean
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
-from motif_jax.envs.text_game import TextGame
 from motif_jax.envs.world import CAPTIONS, TEXT, World, suggest, text_action, to_text, trained_elsewhere
 from motif_jax.structs import ArraySpec, UserError
 
@@ -67,33 +66,23 @@ class TurnMixture:
 
 def parse_player(text: str, makers: Makers) -> TextPlayer:
     """Makes the player that the text describes (see the module docstring); raises UserError for an invalid one."""
+    made = {"random": without_arguments("random", RandomWriter), **makers}
     players, weights = [], []
     for term in re.split(r"\+(?![^(]*\))", text):
         match = TERM.fullmatch(term.strip())
         if not match:
             raise UserError(f"a player must have the form repeat*0.6+candidate*0.4, not {clean(repr(text))} ({FLAG})")
         name, arguments, weight = match.groups()
-        players.append(_make(name, arguments.split() if arguments else [], makers))
-        weights.append(_weight(name, weight))
+        if name not in made:
+            raise UserError(f"unknown collector {clean(repr(name))} ({FLAG}): {suggest(name, made)}")
+        players.append(made[name]((arguments or "").split()))
+        try:
+            weights.append(float(weight or 1))
+        except ValueError:
+            weights.append(-1.0)
+        if not 0 < weights[-1] < float("inf"):
+            raise UserError(f"the weight of {name!r} must be a positive number, not {clean(repr(weight))} ({FLAG})")
     return players[0] if len(players) == 1 else TurnMixture(players, weights)
-
-
-def _make(name: str, arguments: list[str], makers: Makers) -> TextPlayer:
-    if name == "random":
-        return without_arguments(name, RandomWriter)(arguments)
-    if name not in makers:
-        raise UserError(f"unknown collector {clean(repr(name))} ({FLAG}): {suggest(name, ('random', *makers))}")
-    return makers[name](arguments)
-
-
-def _weight(name: str, text: str | None) -> float:
-    try:
-        weight = float("1" if text is None else text)
-    except ValueError:
-        weight = -1.0
-    if not 0 < weight < float("inf"):
-        raise UserError(f"the weight of {name!r} must be a positive number, not {clean(repr(text))} ({FLAG})")
-    return weight
 
 
 def without_arguments(name: str, make: Callable[[], TextPlayer]) -> Callable[[list[str]], TextPlayer]:
@@ -154,9 +143,6 @@ class TextWorld(SequentialWorld, World):
         """Makes a scripted player, see the module docstring."""
         return parse_player(text, self.makers)
 
-    def game(self, shown: bool = True) -> TextGame:
-        raise NotImplementedError
-
     def prepare(self, vector: SequentialVector, seed: int, stream: int) -> None:
         if type(self).expect is not TextWorld.expect:
             vector.before_step = lambda actions: self.expect(
@@ -165,8 +151,6 @@ class TextWorld(SequentialWorld, World):
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world must match, and the policy must write texts."""
-        if reason := trained_elsewhere(metadata, self):
-            return reason
-        if actions := metadata["model"].get("num_actions"):
-            return f"chooses among {actions} actions, but the world {self.name!r} is played by writing"
-        return ""
+        actions, elsewhere = metadata["model"].get("num_actions"), trained_elsewhere(metadata, self)
+        text = f"chooses among {actions} actions, but the world {self.name!r} is played by writing" if actions else ""
+        return elsewhere or text

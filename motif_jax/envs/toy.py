@@ -11,11 +11,11 @@ import random
 
 import numpy as np
 
-from motif_jax.envs.nethack.game import make_info
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.world import FrameWorld
+from motif_jax.envs.sequential import SequentialGame
 from motif_jax.envs.world import GameSeed
-from motif_jax.structs import EndStatus, EpisodeInfo
+from motif_jax.structs import EndStatus
 
 SIZE = 5  # squares on a side
 TOP, LEFT = 8, 30  # terminal cell of the room's first square
@@ -26,11 +26,11 @@ WALL, STAIRS = b"It's a wall.", b"You descend the stairs."
 WHITE, GREY = 15, 7
 
 
-class ToyGame:
+class ToyGame(SequentialGame):
     """The game with NetHack's figures, which are constant here."""
 
     num_actions = 23
-    cause, on_stairs, opened_question = "", False, False  # the hero cannot die, and stairs end the episode
+    on_stairs = opened_question = False  # stairs end the episode
 
     def __init__(self, buffers: dict[str, np.ndarray], *, max_episode_steps: int = MAX_STEPS):
         self.buffers = buffers
@@ -41,20 +41,14 @@ class ToyGame:
         """Places hero and stairs on different squares."""
         squares = [(x, y) for x in range(SIZE) for y in range(SIZE)]
         self._hero, self._stairs = random.Random(seed.core).sample(squares, 2)
-        self.episode = episode
-        self.steps = 0
-        self.episode_return = 0.0
-        self.success = False
+        self.start_episode(episode)
         self.walls = 0  # number of times the hero walked into a wall
-        self.end = EndStatus.RUNNING
-        self.message_counts: dict[bytes, int] = {}
         self._show(b"")
 
     def step(self, action: int) -> float:
         """Moves the hero; see the module docstring."""
         dx, dy = MOVES.get(action, (0, 0))
         x, y = self._hero[0] + dx, self._hero[1] + dy
-        self.steps += 1
         reward, text = -0.01, b""
         if not (0 <= x < SIZE and 0 <= y < SIZE):
             text = WALL
@@ -62,50 +56,33 @@ class ToyGame:
         else:
             self._hero = x, y
             if self._hero == self._stairs:
-                self.success, self.end = True, EndStatus.TASK_SUCCESSFUL
+                self.finish(True, "")
                 reward, text = reward + 1.0, STAIRS
-        if not self.end and self.steps >= self._max_steps:
+        self.count_step(reward)
+        if not self.end and self._steps >= self._max_steps:
             self.end = EndStatus.ABORTED
-        self.episode_return += reward
         self._show(text)
         if self.end:
             for key, array in self.buffers.items():
                 self.last_frame[key][...] = array
         return reward
 
-    def info(self) -> EpisodeInfo:
-        return make_info(
-            episode=self.episode,
-            steps=self.steps,
-            episode_return=self.episode_return,
-            end_status=int(self.end),
-            success=self.success,
-            ascended=False,
-            score=0,
-            turns=self.steps,
-            depth=1,
-            max_depth=1,
-            gold=0,
-            experience_level=1,
-            scout=SIZE * SIZE,
-        )
-
-    def close(self) -> None:
-        """Nothing to free."""
+    def measure(self) -> tuple[float, ...]:
+        """Returns the values of `game.FIGURES`."""
+        return False, 0, self._steps, 1, 1, 0, 1, SIZE * SIZE, 0
 
     def _show(self, text: bytes) -> None:
-        self.message = text
-        self.message_count = self.message_counts[self.message] = self.message_counts.get(self.message, 0) + 1
+        message = self.show_caption(text)["message"]
         cells = {(x, y): (".", GREY) for x in range(SIZE) for y in range(SIZE)}
         cells[self._stairs] = (">", GREY)
         cells[self._hero] = ("@", WHITE)
         for key, array in self.buffers.items():
             if key == "message":
-                array[:] = np.frombuffer(text.ljust(256, b"\0"), np.uint8)
+                array[:] = message
             elif key == "blstats":
                 array[:] = 0
                 array[:2] = LEFT + self._hero[0], TOP - 1 + self._hero[1]  # map row = terminal row - 1
-                array[12], array[20], array[24] = 1, self.steps, 1
+                array[12], array[20], array[24] = 1, self._steps, 1
             elif key in ("tty_chars", "chars", "tty_colors", "colors"):
                 chars = key.endswith("chars")
                 row = TOP if key.startswith("tty") else TOP - 1
@@ -119,8 +96,8 @@ class ToyGame:
 class OwnToyGame(ToyGame):
     """The game with its own figures."""
 
-    def info(self) -> EpisodeInfo:
-        return EpisodeInfo(self.episode, self.steps, self.episode_return, int(self.end), self.success, (self.walls,))
+    def measure(self) -> tuple[float, ...]:
+        return (self.walls,)
 
 
 class ToySettings(GameSettings):

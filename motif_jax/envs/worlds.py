@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,15 +44,6 @@ ALWAYS_RECORDED = (  # values of the section; others are omitted at their defaul
     "reference_sober",
 )  # fmt: skip
 EXAMPLE = '{"size": 5}'
-NAMES = (tuple, list)
-FORMS: dict[str, Any] = {  # what the attributes of a world must be
-    "name": str, "about": str, "action": ArraySpec, "action_names": NAMES, "figures": Mapping, "specs": Mapping,
-    "reads": NAMES, "pairs": NAMES, "players": NAMES, "texts": (Path, type(None)),
-}  # fmt: skip
-FORMS_IN_WORDS = {
-    str: "text", ArraySpec: "an ArraySpec", NAMES: "a tuple of names", Mapping: "a dictionary",
-    (Path, type(None)): "the Path of a directory, or None",
-}  # fmt: skip
 
 
 def make_world(env: Mapping[str, Any]) -> World:
@@ -82,11 +73,7 @@ def check_section(env: Any) -> None:
     """Raises UserError unless `env`, which comes from outside, is a mapping of values in TABLE; any may be absent."""
     if not isinstance(env, Mapping):
         raise UserError(f"env must be a dictionary such as {{'world': 'wordle'}}, not {shown(env)} (--config.env)")
-    flat: dict[str, Any] = {}
-    for name, given in env.items():
-        nested = given if name == SECTION and isinstance(given, Mapping) else {"": given}
-        flat |= {f"{name}.{key}".rstrip("."): value for key, value in nested.items()}
-    for name, given in flat.items():
+    for name, given in flatten(dict(env)).items():
         if name not in TABLE:
             raise UserError(f"env has no value {shown(name)} (--config.env): {suggest(name, TABLE)}")
         TABLE[name].kind.check(name.rpartition(".")[2], f"--config.env.{name}", given)
@@ -133,44 +120,37 @@ def _bind(made: Any, options: dict[str, Any], env: Mapping[str, Any], name: str)
 def _check_interface(world: World, name: str) -> None:
     """Raises UserError unless a user's world has all members of `World`, of the right types."""
     methods = [key for key in vars(World) if callable(getattr(World, key)) and not key.startswith("_")]
-    missing = object()
     for key in (*World.__annotations__, *methods):
         # Not `hasattr`, which would hide an AttributeError raised in the user's code.
-        if inspect.getattr_static(world, key, missing) is missing:
+        if inspect.getattr_static(world, key, ...) is ...:
             raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py requires ({WORLD_FLAG})")
         getattr(world, key)
-    for key, kinds in FORMS.items():
-        value = getattr(world, key)
-        listed = kinds == NAMES
-        if not isinstance(value, kinds) or (listed and not all(isinstance(name, str) for name in value)):
-            raise UserError(
-                f"{key!r} of the world {name!r} must be {FORMS_IN_WORDS[kinds]}, not {shown(value)} ({WORLD_FLAG})"
-            )
-    for key, kind in world.figures.items():
-        if not isinstance(key, str) or key in TAKEN or kind not in (bool, int, float):
-            raise UserError(
-                f"the world {name!r} has the figure {key!r} of type {kind!r}: it must be bool, int or float, and have "
-                f"a name other than {', '.join(TAKEN)} ({WORLD_FLAG})"
-            )
-    for key, spec in CAPTIONS.items():
-        if world.specs.get(key) != spec:
-            raise UserError(
-                f"the world {name!r} must have the observation {key!r} of shape {spec.shape} and type {spec.dtype}, "
-                f"not {world.specs.get(key)} ({WORLD_FLAG})"
-            )
-    for listed in ("reads", "pairs"):
-        if unknown := [key for key in getattr(world, listed) if key not in world.specs]:
-            raise UserError(
-                f"the world {name!r} lists {unknown[0]!r} in {listed!r}, but not in its specs ({WORLD_FLAG})"
-            )
-    space = space_of(world)
-    if space is None and (is_text(world.action) or not world.action.shape):
-        return
-    if not isinstance(space, ActionSpace) or space.spec != world.action:
-        raise UserError(
-            f"the world {name!r} has actions of shape {world.action.shape} and type {world.action.dtype}, so its "
-            f"'action_space' must be an ActionSpace with this spec, not {shown(space)} ({WORLD_FLAG})"
-        )
+    for key, fits, wanted in _forms(world):
+        if not fits:
+            value = shown(getattr(world, key))
+            raise UserError(f"{key!r} of the world {name!r} must be {wanted}, not {value} ({WORLD_FLAG})")
+
+
+def _forms(world: World) -> Iterator[tuple[str, bool, str]]:
+    """Yields attributes of a world, whether each has the right form, and that form."""
+    for key in ("name", "about"):
+        yield key, isinstance(getattr(world, key), str), "text"
+    yield "texts", isinstance(world.texts, Path | None), "the Path of a directory, or None"
+    captions = isinstance(world.specs, Mapping) and all(world.specs.get(key) == spec for key, spec in CAPTIONS.items())
+    yield "specs", captions, f"a dictionary with {', '.join(CAPTIONS)} as in envs/world.py"
+    for key, among in (("action_names", None), ("players", None), ("reads", world.specs), ("pairs", world.specs)):
+        names = getattr(world, key)
+        fits = isinstance(names, tuple | list) and all(isinstance(name, str) for name in names)
+        fits = fits and (among is None or {*names} <= among.keys())
+        yield key, fits, "a tuple of names" + " in its specs" * bool(among)
+    figures = world.figures
+    fits = isinstance(figures, Mapping) and all(isinstance(key, str) and key not in TAKEN for key in figures)
+    fits = fits and all(kind in (bool, int, float) for kind in figures.values())
+    yield "figures", fits, f"bool, int or float by name, and no name one of {', '.join(TAKEN)}"
+    yield "action", isinstance(world.action, ArraySpec), "an ArraySpec"
+    space, plain = space_of(world), is_text(world.action) or not world.action.shape
+    fits = (space is None and plain) or (isinstance(space, ActionSpace) and space.spec == world.action)
+    yield "action", fits, "CHOICE, or text_action(), or the spec of 'action_space', which must be an ActionSpace"
 
 
 def essential(env: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,12 +176,9 @@ def without_nethack(
         "collect": {"save_screen", "save_glyphs"},
         "reward": {"blstats", "crop", "glyphs"},
     }
-    used = {
-        name: {key: value for key, value in section.items() if key not in of_nethack.get(name, ())}
-        if isinstance(section, Mapping)
-        else section
-        for name, section in config.items()
-    }
+    used = dict(config)
+    for name in of_nethack.keys() & config.keys():
+        used[name] = {key: value for key, value in config[name].items() if key not in of_nethack[name]}
     return used, {**machine, "versions": versions} if machine else machine
 
 

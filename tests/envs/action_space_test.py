@@ -29,7 +29,7 @@ def test_a_world_records_what_its_game_can_take(actions):
     chances = np.random.default_rng(0).random(300)
     drawn = [game.draw(chance) for chance in chances]
     assert drawn == [game.draw(chance) for chance in chances]
-    convert = action_parts_of(ACTIONS[actions], "").convert
+    convert = action_parts_of(ACTIONS[actions], "")[1]
     for number, action in enumerate(drawn):
         recorded = np.array(action, world.action.dtype)
         assert ACTIONS[actions].contains(convert(recorded))

@@ -9,7 +9,7 @@ from babyai_games import MIXED, begin, make
 from minigrid.core.grid import Grid
 from minigrid.minigrid_env import MiniGridEnv
 
-from motif_jax.envs.babyai.bot import Planner
+from motif_jax.envs.babyai.bot import plan
 from motif_jax.envs.babyai.prompt import describe
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
@@ -71,7 +71,7 @@ def test_images_are_those_of_minigrid(level):
     game, rng, held, within = make(level).game(), np.random.default_rng(0), 0, 0
     for episode in range(4):
         begin(game, episode)
-        planner = Planner(game.env)
+        planned = plan(game.env)
         for _ in range(60):
             if game.end:
                 break
@@ -80,7 +80,7 @@ def test_images_are_those_of_minigrid(level):
             held += game.env.carrying is not None
             standing = game.env.grid.get(*game.env.agent_pos)
             within += standing is not None and standing.type == "door"
-            action = planner.action() if episode % 2 else None  # two episodes of the bot, two by chance
+            action = next(planned, None) if episode % 2 else None  # two episodes of the bot, two by chance
             game.step(int(rng.choice(6, p=[0.15, 0.15, 0.4, 0.1, 0.1, 0.1])) if action is None else action)
     assert held or level in ("GoToSeqS5R2", "GoToObjMazeS4")
     assert within or level == MIXED

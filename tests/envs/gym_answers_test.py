@@ -140,8 +140,8 @@ def test_whatever_a_method_raises_names_the_world(error):
         assert "(--config.env.world)" in sentence
 
 
-def test_errors_about_non_finite_numbers_name_method_and_index():
+def test_errors_about_non_finite_numbers_name_method_and_value():
     assert refused(GIVEN, ("position", np.array([0, NAN]))) == (
-        "reset() of the world 'gym_answers_test:Wrong' must return finite numbers of float32 in the observation "
-        "'position', not nan at index 1 (--config.env.world)"
+        "reset() of the world 'gym_answers_test:Wrong' must return the observation 'position' as its space says: "
+        "finite numbers of shape (2,) and type float32, not array([ 0., nan]) (--config.env.world)"
     )

@@ -189,7 +189,7 @@ def test_the_loop_in_c_plays_the_recorded_games(loop_in_c, monkeypatch):
     figures = []
     for _ in range(2):
         replay = recorded.Replay(DLPATH, range(60, 64))
-        vector, rows = replay._vector, []
+        vector, rows = replay.vector, []
         for number in range(replay.steps):
             replay.step(number)
             rows += [info.as_row() for _, info in vector.finished]
@@ -198,7 +198,7 @@ def test_the_loop_in_c_plays_the_recorded_games(loop_in_c, monkeypatch):
                 vector._loop.load(index)
             rows.append((game.message, *game.info().as_row()))
         figures.append(str(rows))
-        replay.close()
+        vector.close()
         monkeypatch.setattr(engine, "find_group", lambda path: None)
     assert figures[0] == figures[1]
     assert len(loop_in_c) == 2400

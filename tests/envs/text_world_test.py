@@ -12,7 +12,7 @@ from motif_jax.actors.recorder import play_episodes
 from motif_jax.envs.conversation import Conversation
 from motif_jax.envs.text_game import Answer
 from motif_jax.envs.world import SeedStream, game_seed, is_text, to_row, to_text
-from motif_jax.envs.worlds import make_world
+from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.episodes.playback import Track, figures_of, make_replay
 from motif_jax.episodes.recordings import Pieces
 from motif_jax.names import WORLDS
@@ -122,14 +122,16 @@ WRONG_ANSWERS = {  # what a game's answer() must return: wrong answers
 
 @pytest.mark.parametrize(("wanted", "answers"), WRONG_ANSWERS.items(), ids=WRONG_ANSWERS)
 def test_wrong_answers_of_a_users_game_are_refused_with_one_sentence(wanted, answers, monkeypatch):
+    talk = Conversation({"world": OWN})
     for wrong in answers:
-        monkeypatch.setattr("own_texts.Echo.answer", lambda self, text, wrong=wrong: wrong)
-        talk = Conversation({"world": OWN})
         talk.begin(0)
+        monkeypatch.setattr("own_texts.Echo.answer", lambda self, text, wrong=wrong: wrong)
         with pytest.raises(UserError) as caught:
             talk.say("la")
         assert caught.type is UserError, wrong
         assert str(caught.value).startswith(f"answer() of the game 'Echo' must return {wanted}, not "), wrong
+        with pytest.raises(UserError, match="must return"):  # before anything is started, too
+            check_world({"world": OWN})
     monkeypatch.setattr("own_texts.Echo.open", lambda self: 7)
     with pytest.raises(UserError, match=r"^open\(\) of the game 'Echo' must return text, not 7 "):
         Conversation({"world": OWN}).begin(0)

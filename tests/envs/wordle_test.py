@@ -10,7 +10,7 @@ import pytest
 
 from motif_jax.actors.recorder import play_branches, play_episodes
 from motif_jax.envs.wordle.vocabulary import ALL_GREEN, PATTERNS, Vocabulary, load_vocabulary
-from motif_jax.envs.wordle.world import TRIES, Position, WordleGame, guess, reward
+from motif_jax.envs.wordle.world import TRIES, Position, WordleGame, guess
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import UserError
@@ -96,7 +96,7 @@ def test_games_are_those_of_a_slow_twin_that_knows_letters(words, games):
                 worth = 0.0 if left == [text] and reply == "<g>" * 5 else -1.0
             else:
                 assert colours == -1
-            assert reward(position) == worth
+            assert position.reward == worth
             assert position.over == (worth == 0.0 or tries == TRIES)
             if position.over:
                 break

@@ -122,11 +122,10 @@ def test_a_users_world_is_played(workers):
     ({"world": "own_worlds:Corrido"}, r"module 'own_worlds' has no class 'Corrido': did you mean 'Corridor'\?"),
     ({"world": OWN, "options": '{"width": 5}'}, r"cannot be made with .*width.*'width' \(--config.env.options\)"),
     ({"world": "own_worlds:Half"}, r"the world 'own_worlds:Half' has no 'plays', which envs/world.py requires"),
-    ({"world": "own_worlds:Counts"}, r"has the figure 'steps' of type .* a name other than episode, steps"),
-    ({"world": "own_worlds:Many"}, r"has actions of shape \(2,\) and type int32, so its "
-     "'action_space' must be an ActionSpace with this spec, not None"),
+    ({"world": "own_worlds:Counts"}, "'figures' of the world .* must be bool, int or float by.* of episode, steps"),
+    ({"world": "own_worlds:Many"}, "'action' of the world .* must be CHOICE, .* or the spec of 'action_space'"),
     ({"world": "own_worlds:WrongShape"}, r"the observation 'place' of the world 'wrong' must be of shape \(2,\) and "
-     r"type float32, as its spec says, but shape \(3,\) and type float64 were written \(--config.env.world\)"),
+     r"type float32, as its spec says, not shape \(3,\) and type float64 \(--config.env.world\)"),
 ])  # fmt: skip
 def test_a_wrong_world_is_refused_with_one_sentence(env, message):
     assert type(refused(env, message)) is UserError

@@ -8,6 +8,7 @@ then moves at random until the episode ends.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 from minigrid.core.actions import Actions
@@ -17,11 +18,7 @@ from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
 MOST_PLANS = 200  # for one action; a dozen is common
 
 
-class EndlessPlansError(Exception):
-    """The planner does not arrive at an action."""
-
-
-ERRORS = (AssertionError, DisappearedBoxError, EndlessPlansError, AttributeError, TypeError, IndexError)
+ERRORS = (AssertionError, DisappearedBoxError, AttributeError, TypeError, IndexError)
 
 
 class Plans(list[Any]):
@@ -30,40 +27,34 @@ class Plans(list[Any]):
     added = 0
 
     def append(self, plan: Any) -> None:
-        """Adds a plan; raises EndlessPlansError above MOST_PLANS additions since `added` was set to 0."""
+        """Adds a plan; raises IndexError above MOST_PLANS additions since `added` was set to 0."""
         self.added += 1
         if self.added > MOST_PLANS:
-            raise EndlessPlansError
+            raise IndexError("the planner does not arrive at an action")
         super().append(plan)
 
 
-class Planner:
-    """Plans the actions of one episode; every step must follow its plan."""
+def plan(env: RoomGridLevel) -> Iterator[int]:
+    """Yields MiniGrid's numbers of actions, from an environment just reset until the planner gives up.
 
-    def __init__(self, env: RoomGridLevel):
-        """Takes an environment that has just been reset."""
-        self._bot: BabyAIBot | None = BabyAIBot(env)
-        self._plans = self._bot.stack = Plans(self._bot.stack)
-
-    def action(self) -> int | None:
-        """Returns MiniGrid's number of the next action; None if the planner has given up."""
-        if self._bot is None:
-            return None
-        self._plans.added = 0
+    Every step must follow the plan.
+    """
+    bot = BabyAIBot(env)
+    plans = bot.stack = Plans(bot.stack)
+    while True:
+        plans.added = 0
         try:
-            action = int(self._bot.replan())
+            action = int(bot.replan())
         except ERRORS:
-            action = int(Actions.done)
+            return
         if action == Actions.done:  # the planner thinks it is done, but the episode goes on
-            self._bot = None
-            return None
-        return action
+            return
+        yield action
 
 
 def steps_of_bot(env: RoomGridLevel) -> int:
     """Returns the steps that the planner needs in an environment just reset; 0 if it fails."""
-    planner = Planner(env)
-    while (action := planner.action()) is not None:
+    for action in plan(env):
         _, reward, terminated, truncated, _ = env.step(action)
         if terminated or truncated:
             return env.step_count if float(reward) > 0 else 0
@@ -75,12 +66,10 @@ class BotPlayer:
 
     def begin(self, rng: random.Random) -> None:
         """Starts a new episode, before the game is reset."""
-        self._rng, self._planner = rng, None
+        self._rng = rng
+        self._plan: Iterator[int] | None = None
 
     def choose(self, game: Any) -> int:
-        if self._planner is None:
-            self._planner = Planner(game.env)
-        action = self._planner.action()
+        self._plan = self._plan or plan(game.env)
+        action = next(self._plan, None)
         return self._rng.randrange(game.num_actions) if action is None else action
-
-    _planner: Planner | None

@@ -28,23 +28,14 @@ import gymnasium
 import numpy as np
 from minigrid.core.constants import COLOR_NAMES, DIR_TO_VEC, OBJECT_TO_IDX
 from minigrid.core.world_object import Ball, Box, Key, Wall, WorldObj
+from minigrid.envs.babyai.core import verifier
 from minigrid.envs.babyai.core.roomgrid_level import RejectSampling, RoomGridLevel
-from minigrid.envs.babyai.core.verifier import (
-    AfterInstr,
-    BeforeInstr,
-    GoToInstr,
-    Instr,
-    ObjDesc,
-    OpenInstr,
-    PickupInstr,
-    PutNextInstr,
-    SeqInstr,
-)
 
 from motif_jax.envs.babyai import bot
 from motif_jax.envs.babyai.level_settings import FAMILIES, FRENCH_LEVELS, MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.babyai.prompt import Prompt, caption, describe, encode_prompt
 from motif_jax.envs.babyai.words import HELD_OUT, shuffle_words
+from motif_jax.envs.drawing import GREY, WHITE, Pieces, fill_screen
 from motif_jax.envs.gym_world import SEEDS, quiet
 from motif_jax.envs.sequential import SequentialGame
 from motif_jax.envs.world import SCREEN_SHAPE, GameSeed, Screen, suggest, to_row
@@ -126,7 +117,7 @@ Cell = tuple[int, int]
 Maker = Callable[[], RoomGridLevel]
 COLOURS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey": 7}  # of a terminal
 SHAPES = {"ball": "o", "key": "k", "box": "="}
-WHITE, GREY, DARK, REVERSED = 15, 7, 8, 16
+DARK, REVERSED = 8, 16
 ARROWS = ">v<^"
 GAP = 3  # columns to the right of the grid
 NOTHING = 6  # MiniGrid's action that does nothing: the effect of any action beyond the first six
@@ -136,7 +127,7 @@ FAILED = "the mission has failed"  # in levels that allow no mistakes
 class LocalLevel(RoomGridLevel):
     """One family of missions of BabyAI-Text in one room, or in two for `open`."""
 
-    instrs: Instr
+    instrs: verifier.Instr
 
     def __init__(self, family: str, pairs: str, orders: Sequence[str] = ORDERS, others: int = 8):
         """Makes the environment.
@@ -153,18 +144,14 @@ class LocalLevel(RoomGridLevel):
 
     def gen_mission(self) -> None:
         """Fills the rooms and chooses the mission."""
-        if self._family == "open":
-            self.instrs = self._open()
-        else:
-            self.instrs = self._instruct(self._furnish())
+        self.instrs = self._open() if self._family == "open" else self._instruct(self._furnish())
         text = self.instrs.surface(self)
         named = {f"{thing.color} {thing.type}" for thing in _descriptions(self.instrs)}
-        if self._pairs == "train" and any(pair in text for pair in HELD_OUT):
-            raise RejectSampling("the mission names a pair that is held out")
-        if self._pairs == "test" and not named <= {*HELD_OUT}:
-            raise RejectSampling("the mission names a pair that is not held out")
+        held_out = any(pair in text for pair in HELD_OUT) if self._pairs == "train" else not named <= {*HELD_OUT}
+        if self._pairs != "all" and held_out:
+            raise RejectSampling(f"the mission names a pair that is not for {self._pairs}")
 
-    def _open(self) -> Instr:
+    def _open(self) -> verifier.Instr:
         """Places a locked door to the other room, and its key and the player in this one."""
         locked = self._rand_int(0, 2)
         here = 1 - locked
@@ -175,7 +162,7 @@ class LocalLevel(RoomGridLevel):
         self.place_agent(here, 0)
         self.check_objs_reachable()
         named = self._pairs == "test" or self._rand_bool()
-        return OpenInstr(ObjDesc("door", color if named else None))
+        return verifier.OpenInstr(verifier.ObjDesc("door", color if named else None))
 
     def _furnish(self) -> list[WorldObj]:
         """Places the player, and objects in cells not beside it, all reachable without moving another.
@@ -199,22 +186,22 @@ class LocalLevel(RoomGridLevel):
         self.get_room(0, 0).objs += things
         return things
 
-    def _instruct(self, things: Sequence[WorldObj]) -> Instr:
+    def _instruct(self, things: Sequence[WorldObj]) -> verifier.Instr:
         thing = self._rand_elem(things)
-        first = ObjDesc(thing.type, thing.color)
+        first = verifier.ObjDesc(thing.type, thing.color)
         if self._family in ("goto", "pickup"):
-            return (GoToInstr if self._family == "goto" else PickupInstr)(first)
+            return (verifier.GoToInstr if self._family == "goto" else verifier.PickupInstr)(first)
         other = self._rand_elem(things)
         if len(first.find_matching_objs(self)[0]) == 1:
             while (other.type, other.color) == (thing.type, thing.color):
                 other = self._rand_elem(things)
-        second = ObjDesc(other.type, other.color)
+        second = verifier.ObjDesc(other.type, other.color)
         if self._family == "putnext":
-            return PutNextInstr(first, second)
-        then = (PickupInstr if self._family == "pickups" else GoToInstr)(second)
+            return verifier.PutNextInstr(first, second)
+        then = (verifier.PickupInstr if self._family == "pickups" else verifier.GoToInstr)(second)
         if self._rand_elem(self._orders) == "before":
-            return BeforeInstr(PickupInstr(first), then)
-        return AfterInstr(then, PickupInstr(first))
+            return verifier.BeforeInstr(verifier.PickupInstr(first), then)
+        return verifier.AfterInstr(then, verifier.PickupInstr(first))
 
 
 def all_reached(start: Cell, free: set[Cell], things: Iterable[Cell]) -> bool:
@@ -228,23 +215,15 @@ def all_reached(start: Cell, free: set[Cell], things: Iterable[Cell]) -> bool:
     return reached.issuperset(things)
 
 
-def _mixed(pairs: str, others: int = 8) -> tuple[Maker, ...]:
-    return tuple(lambda family=family: LocalLevel(family, pairs, others=others) for family in FAMILIES)
-
-
-def _sequence(*orders: str) -> tuple[Maker, ...]:
-    return (lambda: LocalLevel("sequence", "train", orders),)
-
-
 LEVELS: dict[str, tuple[Maker, ...]] = {  # in addition to MiniGrid's: an environment per family
-    "MixedTrainLocal": _mixed("train"),
-    "MixedTestLocal": _mixed("test"),
-    "MixedTrainLocalN0": _mixed("train", others=0),
-    "PickUpSeqGoToLocal": _sequence(*ORDERS),
-    "PickUpThenGoToLocal": _sequence("before"),
-    "GoToAfterPickUpLocal": _sequence("after"),
-    "PickUpSeqPickUpLocal": (lambda: LocalLevel("pickups", "train"),),
-    "GoToLocalS8N16": (lambda: LocalLevel("goto", "all", others=15),),
+    "MixedTrainLocal": tuple(functools.partial(LocalLevel, family, "train") for family in FAMILIES),
+    "MixedTestLocal": tuple(functools.partial(LocalLevel, family, "test") for family in FAMILIES),
+    "MixedTrainLocalN0": tuple(functools.partial(LocalLevel, family, "train", others=0) for family in FAMILIES),
+    "PickUpSeqGoToLocal": (functools.partial(LocalLevel, "sequence", "train"),),
+    "PickUpThenGoToLocal": (functools.partial(LocalLevel, "sequence", "train", ("before",)),),
+    "GoToAfterPickUpLocal": (functools.partial(LocalLevel, "sequence", "train", ("after",)),),
+    "PickUpSeqPickUpLocal": (functools.partial(LocalLevel, "pickups", "train"),),
+    "GoToLocalS8N16": (functools.partial(LocalLevel, "goto", "all", others=15),),
 }
 
 
@@ -261,16 +240,14 @@ def makers_of(level: str) -> tuple[Maker, ...]:
     raise UserError(f"unknown level {level!r:.100} ({LEVEL_FLAG}): {hint}")
 
 
-def family_of(mission: Instr) -> int:
+def family_of(mission: verifier.Instr) -> int:
     """Returns the family of any level's mission, as an index into FAMILIES."""
-    for name, kind in (("goto", GoToInstr), ("pickup", PickupInstr), ("open", OpenInstr), ("putnext", PutNextInstr)):
-        if isinstance(mission, kind):
-            return FAMILIES.index(name)
-    return FAMILIES.index("sequence")
+    kinds = verifier.GoToInstr, verifier.PickupInstr, verifier.OpenInstr, verifier.PutNextInstr  # else: a sequence
+    return next((index for index, kind in enumerate(kinds) if isinstance(mission, kind)), len(kinds))
 
 
-def _descriptions(mission: Instr) -> list[ObjDesc]:
-    if isinstance(mission, SeqInstr):
+def _descriptions(mission: verifier.Instr) -> list[verifier.ObjDesc]:
+    if isinstance(mission, verifier.SeqInstr):
         return [*_descriptions(mission.instr_a), *_descriptions(mission.instr_b)]
     return [getattr(mission, name) for name in ("desc", "desc_move", "desc_fixed") if hasattr(mission, name)]
 
@@ -281,51 +258,31 @@ def draw_grid(env: RoomGridLevel, mission: str, caption: str, sentences: Sequenc
     A locked door is a reversed `+`, a closed one a `+`, an open one a `'`.
     """
     rows, columns = SCREEN_SHAPE
-    chars, colors = np.full(SCREEN_SHAPE, ord(" "), np.uint8), np.zeros(SCREEN_SHAPE, np.uint8)
-
-    def write(row: int, column: int, text: str, color: int) -> None:
-        if row < rows:
-            codes = np.frombuffer(text.encode("latin-1", "replace")[: max(0, columns - column)], np.uint8)
-            chars[row, column : column + len(codes)] = codes
-            colors[row, column : column + len(codes)] = color
-
-    write(0, 0, mission, WHITE)
-    write(1, 0, caption, GREY)
-    in_view = _in_view(env)
+    in_view, player = _in_view(env), tuple(map(int, env.agent_pos))
+    drawn: list[Pieces] = [[(mission, WHITE)], [(caption, GREY)], [], *([] for _ in range(rows))]
     top = 3 if env.height + 3 <= rows else 2  # rows above the grid
-    player = int(env.agent_pos[0]), int(env.agent_pos[1])
     wide = 2 if 2 * env.width + GAP + 24 <= columns else 1  # columns of a cell
     for y in range(env.height):
-        for x in range(env.width):
+        shapes = [_cell(env.grid.get(x, y), (x, y) in in_view) for x in range(env.width)]
+        for x, (shape, color) in enumerate(shapes):
+            joined = wide == 2 and shape == "#" and x + 1 < env.width and shapes[x + 1][0] == "#"
             if (x, y) == player:
-                write(top + y, wide * x, ARROWS[env.agent_dir], WHITE)
-            else:
-                shape, color = _cell(env.grid.get(x, y), (x, y) in in_view)
-                write(top + y, wide * x, shape, color)
-                if shape == "#" and wide == 2 and x + 1 < env.width and _is_wall(env, x + 1, y):
-                    write(top + y, wide * x + 1, shape, color)
+                shape, color = ARROWS[env.agent_dir], WHITE
+            drawn[top + y] += [(shape, color), (shape if joined else " " * (wide - 1), color if joined else 0)]
     left = wide * env.width + GAP
     lines = [line for text in sentences for line in textwrap.wrap(text, columns - left, subsequent_indent="  ")]
-    for number, line in enumerate(lines):
-        write(top + number, left, line, GREY)
-    at = min(top + player[1], rows - 1), wide * player[0]
-    return Screen(chars, colors, np.array(at, np.uint8))
+    for row, line in zip(drawn[top:], lines):  # noqa: B905  (what does not fit on the screen is left out)
+        row += [(" " * (GAP if row else left), 0), (line, GREY)]
+    return fill_screen(drawn, (min(top + player[1], rows - 1), wide * player[0]))
 
 
-def _cell(thing: object, seen: bool) -> tuple[str, int]:
-    kind, color = getattr(thing, "type", ""), COLOURS.get(getattr(thing, "color", ""), GREY)
-    if thing is None:
-        return ".", GREY if seen else DARK
-    if kind == "wall":
-        return "#", GREY if seen else DARK
-    if kind == "door":
-        locked, is_open = getattr(thing, "is_locked", False), getattr(thing, "is_open", False)
-        return ("'" if is_open else "+"), color + REVERSED * locked
-    return SHAPES.get(kind, "?"), color
-
-
-def _is_wall(env: RoomGridLevel, x: int, y: int) -> bool:
-    return getattr(env.grid.get(x, y), "type", "") == "wall"
+def _cell(thing: Any, seen: bool) -> tuple[str, int]:
+    if thing is None or thing.type == "wall":
+        return "#" if thing else ".", GREY if seen else DARK
+    color = COLOURS.get(thing.color, GREY)
+    if thing.type == "door":
+        return "'" if thing.is_open else "+", color + REVERSED * thing.is_locked
+    return SHAPES.get(thing.type, "?"), color
 
 
 def _in_view(env: RoomGridLevel) -> set[tuple[int, int]]:
@@ -337,14 +294,15 @@ def _in_view(env: RoomGridLevel) -> set[tuple[int, int]]:
 
 
 class LazyObservations(dict[str, Any]):
-    """The observations of a moment by name, each computed on first access."""
+    """The observations of a moment by name; the prompt is made on first access."""
 
-    def __init__(self, make: Callable[[str], Any]):
-        super().__init__()
-        self._make = make
+    def __init__(self, make_prompt: Callable[[], Any], **others: Any):
+        super().__init__(**others)
+        self._make_prompt = make_prompt
 
     def __missing__(self, name: str) -> Any:
-        self[name] = self._make(name)
+        assert name == "prompt"
+        self[name] = self._make_prompt()
         return self[name]
 
 
@@ -352,7 +310,6 @@ class BabyAIGame(SequentialGame):
     """Implements `world.Game`; `SequentialVector` and the bot also use `seen`, `num_actions` and `env`."""
 
     def __init__(self, settings: BabyAISettings):
-        """Makes the environments of the level, one for each family of missions."""
         self._settings, self._language = settings, settings.words
         self._names = settings.action_names
         self.num_actions = len(self._names)
@@ -378,6 +335,7 @@ class BabyAIGame(SequentialGame):
         self.mission = str(self.env.mission)
         if self._settings.mission == "shuffled":
             self.mission = shuffle_words(self.mission, random.Random(seed.core + 1))  # not as the family is drawn
+        self._mission = to_row(self.mission, MISSION_BYTES)
         self._look(None, NOTHING, observation["image"])
         self._prompt.begin(self._settings.goal(self.mission), self._sentences)
 
@@ -386,9 +344,7 @@ class BabyAIGame(SequentialGame):
         reward = float(given)
         self.count_step(reward)
         if terminated:
-            self._success = reward > 0
-            self.end = EndStatus.TASK_SUCCESSFUL if self._success else EndStatus.ENDED
-            self.cause = "" if self._success else FAILED
+            self.finish(reward > 0, FAILED)
         elif truncated or self._steps >= self._settings.max_episode_steps:
             self.end = EndStatus.ABORTED
         self._look(self._image, min(int(action), NOTHING), observation["image"])
@@ -410,21 +366,13 @@ class BabyAIGame(SequentialGame):
             env.close()
 
     def _look(self, before: np.ndarray | None, action: int, image: np.ndarray) -> None:
-        """Stores the current view and its caption."""
         self._image = image
         self._sentences = functools.cache(lambda: describe(image, self._language, self._settings.faithful_walls))
-        self.seen = LazyObservations(self._observe)
         text = caption(before, action, image, self._success)
-        self.seen |= {"image": image} | self.show_caption(text.encode("latin-1"))
-
-    def _observe(self, name: str) -> Any:
-        if name == "mission":
-            return to_row(self.mission, MISSION_BYTES)
-        assert name == "prompt"
-        return encode_prompt(self._prompt.text(), self._settings.prompt_length)
+        shown = {"image": image, "mission": self._mission} | self.show_caption(text.encode("latin-1"))
+        self.seen = LazyObservations(lambda: encode_prompt(self._prompt.text(), self._settings.prompt_length), **shown)
 
     def _ask_the_bot(self) -> int:
-        """Returns the steps that the bot needs in the same episode; 0 if it fails."""
         with quiet():
             if self._drawn not in self._twins:
                 self._twins[self._drawn] = _make(makers_of(self._settings.level)[self._drawn])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from motif_jax.config.table import Flag, Text, Whole, table_of, value
 from motif_jax.envs.babyai.words import (
-    FRENCH,
     LANGUAGES,
     PUBLISHED_FRENCH,
     REWORDING_FLAG,
@@ -26,6 +26,7 @@ FAMILIES = ("goto", "pickup", "open", "putnext", "sequence")  # of missions; the
 FIXED_BYTES, BYTES_PER_OBSERVATION = 1024, 1280  # enough for levels of one room: 16 objects take 900 bytes
 MISSION_BYTES = 320  # of the observation; the longest mission has four clauses with places
 FRENCH_LEVELS = {"GoToFrench": "GoToLocal", "MixedTrainLocalFrench": "MixedTrainLocal"}  # the same in English
+deciding = functools.partial(value, decides=True)
 
 
 def short_name(level: str) -> str:
@@ -38,50 +39,36 @@ def short_name(level: str) -> str:
 class BabyAISettings:
     """The world babyai (docs/babyai.md)."""
 
-    level: str = value(
-        "GoToLocal", Text(), "GoToLocal, MixedTrainLocal, or any level of BabyAI by its name", decides=True
-    )
-    language: str = value(
-        "auto", Text(("auto", *LANGUAGES)), "language of prompts; auto: that of the level", decides=True
-    )
-    actions: str = value(
+    level: str = deciding("GoToLocal", Text(), "GoToLocal, MixedTrainLocal, or any level of BabyAI by its name")
+    language: str = deciding("auto", Text(("auto", *LANGUAGES)), "language of prompts; auto: that of the level")
+    actions: str = deciding(
         "canonical",
         Text(longest=1000),
         "names such as turn left,..., or canonical, restricted, augmented, rotate, shift, french",
-        decides=True,
     )
-    rewording: str = value(
-        "none",
-        Text(longest=1000),
-        "of prompts: none, synonyms, invented_words, ..., or key=chair,ball=table",
-        decides=True,
+    rewording: str = deciding(
+        "none", Text(longest=1000), "of prompts: none, synonyms, invented_words, ..., or key=chair,ball=table"
     )
-    mission: str = value(
+    mission: str = deciding(
         "own",
         Text(("own", "shuffled")),
         "the mission that players read; shuffled: with random colours and kinds, a control",
-        decides=True,
     )
-    window: int = value(3, Whole(1, 64), "observations in a prompt", decides=True)
-    prompt_bytes: int = value(
-        0, Whole(0, 2**16), "maximum size of a prompt in bytes; 0: enough for the window", decides=True
+    window: int = deciding(3, Whole(1, 64), "observations in a prompt")
+    prompt_bytes: int = deciding(0, Whole(0, 2**16), "maximum size of a prompt in bytes; 0: enough for the window")
+    faithful_walls: bool = deciding(False, Flag(), "also name a wall behind an object")
+    reference_families: bool = deciding(
+        False, Flag(), "as published: in training, each game plays one family of missions"
     )
-    faithful_walls: bool = value(False, Flag(), "also name a wall behind an object", decides=True)
-    reference_families: bool = value(
-        False, Flag(), "as published: in training, each game plays one family of missions", decides=True
-    )
-    reference_french: bool = value(
-        False,
-        Flag(),
-        "as published: a carried object has its English name, and all missions say 'aller à'",
-        decides=True,
+    reference_french: bool = deciding(
+        False, Flag(), "as published: a carried object has its English name, and all missions say 'aller à'"
     )
     max_episode_steps: int = 5000  # that of the game's section; levels have limits of their own, which are lower
 
     @classmethod
     def of(cls, env: Mapping[str, Any]) -> BabyAISettings:
         """Reads the config's section `env`, or a record of it."""
-        values = {**env.get(SECTION, {}), **{name: env[name] for name in ("max_episode_steps",) if name in env}}
+        values = env.get(SECTION, {}) | {name: env[name] for name in ("max_episode_steps",) if name in env}
         return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})
 
     def check(self) -> None:
@@ -98,21 +85,18 @@ class BabyAISettings:
     @property
     def french(self) -> bool:
         """Whether sentences are French."""
-        name = short_name(self.level)
-        return self.language == "french" or (self.language == "auto" and name in FRENCH_LEVELS)
+        return self.language == "french" or (self.language == "auto" and short_name(self.level) in FRENCH_LEVELS)
 
     def goal(self, mission: str) -> str:
         """Returns a mission in the language of prompts."""
-        if not self.french:
-            return mission
-        return published_french(mission) if self.reference_french else to_french(mission)
+        french = published_french if self.reference_french else to_french
+        return french(mission) if self.french else mission
 
     @property
     def words(self) -> Wording:
         """Templates and words of sentences."""
-        if self.french:
-            return PUBLISHED_FRENCH if self.reference_french else FRENCH
-        return LANGUAGES["english"]
+        french = PUBLISHED_FRENCH if self.reference_french else LANGUAGES["french"]
+        return french if self.french else LANGUAGES["english"]
 
     @property
     def prompt_length(self) -> int:

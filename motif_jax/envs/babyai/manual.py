@@ -58,12 +58,9 @@ def read_manual(file: Path) -> list[Lesson]:
     """Reads the lessons of a manual; raises UserError if the file is not a manual."""
     try:
         return list(_lessons(tomllib.loads(read_bytes(file, LIMIT).decode())))
-    except RecursionError as error:
-        raise UserError(f"{str(file)!r} is not a manual: its lists are nested too deeply ({FLAG})") from error
-    except OSError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error.strerror} ({FLAG})") from error
-    except ValueError as error:
-        raise UserError(f"{str(file)!r} is not a manual: {' '.join(str(error).split())[:200]} ({FLAG})") from error
+    except (OSError, ValueError, RecursionError) as error:  # not read; not a manual; lists that are nested too deeply
+        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())[:200]
+        raise UserError(f"{str(file)!r} is not a manual: {reason} ({FLAG})") from error
 
 
 def _lessons(manual: Mapping[str, Any]) -> Iterator[Lesson]:
@@ -135,10 +132,10 @@ def _draw_words(rng: random.Random) -> dict[str, str]:
 
 def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> list[str]:
     """Returns the sentences of a view: walls, then the lesson's and other objects in random order."""
-    sentences = [_fill(text, words) for text in lesson.see]
-    carried = [text for text in sentences if text.startswith("You carry")]
-    walls = [text for text in sentences if " wall " in text]
-    things = [text for text in sentences if text not in carried and text not in walls]
+    things = [_fill(text, words) for text in lesson.see]
+    carried = [text for text in things if text.startswith("You carry")]
+    walls = [text for text in things if " wall " in text]
+    things = [text for text in things if text not in carried and text not in walls]
     named = {words["thing"], words["second"], f"{words['colour']} key"}
     # The minimum of two draws favours simple rooms, from which words are learnt first.
     for _ in range(min(rng.randint(0, MOST_OTHERS), rng.randint(0, MOST_OTHERS))):
@@ -149,8 +146,8 @@ def _sentences(lesson: Lesson, words: Mapping[str, str], rng: random.Random) -> 
     for side in (ENGLISH.forward, ENGLISH.left, ENGLISH.right):
         ahead = side == ENGLISH.forward
         if rng.random() < 0.4 and not (ahead and (lesson.blocked or walls)):
-            least = 2 if ahead else 1
-            walls.append(f"You see a wall {_steps(rng.randint(least, MOST_STEPS if ahead else 3))} {side}")
+            count = rng.randint(2, MOST_STEPS) if ahead else rng.randint(1, 3)
+            walls.append(f"You see a wall {_steps(count)} {side}")
     rng.shuffle(things)
     return [*carried, *walls, *things]
 
@@ -187,19 +184,20 @@ def make_exercises(lessons: Sequence[Lesson], window: int) -> Iterator[Episode]:
     """Yields all exercises; what completes a statement is the agent's turn. `window`: see `make_examples`."""
     rng = random.Random(0)
     words = sorted({word for text in all_words() for word in text.split() if WORD.fullmatch(word)})
-    for _ in range(WORDS):
-        yield _exercise(_about_words(rng, words), rng)
-    for _ in range(PAIRS):
-        yield _exercise(_about_pairs(rng, words), rng)
-    for _ in range(GOALS):
-        yield _with_goal(rng, words)
+    kinds = (
+        lambda: _exercise(_about_words(rng, words), rng),
+        lambda: _exercise(_about_pairs(rng, words), rng),
+        lambda: _with_goal(rng, words),
+    )
+    for kind, count in zip(kinds, (WORDS, PAIRS, GOALS), strict=True):
+        yield from (kind() for _ in range(count))
     longer = [lesson._replace(examples=LESSONS * lesson.examples) for lesson in lessons]
     examples = list(make_examples(longer, window))
     rng.shuffle(examples)
     for number, example in enumerate(examples):
         yield _lesson(example, rng)
         if not number % REVIEW:  # otherwise the network forgets words that lessons do not use
-            yield _review(rng, words)
+            yield rng.choice(kinds)()
 
 
 def _exercise(statements: Statements, rng: random.Random) -> Episode:
@@ -211,19 +209,13 @@ def _with_goal(rng: random.Random, words: Sequence[str]) -> Episode:
     """A prompt of random words: the goal ends with the beginning of a statement, and the answer is the rest of it."""
     statements = rng.choice((_about_words, _about_pairs))(rng, words)
     named, answer = rng.choice(statements)
-    asked = " ".join(rng.sample(words, rng.randint(1, 3)))
-    if any(pair in asked for pair in HELD_OUT):
-        asked = " ".join(reversed(asked.split()))
+    asked = rng.sample(words, rng.randint(1, 3))
+    if any(pair in " ".join(asked) for pair in HELD_OUT):
+        asked.reverse()
     seen = [(f"You see a {beginning}", rest) for beginning, rest in statements]
     view = "".join(f"{beginning} {rest}, " for beginning, rest in seen)
-    prompt = f"{ENGLISH.goal} {asked} the {named} \n {ENGLISH.observation} 0: {view}\n {ENGLISH.action} 0: "
+    prompt = f"{ENGLISH.goal} {' '.join(asked)} the {named} \n {ENGLISH.observation} 0: {view}\n {ENGLISH.action} 0: "
     return Episode((Turn(prompt), Turn(answer, 0.0), *_questions(seen, GOAL_QUESTIONS, rng)), terminal=True)
-
-
-def _review(rng: random.Random, words: Sequence[str]) -> Episode:
-    """An exercise of one of the first three kinds."""
-    kind = rng.choice((_about_words, _about_pairs, None))
-    return _exercise(kind(rng, words), rng) if kind else _with_goal(rng, words)
 
 
 def _lesson(example: Example, rng: random.Random) -> Episode:
@@ -231,8 +223,8 @@ def _lesson(example: Example, rng: random.Random) -> Episode:
     seen = SEEN.findall(example.prompt)
     names = [name for name, _ in seen]
     clear = [(name, where) for name, where in seen if names.count(name) == 1 and not name.endswith(HELD_OUT)]
-    turns = (Turn(example.prompt), Turn(example.action, 0.0))
-    return Episode((*turns, *(_questions(clear, LESSON_QUESTIONS, rng) if clear else ())), terminal=True)
+    questions = _questions(clear, LESSON_QUESTIONS, rng) if clear else ()
+    return Episode((Turn(example.prompt), Turn(example.action, 0.0), *questions), terminal=True)
 
 
 def _questions(statements: Statements, count: int, rng: random.Random) -> Iterator[Turn]:

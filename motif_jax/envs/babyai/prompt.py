@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -55,9 +54,8 @@ def describe(image: np.ndarray, language: Wording = ENGLISH, faithful_walls: boo
     sentences = []
     kind, colour, _ = cells[COLUMN][ROW]
     if kind > WALL:
-        words = {"kind": language.kinds[kind], "colour": language.colours[colour]}
         english = {"english_kind": ENGLISH.kinds[kind], "english_colour": COLOURS[colour]}
-        sentences.append(language.carry.format(**words, **english))
+        sentences.append(language.carry.format(kind=language.kinds[kind], colour=language.colours[colour], **english))
     lines = (
         (language.forward, ((COLUMN, row) for row in range(ROW - 1, -1, -1))),
         (language.left, ((column, ROW) for column in range(COLUMN - 1, -1, -1))),
@@ -89,12 +87,9 @@ def _wall_at(kinds: Iterable[int], faithful: bool) -> int:
 
 def place(language: Wording, right: int, forward: int) -> str:
     """Returns a place as steps to the right (negative: left) and forward."""
-    parts = []
-    if right:
-        parts.append(_part(language, abs(right), language.right if right > 0 else language.left))
-    if forward:
-        parts.append(_part(language, forward, language.forward))
-    return language.both.join(parts)
+    aside = language.right if right > 0 else language.left
+    parts = ((abs(right), aside), (forward, language.forward))
+    return language.both.join(_part(language, count, side) for count, side in parts if count)
 
 
 def _part(language: Wording, count: int, side: str) -> str:
@@ -117,14 +112,15 @@ def caption(before: np.ndarray | None, action: int, after: np.ndarray, done: boo
         return f"{happened} {DONE}".lstrip()
     if happened:
         return happened
-    ahead = _ahead(after)
+    ahead = _cell(after, COLUMN, ROW - 1)
     return "The way ahead is free." if ahead[0] in (UNSEEN, EMPTY) else f"You stand before {_a(ahead)}."
 
 
 def _happened(before: np.ndarray, action: int, after: np.ndarray) -> str:
-    ahead, now = _ahead(before), _ahead(after)
-    held, holds = _held(before), _held(after)
-    if action == FORWARD and np.array_equal(before, after) and ahead[0] > EMPTY and not _is_open(ahead):
+    ahead, now = (_cell(image, COLUMN, ROW - 1) for image in (before, after))
+    held, holds = (_cell(image, COLUMN, ROW) for image in (before, after))
+    is_open = ahead[0] == DOOR and ahead[2] == OPEN
+    if action == FORWARD and np.array_equal(before, after) and ahead[0] > EMPTY and not is_open:
         return f"{_a(ahead).capitalize()} is in your way."
     if action == PICK_UP and holds != held:
         return f"You pick up {_a(holds)}."
@@ -140,16 +136,8 @@ def _happened(before: np.ndarray, action: int, after: np.ndarray) -> str:
     return ""
 
 
-def _ahead(image: np.ndarray) -> Cell:
-    return tuple(image[COLUMN, ROW - 1].tolist())
-
-
-def _held(image: np.ndarray) -> Cell:
-    return tuple(image[COLUMN, ROW].tolist())
-
-
-def _is_open(cell: Cell) -> bool:
-    return cell[0] == DOOR and cell[2] == OPEN
+def _cell(image: np.ndarray, column: int, row: int) -> Cell:
+    return tuple(image[column, row].tolist())
 
 
 def _name(cell: Cell) -> str:
@@ -166,13 +154,6 @@ def _a(cell: Cell) -> str:
 BYTES_FLAG = "--config.env.babyai.prompt_bytes"
 
 
-class PromptStep(NamedTuple):
-    """One observation in a prompt."""
-
-    sentences: Callable[[], Sequence[str]]
-    action: str  # the action before it; "" at the beginning
-
-
 class Prompt:
     """The prompt of one game."""
 
@@ -180,25 +161,23 @@ class Prompt:
         """Makes an empty prompt. `window`: maximum number of observations. `rewrite`: applied to the whole text."""
         self._language, self._rewrite = language, rewrite
         self._head = f"{language.actions} {', '.join(actions)}"
-        self._steps: collections.deque[PromptStep] = collections.deque(maxlen=window)
+        self._steps: collections.deque[tuple[str, Callable[[], Sequence[str]]]] = collections.deque(maxlen=window)
 
     def begin(self, goal: str, sentences: Callable[[], Sequence[str]]) -> None:
         """Starts an episode; `sentences` computes those of the first observation on demand."""
         self.goal = goal
         self._steps.clear()
-        self._steps.append(PromptStep(sentences, ""))
+        self.go_on("", sentences)
 
     def go_on(self, action: str, sentences: Callable[[], Sequence[str]]) -> None:
         """Adds an action and the observation that follows it."""
-        self._steps.append(PromptStep(sentences, action))
+        self._steps.append((action, sentences))
 
     def text(self) -> str:
-        language, steps = self._language, list(self._steps)
-        actions = [*(step.action for step in steps[1:]), ""]
-        text = f"{self._head} \n {language.goal} {self.goal}"
-        for number, (step, action) in enumerate(zip(steps, actions, strict=True)):
-            seen = "".join(f"{sentence}, " for sentence in step.sentences())
-            text += f" \n {language.observation} {number}: {seen}\n {language.action} {number}: {action}"
+        language, text = self._language, f"{self._head} \n {self._language.goal} {self.goal}"
+        for number, (action, sentences) in enumerate(self._steps):
+            seen = "".join(f"{sentence}, " for sentence in sentences())
+            text += f"{action * bool(number)} \n {language.observation} {number}: {seen}\n {language.action} {number}: "
         return self._rewrite(text)
 
 
@@ -212,36 +191,24 @@ def encode_prompt(text: str, length: int) -> np.ndarray:
     return to_row(text, length)
 
 
-HERE = (0, 0)  # place of the carried object
-
-
-class Thing(NamedTuple):
-    """An object in view, by steps to the right (negative: left) and forward."""
-
-    right: int
-    forward: int
-    kind: int
-    colour: str
-
-
-BESIDE = (Thing(-2, 4, BOX, "grey"), Thing(3, 1, KEY, "green"))  # distractors
-SCENES: dict[str, tuple[str, tuple[Thing, ...]]] = {  # name: goal, objects in view
-    "go to it, 3 steps ahead": ("go to the red ball", (*BESIDE, Thing(0, 3, BALL, "red"))),
-    "go to it, 2 steps left": ("go to the red ball", (*BESIDE, Thing(-2, 0, BALL, "red"))),
-    "go to it, 2 steps right": ("go to the red ball", (*BESIDE, Thing(2, 0, BALL, "red"))),
-    "go to it, left and ahead": ("go to the red ball", (*BESIDE, Thing(-1, 2, BALL, "red"))),
+# Goal and objects in view: steps to the right (negative: left) and forward, 0 and 0 if it is carried; kind; colour.
+Things = tuple[tuple[int, int, int, str], ...]
+BESIDE: Things = ((-2, 4, BOX, "grey"), (3, 1, KEY, "green"))  # distractors
+SCENES: dict[str, tuple[str, Things]] = {
+    "go to it, 3 steps ahead": ("go to the red ball", (*BESIDE, (0, 3, BALL, "red"))),
+    "go to it, 2 steps left": ("go to the red ball", (*BESIDE, (-2, 0, BALL, "red"))),
+    "go to it, 2 steps right": ("go to the red ball", (*BESIDE, (2, 0, BALL, "red"))),
+    "go to it, left and ahead": ("go to the red ball", (*BESIDE, (-1, 2, BALL, "red"))),
     "go to it, not in sight": ("go to the red ball", BESIDE),
-    "go to it, not in sight, wall ahead": ("go to the red ball", (*BESIDE, Thing(0, 1, WALL, "grey"))),
-    "pick it up, right ahead": ("pick up the blue key", (*BESIDE, Thing(0, 1, KEY, "blue"))),
+    "go to it, not in sight, wall ahead": ("go to the red ball", (*BESIDE, (0, 1, WALL, "grey"))),
+    "pick it up, right ahead": ("pick up the blue key", (*BESIDE, (0, 1, KEY, "blue"))),
     "put it next to the box, box left and ahead": (
-        "put the blue key next to the yellow box",
-        (Thing(*HERE, KEY, "blue"), Thing(-1, 1, BOX, "yellow")),
+        "put the blue key next to the yellow box", ((0, 0, KEY, "blue"), (-1, 1, BOX, "yellow")),
     ),
     "open it, with its key, right ahead": (
-        "open the purple door",
-        (Thing(*HERE, KEY, "purple"), Thing(0, 1, DOOR, "purple")),
+        "open the purple door", ((0, 0, KEY, "purple"), (0, 1, DOOR, "purple")),
     ),
-}
+}  # fmt: skip
 
 
 def make_probes(settings: BabyAISettings) -> dict[str, str]:
@@ -249,12 +216,11 @@ def make_probes(settings: BabyAISettings) -> dict[str, str]:
     return {name: _prompt(settings, goal, things) for name, (goal, things) in SCENES.items()}
 
 
-def _prompt(settings: BabyAISettings, goal: str, things: tuple[Thing, ...]) -> str:
+def _prompt(settings: BabyAISettings, goal: str, things: Things) -> str:
     image = np.zeros((VIEW, VIEW, 3), np.uint8)
     image[..., 0] = EMPTY
-    for thing in things:
-        state = LOCKED if thing.kind == DOOR else 0
-        image[COLUMN + thing.right, ROW - thing.forward] = thing.kind, COLOURS.index(thing.colour), state
+    for right, forward, kind, colour in things:
+        image[COLUMN + right, ROW - forward] = kind, COLOURS.index(colour), LOCKED if kind == DOOR else 0
     prompt = Prompt(settings.words, settings.action_names, settings.window, settings.rewrite)
     sentences = describe(image, settings.words, settings.faithful_walls)
     prompt.begin(settings.goal(goal), lambda: sentences)

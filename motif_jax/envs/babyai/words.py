@@ -39,8 +39,8 @@ class Wording(NamedTuple):
     states: Sequence[str]  # of doors
     actions: str  # labels of a prompt
     goal: str
-    observation: str
-    action: str
+    observation: str = "Observation"
+    action: str = "Action"
 
 
 ENGLISH = Wording(
@@ -59,8 +59,6 @@ ENGLISH = Wording(
     states=("open", "closed", "locked"),
     actions="Possible action of the agent:",
     goal="Goal of the agent:",
-    observation="Observation",
-    action="Action",
 )
 FRENCH = Wording(
     carry="Tu portes une {kind} {colour}",
@@ -78,8 +76,6 @@ FRENCH = Wording(
     states=("ouverte", "fermée", "fermée à clef"),
     actions="Actions possibles pour l'agent:",
     goal="But de l'agent:",
-    observation="Observation",
-    action="Action",
 )
 # As published: the carried object keeps its English words, in French order.
 PUBLISHED_FRENCH = FRENCH._replace(carry="Tu portes une {english_kind} {english_colour}")
@@ -161,13 +157,13 @@ def parse_rewording(text: str) -> dict[str, str]:
             return REWORDINGS[text]
         hint = suggest(text, REWORDINGS, f"choose from {', '.join(REWORDINGS)}, or write key=chair")
         raise UserError(f"unknown rewording {text!r} ({REWORDING_FLAG}): {hint}")
-    pairs = [tuple(word.strip() for word in pair.split("=")) for pair in text.split(",")]
-    if any(len(pair) != 2 or not all(pair) for pair in pairs) or len({pair[0] for pair in pairs}) < len(pairs):
+    pairs = [[word.strip() for word in pair.split("=")] for pair in text.split(",")]
+    if any(len(pair) != 2 or "" in pair for pair in pairs) or len({pair[0] for pair in pairs}) < len(pairs):
         raise UserError(
             f"a rewording must be pairs such as key=chair,ball=table, each word once, not {text!r:.100} "
             f"({REWORDING_FLAG})"
         )
-    return {pair[0]: pair[1] for pair in pairs}
+    return dict(pairs)
 
 
 def make_rewrite(words: Mapping[str, str]) -> Callable[[str], str]:
@@ -191,31 +187,25 @@ def to_french(mission: str) -> str:
 
     A mission is one or more clauses such as "put the red ball next to a grey box", joined by JOINTS.
     """
-    parts = re.split(f"({'|'.join(JOINTS)})", mission)
     french, after = "", 0
-    for part in parts:
-        if part in JOINTS:
-            french += JOINTS[part]
-            after = 1 if part == " after you " else after
-            continue
-        for pattern, *forms in CLAUSES:
-            if clause := re.fullmatch(pattern, part):
-                words = clause.groups()
-                french += forms[after].format(*(_thing(*words[at : at + 4]) for at in range(0, len(words), 4)))
-                break
-        else:
+    for part in re.split(f"({'|'.join(JOINTS)})", mission):
+        after = 1 if part == " after you " else after
+        clauses = ((forms, re.fullmatch(pattern, part)) for pattern, *forms in CLAUSES)
+        forms, clause = next((found for found in clauses if found[1]), ((), None))
+        if part not in JOINTS and not clause:
             return mission
+        words = clause.groups() if clause else ()
+        things = (_thing(*words[at : at + 4]) for at in range(0, len(words), 4))
+        french += forms[after].format(*things) if forms else JOINTS[part]
     return french.replace("de une ", "d'une ").replace("de un ", "d'un ")
 
 
 def _thing(article: str, colour: str | None, kind: str, where: str | None) -> str:
-    if kind == "object":
-        noun = ("l'" if article == "the" else "un ") + "objet"
-        adjective = MASCULINE.get(colour or "", "")
-    else:
-        noun = ("la " if article == "the" else "une ") + FRENCH_NOUNS[kind]
-        adjective = FRENCH_ADJECTIVES.get(colour or "", "")
-    return noun + (f" {adjective}" if adjective else "") + PLACES.get(where or "", "")
+    the, a, noun, adjectives = ("l'", "un ", "objet", MASCULINE)
+    if kind != "object":
+        the, a, noun, adjectives = "la ", "une ", FRENCH_NOUNS[kind], FRENCH_ADJECTIVES
+    adjective = adjectives.get(colour or "", "")
+    return (the if article == "the" else a) + noun + f" {adjective}".rstrip() + PLACES.get(where or "", "")
 
 
 def published_french(mission: str) -> str:
@@ -237,9 +227,8 @@ def all_words() -> tuple[str, ...]:
     They have the words of all languages, sets of actions and rewordings.
     """
     texts = list(MISSIONS)
-    for language in LANGUAGES.values():
-        for part in language:
-            texts += [part] if isinstance(part, str) else list(part.values() if hasattr(part, "values") else part)
+    for part in (part for language in LANGUAGES.values() for part in language):
+        texts += [part] if isinstance(part, str) else part.values() if isinstance(part, Mapping) else part
     texts = [text.replace("{", " ").replace("}", " ") for text in texts]
     for names in ACTION_SETS.values():
         texts += names

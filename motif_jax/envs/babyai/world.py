@@ -24,16 +24,7 @@ from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.gym_world import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
-from motif_jax.envs.world import (
-    CAPTIONS,
-    CHOICE,
-    SeedStream,
-    Viewpoint,
-    World,
-    game_seed,
-    trained_elsewhere,
-    unreadable,
-)
+from motif_jax.envs.world import CAPTIONS, CHOICE, SeedStream, Viewpoint, World
 from motif_jax.structs import ArraySpec, UserError
 
 CATEGORIES = 11  # MiniGrid's kinds of objects; there are fewer colours and states
@@ -55,6 +46,7 @@ class BabyAIWorld(SequentialWorld, World):
     pairs = ("message",)
     texts = None
     protocols = ("balrog_babyai",)
+    words = all_words()  # texts with all words of prompts, in any language and rewording: for tokens of a new model
     varies = True  # its values can vary in evaluation (protocols.py)
 
     @classmethod
@@ -71,47 +63,23 @@ class BabyAIWorld(SequentialWorld, World):
         return BotPlayer()
 
     def __init__(self, settings: BabyAISettings):
-        self.settings = settings
-
-    @functools.cached_property
-    def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.settings.action_names
-
-    @functools.cached_property
-    def words(self) -> tuple[str, ...]:
-        """Texts with all words of prompts, in any language and rewording: for the tokens of a new model."""
-        return all_words()
+        self.settings, self.action_names = settings, settings.action_names
+        self.specs = {
+            "prompt": ArraySpec((settings.prompt_length,), "uint8", "text"),
+            "image": ArraySpec((VIEW, VIEW, 3), "uint8", "grid", CATEGORIES),
+            "mission": ArraySpec((MISSION_BYTES,), "uint8", "text"),
+        } | CAPTIONS
+        able = len(self.action_names) >= BOT_ACTIONS and short_name(settings.level) not in NOT_FOR_THE_BOT
+        self.players = ("random", "bot") if able else ("random",)
 
     @functools.cached_property
     def probes(self) -> dict[str, str]:
         """Fixed prompts by name, for logging the policy's probabilities during training."""
         return make_probes(self.settings)
 
-    @functools.cached_property
-    def specs(self) -> dict[str, ArraySpec]:  # type: ignore[override]
-        return {
-            "prompt": ArraySpec((self.settings.prompt_length,), "uint8", "text"),
-            "image": ArraySpec((VIEW, VIEW, 3), "uint8", "grid", CATEGORIES),
-            "mission": ArraySpec((MISSION_BYTES,), "uint8", "text"),
-        } | CAPTIONS
-
-    @property
-    def players(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Scripted players; the bot only in levels that it can play."""
-        able = len(self.action_names) >= BOT_ACTIONS and short_name(self.settings.level) not in NOT_FOR_THE_BOT
-        return ("random", "bot") if able else ("random",)
-
     def check(self) -> None:
-        """See `World.check`; makes the level, and plays a step in it."""
         self.settings.check()
-        game = self.game()
-        try:
-            game.reset(game_seed(0, SeedStream.TRAIN, 0), 0)
-            game.step(0)
-            game.seen["prompt"]
-            game.screen()
-        finally:
-            game.close()
+        super().check()
 
     def prepare(self, vector: SequentialVector, seed: int, stream: int) -> None:
         """See `SequentialWorld`; each game keeps to one family of missions, if the config says so."""
@@ -127,14 +95,14 @@ class BabyAIWorld(SequentialWorld, World):
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """See `World.plays`: the world, the number of actions and the observations must match."""
-        if reason := trained_elsewhere(metadata, self):
+        if reason := super().plays(metadata):
             return reason
         model = metadata["model"]
         prompt_network = model.get(model.get("network"), {})  # the description of a network that reads prompts
         by_name = prompt_network.get("head", "score") == "score" and "actions" in prompt_network
         if model["num_actions"] != len(self.action_names) and not by_name:
             return f"has {model['num_actions']} actions, but {self.settings.actions!r} has {len(self.action_names)}"
-        return unreadable(model.get("reads", {}), self.specs)
+        return ""
 
 
 def need_minigrid() -> None:

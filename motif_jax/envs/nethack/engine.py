@@ -73,13 +73,11 @@ def find_group(path: str) -> Any:
     return None if path == DLPATH else getattr(ctypes.CDLL(path), "play_group", None)
 
 
+TEXT = ctypes.c_char * 256
+
+
 class _Killer(ctypes.Structure):
-    _fields_ = [
-        ("next", ctypes.c_void_p),
-        ("id", ctypes.c_int),
-        ("format", ctypes.c_int),
-        ("name", ctypes.c_char * 256),
-    ]
+    _fields_ = [("next", ctypes.c_void_p), ("id", ctypes.c_int), ("format", ctypes.c_int), ("name", TEXT)]
 
 
 def cause_of_death(engine: Nethack) -> str:
@@ -126,8 +124,6 @@ def _share_code(path: str, step: int) -> None:
             if first <= step < end:
                 file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 _codes[path] = file, int(offset, 16), step - first, end - first
-        if path not in _codes:
-            raise OSError("libnethack.so is not where it was loaded")
     file, offset_in_file, before, size = _codes[path]
     start, flags = step - before, mmap.MAP_PRIVATE | MAP_FIXED
     if _libc().mmap(start, size, mmap.PROT_READ | mmap.PROT_EXEC, flags, file, offset_in_file) != start:

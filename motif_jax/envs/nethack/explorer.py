@@ -12,6 +12,7 @@ handful of shifts.
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -80,9 +81,12 @@ HP, MAX_HP, HUNGER = 10, 11, 21
 HUNGRY = 2
 DESCEND_PROBABILITY = 0.5  # of a level: go down as soon as possible, or explore first
 
-FLOOR, CLOSED, DOOR, HOSTILE, PET, THING, STAIRS, BLANK, TRAP = (1 << bit for bit in range(9))
-OPEN_DOORS, CLOSED_DOORS, DOWNWARD = (13, 14), (15, 16), (24, 26)
+FLOOR, DOOR, HOSTILE, THING, STAIRS, BLANK, TRAP = (1 << bit for bit in range(7))
 WALKED_ON = (12, *range(19, 24), 25, *range(27, 32), 33, 35, 36)  # doorways, floors, corridors, stairs, furniture
+SYMBOLS = {  # flags of NetHack's symbols: stone, doors (13 and 14 are open), stairs and ladder down
+    0: BLANK, **dict.fromkeys(range(13, 17), FLOOR | DOOR), 24: FLOOR | STAIRS, 26: FLOOR | STAIRS,
+    **dict.fromkeys(WALKED_ON, FLOOR),
+}  # fmt: skip
 
 
 def _kinds() -> np.ndarray:
@@ -90,43 +94,29 @@ def _kinds() -> np.ndarray:
     kinds = np.zeros(nethack.MAX_GLYPH, np.uint16)
     kinds[nethack.GLYPH_MON_OFF : nethack.GLYPH_PET_OFF] = HOSTILE
     kinds[nethack.GLYPH_INVIS_OFF] = HOSTILE
-    kinds[nethack.GLYPH_PET_OFF : nethack.GLYPH_INVIS_OFF] = PET | FLOOR
+    kinds[nethack.GLYPH_PET_OFF : nethack.GLYPH_INVIS_OFF] = FLOOR
     kinds[nethack.GLYPH_BODY_OFF : nethack.GLYPH_RIDDEN_OFF] = FLOOR
-    things = range(nethack.GLYPH_OBJ_OFF, nethack.GLYPH_CMAP_OFF)
-    kinds[things.start : things.stop] = THING | FLOOR
-    for glyph in things:
-        if nethack.OBJ_NAME(nethack.objclass(nethack.glyph_to_obj(glyph))) == "boulder":
-            kinds[glyph] = 0
+    for glyph in range(nethack.GLYPH_OBJ_OFF, nethack.GLYPH_CMAP_OFF):
+        boulder = nethack.OBJ_NAME(nethack.objclass(nethack.glyph_to_obj(glyph))) == "boulder"
+        kinds[glyph] = 0 if boulder else THING | FLOOR
     for glyph in range(nethack.GLYPH_CMAP_OFF, nethack.GLYPH_EXPLODE_OFF):
-        symbol = nethack.glyph_to_cmap(glyph)
-        if symbol == 0:
-            kinds[glyph] = BLANK
-        elif symbol in OPEN_DOORS:
-            kinds[glyph] = FLOOR | DOOR
-        elif symbol in CLOSED_DOORS:
-            kinds[glyph] = FLOOR | DOOR | CLOSED
-        elif symbol in DOWNWARD:
-            kinds[glyph] = FLOOR | STAIRS
-        elif symbol in WALKED_ON:
-            kinds[glyph] = FLOOR
-        elif nethack.glyph_is_trap(glyph):
-            kinds[glyph] = TRAP
+        kinds[glyph] = SYMBOLS.get(nethack.glyph_to_cmap(glyph), TRAP * nethack.glyph_is_trap(glyph))
     return kinds
 
 
 FLAGS_OF_GLYPHS = _kinds()
 
 
+@dataclass
 class _Level:
     """The explorer's memory of one level. Sets of squares are bits, see the module docstring."""
 
-    def __init__(self, eager: bool):
-        self.eager = eager  # goes down as soon as it can
-        self.visited = 0
-        self.stairs = 0
-        self.doors = 0
-        self.avoided = 0  # squares that could not be entered, peaceful monsters
-        self.searched = 0  # rounds of searching
+    eager: bool  # goes down as soon as it can
+    visited: int = 0
+    stairs: int = 0
+    doors: int = 0
+    avoided: int = 0  # squares that could not be entered, peaceful monsters
+    searched: int = 0  # rounds of searching
 
 
 class ExplorerPlayer:
@@ -139,29 +129,24 @@ class ExplorerPlayer:
         self._levels: dict[tuple[int, int], _Level] = {}
         self._path: list[int] = []
         self._expected = self._last_step = 0  # where the last step should have led, and which it was
-        self._stuck = 0
-        self._kicks = 0
+        self._stuck = self._kicks = self._waits = 0
         self._ate = -1000
-        self._waits = 0
 
     def choose(self, game: Any) -> int:
-        answer = self._answer(game.message)
-        if answer is not None:
+        if (answer := self._answer(game.message)) is not None:
             return answer
         blstats = game.buffers["blstats"].tolist()
         here = 1 << 80 * blstats[Y] + blstats[X]
         number = blstats[BRANCH], blstats[STAIRS_LEVEL]
-        level = self._levels.get(number)
-        if level is None:
-            level = self._levels[number] = _Level(self._rng.random() < DESCEND_PROBABILITY)
+        if number not in self._levels:
+            self._levels[number] = _Level(self._rng.random() < DESCEND_PROBABILITY)
             self._path = []
-        self._level = level
+        level = self._level = self._levels[number]
         level.visited |= here
         self._note_failure(here, game.message)
 
         kinds = FLAGS_OF_GLYPHS[game.buffers["glyphs"]]  # [21, 79]
-        enemy = self._adjacent_enemy(kinds, blstats, level)
-        if enemy:
+        if enemy := self._adjacent_enemy(kinds, blstats, level):
             self._path = []
             return self._go(enemy, here)
         if blstats[HUNGER] >= HUNGRY and blstats[TURNS] - self._ate > 50:
@@ -217,11 +202,10 @@ class ExplorerPlayer:
         around = kinds[max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2] & HOSTILE
         if not around.any() or (around.sum() == HOSTILE and kinds[y, x] & HOSTILE):
             return 0
-        here = 1 << 80 * y + x
         for action, step in STEPS.items():
             row, column = divmod(80 * y + x + step, 80)
             on_map = 0 <= row < 21 and column < 79
-            if on_map and kinds[row, column] & HOSTILE and not shift(here, step) & level.avoided:
+            if on_map and kinds[row, column] & HOSTILE and not 1 << 80 * row + column & level.avoided:
                 return action
         return 0
 
@@ -232,10 +216,8 @@ class ExplorerPlayer:
         if level.searched > 24:
             walkable |= squares((kinds & TRAP) != 0)
         doors = level.doors
-        if level.eager and level.stairs:
-            path = path_to(here, level.stairs, walkable, doors)
-            if path:
-                return path
+        if level.eager and level.stairs and (path := path_to(here, level.stairs, walkable, doors)):
+            return path
         unseen = beside(squares((kinds & BLANK) != 0))
         things = squares((kinds & THING) != 0)
         goals = (unseen | things) & walkable & ~level.visited

@@ -48,7 +48,6 @@ class ExtendedGame(NetHackGame):
     num_actions = len(EXTENDED_KEYS)
 
     def __init__(self, settings: Any, *arguments: Any):
-        """Takes the arguments of `NetHackGame`."""
         super().__init__(settings, *arguments)
         self._reference = settings.reference_extended  # the errors of ONI's release
         self._line_or_page = memoryview(b"\1")  # makes `step` call `_settle` always, because each message matters

@@ -4,7 +4,9 @@ The engine writes into the buffers it is given; a step reads a few numbers from 
 `glyphs`. Each action has Motif's key handling (arXiv 2310.00166, appendix; NLE's own, with two changes):
 
     1. "What do you want to eat? [fg or ?*]" is answered with its first letter by the action `y` and declined by others.
-    2. After the action, pages are turned and questions declined (`keys.py`).
+    2. After the action, pages are turned, text prompts escaped and questions declined, unless they are about eating,
+       attacking, directions or praying. "You descend the stairs." is kept when its page is turned: NetHack shows this
+       message with the old level, and the new level without a message.
 """
 
 from __future__ import annotations
@@ -16,18 +18,19 @@ from nle import nethack
 
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.keys import (
+    AT_PAGE,
     DESCEND,
     ESCAPE,
     IN_LINE,
     IN_QUESTION,
     KEYS,
+    LEFT_TO_PLAYER,
     NUL,
     ON_STAIRS_DOWN,
     SPACE,
-    PromptedEngine,
     offered_key,
 )
-from motif_jax.envs.nethack.observations import MESSAGE_BYTES, count_drawn
+from motif_jax.envs.nethack.observations import FRAME, MESSAGE_BYTES, count_drawn
 from motif_jax.envs.nethack.tasks import SUCCESS_REWARD, get_task, step_penalty
 from motif_jax.envs.world import GameSeed
 from motif_jax.structs import EndStatus, EpisodeInfo
@@ -58,12 +61,9 @@ def progression(max_depth: int, max_experience_level: int, ascended: bool) -> fl
     """Returns the progression of an episode, from 0 to 100."""
     if ascended:
         return ASCENDED
-    return max(_at(BY_DEPTH, max_depth), _at(BY_EXPERIENCE, max_experience_level))
-
-
-def _at(chances: tuple[float, ...], level: int) -> float:
-    """Returns the entry of a level; 0 for levels outside the table, as in BALROG."""
-    return chances[level - 1] if 1 <= level <= len(chances) else 0.0
+    tables = (BY_DEPTH, max_depth), (BY_EXPERIENCE, max_experience_level)
+    # As in BALROG, 0 for levels outside the table.
+    return max(table[level - 1] if 1 <= level <= len(table) else 0.0 for table, level in tables)
 
 
 FIGURES: dict[str, type] = {  # of the last frame before the end
@@ -117,8 +117,11 @@ ORACLE_GLYPH = next(
 )
 
 
-class NetHackGame(PromptedEngine):
-    """A game that is reset with a seed and stepped with action numbers; see the module docstring."""
+class NetHackGame:
+    """A game that is reset with a seed and stepped with action numbers; see the module docstring.
+
+    `last_frame` has the frame of the last page that was turned: the last picture of an episode that ends.
+    """
 
     keys = KEYS  # by action
     num_actions = len(KEYS)
@@ -128,7 +131,29 @@ class NetHackGame(PromptedEngine):
 
         `library`: the file of the engine (engine.py).
         """
-        super().__init__(buffers, settings.character, library)
+        with engine.loading(library):
+            self._engine = nethack.Nethack(
+                observation_keys=(),
+                playername=f"Agent-{settings.character}",
+                ttyrec=None,
+                fix_moon_phase=True,  # otherwise games would depend on the date
+            )
+        self.library = library
+        self._state = {"internal": np.zeros(9, np.int32), "program_state": np.zeros(6, np.int32)}
+        self._raw: Any = self._engine._pynethack  # the wrapper builds an unused tuple per step
+        self._raw.set_buffers(**buffers, **self._state)
+        # Python reads single numbers from a memoryview several times faster than from an array.
+        self._blstats = memoryview(buffers["blstats"])
+        self._message = memoryview(buffers["message"])
+        self._internal = memoryview(self._state["internal"])
+        self._line_or_page = memoryview(self._state["internal"][IN_LINE : AT_PAGE + 1].view(np.int64))  # both at once
+        self._program_state = memoryview(self._state["program_state"])
+        self._glyphs = memoryview(buffers["glyphs"]).cast("B")
+        self.buffers = buffers
+        self.last_frame = {key: np.zeros(FRAME[key].shape, FRAME[key].dtype) for key in buffers}
+        self._last_blstats = memoryview(self.last_frame["blstats"])
+        self._last_glyphs = memoryview(self.last_frame["glyphs"]).cast("B")
+        self._screens = [key for key in ("tty_chars", "tty_colors", "tty_cursor") if key in buffers]
         self.task = get_task(settings.task)
         self._max_steps = settings.max_episode_steps
         self._penalty_mode, self._penalty_step = settings.penalty_mode, settings.penalty_step
@@ -229,6 +254,7 @@ class NetHackGame(PromptedEngine):
 
     def info(self) -> EpisodeInfo:
         blstats = self._last_blstats if self.end else self._blstats
+        drawn = count_drawn((self.last_frame if self.end else self.buffers)["glyphs"])
         return make_info(
             episode=self.episode,
             steps=self.steps,
@@ -243,12 +269,12 @@ class NetHackGame(PromptedEngine):
             gold=blstats[GOLD],
             experience_level=blstats[LEVEL],
             max_experience_level=self._max_level,
-            scout=self._scout(),
+            # As published: drawn squares, summed over levels as the hero last saw them.
+            scout=sum((self._explored | {self._here: drawn}).values()),
             **self._own_figures(),
         )
 
     def _own_figures(self) -> dict[str, float]:
-        """Returns further values of `figures.EXTENDED_FIGURES`."""
         return {}
 
     @property
@@ -265,11 +291,6 @@ class NetHackGame(PromptedEngine):
         """Whether the last step made the game ask something, such as what to eat."""
         return bool(self._internal[IN_QUESTION]) and not self._asked and not self.end
 
-    def _scout(self) -> int:
-        """Returns the published scout score: drawn squares, summed over levels as the hero last saw them."""
-        glyphs = self.last_frame["glyphs"] if self.end else self.buffers["glyphs"]
-        return sum((self._explored | {self._here: count_drawn(glyphs)}).values())
-
     def _stepped_onto_stairs(self) -> bool:
         """Whether the last step led to stairs down on the same level; arriving by stairs does not count."""
         before, now = self._last_blstats, self._blstats
@@ -285,7 +306,9 @@ class NetHackGame(PromptedEngine):
         else:
             x, y = self._blstats[X], self._blstats[Y]
             around = self.buffers["glyphs"][max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2]
-            reached = bool((around == ORACLE_GLYPH).any()) and (not task.sober or self._is_sober())
+            condition = self._blstats[CONDITION]
+            sober = condition != HALLUCINATING if self._reference_sober else not condition & HALLUCINATING
+            reached = bool((around == ORACLE_GLYPH).any()) and (sober or not task.sober)
         if not reached or (task.continual and self.success):
             return 0.0
         self.success = True
@@ -293,6 +316,45 @@ class NetHackGame(PromptedEngine):
             self.end = EndStatus.TASK_SUCCESSFUL
         return SUCCESS_REWARD
 
-    def _is_sober(self) -> bool:
-        condition = self._blstats[CONDITION]
-        return condition != HALLUCINATING if self._reference_sober else not condition & HALLUCINATING
+    def close(self) -> None:
+        self._engine.close()
+
+    def _settle(self) -> bytes:
+        """Turns pages and declines questions until the game waits for an action or is over; returns the message."""
+        raw, internal = self._raw, self._internal
+        self._kept = shown = b""
+        while not raw.done():
+            if internal[AT_PAGE]:
+                page = self._read()
+                if DESCEND in page:
+                    self._kept = page
+                if page:  # later pages of the end (inventory, tombstone) lack a message, then the bottom line
+                    shown = page
+                    self._last_blstats[:] = self._blstats
+                    for name in self._screens:
+                        self.last_frame[name][...] = self.buffers[name]
+                raw.step(SPACE)
+            elif internal[IN_LINE]:
+                self._escape()
+            else:
+                if internal[IN_QUESTION] and not self._leaves(bytes(self._message)):
+                    self._escape()
+                break
+        if raw.done():
+            return shown
+        message = self._read()
+        return self._show(self._kept) if self._kept else message
+
+    def _read(self) -> bytes:
+        return bytes(self._message).rstrip(NUL)
+
+    def _show(self, message: bytes) -> bytes:
+        """Replaces the message in the frame; returns it."""
+        self._message[:] = message.ljust(MESSAGE_BYTES, NUL)
+        return message
+
+    def _leaves(self, question: bytes) -> bool:
+        return LEFT_TO_PLAYER.search(question) is not None
+
+    def _escape(self) -> None:
+        self._raw.step(ESCAPE)

@@ -71,14 +71,10 @@ class GymGame(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
         """Starts the first game of a new seed, or the next game of the last seed."""
         super().reset(seed=seed)
+        self._episode += 1
         if seed is not None or self._seed is None:
-            self._seed = seed if seed is not None else int(self.np_random.integers(2**31))
-            self._episode = 0
-        else:
-            self._episode += 1
+            self._seed, self._episode = int(self.np_random.integers(2**31)) if seed is None else seed, 0
         self._game.reset(game_seed(self._seed, SeedStream.TRAIN, self._episode), self._episode)
-        if self.render_mode == "human":
-            self.render()
         return self._result(first=True), self._info()
 
     def step(self, action: int) -> tuple[dict, float, bool, bool, dict]:
@@ -86,10 +82,7 @@ class GymGame(gymnasium.Env):
         end = self._game.end
         truncated = end == EndStatus.ABORTED and not self._settings.reference_time_limit
         terminated = end != EndStatus.RUNNING and not truncated
-        observation = self._result(first=False)
-        if self.render_mode == "human":
-            self.render()
-        return observation, reward, terminated, truncated, self._info()
+        return self._result(first=False), reward, terminated, truncated, self._info()
 
     def render(self) -> str | None:  # type: ignore[override]
         """Prints the terminal in colour (mode `human`), or returns it as plain text (mode `ansi`)."""
@@ -105,6 +98,8 @@ class GymGame(gymnasium.Env):
         self._game.close()
 
     def _result(self, first: bool) -> dict[str, np.ndarray]:
+        if self.render_mode == "human":
+            self.render()
         arrays = {key: np.zeros((1, *spec.shape), spec.dtype) for key, spec in self._observer.specs.items()}
         rows = open_rows(arrays)
         counts = np.array([self._game.message_count], np.int32)
@@ -122,12 +117,11 @@ class GymGame(gymnasium.Env):
 
 def _space(key: str, spec: ArraySpec) -> spaces.Box:
     dtype = np.dtype(spec.dtype)
-    low, high = np.empty(spec.shape, dtype), np.empty(spec.shape, dtype)
-    if dtype.kind == "f":  # readings of a step have no limits
-        low[...], high[...] = (LOW, HIGH) if key == "vector" else (-np.inf, np.inf)
-    else:
-        low[...], high[...] = np.iinfo(dtype).min, np.iinfo(dtype).max
+    low, high = (LOW, HIGH) if key == "vector" else (-np.inf, np.inf)  # readings of a step have no limits
+    if dtype.kind != "f":
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    lowest, highest = (np.full(spec.shape, limit, dtype) for limit in (low, high))
     if key == "crop":
-        high[1] = COLOURS - 1
+        highest[1] = COLOURS - 1
     shape = plain_shape(spec.shape)
-    return spaces.Box(low.reshape(shape), high.reshape(shape), shape, dtype.type)
+    return spaces.Box(lowest.reshape(shape), highest.reshape(shape), shape, dtype.type)

@@ -102,10 +102,8 @@ class FrameGame(Protocol):
 
     @property
     def on_stairs(self) -> bool: ...  # the hero stands on stairs down
-
     @property
     def opened_question(self) -> bool: ...  # the last step made the game ask something, such as what to eat
-
     def reset(self, seed: GameSeed, episode: int) -> None: ...
     def step(self, action: int) -> float: ...
     def info(self) -> EpisodeInfo: ...
@@ -133,27 +131,20 @@ def observation_specs(keys: Iterable[str]) -> dict[str, ArraySpec]:
 
 def frame_keys(keys: Iterable[str], screen: str) -> tuple[str, ...]:
     """Returns the raw arrays that observations need. Fewer are faster: the terminal alone costs 4 us per step."""
-    needed = {"glyphs", "blstats", "message"}  # the tasks themselves read these
-    for key in keys:
-        key = key.removeprefix("event_")
-        if key == "crop":
-            needed.update(SCREENS[screen])
-        elif key in FRAME:
-            needed.add(key)
-    return tuple(key for key in FRAME if key in needed)
+    names = {key.removeprefix("event_") for key in keys} | {"glyphs", "blstats", "message"}  # the tasks read the last
+    if "crop" in names:
+        names.update(SCREENS[screen])
+    return tuple(key for key in FRAME if key in names)
 
 
 class Frames:
     """Raw frames of `num_games` games; `views(i)` are the buffers that game i writes into."""
 
     def __init__(self, num_games: int, keys: Iterable[str]):
-        keys = tuple(keys)
         self.num_games = num_games
         self.arrays: dict[str, np.ndarray] = {}  # [E, *FRAME shape]
         self.screens: dict[str, np.ndarray] = {}  # [E, 2, MARGIN + cells + MARGIN]: characters and colours, margins
         for screen, pair in SCREENS.items():
-            if set(pair).isdisjoint(keys):
-                continue
             rows, columns = FRAME[pair[0]].shape
             store = np.empty((num_games, 2, MARGIN + rows * columns + MARGIN), np.uint8)
             store[:] = np.array(BLANKS)[:, None]
@@ -161,10 +152,8 @@ class Frames:
             for plane, key in enumerate(pair):
                 cells = store[:, plane, MARGIN : MARGIN + rows * columns].view(FRAME[key].dtype)
                 self.arrays[key] = cells.reshape(num_games, rows, columns)
-        for key in keys:
-            if key not in self.arrays:
-                self.arrays[key] = np.zeros((num_games, *FRAME[key].shape), FRAME[key].dtype)
-        self.arrays = {key: self.arrays[key] for key in keys}
+        others = {key: np.zeros((num_games, *spec.shape), spec.dtype) for key, spec in FRAME.items()}
+        self.arrays = {key: self.arrays.get(key, others[key]) for key in keys}
 
     def views(self, game: int) -> dict[str, np.ndarray]:
         """Returns the contiguous buffers of one game."""
@@ -176,12 +165,9 @@ def open_rows(rows: dict[str, np.ndarray]) -> Rows:
 
     Messages and scalars are written through memoryviews, which take a quarter of the time of a NumPy assignment.
     """
-    opened: Rows = {}
-    for key, row in rows.items():
-        if key.removeprefix("event_") == "message":
-            opened[key] = memoryview(row).cast("B")  # [E * 256]
-        else:
-            opened[key] = memoryview(row) if row.ndim == 1 else row
+    opened: Rows = {key: memoryview(row) if row.ndim == 1 else row for key, row in rows.items()}
+    for key in opened.keys() & {"message", "event_message"}:
+        opened[key] = memoryview(rows[key]).cast("B")  # [E * 256]
     return opened
 
 
@@ -205,18 +191,12 @@ class Observer:
             self._columns = columns
             self._last_whole = columns - CROP + HERO_COLUMN  # the hero's last column with the whole crop on the screen
         # Sorted once here, because every string comparison in a step costs as much as a small copy.
-        plain = [key for key in self.specs if key != "crop" and not key.startswith("event_")]
         self._message = memoryview(frames.arrays["message"]).cast("B")
-        self._copies = [
-            (key, self._message if key == "message" else frames.arrays[key]) for key in plain if key in frames.arrays
-        ]
-        events = [key for key in self.specs if key.startswith("event_")]
-        self._events = [
-            (key, key.removeprefix("event_"))
-            for key in events
-            if key not in ("event_message", EVENT_COUNT, EVENT_DRAWN, EVENT_STAIRS, *CHANGES)
-        ]
-        self._changes = [(key, place) for key, place in CHANGES.items() if key in events]
+        stored = frames.arrays | {"message": self._message}
+        self._copies = [(key, stored[key]) for key in self.specs if key in frames.arrays]
+        events = [(key, key.removeprefix("event_")) for key in self.specs if key.startswith("event_")]
+        self._events = [(key, name) for key, name in events if name in frames.arrays and name != "message"]
+        self._changes = [(key, place) for key, place in CHANGES.items() if key in self.specs]
         self._before = frames.arrays["blstats"].copy()  # the bottom lines before the step
 
     def observe(self, rows: Rows, counts: np.ndarray) -> None:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -48,27 +49,19 @@ class Replay:
         with np.load(RECORDED) as file:
             self._actions, seed = file["actions"][list(games)].T.tolist(), int(file["seed"])
         self.steps = len(self._actions)
-        numbers = list(games)  # of each game's next episode
-
-        def next_episode(game: int) -> int:
-            numbers[game] += 1000
-            return numbers[game]
-
+        counters = [itertools.count(number + 1000, 1000) for number in games]  # of each game's next episode
         settings = GameSettings(stairs_message=True, screen=screen, library=library)
-        self._vector = GameVector(len(numbers), settings, names, seed=seed, next_episode=next_episode)
-        self._vector.reset()
-        specs = step_specs() | self._vector.observer.specs
-        self.rows = {key: np.zeros((len(numbers), *spec.shape), spec.dtype) for key, spec in specs.items()}
+        self.vector = GameVector(len(games), settings, names, seed=seed, next_episode=lambda game: next(counters[game]))
+        self.vector.reset()
+        specs = step_specs() | self.vector.observer.specs
+        self.rows = {key: np.zeros((len(games), *spec.shape), spec.dtype) for key, spec in specs.items()}
         self._opened = open_rows(self.rows)
 
     def step(self, number: int) -> None:
         """Takes a recorded step."""
         self.rows["terminated"][:] = self.rows["truncated"][:] = False
-        self._vector.step(self._actions[number], self._opened)
-        self._vector.observe(self._opened)
-
-    def close(self) -> None:
-        self._vector.close()
+        self.vector.step(self._actions[number], self._opened)
+        self.vector.observe(self._opened)
 
 
 def play(library: str, games: slice, digest: bool = False, screen: str = "terminal") -> tuple[float, str]:
@@ -86,7 +79,7 @@ def play(library: str, games: slice, digest: bool = False, screen: str = "termin
             for key in sorted(replay.rows):
                 sha256.update(replay.rows[key].tobytes())
     seconds = time.process_time() - start
-    replay.close()
+    replay.vector.close()
     return 1e6 * seconds / (replay.steps * len(numbers)), sha256.hexdigest()
 
 

@@ -10,6 +10,8 @@ of the Gnomish Mines counts. Falling through a trap door does not, because it do
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 import gymnasium
@@ -19,7 +21,13 @@ from motif_jax.structs import UserError
 
 SUCCESS_REWARD = 50.0
 MOST_DOUBLINGS = 100  # of the penalty in mode "exp", to stay finite in float32
-PENALTY_MODES = ("constant", "exp", "square", "linear", "always")
+PENALTIES: dict[str, Callable[[int, float], float]] = {  # by mode, from the arguments of `step_penalty`
+    "constant": lambda frozen, unit: unit if frozen > 0 else 0.0,
+    "exp": lambda frozen, unit: 2.0 ** min(frozen, MOST_DOUBLINGS) * unit,
+    "square": lambda frozen, unit: frozen**2 * unit,
+    "linear": lambda frozen, unit: frozen * unit,
+    "always": lambda frozen, unit: unit,
+}
 
 
 class Task(NamedTuple):
@@ -80,26 +88,17 @@ def check_character(character: str) -> None:
     """Raises UserError for names that NetHack would silently replace with a random character."""
     if character == ANY_CHARACTER:
         return
-    parts = character.split("-")
-    if len(parts) != len(CHARACTERS) or any(part not in names for part, names in zip(parts, CHARACTERS, strict=True)):
-        options = ", ".join("|".join(names) for names in CHARACTERS)
+    options = ["|".join(names) for names in CHARACTERS]
+    if not re.fullmatch("-".join(f"({names})" for names in options), character):
         raise UserError(
-            f"unknown character {character!r} (--config.env.character): join one of each with dashes: {options}; or "
-            f"{ANY_CHARACTER!r} for any of them"
+            f"unknown character {character!r} (--config.env.character): join one of each with dashes: "
+            f"{', '.join(options)}; or {ANY_CHARACTER!r} for any of them"
         )
 
 
 def step_penalty(mode: str, frozen_steps: int, unit: float) -> float:
     """Returns the score task's penalty of a step, after `frozen_steps` consecutive steps without game time."""
-    if mode == "constant":
-        return unit if frozen_steps > 0 else 0.0
-    if mode == "exp":
-        return 2.0 ** min(frozen_steps, MOST_DOUBLINGS) * unit
-    if mode == "square":
-        return frozen_steps**2 * unit
-    if mode == "linear":
-        return frozen_steps * unit
-    return unit  # always
+    return PENALTIES[mode](frozen_steps, unit)
 
 
 def register() -> None:

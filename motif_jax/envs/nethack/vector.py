@@ -88,14 +88,6 @@ class Loop:
         account.without_message = game.message_counts.get(b"", 0)
 
 
-def open_loop(games: Sequence[Any], stepping: Any, counts: np.ndarray) -> Loop | None:
-    """Opens the loop over these games; None if their rules or their library have none."""
-    if not all(type(game) is NetHackGame and game._is_score and game._constant_penalty for game in games):
-        return None
-    play = engine.find_group(games[0].library)
-    return Loop(play, games, stepping, counts) if play else None
-
-
 def _new_account(game: NetHackGame) -> Account:
     return Account(
         stairs_message=game._stairs_message,
@@ -129,11 +121,13 @@ class GameVector(SequentialVector):
         observations = tuple(observations)
         self.frames = Frames(num_games, frame_keys((*observations, *extra_frames), settings.screen))
         self.observer = Observer(observations, self.frames, settings.screen)
-        games = [settings.make(self.frames.views(index)) for index in range(num_games)]
+        games: list[Any] = [settings.make(self.frames.views(index)) for index in range(num_games)]
         super().__init__(games, (), seed=seed, stream=stream, **options)
         self._terminal_time_limit = settings.reference_time_limit
         self._counts = np.zeros(num_games, np.int32)  # message counts
-        self._loop = open_loop(games, self._stepping, self._counts)
+        alike = all(type(game) is NetHackGame and game._is_score and game._constant_penalty for game in games)
+        play = engine.find_group(games[0].library) if alike else None
+        self._loop = Loop(play, games, self._stepping, self._counts) if play else None
         self._all = [ALL] * num_games
 
     def replace_games(self, by: Callable[[Any], Any]) -> None:
@@ -145,6 +139,9 @@ class GameVector(SequentialVector):
 
     def _start(self, index: int) -> None:
         super()._start(index)
+        self._take_over(index)
+
+    def _take_over(self, index: int) -> None:
         self._counts[index] = self.games[index].message_count
         if self._loop:
             self._loop.store(index)
@@ -153,9 +150,7 @@ class GameVector(SequentialVector):
         if self._loop:
             self._loop.load(index)
         super().play_on(index, chances)
-        self._counts[index] = self.games[index].message_count
-        if self._loop:
-            self._loop.store(index)
+        self._take_over(index)
 
     def draw(self, game: Any, chance: float) -> int:
         return int(chance * game.num_actions)

@@ -9,17 +9,9 @@ from typing import Any
 import numpy as np
 
 from motif_jax.config.table import table_of
+from motif_jax.envs.nethack import observations
 from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.observations import (
-    EVENTS,
-    NUMBERS,
-    OBSERVATIONS,
-    STILL,
-    VIEWPOINTS,
-    FrameGame,
-    Frames,
-    frame_keys,
-)
+from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, FrameGame, Frames, frame_keys
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.own_code import TASK_FLAG
 from motif_jax.envs.world import CHOICE, Screen, World, trained_elsewhere
@@ -54,7 +46,7 @@ class FrameWorld(World):
 
     action = CHOICE
     specs = OBSERVATIONS | EVENTS
-    numbers, viewpoints, still = NUMBERS, VIEWPOINTS, STILL
+    numbers, viewpoints, still = observations.NUMBERS, observations.VIEWPOINTS, observations.STILL
     reads = ("crop", "blstats", "message")
     pairs = ("message", "blstats")
     texts = Path(__file__).parent / "texts"
@@ -79,13 +71,10 @@ class FrameWorld(World):
             return reason
         actions, screen = metadata["model"]["num_actions"], metadata["config"]["env"]["screen"]
         if actions != len(self.action_names):
-            return f"has {actions} actions, but {self._title()} has {len(self.action_names)}"
+            return f"has {actions} actions, but the world {self.name!r} has {len(self.action_names)}"
         if screen != self.settings.screen and not self.has_one_screen:
             return f"has learnt to read the screen {screen!r}, not {self.settings.screen!r}"
         return ""
-
-    def _title(self) -> str:
-        return f"the world {self.name!r}"
 
 
 class NetHackWorld(FrameWorld):
@@ -105,6 +94,12 @@ class NetHackWorld(FrameWorld):
     def title(env: Mapping[str, Any]) -> str:
         return str(env["task"])
 
+    def __init__(self, settings: GameSettings):
+        super().__init__(settings)
+        self.action_names, self.figures = settings.action_names, settings.figures
+        self.character = settings.character  # the hero's role, race, alignment and gender, as datasets record them
+        self.protocols = ("challenge", "balrog_nethack") if settings.is_nethack else ()
+
     @property
     def library(self) -> str:
         return self.settings.engine_library.description if self.settings.is_nethack else ""
@@ -114,31 +109,10 @@ class NetHackWorld(FrameWorld):
         """See `World`: `task` may name a user's game with NetHack's frames."""
         return (f"the game {env['task']!r}", TASK_FLAG) if ":" in env.get("task", "") else None
 
-    @property
-    def character(self) -> str:
-        """The hero's role, race, alignment and gender, as datasets record them."""
-        return self.settings.character
-
-    @property
-    def protocols(self) -> tuple[str, ...]:
-        """See `World`; other games with NetHack's frames have none."""
-        return ("challenge", "balrog_nethack") if self.settings.is_nethack else ()
-
     def scripted(self, name: str) -> Any:
         from motif_jax.envs.nethack.explorer import ExplorerPlayer  # slow to import: it reads NetHack's tables
 
         return ExplorerPlayer()
 
-    @property
-    def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.settings.action_names
-
-    @property
-    def figures(self) -> Mapping[str, type]:  # type: ignore[override]
-        return self.settings.figures
-
     def check(self) -> None:
         self.settings.check()
-
-    def _title(self) -> str:
-        return f"the game {self.settings.task!r}"

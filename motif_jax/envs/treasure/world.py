@@ -17,15 +17,13 @@ Readings of each step: `event_gold`, the pieces picked up; `event_stairs`, 1 if 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, GameSeed, Screen, Viewpoint, World, trained_elsewhere, unreadable
+from motif_jax.envs.world import CAPTIONS, CHOICE, GameSeed, Screen, Viewpoint, World
 from motif_jax.structs import ArraySpec, EndStatus
 
 LENGTH = 71  # columns 1..71
@@ -63,23 +61,22 @@ class TreasureGame(SequentialGame):
         self._column += MOVES.get(name, 0)
         here = SIGHT + self._column - 1
         text = b"" if name in MOVES or name == "search" else WALL
-        gold, self._success = int(self._squares[here] == GOLD), self._column == STAIRS_COLUMN
-        reward = gold + FOR_STAIRS * self._success
+        gold, arrived = int(self._squares[here] == GOLD), self._column == STAIRS_COLUMN
+        reward = gold + FOR_STAIRS * arrived
         self.count_step(reward)
         self._gold += gold
         if gold:
             self._squares[here], text = FLOOR, PICKED_UP
-        if self._success:
-            self.end, text = EndStatus.TASK_SUCCESSFUL, DOWN
-        elif self._steps >= STEPS:
-            self.end, self.cause = EndStatus.ENDED, "the time is up"
+        if arrived:
+            text = DOWN
+        if arrived or self._steps >= STEPS:
+            self.finish(arrived, "the time is up")
         elif self._steps >= self._max_steps:
             self.end = EndStatus.ABORTED
         self._look(text, gold)
         return reward
 
     def _look(self, text: bytes, gold: int) -> None:
-        """Stores the observations and the readings of the step."""
         numbers = self._column - STAIRS_COLUMN, STEPS - self._steps, self._gold
         self.seen = {
             "view": self._squares[None, self._column - 1 : self._column + 2 * SIGHT].copy(),
@@ -127,9 +124,3 @@ class TreasureWorld(SequentialWorld, World):
 
     def game(self, shown: bool = True) -> TreasureGame:
         return TreasureGame(self._max_steps)
-
-    def plays(self, metadata: Mapping[str, Any]) -> str:
-        """See `World.plays`: the world and the observations must match."""
-        if reason := trained_elsewhere(metadata, self):
-            return reason
-        return unreadable(metadata["model"].get("reads", {}), self.specs)

@@ -60,16 +60,17 @@ class Vocabulary:
     def _colours(self, guess: str) -> np.ndarray:
         """Returns the colours of a guess for each hidden word. [V] uint8"""
         letters = np.frombuffer(guess.encode(), np.uint8)  # [5]
-        if self.counted:
-            return _numbers(*_counted_colours(letters[None], self._letters))
-        return _numbers(self._letters == letters, self._has[:, letters])
+        return self._compare(letters[None], self._letters, self._has[:, letters])
 
     def _colours_if(self, hidden: int) -> np.ndarray:
         """Returns the colours of each word as a guess, given the index of the hidden word. [V] uint8"""
-        letters = self._letters[hidden]
-        if self.counted:
-            return _numbers(*_counted_colours(self._letters, letters[None]))
-        return _numbers(self._letters == letters, self._has[hidden][self._letters])
+        return self._compare(self._letters, self._letters[hidden][None], self._has[hidden][self._letters])
+
+    def _compare(self, guesses: np.ndarray, hidden: np.ndarray, has: np.ndarray) -> np.ndarray:
+        """Returns colours. [V or 1, 5] letters of both, and [V, 5] which the hidden words have -> [V] uint8"""
+        green = guesses == hidden
+        yellow = _counted_yellow(guesses, hidden, green) if self.counted else has
+        return (np.where(green, 2, yellow) @ PLACES).astype(np.uint8)
 
     def _fitting(self, guess: str, colours: int) -> int:
         """Returns the set of hidden words for which a guess gets these colours."""
@@ -97,21 +98,12 @@ class Vocabulary:
         return tuple(index for index, score in zip(members, scores, strict=True) if score >= best)
 
 
-def _counted_colours(guesses: np.ndarray, hidden: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which letters of guesses are green, and which yellow, only as often as hidden words have them.
-
-    [V or 1, 5] letters of guesses and of hidden words -> [V, 5] each
-    """
-    green = guesses == hidden
+def _counted_yellow(guesses: np.ndarray, hidden: np.ndarray, green: np.ndarray) -> np.ndarray:
+    """Which letters of guesses are yellow, only as often as hidden words have them. See `Vocabulary._compare`."""
     same = guesses[:, :, None] == hidden[:, None, :]  # [V, places of the guess, places of the hidden word]
     left = (same & ~green[:, None, :]).sum(2)  # copies of the letter that are not green
     alike = (guesses[:, :, None] == guesses[:, None, :]) & ~green[:, None, :]
-    return green, np.tril(alike, -1).sum(2) < left  # those before it have taken fewer
-
-
-def _numbers(green: np.ndarray, yellow: np.ndarray) -> np.ndarray:
-    """Returns colours as numbers. [V, 5] -> [V] uint8"""
-    return (np.where(green, 2, yellow) @ PLACES).astype(np.uint8)
+    return np.tril(alike, -1).sum(2) < left  # those before it have taken fewer
 
 
 def load_vocabulary(source: str, counted: bool = False) -> Vocabulary:
@@ -125,16 +117,9 @@ def load_vocabulary(source: str, counted: bool = False) -> Vocabulary:
     except (OSError, ValueError) as error:
         what = f"is not one of {', '.join(LISTS)}, and cannot be read as a file: {error}"
         raise UserError(f"the word list {source!r} {what} ({OPTIONS_FLAG})") from error
-    words = []
-    for number, line in enumerate(lines, 1):
-        word = line.strip().lower()
-        if len(word) != LENGTH:
-            continue
-        if not is_guess(word):
-            raise UserError(
-                f"line {number} of the word list {source!r} is {word!r}, where letters a-z belong ({OPTIONS_FLAG})"
-            )
-        words.append(word)
+    words = [word for line in lines if len(word := line.strip().lower()) == LENGTH]
+    if wrong := [word for word in words if not is_guess(word)]:
+        raise UserError(f"the word list {source!r} has {wrong[0]!r}, where letters a-z belong ({OPTIONS_FLAG})")
     words = list(dict.fromkeys(words))
     if not 2 <= len(words) <= MOST_WORDS:
         raise UserError(

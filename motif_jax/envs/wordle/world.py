@@ -41,7 +41,7 @@ from motif_jax.structs import EndStatus, Turn, UserError
 # A text that is not five letters a-z costs a try.
 
 TRIES = 6
-WORDS = {"<g>": "green", "<y>": "yellow", "<b>": "black"}
+WORDS = ("black", "yellow", "green")  # by digit
 LOST = "no tries are left"
 BLACK, YELLOW, GREEN = 8, 11, 2
 COLOURS = (BLACK, YELLOW, GREEN)  # of letters, by digit
@@ -73,6 +73,11 @@ class Position(NamedTuple):
         return self.won or len(self.guesses) >= TRIES
 
     @property
+    def reward(self) -> float:
+        """The reward of the last guess."""
+        return 0.0 if self.won else -1.0
+
+    @property
     def legal(self) -> list[str]:
         """The guesses that were five letters."""
         return [guess.text for guess in self.guesses if guess.colours >= 0]
@@ -95,11 +100,6 @@ def guess(vocabulary: Vocabulary, position: Position, text: str, rng: random.Ran
     return Position(position.fitting & vocabulary.fitting(text, colours), (*position.guesses, Guess(text, colours)))
 
 
-def reward(position: Position) -> float:
-    """Returns the reward of the last guess."""
-    return 0.0 if position.won else -1.0
-
-
 class WordleGame(TextGame):
     """See the module docstring."""
 
@@ -117,11 +117,12 @@ class WordleGame(TextGame):
         self.position = guess(self.vocabulary, self.position, text, self.random)
         colours = self.position.guesses[-1].colours
         reply = PATTERNS[colours] if colours >= 0 else ""
+        end, cause = EndStatus.RUNNING, ""
         if self.position.won:
-            return Answer(reply, reward(self.position), EndStatus.TASK_SUCCESSFUL)
-        if self.position.over:
-            return Answer(reply, reward(self.position), EndStatus.ENDED, LOST)
-        return Answer(reply, reward(self.position))
+            end = EndStatus.TASK_SUCCESSFUL
+        elif self.position.over:
+            end, cause = EndStatus.ENDED, LOST
+        return Answer(reply, self.position.reward, end, cause)
 
     def draw(self, chance: float) -> str:
         return self.vocabulary.words[int(chance * len(self.vocabulary.words))]
@@ -151,8 +152,7 @@ class WordleGame(TextGame):
             return f'"{text}" is not five letters: {fitting}'
         if self.position.won:
             return f"{text} is the word"
-        names = " ".join(WORDS[f"<{letter}>"] for letter in PATTERNS[colours] if letter in "gyb")
-        return f"{text} is {names}: {fitting}"
+        return f"{text} is {' '.join(WORDS[digit] for digit in digits(colours))}: {fitting}"
 
     def drawn(self) -> Sequence[Pieces]:
         """See `TextGame`: the guesses, the keys with their best colours so far, and some of the fitting words."""
@@ -187,16 +187,25 @@ OPENERS = (
     "plane", "beach", "grape", "table",
 )  # fmt: skip
 MOST_ROLLOUTS = 100_000
-FIGURES: dict[str, type] = {"guesses": int, "malformed": int, "words_left": int}  # malformed: not five letters
 
 
 class Candidate:
     """Guesses a random fitting word."""
 
+    def __init__(self, other: TextPlayer | None = None):
+        """Takes another player, for the first guess or, of some players, for another purpose."""
+        self._other = other
+
     def begin(self, rng: random.Random) -> None:
         self._rng = rng
+        if self._other:
+            self._other.begin(rng)
 
     def choose(self, game: WordleView) -> str:
+        return self._other.choose(game) if self._other and not game.position.legal else self.go_on(game)
+
+    def go_on(self, game: WordleView) -> str:
+        """Returns a later guess; without another player, also the first."""
         return self.pick(game, game.vocabulary.members(game.position.fitting))
 
     def pick(self, game: WordleView, indices: Sequence[int]) -> str:
@@ -207,7 +216,7 @@ class Candidate:
 class Wrong(Candidate):
     """Guesses a random word that does not fit; any word if all fit."""
 
-    def choose(self, game: WordleView) -> str:
+    def go_on(self, game: WordleView) -> str:
         words = game.vocabulary
         others = words.everything & ~game.position.fitting
         return self.pick(game, words.members(others or words.everything))
@@ -216,50 +225,29 @@ class Wrong(Candidate):
 class Start(Candidate):
     """Guesses first a random opener that is in the list, then as `Candidate`."""
 
-    def choose(self, game: WordleView) -> str:
+    def go_on(self, game: WordleView) -> str:
         openers = [] if game.position.guesses else sorted({*OPENERS} & {*game.vocabulary.words})
-        return self._rng.choice(openers) if openers else super().choose(game)
+        return self._rng.choice(openers) if openers else super().go_on(game)
 
 
 class RandomWord(Candidate):
     """Guesses a random word of the list."""
 
-    def choose(self, game: WordleView) -> str:
+    def go_on(self, game: WordleView) -> str:
         return self.pick(game, range(len(game.vocabulary.words)))
 
 
-class Begun(Candidate):
-    """A player whose first guess can be another player's."""
-
-    def __init__(self, start: TextPlayer | None):
-        """Takes the player of the first guess; None: this player."""
-        self._start = start
-
-    def begin(self, rng: random.Random) -> None:
-        super().begin(rng)
-        if self._start:
-            self._start.begin(rng)
-
-    def choose(self, game: WordleView) -> str:
-        return self._start.choose(game) if self._start and not game.position.legal else self.go_on(game)
-
-    def go_on(self, game: WordleView) -> str:
-        """Returns a later guess; without `start`, also the first."""
-        raise NotImplementedError
-
-
-class Optimal(Begun):
+class Optimal(Candidate):
     """See the module docstring."""
 
     def go_on(self, game: WordleView) -> str:
         return self.pick(game, game.vocabulary.most_telling(game.position.fitting))
 
 
-class Repeat(Begun):
+class Repeat(Candidate):
     """See the module docstring."""
 
     def __init__(self, first: int, start: TextPlayer | None):
-        """Takes the number of guesses that can be repeated, and the player of the first guess."""
         super().__init__(start or RandomWord())
         self._first = first
 
@@ -270,8 +258,9 @@ class Repeat(Begun):
 class MonteCarlo(Candidate):
     """See the module docstring."""
 
-    def __init__(self, rollouts: int, sampler: TextPlayer):
-        self._rollouts, self._sampler = rollouts, sampler
+    def __init__(self, rollouts: int, sampler: TextPlayer | None):
+        super().__init__()
+        self._rollouts, self._sampler = rollouts, sampler or Candidate()
 
     def choose(self, game: WordleView) -> str:
         totals: dict[str, list[float]] = {}
@@ -282,7 +271,7 @@ class MonteCarlo(Candidate):
                 text = self._sampler.choose(WordleView(game.vocabulary, position))
                 first = first or text
                 position = guess(game.vocabulary, position, text, self._rng)
-                total += reward(position)
+                total += position.reward
             totals.setdefault(first, []).append(total)
         return max(totals, key=lambda text: sum(totals[text]) / len(totals[text]))
 
@@ -291,20 +280,15 @@ class User(Candidate):
     """See the module docstring."""
 
     def __init__(self, hint: TextPlayer | None, read: Callable[[str], str] = input):
-        """Takes the player that gives hints, and a function that reads a line."""
-        self._hint, self._read = hint, read
-
-    def begin(self, rng: random.Random) -> None:
-        super().begin(rng)
-        if self._hint:
-            self._hint.begin(rng)
+        super().__init__(hint)
+        self._read = read
 
     def choose(self, game: WordleView) -> str:
         for text, colours in game.position.guesses:
             print_line(f"{text}  {PATTERNS[colours] if colours >= 0 else 'is not five letters'}")
         print_line(f"{game.position.fitting.bit_count():,} words fit")
-        if self._hint:
-            print_line(f"hint: {self._hint.choose(game)}")
+        if self._other:
+            print_line(f"hint: {self._other.choose(game)}")
         while True:
             try:
                 text = self._read(f"try {len(game.position.guesses) + 1}: ").strip().lower()
@@ -326,29 +310,25 @@ def _inner(outer: str, arguments: list[str]) -> TextPlayer | None:
 
 
 INNER: dict[str, Callable[[], TextPlayer]] = {
-    "random": RandomWord, "candidate": Candidate, "wrong": Wrong, "start": Start, "optimal": lambda: Optimal(None),
+    "random": RandomWord, "candidate": Candidate, "wrong": Wrong, "start": Start, "optimal": Optimal,
 }  # fmt: skip
-
-
-def _make_repeat(arguments: list[str]) -> TextPlayer:
-    first, rest = take_number("repeat", arguments, 6, 6)
-    return Repeat(first, _inner("repeat", rest))
-
-
-def _make_monte_carlo(arguments: list[str]) -> TextPlayer:
-    rollouts, rest = take_number("montecarlo", arguments, 20, MOST_ROLLOUTS)
-    return MonteCarlo(rollouts, _inner("montecarlo", rest) or Candidate())
 
 
 MAKERS: Makers = {
     "candidate": without_arguments("candidate", Candidate),
     "optimal": lambda arguments: Optimal(_inner("optimal", arguments)),
-    "repeat": _make_repeat,
+    "repeat": lambda arguments: Repeat(*_numbered("repeat", arguments, 6, 6)),
     "start": without_arguments("start", Start),
     "wrong": without_arguments("wrong", Wrong),
-    "montecarlo": _make_monte_carlo,
+    "montecarlo": lambda arguments: MonteCarlo(*_numbered("montecarlo", arguments, 20, MOST_ROLLOUTS)),
     "user": lambda arguments: User(_inner("user", arguments)),
 }
+
+
+def _numbered(name: str, arguments: list[str], default: int, most: int) -> tuple[int, TextPlayer | None]:
+    """Returns the number and the player that the arguments of the player `name` are."""
+    number, rest = take_number(name, arguments, default, most)
+    return number, _inner(name, rest)
 
 
 class WordleWorld(TextWorld):
@@ -356,7 +336,7 @@ class WordleWorld(TextWorld):
 
     name = "wordle"
     about = "Wordle, a game in which a hidden word of five letters is guessed in six tries"
-    figures = FIGURES
+    figures = {"guesses": int, "malformed": int, "words_left": int}  # noqa: RUF012  (malformed: not five letters)
     written = 16  # more than five letters, so that a cut text is still too long
     heard = len(PATTERNS[0])
     makers = MAKERS
@@ -371,9 +351,6 @@ class WordleWorld(TextWorld):
     def vocabulary(self) -> Vocabulary:
         """The words, read on first use."""
         return load_vocabulary(self._words, self._counted)
-
-    def check(self) -> None:
-        self.vocabulary  # noqa: B018  (reads it)
 
     def game(self, shown: bool = True) -> WordleGame:
         return self.game_with(self.vocabulary)
