@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,7 @@ Facts = Mapping[str, Any]
 def report_training(workdir: Path, done: Facts | None = None, players: Sequence[Player] | None = None) -> None:
     """Writes the part of the report, if training has begun.
 
-    Args:
-      workdir: the experiment's directory.
-      done: the training's summary; None: as it was written, if it was.
-      players: the evaluated ones; None: as they were written.
+    `done`: the training's summary; `players`: the evaluated ones; None: as they were written, if they were.
     """
     stage = Run(workdir).stage("train_policy", "policy")
     if not (rows := stage.rows()):
@@ -129,11 +126,11 @@ def rewards_of(settings: Facts) -> dict[str, float]:
         return {"the rewards of its options": 1.0}
     game = settings["extrinsic_coefficient"]
     coefficients = {GAME_REWARD: game}
-    named = {name: source.title for name, source in SOURCES.items()}
+    titles = {name: source.title for name, source in SOURCES.items()}
     if judgeless := find(ONLINE_REWARDS, settings["online"]["kind"]):
-        named[ONLINE] = judgeless.title
+        titles[ONLINE] = judgeless.title
     for choice in parse_sources(settings["sources"], settings["intrinsic_coefficient"]):
-        coefficients[named.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
+        coefficients[titles.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
     return {words: coefficient for words, coefficient in coefficients.items() if coefficient}
 
 
@@ -147,19 +144,16 @@ def listed(words: Sequence[str]) -> str:
 
 def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player], folder: Path) -> list[str]:
     """The part on training, as HTML: figures, curves, shares of time."""
+    speed, share = _speed(last), mean_of(rows, "reward/learnt_share")
+    memory = max((row["memory_mib"] for row in rows if row.get("memory_mib")), default=0.0)
     figures = [
         (amount(last["env_steps"]), "steps"),
         (duration(last["seconds"]), "of training"),
+        (speed and f"{speed:,.0f}", "steps/s overall"),
         (f"{last['episodes']:,}", "episodes"),
+        (share and f"{share:.1%}", "of the steps were rewarded by the learnt reward"),
+        (memory and f"{memory:,.0f} MiB", "of memory at most"),
     ]
-    if speed := _speed(last):
-        figures.insert(2, (f"{speed:,.0f}", "steps/s overall"))
-    share = mean_of(rows, "reward/learnt_share")
-    if share:
-        figures.append((f"{share:.1%}", "of the steps were rewarded by the learnt reward"))
-    memory = max((row["memory_mib"] for row in rows if row.get("memory_mib")), default=0.0)
-    if memory:
-        figures.append((f"{memory:,.0f} MiB", "of memory at most"))
     charts, sources, own, chance = [], sources_of(rows), own_of(players), chance_of(players)
     drawn = {f"episode/{name}_return" for name in sources}  # drawn by `_return_curve`
     for name, title, note, figure in curves_of({metric for row in rows for metric in row} - drawn):
@@ -172,15 +166,19 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
         levels = [Level("random play", level)] if level else []
         charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
     charts += [chart for name in sources if (chart := _return_curve(rows, name, own, chance))]
-    body = [_rewards(settings), *_programs(own), tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
     return [
-        *body,
-        *_options(rows, settings),
-        *_probes(folder),
-        "<h3>Where time goes</h3>",
-        *_time(rows),
-        all_metrics(rows),
-    ]
+        _rewards(settings), *_programs(own), _tiles(figures), _charts(charts), *_options(rows, settings),
+        *_probes(folder), *_time(rows), all_metrics(rows),
+    ]  # fmt: skip
+
+
+def _tiles(figures: Iterable[tuple[Any, str]]) -> str:
+    """Those of the figures that are known, as HTML."""
+    return tiles((value, words) for value, words in figures if value)
+
+
+def _charts(charts: Iterable[str]) -> str:
+    return f'<div class="charts">{"".join(charts)}</div>'
 
 
 def sources_of(rows: Rows) -> list[str]:
@@ -223,11 +221,9 @@ def _rewards(settings: Facts) -> str:
 def _programs(own: Player | None) -> list[str]:
     """The texts of reward programs and the returns of their terms, as HTML, from the evaluation of the policy."""
     body: list[str] = []
-    if not own:
-        return body
-    for name, metadata in own.sources.items():
+    for name, metadata in own.sources.items() if own else ():
         text = metadata.get("program") if isinstance(metadata, Mapping) else None
-        if (title := program_title(name)) and isinstance(text, str):
+        if own and (title := program_title(name)) and isinstance(text, str):
             body += [folded(title, text), *_terms(title, own.terms.get(name, {}))]
     return body
 
@@ -237,10 +233,9 @@ def _terms(title: str, returns: Mapping[str, Interval]) -> list[str]:
     if not returns:
         return []
     total = sum(abs(one.mean) for one in returns.values())
-    ordered = sorted(returns.items(), key=lambda one: -abs(one[1].mean))
     rows = [
         [f"<code>{esc(text)}</code>", one.spelt, f"{abs(one.mean) / total:.1%}" if total else "–"]
-        for text, one in ordered
+        for text, one in sorted(returns.items(), key=lambda item: -abs(item[1].mean))
     ]
     return [
         f'<p class="soft">Terms of {esc(title)}: mean returns per episode with 95 % bootstrap intervals, and shares of '
@@ -250,17 +245,21 @@ def _terms(title: str, returns: Mapping[str, Interval]) -> list[str]:
 
 
 def _time(rows: Rows) -> list[str]:
-    body = ['<p class="soft">Shares of the time after the start; the remainder is spent on other work.</p>']
+    """The shares of each thread's time, as HTML."""
+    body = ["<h3>Where time goes</h3>"]
+    body.append('<p class="soft">Shares of the time after the start; the remainder is spent on other work.</p>')
     for thread, activities in THREADS:
-        shares = []
-        for (name, words), colour in zip(activities.items(), PALETTE, strict=False):
-            waiting = words.startswith("waiting")
-            share = mean_of(rows, f"time/{name}")
-            if share is not None:
-                shares.append((words, min(max(share, 0.0), 1.0), "tie" if waiting else colour))
+        found = [mean_of(rows, f"time/{name}") for name in activities]
+        spent = [
+            (min(max(share, 0.0), 1.0), *rest)
+            for share, *rest in zip(found, activities.values(), PALETTE)
+            if share is not None
+        ]
+        over = max(sum(share for share, *_ in spent), 1.0)
+        shares = [
+            (words, share / over, "tie" if words.startswith("waiting") else colour) for share, words, colour in spent
+        ]
         if shares:
-            over = max(sum(share for _, share, _ in shares), 1.0)
-            shares = [(words, share / over, colour) for words, share, colour in shares]
             body.append(f"<p>{thread}</p>{share_bar(shares, thin=True)}")
     return body
 
@@ -284,7 +283,7 @@ def _probes(folder: Path) -> list[str]:
     return [
         "<h3>Fixed prompts</h3>",
         '<p class="soft">Probabilities of the actions after each of these prompts.</p>',
-        f'<div class="charts">{"".join(charts)}</div>',
+        _charts(charts),
     ]
 
 
@@ -321,7 +320,7 @@ def _options(rows: Rows, settings: Facts) -> list[str]:
         '<p class="soft">The last figures of training. Each row shows what an option earned per step while it was in '
         f"charge, in the reward of each option and of the controller.{meaning}</p>",
         table(head, cells, range(1, len(head)), kind="fits"),
-        f'<div class="charts">{"".join(charts)}</div>',
+        _charts(charts),
     ]
 
 
@@ -335,19 +334,17 @@ def _judge(rows: Rows, steps: int, online: Facts, judged: list[dict[str, Any]], 
     def figure(name: str) -> float:
         return last.get(f"reward/{ONLINE}_{name}") or 0.0
 
+    means = (mean_of(rows, f"reward/{ONLINE}_{name}") for name in ("labelled_share", "latency_s_p50", "age_s_p95"))
+    (share, wait, age), came = means, figure("answers")
     figures = [
         (f"{figure('labels'):,.0f}", f"labels, for {figure('captions'):,.0f} different captions"),
         (f"{1e6 * figure('labels') / steps:,.0f}", "labels per million steps"),
+        (share and f"{share:.1%}", "of the steps showed a caption with a label"),
+        (wait and f"{1000 * wait:,.0f} ms", "from question to answer, median"),
+        (age and f"{age:,.1f} s", "from first sight to a label, 95th percentile"),
+        (came and f"{figure('answers_read') / came:.1%}", f"of {came:,.0f} answers could be read"),
+        (f"{figure('refused'):,.0f}", "questions given up, as no answer could be read"),
     ]
-    if share := mean_of(rows, f"reward/{ONLINE}_labelled_share"):
-        figures.append((f"{share:.1%}", "of the steps showed a caption with a label"))
-    if wait := mean_of(rows, f"reward/{ONLINE}_latency_s_p50"):
-        figures.append((f"{1000 * wait:,.0f} ms", "from question to answer, median"))
-    if age := mean_of(rows, f"reward/{ONLINE}_age_s_p95"):
-        figures.append((f"{age:,.1f} s", "from first sight to a label, 95th percentile"))
-    if came := figure("answers"):
-        figures.append((f"{figure('answers_read') / came:.1%}", f"of {came:,.0f} answers could be read"))
-    figures.append((f"{figure('refused'):,.0f}", "questions given up, as no answer could be read"))
 
     def line(name: str, scale: float = 1.0) -> list[tuple[float, float]]:
         return [(x, scale * y) for x, y in curve(rows, f"reward/{ONLINE}_{name}")]
@@ -368,13 +365,8 @@ def _judge(rows: Rows, steps: int, online: Facts, judged: list[dict[str, Any]], 
         for lines, title, note in charts
         if any(value for points in lines.values() for _, value in points)
     ]
-    body = [
-        f'<p class="soft">{esc(kind_of(online, judged))}</p>',
-        tiles(figures),
-        f'<div class="charts">{"".join(drawn)}</div>',
-    ]
-    audits = [*read_lines(folder / "audit.jsonl")] if (folder / "audit.jsonl").exists() else []
-    if audits:
+    body = [f'<p class="soft">{esc(kind_of(online, judged))}</p>', _tiles(figures), _charts(drawn)]
+    if (folder / "audit.jsonl").exists() and (audits := [*read_lines(folder / "audit.jsonl")]):
         body += ["<h3>The last audit during training</h3>", *audit_blocks(audits[-1])]
     return [*body, "<h3>Asked last</h3>", answers(judged)] if judged else body
 
@@ -394,9 +386,8 @@ def audit_blocks(audit: Facts) -> list[str]:
 
 def kind_of(online: Facts, judged: list[dict[str, Any]]) -> str:
     """The kind of reward, the models that were asked, and the schedule of goals."""
-    kind = online["kind"]
+    kind, against = online["kind"], "a moment without a message" if is_anchored(online) else "each other"
     if asks_pairs(kind):
-        against = "a moment without a message" if is_anchored(online) else "each other"
         kind += f": captions against {against}"
     return " · ".join([kind, *(f"asked: {name}" for name in _judges(judged)), f"goal: {_schedule(online)}"])
 

@@ -42,7 +42,6 @@ from motif_jax.rewards.mixtures import behaviours_of
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.options import GAME, OptionPlan, find_plan
 from motif_jax.rewards.registry import ONLINE
-from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, trusted_classes
 from motif_jax.stages import make_pool, workers_of
@@ -63,7 +62,7 @@ class PlacedBatch(NamedTuple):
     ended: np.ndarray  # [T, B] bool
     first: np.ndarray  # whether each rollout begins with an episode. [B]
     played: np.ndarray  # whether the game was played; else it waited, for a decision or other games. [T, B] bool
-    turns: TurnFigures | None = None  # of a policy with options
+    turns: np.ndarray | None = None  # `turn_figures` of a policy with options. [K, K + 3]
     paid_messages: np.ndarray | None = None  # of the steps with a positive online reward, if it is audited. [P, 256]
 
 
@@ -212,20 +211,12 @@ def places(played: np.ndarray, parts: int, multiple: int) -> np.ndarray:
 # ---- what each option did: its share of the time, the length of its turns, and what they earned
 
 
-class TurnFigures(NamedTuple):
-    """Sums over the steps of a batch, for K options; a mixture counts for each option by its coefficient."""
+def turn_figures(plan: OptionPlan, arrays: Mapping[str, np.ndarray], rewards: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Sums over a batch, a row for each of K options; a mixture counts for each option by its coefficient. [K, K + 3]
 
-    steps: np.ndarray  # of the games while each option was in charge. [K]
-    turns: np.ndarray  # that each option began. [K]
-    earned: np.ndarray  # by each option's turns (rows), in the reward of each option and of the controller. [K, K + 1]
-
-
-def turn_figures(plan: OptionPlan, arrays: Mapping[str, np.ndarray], rewards: Mapping[str, np.ndarray]) -> TurnFigures:
-    """The figures of a batch.
-
-    Args:
-      arrays: of the rollouts: `charge`, `option` and `reward`. [T, B] each
-      rewards: of each source, without coefficient. [T, B] each
+    The columns: steps of the games while the option was in charge; turns that it began; what its turns earned in the
+    reward of each option and of the controller. `arrays`: `charge`, `option` and `reward`; `rewards`: of each source,
+    without coefficient. [T, B] each
     """
     charge, count = arrays["charge"], plan.controller
     names = (GAME, *(choice.name for choice in plan.sources))
@@ -234,20 +225,20 @@ def turn_figures(plan: OptionPlan, arrays: Mapping[str, np.ndarray], rewards: Ma
     steps = np.bincount(charge.ravel(), minlength=count + 1)[:count]
     begun = np.bincount(arrays["option"][charge == plan.controller], minlength=count)
     weights = plan.weights.T
-    return TurnFigures(weights @ steps, weights @ begun, weights @ np.stack(by, -1) @ plan.factors.T)
+    return np.column_stack([weights @ steps, weights @ begun, weights @ np.stack(by, -1) @ plan.factors.T])
 
 
-def add_up(figures: list[TurnFigures], names: tuple[str, ...]) -> dict[str, float]:
+def add_up(figures: list[np.ndarray], names: tuple[str, ...]) -> dict[str, float]:
     """A row of metrics.jsonl: shares, mean lengths and earnings per step, by option."""
     if not figures:
         return {}
-    steps, turns, earned = (np.sum(parts, 0) for parts in zip(*figures, strict=True))
+    steps, turns, *earned = np.sum(figures, 0).T
     row: dict[str, float] = {}
     for number, name in enumerate(names):
         row[f"option/{name}/share"] = float(steps[number] / (steps.sum() or 1))
         row[f"option/{name}/length"] = float(steps[number] / (turns[number] or 1))
         for other, what in enumerate((*names, "controller")):
-            row[f"option/{name}/earns/{what}"] = float(earned[number, other] / (steps[number] or 1))
+            row[f"option/{name}/earns/{what}"] = float(earned[other][number] / (steps[number] or 1))
     return row
 
 
@@ -294,14 +285,22 @@ def assemble(
     rollouts, grouped = check_batch(section, batch_parts(mesh), hosts), make_grouped(section, mesh)
     spec, model = make_network(config, world, workdir)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
-    learner = learner_settings(section)
+    values = {name: getattr(section, name) for name in table_of(LearnerSection)}
+    learner = Settings(**values, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
     mix, plan = make_mix(section, None), find_plan(config)
     if plan and max(plan.lengths) > section.rollout_length:
         print_line(
             f"train_policy: turns of up to {max(plan.lengths)} steps are longer than a rollout; the controller's value "
             "at its end stands for the rest (--config.policy.control.length, .rollout_length)"
         )
-    control = make_control(section.control, model)
+    control = None
+    if model.options:
+        chosen = section.control
+        control = Control(
+            model.options, by_steps=chosen.discount == "steps", bootstrap_on_switch=chosen.bootstrap_on_switch,
+            exploration=chosen.exploration, exploration_left=chosen.anneal_exploration_to,
+            all_heads=chosen.heads == "all",
+        )  # fmt: skip
     shape_rewards = make_shape_rewards(mix, sources, plan, control, learner.discount)
     learning = Learning(model, mesh, learner, shape_rewards, control)
     make_state, update = find_algorithm(learner.algorithm).make_learner(config, world, learning)
@@ -323,26 +322,6 @@ def make_network(config: TrainConfig, world: World, workdir: Path) -> tuple[dict
     if section.network in BY_SPECS or is_own(section.network):
         spec["reads"] = to_record({name: world.specs[name] for name in world.reads})
     return spec, make_policy_model(spec, config.seed)
-
-
-def make_control(section: ControlSection, model: Model) -> Control | None:
-    """The control of a policy with options, in learning; None for a policy without options."""
-    if model.options is None:
-        return None
-    return Control(
-        model.options,
-        by_steps=section.discount == "steps",
-        bootstrap_on_switch=section.bootstrap_on_switch,
-        exploration=section.exploration,
-        exploration_left=section.anneal_exploration_to,
-        all_heads=section.heads == "all",
-    )
-
-
-def learner_settings(section: Policy) -> Settings:
-    """The learner's settings, made from the config."""
-    given = {name: getattr(section, name) for name in table_of(LearnerSection)}
-    return Settings(**given, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
 
 
 def make_player(config: TrainConfig, model: Model, seed: int) -> PolicyPlayer:
@@ -401,32 +380,26 @@ def make_rollout_loop(
 
 
 def make_shape_rewards(
-    mix: Mix,
-    sources: RewardSources,
-    plan: OptionPlan | None = None,
-    control: Control | None = None,
+    mix: Mix, sources: RewardSources, plan: OptionPlan | None = None, control: Control | None = None,
     discount: float = 1.0,
-) -> ShapeRewards:
+) -> ShapeRewards:  # fmt: skip
     """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied.
 
     In a policy with options, those of `plan` and `control` replace `mix`.
     """
 
-    def mix_rewards(rollouts: Rollouts) -> TrainingRewards:
-        assert control is not None
-        assert plan is not None
-        shaped = sources.shape(dict[str, Any](rollouts.reward_inputs))
-        rewards = jnp.stack([rollouts.reward, *(shaped[choice.name] for choice in plan.sources)])
-        total, of_options = control.training_rewards(rewards, jnp.asarray(plan.reward_factors), rollouts, discount)
-        return TrainingRewards(total, rollouts.reward, of_options)
-
     def shape_rewards(rollouts: Rollouts) -> TrainingRewards:
+        if plan and control:
+            shaped = sources.shape(dict[str, Any](rollouts.reward_inputs))
+            rewards = jnp.stack([rollouts.reward, *(shaped[choice.name] for choice in plan.sources)])
+            total, of_options = control.training_rewards(rewards, jnp.asarray(plan.reward_factors), rollouts, discount)
+            return TrainingRewards(total, rollouts.reward, of_options)
         extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
         intrinsic = sources.total(rollouts.reward_inputs)
         intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
         return TrainingRewards(extrinsic + intrinsic, extrinsic, intrinsic)
 
-    return mix_rewards if control else shape_rewards
+    return shape_rewards
 
 
 # ---- start and checkpoints
@@ -500,13 +473,8 @@ def read_initial(config: TrainConfig, parts: TrainerParts, new: dict[str, Any]) 
         other, metadata, _ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
     has, needed = (spec.get("options", {}) for spec in (metadata["model"], parts.spec))
     if has != to_plain(needed):
-        raise UserError(
-            f"the policy in {str(source)!r} has {_named(has)}, not {_named(needed)} ({flag}, --config.policy.options)"
-        )
+        words = [f"the options {', '.join(behaviours_of(one))}" if one else "no options" for one in (has, needed)]
+        raise UserError(f"the policy in {str(source)!r} has {', not '.join(words)} ({flag}, --config.policy.options)")
     params = rebuild(parts.model.params, leaves_by_path(other.params), source, flag)
     frozen = rebuild(new["frozen"], leaves_by_path(other.frozen), source, flag)
     return whole_state(parts.make_state(params), frozen)
-
-
-def _named(plan: Mapping[str, Any]) -> str:
-    return f"the options {', '.join(behaviours_of(plan))}" if plan else "no options"
