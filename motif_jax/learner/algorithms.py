@@ -123,9 +123,6 @@ class Grpo(OnPolicy):
         """See `Algorithm`: it learns from the steps that were played, without memory and ratios of episodes."""
         return not memory and section.grpo.ratio == "step"
 
-    def group(self, section: Any) -> GroupSettings | None:
-        return section.grpo
-
     def once_per_update(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
         from motif_jax.learner.groups import with_group_targets
 

@@ -78,11 +78,8 @@ def weights(played: jax.Array, group: GroupSettings, num_minibatches: int) -> ja
     over an episode's steps, divided by the time limit, then the mean over episodes.
     """
     length = played.sum(0)
-    share = played.astype(jnp.float32)
-    if group.mean_over == "episodes":
-        share = share / jnp.maximum(length, 1)
-    elif group.mean_over == "limit":
-        share = share / len(played)
+    per_episode: Any = {"steps": 1, "episodes": jnp.maximum(length, 1), "limit": len(played)}[group.mean_over]
+    share = played.astype(jnp.float32) / per_episode
     divisor = share.sum() if group.mean_over == "steps" else (length > 0).sum().astype(jnp.float32)
     return num_minibatches * share / jnp.maximum(total(divisor), 1)
 

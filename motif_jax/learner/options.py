@@ -66,15 +66,11 @@ def vtrace_in_columns(
     """Returns targets and advantages of each step, for the column that it belongs to. [T, B] each
 
     Args:
-      values: of the state before each step, for the behaviour in charge. [T, B]
-      rewards: of each step, for the behaviour in charge; those of `decision_rewards` at decisions. [T, B]
+      values, rewards: for the behaviour in charge; rewards are those of `decision_rewards` at decisions. [T, B]
       discounts: of each step, also where the episode ends. [T, B]
-      ratio: current probability of the choices of a step, divided by the acting policy's. [T, B]
-      terminated, truncated: ends of the game, and time limits. [T, B] bool
-      last: values of the state after the last step, for each column. [C, B]
-      known_last: where `last` is known. [C, B] bool
+      ratio, clip_rho, clip_c: as for `vtrace`.
+      last, known_last: values of the state after the last step, for each column, and where they are known. [C, B]
       inferred: as published, V_next is (V_t - r_t) / discount_t at time limits as well.
-      clip_rho, clip_c: as for `vtrace`.
     """
     chex.assert_equal_shape([values, rewards, discounts, ratio, *turns, terminated, truncated])
     chex.assert_equal_shape([last, known_last])

@@ -92,14 +92,11 @@ def make_policy_update(
     unroll: Unroll,
     shape_rewards: ShapeRewards,
     settings: Settings,
-    control: Control | None = None,
-    space: ActionSpace | None = None,
-    group: GroupSettings | None = None,
+    control: Control | None = None,  # for a policy with options
+    space: ActionSpace | None = None,  # for actions of several choices or numbers
+    group: GroupSettings | None = None,  # for grpo and gigpo
 ) -> Callable[..., Any]:
     """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
-
-    `control`: for a policy with options. `space`: for actions of several choices or numbers. `group`: for grpo and
-    gigpo.
 
     Returns:
       `update(state, frozen, rollouts) -> (state, metrics)`, where `frozen` are the network's untrained parameters: one

@@ -34,7 +34,7 @@ from motif_jax.language.scoring import ChoiceTree, Scores, make_tree, score
 from motif_jax.networks.kinds import LANGUAGE, PROMPT
 from motif_jax.policies.decoding import ACTION, LANGUAGE_FLAG, PRETRAINED, RANDOM, SCORE, TRAINED, LanguageSection
 from motif_jax.policies.model import Model
-from motif_jax.structs import UserError, naming
+from motif_jax.structs import UserError, naming, refuse
 from motif_jax.tokens import Tokeniser, WordTokeniser, tokeniser_from_text
 
 # Turns prompts into tokens on the host, for policies that read text.
@@ -83,12 +83,11 @@ def encode_names(
     names_by_tokens: dict[tuple[int, ...], str] = {}
     for name in names:
         tokens = tuple(tokeniser.encode(name))
-        if not tokens:
-            raise UserError(f"the action {name!r} has no tokens for this network ({flags})")
-        if tokens in names_by_tokens:
-            raise UserError(
-                f"the actions {names_by_tokens[tokens]!r} and {name!r} have the same tokens for this network ({flags})"
-            )
+        refuse({
+            f"the action {name!r} has no tokens for this network ({flags})": not tokens,
+            f"the actions {names_by_tokens.get(tokens)!r} and {name!r} have the same tokens for this network ({flags})":
+                tokens in names_by_tokens,
+        })  # fmt: skip
         names_by_tokens[tokens] = name
     return [list(tokens) for tokens in names_by_tokens]
 
@@ -97,6 +96,10 @@ def encode_names(
 # but most devices round numbers below this one to zero.
 LEAST_PROBABILITY = 1.2e-38
 PLACES = "places"  # beside the tokens, if prompts share rows
+STORED = (  # values of the section that a checkpoint has
+    "head", "formula", "hidden", "reference_heads", "lora_rank", "lora_alpha", "lora_names", "max_tokens", "chunk",
+    "remat",
+)  # fmt: skip
 HEAD_PARTS = ("actor", "critic")  # parts of the network that are trained even if the language model is frozen
 
 
@@ -137,16 +140,9 @@ class LanguagePolicy(nnx.Module):
     """A language model with its heads."""
 
     def __init__(
-        self,
-        language: Decoder | EncoderDecoder,
-        num_actions: int,
-        *,
-        head: str,
-        formula: str,
-        hidden: int,
-        reference_heads: bool = False,
-        rngs: nnx.Rngs,
-    ):
+        self, language: Decoder | EncoderDecoder, num_actions: int, *, head: str, formula: str, hidden: int,
+        reference_heads: bool = False, rngs: nnx.Rngs,
+    ):  # fmt: skip
         """Adds new heads to a model; see `LanguageSection` for the arguments."""
         self.language, self.formula = language, formula
         width = language.config.width
@@ -157,15 +153,10 @@ class LanguagePolicy(nnx.Module):
     def __call__(
         self, tokens: jax.Array, tree: ChoiceTree, places: Places | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Reads prompts.
+        """Reads prompts; returns logits [N, A] and values [N], float32.
 
-        Args:
-          tokens: PADDING where there is no token. [N, L] int32
-          tree: the names of the actions; unused with the head "action".
-          places: of prompts that share rows; None: each has a row.
-
-        Returns:
-          Logits [N, A] and values [N], float32.
+        `tokens`: PADDING where there is none, [N, L] int32. `tree`: the names of the actions; unused with the head
+        "action". `places`: of prompts that share rows; None: each has a row.
         """
         segments = (tokens != PADDING).astype(jnp.int32)
         tokens = jnp.maximum(tokens, 0)
@@ -206,12 +197,9 @@ def _fill(array: jax.Array, size: int, value: int) -> jax.Array:
 def action_logits(scores: Scores, tree: ChoiceTree, formula: str) -> jax.Array:
     """Logits of the actions, from the scores of their names. [N, A]
 
-    Args:
-      scores: scores of the names.
-      tree: the names.
-      formula: "sum" or "mean" of the log-probabilities of a name's tokens. "raw_logits", as published: the sum of the
-        tokens' logits before the softmax, plus 1 for each token by which the name is shorter than the longest one.
-        "product", as published until May 2023: probabilities of names, divided by the highest one.
+    `formula`: "sum" or "mean" of the log-probabilities of a name's tokens. "raw_logits", as published: the sum of the
+    tokens' logits before the softmax, plus 1 for each token by which the name is shorter than the longest one.
+    "product", as published until May 2023: probabilities of names, divided by the highest one.
     """
     lengths: Any = tree.valid.sum(-1)  # [1 or N, A]
     if formula == "sum":
@@ -330,7 +318,9 @@ def make_language_policy(config: Any, world: World, workdir: Path, learns: bool 
     `learns`: says first how much memory training takes.
     """
     section = config.policy.language
-    directory = find_model(section, workdir)
+    directory = Path(section.model) if section.model else None
+    if section.model == TRAINED:
+        directory = find_trained(workdir, f"{LANGUAGE_FLAG}.model")
     if directory:
         with naming(f"{LANGUAGE_FLAG}.model"):
             architecture = read_config(directory)
@@ -345,12 +335,9 @@ def make_language_policy(config: Any, world: World, workdir: Path, learns: bool 
             "config": to_record(architecture),
             "tokeniser": tokeniser.text,
             "actions": list(world.action_names),
-            "head": section.head, "formula": section.formula, "hidden": section.hidden,
-            "reference_heads": section.reference_heads,
-            "lora_rank": section.lora_rank, "lora_alpha": section.lora_alpha, "lora_names": section.lora_names,
-            "max_tokens": section.max_tokens, "chunk": section.chunk, "remat": section.remat,
+            **{name: getattr(section, name) for name in STORED},
         },
-    }  # fmt: skip
+    }
     if directory and learns:
         _print_memory(config, spec, tokeniser, world)
     language = None
@@ -383,15 +370,6 @@ def _print_memory(config: Any, spec: dict[str, Any], tokeniser: Tokeniser, world
         3 * bytes_of(learnt) + frozen,  # a checkpoint
         f"--config.policy.num_minibatches, {LANGUAGE_FLAG}.chunk, .remat, .lora_rank",
     )  # fmt: skip
-
-
-def find_model(section: LanguageSection, workdir: Path) -> Path | None:
-    """The directory of the language model; None for a new one."""
-    if not section.model:
-        return None
-    if section.model != TRAINED:
-        return Path(section.model)
-    return find_trained(workdir, f"{LANGUAGE_FLAG}.model")
 
 
 def _new_architecture(section: LanguageSection, world: World) -> tuple[LanguageConfig, Tokeniser]:

@@ -28,11 +28,6 @@ from motif_jax.structs import UserError
 Observations = Mapping[str, Any]
 
 
-def unchanged(observations: Observations) -> Observations:
-    """Returns the world's observations as they are."""
-    return observations
-
-
 class Model(NamedTuple):
     """A policy network as functions of its parameters.
 
@@ -50,7 +45,7 @@ class Model(NamedTuple):
     frozen: Any = ()  # parameters that are not trained
     rules: Rules = ()  # sharding of the parameters, where the default of `mesh.shardings` does not fit
     # on the host: the world's observations -> the inputs of `step` and `unroll`
-    encode: Callable[[Observations], Observations] = unchanged
+    encode: Callable[[Observations], Observations] = lambda observations: observations
     # on the host, for a batch of the learner: (encoded observations, the number of the call of `unroll` that reads each
     # step) -> the same, laid out so that the calls take less work
     pack: Callable[[Observations, np.ndarray], Observations] | None = None

@@ -38,14 +38,10 @@ class PolicyPlayer:
         self, model: Model, num_games: int, group_size: int, seed: int, greedy: bool = False,
         only: int | Weights | None = None,
     ):  # fmt: skip
-        """Starts every game with an empty recurrent state.
+        """Starts every game with an empty recurrent state, and uses the model's parameters until `swap`.
 
-        Args:
-          model: the network; its parameters are used until `swap` replaces them.
-          num_games, group_size: numbers of games in the pool, and in each of its groups.
-          seed: for sampling the actions.
-          greedy: take the most probable action instead of sampling.
-          only: the option or the mixture that plays alone; None: the controller chooses.
+        `num_games`, `group_size`: of the pool, and of each of its groups. `greedy`: take the most probable action
+        instead of sampling. `only`: the option or the mixture that plays alone; None: the controller chooses.
         """
         self.reads, self._encode = model.reads, model.encode
         heads = model.options
@@ -174,10 +170,9 @@ def join(arrays: Sequence[jax.Array], types: Sequence[str]) -> jax.Array:
 
 
 def padded_size(count: int, group_size: int) -> int:
-    """The padded number of games of a call for `count` games; the step is compiled once per padded number.
+    """The padded number of games of a call for `count` games, for each of which the step is compiled once.
 
-    Up to EXACT whole groups are not padded, more groups are padded to a power of two of groups, and any other count to
-    a power of two.
+    Whole groups are padded to a power of two of groups if more than EXACT, any other count to a power of two.
     """
     groups, rest = divmod(count, group_size)
     if rest:

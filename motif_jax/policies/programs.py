@@ -108,10 +108,9 @@ def make_probabilities(model: ValueModel) -> Any:
             first = jnp.arange(tokens.shape[1])[None] == 0
             added = condition(online["condition"], jnp.broadcast_to(numbers.wanted_return, tokens.shape), first)
         logits = writer.logits(writer(tokens, segments, added))[0]
-        shift = jnp.zeros_like(logits)
-        shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, model.bounds)
-        advantage = jnp.zeros_like(logits)
+        shift = advantage = jnp.zeros_like(logits)
         if model.recipe.per_token:
+            shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, model.bounds)
             advantage = advantages(language, shifting, tokens, segments)[0]
             shift = jnp.minimum(numbers.beta * advantage, numbers.clip)
         policy_odds, shifted_odds = (
@@ -180,13 +179,8 @@ def make_replies(
 ) -> Callable[[Any, Rows, jax.Array], Replies]:
     """The function that samples replies, to be compiled: (the policy's parameters, rows, keys [B]) -> `Replies`.
 
-    Args:
-      graph: `nnx.merge(graph, parameters)` is the policy.
-      allowed: tokens that may be generated. [V] bool
-      stop: the token that ends a reply.
-      count: number of replies, and of random features, for each of the agent's texts.
-      length: maximum number of tokens of a reply; where the model's context is full before, the reply ends there.
-      max_texts: number of texts per row that get replies; further texts get none.
+    Each of the agent's first `max_texts` texts of a row gets `count` replies and random features. A reply has at most
+    `length` of the `allowed` tokens, [V] bool; it ends with `stop`, or where the model's context is full.
     """
     stops = jnp.zeros(len(allowed), bool).at[stop].set(True)
 

@@ -204,15 +204,11 @@ def play_tokens(
     0: they never begin anew, and the policy writes empty texts in a full context.
     """
     renderer, games, talks, played = writer.model.renderer, [], [], []
-    texts: list[list[int]] = []
-    log_probs: list[list[float]] = []
     for number in episodes:
-        game = world.game(shown=False)
-        game.begin(game_seed(seed, stream, number), number)
-        games.append(game)
-        talks.append(ConversationTokens(renderer, game.heard, longest, decoding.max_tokens))
-        texts.append([NOT_WRITTEN] * len(talks[-1].tokens))
-        log_probs.append([0.0] * len(talks[-1].tokens))
+        games.append(world.game(shown=False))
+        games[-1].begin(game_seed(seed, stream, number), number)
+        talks.append(ConversationTokens(renderer, games[-1].heard, longest, decoding.max_tokens))
+    texts, log_probs = ([[before] * len(talk.tokens) for talk in talks] for before in (NOT_WRITTEN, 0.0))
     turn = 0
     while playing := [at for at, game in enumerate(games) if not game.end]:
         contexts = [talks[at].context() for at in playing]

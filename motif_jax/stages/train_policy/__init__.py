@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.actors.pool import check_capacity
-from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, part, value
+from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, deciding, part, value
 from motif_jax.devices.releases import check_saved
 from motif_jax.envs.world import World, is_text, space_of
 from motif_jax.envs.worlds import check_world, parse_options
@@ -37,17 +37,16 @@ DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flag
 class Network:
     """The policy."""
 
-    network: str = value(
+    network: str = deciding(
         "reference",
         Text((*FIXED, *BY_SPECS, *PROMPT_NETWORKS), own=True),
         "reference: as published; small: for CPUs; general, film: for other games; language, drrn: read prompts; or "
         "your own encoder as module:Class",
-        decides=True,
     )
-    dtype: str = value(
-        "float32", Text(("float32", "bfloat16")), "dtype of matrix products; bfloat16 is faster on GPUs", decides=True
+    dtype: str = deciding(
+        "float32", Text(("float32", "bfloat16")), "dtype of matrix products; bfloat16 is faster on GPUs"
     )
-    init_from: str = value("", PATH, "policy to start from: a workdir, or its checkpoints", decides=True)
+    init_from: str = deciding("", PATH, "policy to start from: a workdir, or its checkpoints")
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,8 @@ class PlayingSection:
     num_workers: int = value(usable_cores, Whole(), "worker processes; 0: play in this process, for debugging")
     games_per_worker: int = value(64, Whole(1), "games per worker, played in parallel")
     groups: int = value(2, Whole(1), "groups of games per worker: one plays while the other waits for actions")
-    rollout_length: int = value(32, Whole(1), "steps of a rollout", decides=True)
-    max_episode_steps: int = value(
-        0, Whole(), "time limit of episodes in training; 0: env.max_episode_steps", decides=True
-    )
+    rollout_length: int = deciding(32, Whole(1), "steps of a rollout")
+    max_episode_steps: int = deciding(0, Whole(), "time limit of episodes in training; 0: env.max_episode_steps")
     warmup_steps: int = value(
         1000, Whole(0, 1_000_000), "up to this many random actions at the start of a game, to decorrelate the games"
     )
@@ -70,7 +67,7 @@ class PlayingSection:
     wait_for_learner: bool = value(
         False, Flag(), "games wait for the learner, so that samples are only one or two updates old"
     )
-    batch_size: int = value(4096, Whole(1), "steps per update, over all hosts", decides=True)
+    batch_size: int = deciding(4096, Whole(1), "steps per update, over all hosts")
 
 
 @dataclass(frozen=True)

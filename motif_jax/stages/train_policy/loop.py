@@ -27,21 +27,10 @@ from motif_jax.files import write_whole
 from motif_jax.networks.kinds import find_prompt_network
 from motif_jax.rewards.sources import make_sources
 from motif_jax.run import Run, StageRun
-from motif_jax.stages.train_policy import DEVICE_MEMORY, Policy, TrainConfig, finished, takes_turns
+from motif_jax.stages.train_policy import DEVICE_MEMORY, Policy, TrainConfig, finished, setup, takes_turns
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_policy.record import MetricsCollector, Trace, audited_source, make_probes, summarise_recent
-from motif_jax.stages.train_policy.setup import (
-    PolicyCheckpoints,
-    TrainerParts,
-    TrainingProgress,
-    assemble,
-    at_position,
-    make_place,
-    make_player,
-    make_rollout_loop,
-    open_pool,
-    start_or_resume,
-)
+from motif_jax.stages.train_policy.setup import PolicyCheckpoints, TrainerParts, TrainingProgress
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import describe
 from motif_jax.system.meeting import find_meeting
@@ -68,7 +57,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
     """Trains on this host; every host of a run calls it."""
     section, folder = config.policy, workdir / "policy"
     host, num_hosts = hosts.me, hosts.count
-    parts = assemble(config, workdir, make_sources, num_hosts)
+    parts = setup.assemble(config, workdir, make_sources, num_hosts)
     at_the_end.callback(parts.sources.close)
 
     # ---- start or resume
@@ -77,7 +66,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
     saving = at_the_end.enter_context(contextlib.ExitStack())
     if checkpoints:
         saving.callback(checkpoints.close)
-    state, frozen, done = start_or_resume(config, checkpoints, parts, folder / "checkpoints", hosts)
+    state, frozen, done = setup.start_or_resume(config, checkpoints, parts, folder / "checkpoints", hosts)
     if checkpoints:
         stop.watch(checkpoints.directory, lambda: done.env_steps, "steps")
     placed_frozen = place(frozen, parts.mesh, parts.model.rules)
@@ -87,7 +76,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
 
     # ---- games
     model = parts.model._replace(frozen=placed_frozen if parts.mesh.size == 1 else jax.device_put(frozen))
-    player = make_player(config, model, seed=config.seed + done.updates * num_hosts + host)
+    player = setup.make_player(config, model, seed=config.seed + done.updates * num_hosts + host)
     params = local_copy(state.params)
     player.swap(player.prepare(params, done.updates), wait=True)
     with contextlib.ExitStack() as stack:
@@ -95,10 +84,12 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
         ask_probes = make_probes(model, parts.world, folder, every, done.env_steps)
         if not done.updates:
             ask_probes(params, done)
-        pool = stack.enter_context(open_pool(config, parts, player, host * EPISODES_PER_HOST + done.next_episode))
+        pool = stack.enter_context(setup.open_pool(config, parts, player, host * EPISODES_PER_HOST + done.next_episode))
         audited = audited_source(section.online, parts.sources)
-        placed = make_place(parts.model, parts.sources, parts.mesh, audited, parts.plan, parts.grouped, parts.learner)
-        rollout_loop = make_rollout_loop(section, parts, pool, player, placed)
+        placed = setup.make_place(
+            parts.model, parts.sources, parts.mesh, audited, parts.plan, parts.grouped, parts.learner
+        )
+        rollout_loop = setup.make_rollout_loop(section, parts, pool, player, placed)
         stack.callback(rollout_loop.close)
         trace = Trace(config.profile, folder / "profile")
         stack.callback(trace.close)
@@ -133,7 +124,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             # update
             first, rollouts = done.updates == before.updates, batch.arrays.rollouts
             if parts.plan or parts.grouped:  # games wait, so a batch has fewer than batch_size steps
-                rollouts = at_position(rollouts, done.env_steps / section.batch_size, parts.mesh)
+                rollouts = setup.at_position(rollouts, done.env_steps / section.batch_size, parts.mesh)
             if first:
                 check_update(section, parts, (state, placed_frozen, rollouts), checkpoints, done)
                 hosts.agree(Vote.GO_ON)  # if it raised on another host, that one does not take part in the update

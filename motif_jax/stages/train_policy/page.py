@@ -16,7 +16,7 @@ from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.pages.blocks import findings_blocks, folded, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
 from motif_jax.pages.figures import all_metrics, curve, curves_of
-from motif_jax.pages.formats import Interval, amount, duration, esc, in_words, machine_words
+from motif_jax.pages.formats import amount, duration, esc, in_words, machine_words
 from motif_jax.pages.players import SUMMARIES, Player, arranged, chance_of, own_of
 from motif_jax.rewards.online.online_section import asks_pairs, is_anchored, parse_goals
 from motif_jax.rewards.options import MIXTURES
@@ -189,13 +189,10 @@ def sources_of(rows: Rows) -> list[str]:
 
 def _return_curve(rows: Rows, source: str, own: Player | None, chance: Player | None) -> str:
     """The curve of a source's return, as HTML, with that of random play if it is from an equal source."""
-    points = curve(rows, f"episode/{source}_return")
-    if not points:
-        return ""
-    alike = own and chance and own.sources.get(source) == chance.sources.get(source)
-    levels = [Level("random play", chance.returns[source])] if alike and chance and source in chance.returns else []
-    title = f"{source} return"
-    return curves({title: points}, "steps", title=title, note="per episode", levels=levels)
+    points, title, levels = curve(rows, f"episode/{source}_return"), f"{source} return", []
+    if own and chance and source in chance.returns and own.sources.get(source) == chance.sources.get(source):
+        levels = [Level("random play", chance.returns[source])]
+    return curves({title: points}, "steps", title=title, note="per episode", levels=levels) if points else ""
 
 
 def mean_of(rows: Rows, name: str) -> float | None:
@@ -223,25 +220,21 @@ def _programs(own: Player | None) -> list[str]:
     body: list[str] = []
     for name, metadata in own.sources.items() if own else ():
         text = metadata.get("program") if isinstance(metadata, Mapping) else None
-        if own and (title := program_title(name)) and isinstance(text, str):
-            body += [folded(title, text), *_terms(title, own.terms.get(name, {}))]
+        if not (own and (title := program_title(name)) and isinstance(text, str)):
+            continue
+        body.append(folded(title, text))
+        if returns := own.terms.get(name):
+            total = sum(abs(one.mean) for one in returns.values())
+            rows = [
+                [f"<code>{esc(term)}</code>", one.spelt, f"{abs(one.mean) / total:.1%}" if total else "–"]
+                for term, one in sorted(returns.items(), key=lambda item: -abs(item[1].mean))  # largest first
+            ]
+            body += [
+                f'<p class="soft">Terms of {esc(title)}: mean returns per episode with 95 % bootstrap intervals, and '
+                "shares of the sum of their absolute values.</p>",
+                table(("term", "return", "share"), rows, numbers=(1, 2), kind="fits"),
+            ]
     return body
-
-
-def _terms(title: str, returns: Mapping[str, Interval]) -> list[str]:
-    """The returns of a program's terms as HTML, largest first; empty if they are not known."""
-    if not returns:
-        return []
-    total = sum(abs(one.mean) for one in returns.values())
-    rows = [
-        [f"<code>{esc(text)}</code>", one.spelt, f"{abs(one.mean) / total:.1%}" if total else "–"]
-        for text, one in sorted(returns.items(), key=lambda item: -abs(item[1].mean))
-    ]
-    return [
-        f'<p class="soft">Terms of {esc(title)}: mean returns per episode with 95 % bootstrap intervals, and shares of '
-        "the sum of their absolute values.</p>",
-        table(("term", "return", "share"), rows, numbers=(1, 2), kind="fits"),
-    ]
 
 
 def _time(rows: Rows) -> list[str]:
@@ -249,15 +242,11 @@ def _time(rows: Rows) -> list[str]:
     body = ["<h3>Where time goes</h3>"]
     body.append('<p class="soft">Shares of the time after the start; the remainder is spent on other work.</p>')
     for thread, activities in THREADS:
-        found = [mean_of(rows, f"time/{name}") for name in activities]
-        spent = [
-            (min(max(share, 0.0), 1.0), *rest)
-            for share, *rest in zip(found, activities.values(), PALETTE)
-            if share is not None
-        ]
-        over = max(sum(share for share, *_ in spent), 1.0)
+        means = zip(activities.values(), PALETTE, (mean_of(rows, f"time/{name}") for name in activities), strict=False)
+        spent = [(words, colour, min(max(share, 0.0), 1.0)) for words, colour, share in means if share is not None]
+        over = max(sum(share for *_, share in spent), 1.0)
         shares = [
-            (words, share / over, "tie" if words.startswith("waiting") else colour) for share, words, colour in spent
+            (words, share / over, "tie" if words.startswith("waiting") else colour) for words, colour, share in spent
         ]
         if shares:
             body.append(f"<p>{thread}</p>{share_bar(shares, thin=True)}")

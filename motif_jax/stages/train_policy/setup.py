@@ -70,15 +70,12 @@ def make_place(
     model: Model,
     sources: RewardSources,
     mesh: Mesh,
-    audited: Captioned | None = None,
+    audited: Captioned | None = None,  # the online reward, if its pay is audited
     plan: OptionPlan | None = None,
     grouped: Grouped | None = None,
-    learner: Settings | None = None,
+    learner: Settings | None = None,  # whose minibatches are packed
 ) -> Callable[[Arrays], PlacedBatch]:
-    """Makes the function that rewards the arrays of rollouts and places them on `mesh`.
-
-    `audited`: the online reward, if its pay is audited. `learner`: whose minibatches are packed.
-    """
+    """Makes the function that rewards the arrays of rollouts and places them on `mesh`."""
     packs = learner is not None and find_algorithm(learner.algorithm).cuts_steps
     if not packs or jax.process_count() > 1 or batch_parts(mesh) > mesh.shape[DATA]:  # hosts need equal shapes
         learner = None
@@ -91,10 +88,8 @@ def make_place(
         if plan or grouped:
             rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
         paid = arrays[audited.message][: len(played)][rewards[ONLINE] > 0] if audited is not None else None
-        rows: dict[str, Any] = {
-            key: arrays[key] for key in Rollouts._fields if key in arrays and key not in model.reads
-        }
         seen = {key: arrays[key] for key in model.reads}
+        rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays and key not in seen}
         observations = model.encode(seen)
         if learner is not None and model.pack:
             steps, games = played.shape
@@ -155,10 +150,8 @@ def in_groups(
 ) -> dict[str, Any]:
     """Sorts the columns of a batch that `EpisodePlayer` played by the seeds of their episodes, and adds `group`.
 
-    Args:
-      rows: of `Rollouts`, by name; columns on axis 1.
-      ended: of `handoff.first_ends`. [2, B]
-      seen: the observations that are compared. [T + 1, B, ...] each
+    `rows`: of `Rollouts`, by name. `ended`: of `handoff.first_ends`, [2, B]. `seen`: the observations that are
+    compared, [T + 1, B, ...] each.
     """
     size = grouped.size
     numbers, number_of, counts = np.unique(ended[0], return_inverse=True, return_counts=True)
