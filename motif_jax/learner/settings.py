@@ -158,13 +158,10 @@ class PolicyGradient(Algorithm):
 
     @abc.abstractmethod
     def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
-        """The `samples.Targets` of an optimizer step.
+        """The `samples.Targets` of an optimizer step, from `samples.Samples` after `once_per_update`.
 
-        Args:
-          data: `samples.Samples`, after `once_per_update`.
-          values: of all observations, by the trained policy. [T + 1, B]; with options: [T + 2, B]
-          ratio: pi / mu. [T, B]
-          control: `options.Control` of a policy with options, or None.
+        `values`: of all observations, by the trained policy, [T + 1, B]; with options (`options.Control`) [T + 2, B].
+        `ratio`: pi / mu. [T, B]
         """
 
     @abc.abstractmethod

@@ -231,10 +231,7 @@ def language_policy_fields(
         )
     tree = make_tree([names])
     prompts = Prompts(tokeniser, section["max_tokens"])
-
-    def make() -> LanguagePolicy:
-        return make_network(spec, seed or 0, language)
-
+    make = functools.partial(make_network, spec, seed or 0, language)
     network = nnx.eval_shape(make) if seed is None else make()
     graph, params, *rest = nnx.split(network, _is_trained(bool(section["lora_rank"])), ...)
 

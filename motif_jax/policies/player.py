@@ -46,11 +46,11 @@ class PolicyPlayer:
         self.reads, self._encode = model.reads, model.encode
         heads = model.options
         number = ArraySpec((), "int32")
+        outputs = sum(heads.sizes) if heads else model.num_actions
         self._results = results = {
-            "action": model.space.spec if model.space else number,
-            "logits": ArraySpec((sum(heads.sizes) if heads else model.num_actions,), "float32"),
-            "value": ArraySpec((), "float32"),
-        } | dict.fromkeys(CHOICES if heads else (), number)
+            "action": model.space.spec if model.space else number, "logits": ArraySpec((outputs,), "float32"),
+            "value": ArraySpec((), "float32"), **dict.fromkeys(CHOICES if heads else (), number),
+        }  # fmt: skip
         self._record = np.dtype([(name, spec.dtype, spec.shape) for name, spec in results.items()])  # of a game
         self.outputs = {name: spec for name, spec in results.items() if name != "action"} | {"version": number}
         self.starts = {"core": ArraySpec((model.core_size,), "float32")}
@@ -86,10 +86,7 @@ class PolicyPlayer:
         return PlayerParameters(tuple(leaves), version)
 
     def swap(self, played: PlayerParameters, wait: bool) -> None:
-        """Replaces the parameters once they are on the device; with `wait`, waits for this.
-
-        Only one thread may call this. A call of the player never mixes old and new parameters.
-        """
+        """Replaces the parameters once they are on the device; `wait`: waits for this. For one thread only."""
         if wait:
             jax.block_until_ready(played.leaves)
         self._coming.append(played)
@@ -104,7 +101,9 @@ class PolicyPlayer:
 
     def start(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Finish:
         """Starts a call on the device, and returns the function that waits for its results."""
-        while self._coming and _is_there(self._coming[0]):  # in order, so that a busy learner delays no call
+        while self._coming and all(  # in order, so that a busy learner delays no call
+            leaf.is_ready() for leaf in self._coming[0].leaves if hasattr(leaf, "is_ready")
+        ):
             self._played = self._coming.popleft()
         leaves, version = self._played
         count = len(games)
@@ -236,10 +235,6 @@ def play_turn(
     memory = OptionMemory(*(array.at[games].set(rows) for array, rows in changed))
     actions = jnp.where(decides, WAIT, action)
     return memory, before, actions, logits, values, charge, following, action, option, length
-
-
-def _is_there(played: PlayerParameters) -> bool:
-    return all(leaf.is_ready() for leaf in played.leaves if hasattr(leaf, "is_ready"))
 
 
 def _pad(array: np.ndarray, size: int, value: Any) -> np.ndarray:

@@ -182,17 +182,6 @@ def check_parts(section: Policy, world: str, options: bool) -> None:
     })  # fmt: skip
 
 
-def check_options(section: Policy) -> None:
-    """Raises UserError if the algorithm or the network does not work with options."""
-    able = [name for name in ALGORITHMS if find_algorithm(name).learns_options]
-    refuse({
-        f"options are learnt by {' and '.join(able)}, not by {section.algorithm!r} (--config.policy.algorithm, "
-        f"{OPTIONS_FLAG})": not find_algorithm(section.algorithm).learns_options,
-        f"the network {section.network!r} cannot play several options (--config.policy.network, {OPTIONS_FLAG})":
-            section.network in PROMPT_NETWORKS,
-    })  # fmt: skip
-
-
 MOST_UPDATES = 2**31 - 1  # the count is an int32
 MOST_STEPS = 1_000_000  # of the optimizer per update; the device numbers them
 STEP_BYTES = 1024  # least size of a step in a batch
@@ -245,7 +234,13 @@ def check(config: TrainConfig) -> None:
     hosts = meeting.num_processes if meeting else 1
     find_algorithm(section.algorithm).check(section, limit, hosts, bool(plan))
     if plan:
-        check_options(section)
+        able = [name for name in ALGORITHMS if find_algorithm(name).learns_options]
+        refuse({
+            f"options are learnt by {' and '.join(able)}, not by {section.algorithm!r} (--config.policy.algorithm, "
+            f"{OPTIONS_FLAG})": not find_algorithm(section.algorithm).learns_options,
+            f"the network {section.network!r} cannot play several options (--config.policy.network, {OPTIONS_FLAG})":
+                section.network in PROMPT_NETWORKS,
+        })  # fmt: skip
     check_rewards(config, world, plan)
     engine = getattr(world, "engine", False)
     check_capacity(section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy", engine=engine)

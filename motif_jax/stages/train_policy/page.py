@@ -154,16 +154,17 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
         (share and f"{share:.1%}", "of the steps were rewarded by the learnt reward"),
         (memory and f"{memory:,.0f} MiB", "of memory at most"),
     ]
-    charts, sources, own, chance = [], sources_of(rows), own_of(players), chance_of(players)
+    returns = (re.fullmatch(r"episode/(.*)_return", name) for row in rows for name in row if name != LEARNT_RETURN)
+    sources = list(dict.fromkeys(match[1] for match in returns if match))  # beside the learnt reward
+    charts, own, chance = [], own_of(players), chance_of(players)
     drawn = {f"episode/{name}_return" for name in sources}  # drawn by `_return_curve`
     for name, title, note, figure in curves_of({metric for row in rows for metric in row} - drawn):
         points = curve(rows, name)
         if not any(value for _, value in points):
             continue  # always zero, such as success in a task without a goal
         level = chance.figures.get(figure) if figure and chance else None
-        if figure == "intrinsic_return" and chance and own and chance.reward != own.reward:
-            level = None
-        levels = [Level("random play", level)] if level else []
+        is_other = figure == "intrinsic_return" and chance and own and chance.reward != own.reward
+        levels = [Level("random play", level)] if level and not is_other else []
         charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
     charts += [chart for name in sources if (chart := _return_curve(rows, name, own, chance))]
     return [
@@ -179,12 +180,6 @@ def _tiles(figures: Iterable[tuple[Any, str]]) -> str:
 
 def _charts(charts: Iterable[str]) -> str:
     return f'<div class="charts">{"".join(charts)}</div>'
-
-
-def sources_of(rows: Rows) -> list[str]:
-    """Names of the reward sources beside the learnt reward."""
-    matches = (re.fullmatch(r"episode/(.*)_return", name) for row in rows for name in row if name != LEARNT_RETURN)
-    return list(dict.fromkeys(match[1] for match in matches if match))
 
 
 def _return_curve(rows: Rows, source: str, own: Player | None, chance: Player | None) -> str:
