@@ -102,14 +102,10 @@ def vtrace_in_columns(
 
 
 class Control(NamedTuple):
-    """The settings of learning with options, and what depends on them."""
+    """Learning with options."""
 
     heads: OptionHeads
-    by_steps: bool = False  # the controller discounts every game step
-    bootstrap_on_switch: bool = True
-    exploration: float = 1.0  # weight of the exploration term of the controller's heads, at first
-    exploration_left: float = 1.0  # the share of it after all updates
-    all_heads: bool = False  # choices without effect also enter the loss
+    section: Any  # rewards.section.ControlSection
 
     def turns(self, batch: Rollouts) -> InCharge:
         """The behaviour in charge of each step."""
@@ -117,7 +113,7 @@ class Control(NamedTuple):
         option = jnp.concatenate([batch.control["option"][1:], jnp.full_like(charge[:1], -1)])
         decides = charge == self.heads.options
         switches = (following == self.heads.options) & ~self.heads.same(option, charge) & ~decides & ~batch.first[1:]
-        return InCharge(self.heads.column(charge), decides, switches & self.bootstrap_on_switch)
+        return InCharge(self.heads.column(charge), decides, switches & self.section.bootstrap_on_switch)
 
     def _next(self, batch: Rollouts) -> jax.Array:
         """The behaviour in charge of the step after each step. [T, B]"""
@@ -133,8 +129,8 @@ class Control(NamedTuple):
 
     def exploration_after(self, position: jax.Array, total_updates: int) -> jax.Array:
         """The weight of the exploration term of the controller's heads, which falls by the same share per batch."""
-        falling = schedule("exponential", self.exploration, self.exploration_left, total_updates)
-        return jnp.float32(falling(position))
+        first, share = self.section.exploration, self.section.anneal_exploration_to
+        return jnp.float32(schedule("exponential", first, share, total_updates)(position))
 
     def chosen(self, logits: jax.Array, batch: Rollouts, exploration: jax.Array) -> tuple[losses.Head, ...]:
         """The choices of each step; `exploration` is the weight of the controller's exploration term."""
@@ -144,7 +140,7 @@ class Control(NamedTuple):
         heads = []
         for number, row in enumerate(zip(new, old, chosen, strict=False)):
             counts, scale = (decides, exploration) if number else (~decides, None)
-            heads.append(losses.choice_head(*row, None if self.all_heads else counts, scale))
+            heads.append(losses.choice_head(*row, None if self.section.heads == "all" else counts, scale))
         return tuple(heads)
 
     def training_rewards(
@@ -158,7 +154,9 @@ class Control(NamedTuple):
         rewards = jnp.where(turns.decides, 0.0, rewards)
         of_options = (jnp.moveaxis(factors[batch.control["charge"]], -1, 0) * rewards).sum(0)
         of_controller = (factors[-1][:, None, None] * rewards).sum(0)
-        sums = decision_rewards(of_controller, turns.decides, ended, discount if self.by_steps else 1.0)
+        sums = decision_rewards(
+            of_controller, turns.decides, ended, discount if self.section.discount == "steps" else 1.0
+        )
         return jnp.where(turns.decides, sums, of_options), of_options
 
     def targets(
@@ -173,7 +171,7 @@ class Control(NamedTuple):
         if settings.bootstrap == "never":
             terminated = terminated | truncated
         discounts = jnp.full_like(rewards, settings.discount)
-        if self.by_steps:
+        if self.section.discount == "steps":
             steps = decision_rewards(jnp.ones_like(rewards), turns.decides, terminated | truncated)
             discounts = jnp.where(turns.decides, settings.discount**steps, discounts)
         columns, at_end = jnp.arange(self.heads.columns)[:, None], self.heads.column(self._next(batch)[-1])

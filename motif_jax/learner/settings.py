@@ -34,12 +34,10 @@ class LearnerSection:
     anneal_learning_rate_to: float = deciding(1.0, Number(0, 1e6), "final share of it, at train_for_env_steps")
     learning_rate_decay: str = deciding("linear", Text(tuple(SCHEDULES)), "the way to this share")
     learning_rate_warmup: int = deciding(
-        0, Whole(0, 10**9), "optimizer steps in which it rises from 0, for pretrained networks"
+        0, Whole(0, 10**9), "optimizer steps of its rise from 0, for pretrained networks"
     )
     adam_eps: float = deciding(1e-6, Number(0, 1, above=True), "Adam's epsilon")
-    max_gradient_norm: float = deciding(
-        4.0, Number(0, above=True, infinite=True), "gradient clipping: maximum global norm"
-    )
+    max_gradient_norm: float = deciding(4.0, Number(0, above=True, infinite=True), "maximum global norm of gradients")
     clip_ratio: float = deciding(0.1, Number(0, infinite=True), "clipping of probability ratios, except in impala")
     clip_value: float = deciding(
         1.0,
@@ -49,9 +47,7 @@ class LearnerSection:
     )
     value_coefficient: float = deciding(0.5, Number(0, 1e6), "weight of the value loss")
     exploration_coefficient: float = deciding(0.003, Number(0, 1e6), "coefficient of the entropy bonus")
-    anneal_exploration_to: float = deciding(
-        1.0, Number(0, 1e6), "final share of it, at train_for_env_steps; linear decay"
-    )
+    anneal_exploration_to: float = deciding(1.0, Number(0, 1e6), "final share of it, at train_for_env_steps; linear")
     clip_rho: float = deciding(1.0, Number(0, above=True, infinite=True), "clipping of V-trace's rho")
     clip_c: float = deciding(1.0, Number(0, above=True, infinite=True), "clipping of V-trace's c")
     gae_lambda: float = deciding(0.95, Number(0, 1), "ppo: lambda of generalised advantage estimation")
@@ -93,15 +89,11 @@ class GroupSettings:
         "mean of the loss: of all steps; of episodes; of episodes, whose sums are divided by rollout_length",
     )
     ratio: str = deciding("step", Text(("step", "episode")), "probability ratios of steps, or their means in episodes")
-    clip_high: float = deciding(
-        0.0, Number(0, infinite=True), "clipping of ratios above 1; 0: the same as below, clip_ratio"
-    )
+    clip_high: float = deciding(0.0, Number(0, infinite=True), "clipping of ratios above 1; 0: as below, clip_ratio")
     reference_coefficient: float = deciding(
-        0.0, Number(0, 1e6), "weight of the divergence from the policy at the start; 0: none"
+        0.0, Number(0, 1e6), "weight of the divergence from the first policy; 0: none"
     )
-    step_weight: float = deciding(
-        1.0, Number(0, 1e6), "gigpo: weight of the advantages among visits of the same moment"
-    )
+    step_weight: float = deciding(1.0, Number(0, 1e6), "gigpo: weight of advantages among visits of the same moment")
 
 
 class Learning(NamedTuple):

@@ -7,20 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from motif_jax.config.table import (
-    LARGEST,
-    PATH,
-    Flag,
-    Number,
-    Text,
-    Use,
-    Whole,
-    deciding,
-    describe_changed,
-    shown,
-    table_of,
-    value,
-)
+from motif_jax.config import table
+from motif_jax.config.table import LARGEST, PATH, Flag, Number, Text, Use, Whole, deciding, value
 from motif_jax.language.config import check_model
 from motif_jax.offline.recipes import Recipe
 from motif_jax.structs import UserError, refuse
@@ -44,7 +32,7 @@ class Sweep:
 
     kinds: str = value("sample", Text(), "sample, greedy, beam, rerank, comma-separated; each is evaluated")
     betas: str = value(
-        "0,1,2,4,8,16", Text(longest=2000), "factors of Q - V, which is added to the logits; 0: the policy as it is"
+        "0,1,2,4,8,16", Text(longest=2000), "factors of Q - V, added to the logits; 0: the policy as it is"
     )
 
 
@@ -63,9 +51,7 @@ class Decoding:
     top_p: float = value(1.0, Number(0, 1), "top-p sampling; 1: off", only_for=WARM)
     beams: int = value(4, Whole(1, 1000), "beams", only_for=BEAMS)
     candidates: int = value(8, Whole(1, 10_000), "candidates, the best of which is written", only_for=RERANKED)
-    rerank_values: float = value(
-        1.0, Number(), "factor of a candidate's value, or of its sum of Q - V", only_for=RERANKED
-    )
+    rerank_values: float = value(1.0, Number(), "factor of a candidate's value, or sum of Q - V", only_for=RERANKED)
     rerank_log_prob: float = value(0.0, Number(), "factor of a candidate's log-probability", only_for=RERANKED)
     wanted_return: float = value(0.0, Number(), "return that the policy is conditioned on", only_for=CONDITIONED)
     max_tokens: int = value(64, Whole(1, 2**20), "maximum tokens of a text, also of a reply that chai learns from")
@@ -83,8 +69,8 @@ class DecodingSection(Decoding, Sweep):
     """The section `decoding`."""
 
 
-SHARED = table_of(Decoding)  # values that all decodings of an evaluation share
-TABLE = table_of(DecodingSection)
+SHARED = table.table_of(Decoding)  # values that all decodings of an evaluation share
+TABLE = table.table_of(DecodingSection)
 
 
 def describe_unused(recipe: Recipe, decodings: Sequence[Decoding]) -> list[str]:
@@ -101,7 +87,7 @@ def describe_unused(recipe: Recipe, decodings: Sequence[Decoding]) -> list[str]:
             for key, use in uses.items()
             if not any(use.when(decoding, recipe) for decoding in (decodings if use in OF_ONE_KIND else own))
         ]
-        if changed := describe_changed("decoding", TABLE, values, unused):
+        if changed := table.describe_changed("decoding", TABLE, values, unused):
             lines.append(f"decoding of the kind {kind!r} with the recipe {recipe.name!r} makes no use of {changed}")
     return lines
 
@@ -131,8 +117,8 @@ def _beta(text: str) -> float:
         beta = math.nan
     refuse(
         {
-            f"beta must not be negative: {shown(text)} would prefer worse texts ({FLAG}.betas)": beta < 0,
-            f"each beta must be a number such as 4, not {shown(text)} ({FLAG}.betas)": not beta < 1e6,
+            f"beta must not be negative: {table.shown(text)} would prefer worse texts ({FLAG}.betas)": beta < 0,
+            f"each beta must be a number such as 4, not {table.shown(text)} ({FLAG}.betas)": not beta < 1e6,
         }
     )
     return beta
@@ -180,9 +166,7 @@ class LanguageSection:
     hidden: int = deciding(64, Whole(1, 2**14), "units of the two hidden layers of the value and of the head action")
     reference_heads: bool = deciding(False, Flag(), "heads have sigmoids and nonzero initial outputs, as published")
     lora_rank: int = deciding(0, Whole(0, 2**12), "rank of LoRA; 0: train all parameters")
-    lora_alpha: float = deciding(
-        16.0, Number(0, 1e6, above=True), "scale of LoRA: additions are multiplied by alpha / rank"
-    )
+    lora_alpha: float = deciding(16.0, Number(0, 1e6, above=True), "scale of LoRA: the factor is alpha / rank")
     lora_names: str = deciding("q,v", Text(longest=1000), "matrices with LoRA: q, k, v, o, up, down, gate; cross.q")
     max_tokens: int = deciding(512, Whole(1, 2**20), "maximum tokens of a prompt; a longer one is an error")
     chunk: int = value(0, Whole(0), "prompts per pass of the learner, to save memory; 0: all")

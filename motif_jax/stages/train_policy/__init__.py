@@ -43,9 +43,7 @@ class Network:
         "reference: as published; small: for CPUs; general, film: for other games; language, drrn: read prompts; or "
         "your own encoder as module:Class",
     )
-    dtype: str = deciding(
-        "float32", Text(("float32", "bfloat16")), "dtype of matrix products; bfloat16 is faster on GPUs"
-    )
+    dtype: str = deciding("float32", Text(("float32", "bfloat16")), "type of matrix products; bfloat16: faster on GPUs")
     init_from: str = deciding("", PATH, "policy to start from: a workdir, or its checkpoints")
 
 
@@ -58,15 +56,11 @@ class PlayingSection:
     groups: int = value(2, Whole(1), "groups of games per worker: one plays while the other waits for actions")
     rollout_length: int = deciding(32, Whole(1), "steps of a rollout")
     max_episode_steps: int = deciding(0, Whole(), "time limit of episodes in training; 0: env.max_episode_steps")
-    warmup_steps: int = value(
-        1000, Whole(0, 1_000_000), "up to this many random actions at the start of a game, to decorrelate the games"
-    )
+    warmup_steps: int = value(1000, Whole(0, 1_000_000), "up to this many random first actions decorrelate the games")
     hang_timeout_s: float = value(
-        30.0, Number(0.1, MANY_SECONDS), "heartbeat timeout in seconds: a silent worker is replaced"
+        30.0, Number(0.1, MANY_SECONDS), "seconds of silence after which a worker is replaced"
     )
-    wait_for_learner: bool = value(
-        False, Flag(), "games wait for the learner, so that samples are only one or two updates old"
-    )
+    wait_for_learner: bool = value(False, Flag(), "games wait for the learner: samples are one or two updates old")
     batch_size: int = deciding(4096, Whole(1), "steps per update, over all hosts")
 
 
@@ -85,7 +79,7 @@ class Keeping:
 
     train_for_env_steps: int = value(2_000_000_000, Whole(1, 10**15), "environment steps to train for")
     train_for_seconds: float = value(
-        0.0, Number(0, MANY_SECONDS), "time limit of training in seconds, from the first update; 0: none"
+        0.0, Number(0, MANY_SECONDS), "seconds to train from the first update; 0: no limit"
     )
     save_every_steps: int = value(10_000_000, Whole(1, 10**15), "steps between checkpoints")
     save_every_s: float = value(
@@ -94,9 +88,7 @@ class Keeping:
         "seconds between checkpoints: the most work that a kill loses; at most 60 with several hosts",
     )
     keep_checkpoints: int = value(5, Whole(1), "checkpoints to keep")
-    milestone_every_steps: int = value(
-        200_000_000, Whole(0, 10**15), "steps between checkpoints that are kept for ever; 0: none"
-    )
+    milestone_every_steps: int = value(200_000_000, Whole(0, 10**15), "steps between permanent checkpoints; 0: none")
     log_every_s: float = value(10.0, Number(0, MANY_SECONDS, above=True), "seconds between rows of metrics")
     probe_every: int = value(1, Whole(), "updates between rows of probes.jsonl, for networks that read prompts")
     tensorboard: bool = value(True, Flag(), "also write metrics for TensorBoard")

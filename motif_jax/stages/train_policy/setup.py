@@ -286,14 +286,7 @@ def assemble(
             f"train_policy: turns of up to {max(plan.lengths)} steps are longer than a rollout; the controller's value "
             "at its end stands for the rest (--config.policy.control.length, .rollout_length)"
         )
-    control = None
-    if model.options:
-        chosen = section.control
-        control = Control(
-            model.options, by_steps=chosen.discount == "steps", bootstrap_on_switch=chosen.bootstrap_on_switch,
-            exploration=chosen.exploration, exploration_left=chosen.anneal_exploration_to,
-            all_heads=chosen.heads == "all",
-        )  # fmt: skip
+    control = Control(model.options, section.control) if model.options else None
     shape_rewards = make_shape_rewards(mix, sources, plan, control, learner.discount)
     learning = Learning(model, mesh, learner, shape_rewards, control)
     make_state, update = find_algorithm(learner.algorithm).make_learner(config, world, learning)
@@ -361,15 +354,13 @@ def make_rollout_loop(
     section: Policy, parts: TrainerParts, pool: ActorPool, player: PolicyPlayer, place: Callable[[Arrays], Any]
 ) -> RolloutLoop:
     """Makes the loop that turns the games of `pool` into batches for the learner."""
+    inputs = pool, player, parts.rollouts, place
     if isinstance(player, EpisodePlayer):
-        return SyncLoop(pool, player, parts.rollouts, place, player.begin)
-    if not takes_turns(section):
-        return AsyncLoop(pool, player, parts.rollouts, place)
+        return SyncLoop(*inputs, player.begin)
     alike = not parts.rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
     network = find_prompt_network(section.network)
-    if network and network.overlaps and section.groups > 1 and alike:
-        return OverlappedLoop(pool, player, parts.rollouts, place)
-    return SyncLoop(pool, player, parts.rollouts, place)
+    overlaps = network and network.overlaps and section.groups > 1 and alike
+    return (AsyncLoop if not takes_turns(section) else OverlappedLoop if overlaps else SyncLoop)(*inputs)
 
 
 def make_shape_rewards(
