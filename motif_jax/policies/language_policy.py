@@ -44,36 +44,36 @@ BUCKET = 32  # rows of tokens are padded to a multiple of this, so that few prog
 REMEMBERED = 2**14  # cached prompts: the learner's batches repeat the prompts of the actors
 
 
-class Prompts:
-    """Turns arrays of prompts into arrays of tokens; any thread may call it."""
+def prompt_encoder(
+    tokeniser: Tokeniser, max_tokens: int, flag: str = f"{LANGUAGE_FLAG}.max_tokens", full: bool = False
+) -> Callable[[Mapping[str, Any]], np.ndarray]:
+    """Makes a function that turns arrays of prompts into arrays of tokens; any thread may call it.
 
-    def __init__(
-        self, tokeniser: Tokeniser, max_tokens: int, flag: str = f"{LANGUAGE_FLAG}.max_tokens", full: bool = False
-    ):
-        """Prompts longer than `max_tokens` are refused. `full`: pad batches for the learner to this length."""
-        self._encode = tokeniser.encode
-        self._most, self._flag, self._full = max_tokens, flag, full
-        self._tokens = functools.lru_cache(REMEMBERED)(self._read)
+    Prompts longer than `max_tokens` are refused. `full`: pad batches for the learner to this length.
+    """
 
-    def __call__(self, observations: Mapping[str, Any]) -> np.ndarray:
-        """{"prompt": [..., bytes] uint8} -> tokens [..., L] int32, with room for the longest prompt."""
-        prompts = np.asarray(observations[PROMPT])
-        rows = [self._tokens(row.tobytes().rstrip(b"\0")) for row in prompts.reshape(-1, prompts.shape[-1])]
-        # For the learner, batches have more axes, and all hosts need the same width.
-        is_full = prompts.ndim > 2 and (self._full or jax.process_count() > 1)
-        tokens, segments = pad_rows(rows, BUCKET, self._most if is_full else 1)
-        tokens[segments == 0] = PADDING
-        return tokens.reshape(*prompts.shape[:-1], -1)
-
-    def _read(self, prompt: bytes) -> np.ndarray:
+    @functools.lru_cache(REMEMBERED)
+    def read(prompt: bytes) -> np.ndarray:
         text = prompt.decode("utf-8", "replace")
-        tokens = self._encode(text)
-        if len(tokens) > self._most:
+        tokens = tokeniser.encode(text)
+        if len(tokens) > max_tokens:
             raise UserError(
-                f"a prompt has {len(tokens):,} tokens, but at most {self._most:,} are possible ({self._flag}, or fewer "
+                f"a prompt has {len(tokens):,} tokens, but at most {max_tokens:,} are possible ({flag}, or fewer "
                 f"observations: --config.env.babyai.window): {text[:100]!r}..."
             )
         return np.asarray(tokens or [0], np.int32)  # a model reads at least one token
+
+    def encode(observations: Mapping[str, Any]) -> np.ndarray:
+        """{"prompt": [..., bytes] uint8} -> tokens [..., L] int32, with room for the longest prompt."""
+        prompts = np.asarray(observations[PROMPT])
+        rows = [read(row.tobytes().rstrip(b"\0")) for row in prompts.reshape(-1, prompts.shape[-1])]
+        # For the learner, batches have more axes, and all hosts need the same width.
+        is_full = prompts.ndim > 2 and (full or jax.process_count() > 1)
+        tokens, segments = pad_rows(rows, BUCKET, max_tokens if is_full else 1)
+        tokens[segments == 0] = PADDING
+        return tokens.reshape(*prompts.shape[:-1], -1)
+
+    return encode
 
 
 def encode_names(
@@ -230,7 +230,7 @@ def language_policy_fields(
             f"{config.max_positions:,} ({LANGUAGE_FLAG}.max_tokens)"
         )
     tree = make_tree([names])
-    prompts = Prompts(tokeniser, section["max_tokens"])
+    prompts = prompt_encoder(tokeniser, section["max_tokens"])
     make = functools.partial(make_network, spec, seed or 0, language)
     network = nnx.eval_shape(make) if seed is None else make()
     graph, params, *rest = nnx.split(network, _is_trained(bool(section["lora_rank"])), ...)

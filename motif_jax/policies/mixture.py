@@ -22,7 +22,7 @@ import numpy as np
 from motif_jax.envs.world import World
 from motif_jax.files import read_json
 from motif_jax.policies.choice import Checkpoint, PlayerChoice, find, load
-from motif_jax.policies.player import PlayerParameters, PolicyPlayer
+from motif_jax.policies.player import Acted, PlayerParameters, PolicyPlayer
 from motif_jax.structs import ArraySpec, UserError
 
 FLAG = "--config.collect.policies"
@@ -77,9 +77,7 @@ class Mixture:
     def room(self, count: int) -> int:
         return count
 
-    def __call__(
-        self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    def __call__(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Acted:
         owners = self._owner[games // self._group_size]  # [B]
         actions = np.empty((len(games), *self._action.shape), self._action.dtype)
         for owner in np.unique(owners):

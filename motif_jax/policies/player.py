@@ -20,7 +20,7 @@ from motif_jax.rewards.mixtures import Weights
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
 
-Finish = Callable[[], tuple[np.ndarray, dict[str, Any]]]  # waits for a call, and returns actions and outputs
+Acted = tuple[np.ndarray, dict[str, Any]]  # actions and outputs of a call, see `actors.acting.BatchedPolicy`
 EXACT = 8  # calls for up to this many groups are not padded; larger ones are padded to a power of two
 
 
@@ -94,12 +94,10 @@ class PolicyPlayer:
     def room(self, count: int) -> int:
         return padded_size(count, self._group_size)
 
-    def __call__(
-        self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    def __call__(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Acted:
         return self.start(observations, first, games)()
 
-    def start(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Finish:
+    def start(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Callable[[], Acted]:
         """Starts a call on the device, and returns the function that waits for its results."""
         while self._coming and all(  # in order, so that a busy learner delays no call
             leaf.is_ready() for leaf in self._coming[0].leaves if hasattr(leaf, "is_ready")
@@ -125,7 +123,7 @@ class PolicyPlayer:
             made.copy_to_host_async()  # the device sends the results as soon as it has them
         self.calls += 1
 
-        def finish() -> tuple[np.ndarray, dict[str, Any]]:
+        def finish() -> Acted:
             with self.timers("wait_for_device"):
                 rows = np.asarray(made).view(self._record)[:count, 0]
             outputs: dict[str, Any] = {name: rows[name] for name in self._results}
@@ -256,9 +254,7 @@ class EpisodePlayer(PolicyPlayer):
         """Marks the begin of rollouts of these games. [B] indices"""
         self._begins[games] = True
 
-    def __call__(
-        self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    def __call__(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Acted:
         begins = self._begins[games]
         over = (self._over[games] | first[: len(games)]) & ~begins
         first[: len(games)] |= begins  # a game that waited for the others shows its episode's first observation again

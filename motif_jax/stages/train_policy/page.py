@@ -69,7 +69,10 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
     stage.section(TITLE, *_training(rows, last, config["policy"], players, stage.path))
     head = _head(workdir, rows, last, config, done.get("machine") or {}, is_over)
     if (stage.path / OPINIONS).exists():
-        judged, online = _last_lines(stage.path / OPINIONS), config["policy"]["online"]
+        online = config["policy"]["online"]
+        with (stage.path / OPINIONS).open("rb") as lines:
+            newest = reversed(collections.deque(lines, ASKED + 1))  # only these are parsed, as there may be many
+        judged = [json.loads(line) for line in newest if line.endswith(b"\n")][:ASKED]
         stage.section(JUDGE, *_judge(rows, last["env_steps"], online, judged, stage.path))
         head |= {"goal": _schedule(online), "judge": esc(", ".join(_judges(judged)))}
     stage.report(Head(**head, made=date_of((stage.path / METRICS).stat().st_mtime)))
@@ -95,9 +98,14 @@ def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts,
         named = {"title": f"An agent that learnt by playing {esc(task)}"}
     elif not (preferred and (aimed or len(rewards) == 1)):
         named = {"title": f"An agent trained on {esc(listed(rewards))}"}
-    judge = config.get("annotate", {})
+    annotate, warning = config.get("annotate", {}), ""
     answers, read = (int(rows[-1].get(f"reward/{ONLINE}_{name}") or 0) for name in ("answers", "answers_read"))
-    warning = unreadable(str(judge.get("model") or judge.get("backend") or "the judge"), read, answers)
+    if too_few(read, answers, ""):
+        judge = esc(str(annotate.get("model") or annotate.get("backend") or "the judge"))
+        warning = (
+            f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {judge} could be read</b>, so "
+            "they contribute almost nothing to the reward."
+        )
     by = f", rewarded {'only ' if len(rewards) == 1 else ''}by {esc(listed(rewards))}," if rewards else ""
     speed, where = _speed(last), machine_words(machine)
     trained = (
@@ -108,16 +116,6 @@ def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts,
     config, machine = worlds.without_nethack(config, machine)
     return named | {"task": task, "trained": f"{warning} {trained}".lstrip(), "machine": machine or None,
                     "config": config, "steps": last["env_steps"], "seconds": last["seconds"]}  # fmt: skip
-
-
-def unreadable(judge: str, read: int, answers: int) -> str:
-    """A warning if too few of a judge's answers could be read, as HTML; else ""."""
-    if not too_few(read, answers, ""):
-        return ""
-    return (
-        f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {esc(judge)} could be read</b>, so "
-        "they contribute almost nothing to the reward."
-    )
 
 
 def rewards_of(settings: Facts) -> dict[str, float]:
@@ -382,13 +380,6 @@ def _schedule(online: Facts) -> str:
         turn.goal if not turn.step else f"{turn.goal} from step {amount(turn.step)} on"
         for turn in parse_goals(online["goals"])
     )
-
-
-def _last_lines(file: Path) -> list[dict[str, Any]]:
-    """The last answers of the judge, the newest first."""
-    with file.open("rb") as lines:
-        last = collections.deque(lines, ASKED + 1)  # only these are parsed, as there may be many
-    return [json.loads(line) for line in reversed(last) if line.endswith(b"\n")][:ASKED]
 
 
 def _judges(judged: Sequence[Facts]) -> list[str]:

@@ -413,17 +413,6 @@ class PolicyCheckpoints(Checkpoints):
         self.save(done.env_steps, arrays, metadata, milestone=done.env_steps == 0)
 
 
-def arrays_of(checkpoint: dict[str, Any]) -> dict[tuple[str, ...], Any]:
-    """The arrays of a policy's checkpoint, by their names in a `whole_state`."""
-    frozen = leaves_by_path(checkpoint.get("frozen", ()))
-    return leaves_by_path(checkpoint["learner"]) | {("frozen", *name): array for name, array in frozen.items()}
-
-
-def whole_state(state: LearnerState, frozen: Any) -> dict[str, Any]:
-    """All arrays of the network and the learner, by their names in checkpoints."""
-    return state._asdict() | {"frozen": frozen}
-
-
 def start_or_resume(
     config: TrainConfig, checkpoints: PolicyCheckpoints | None, parts: TrainerParts, folder: Path, hosts: Hosts
 ) -> tuple[LearnerState, Any, TrainingProgress]:
@@ -432,26 +421,24 @@ def start_or_resume(
     They come from the first of these that exists: the run's last checkpoint; another policy; random parameters. All
     hosts compare what they have.
     """
-    state = parts.make_state(parts.model.params)
-    arrays_by_name = whole_state(state, parts.model.frozen)
+    state, frozen = parts.make_state(parts.model.params), parts.model.frozen
     done, step = TrainingProgress(), -1
     if saved := latest_of_all(checkpoints, folder, hosts):
         step, arrays, metadata = saved
-        parts.sources.restore(metadata["sources"], arrays.get("sources", {}))
-        arrays_by_name = rebuild(arrays_by_name, arrays_of(arrays), folder, "--workdir")
-        done = TrainingProgress(**metadata["progress"])
+        parts.sources.restore(metadata["sources"], arrays.pop("sources", {}))
+        whole = rebuild({"learner": state, "frozen": frozen}, leaves_by_path(arrays), folder, "--workdir")
+        state, frozen, done = whole["learner"], whole["frozen"], TrainingProgress(**metadata["progress"])
     elif config.policy.init_from:
-        arrays_by_name = read_initial(config, parts, arrays_by_name)
+        state, frozen = read_initial(config, parts)
     hosts.agree(Vote.GO_ON)
-    hosts.check_same("a state", [step, arrays_by_name, parts.sources.arrays()])
+    hosts.check_same("a state", [step, state, frozen, parts.sources.arrays()])
     if checkpoints:
-        checkpoints.frozen = host_copy(arrays_by_name["frozen"])
-    frozen = arrays_by_name.pop("frozen")
-    return place(state._replace(**arrays_by_name), parts.mesh, parts.model.rules), frozen, done
+        checkpoints.frozen = host_copy(frozen)
+    return place(state, parts.mesh, parts.model.rules), frozen, done
 
 
-def read_initial(config: TrainConfig, parts: TrainerParts, new: dict[str, Any]) -> dict[str, Any]:
-    """A new state with the parameters of the policy that the config names."""
+def read_initial(config: TrainConfig, parts: TrainerParts) -> tuple[LearnerState, Any]:
+    """A new state with the parameters of the policy that the config names, and its frozen parameters."""
     source, flag = Path(config.policy.init_from), "--config.policy.init_from"
     with naming(flag):
         other, metadata, _ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
@@ -460,5 +447,5 @@ def read_initial(config: TrainConfig, parts: TrainerParts, new: dict[str, Any]) 
         words = [f"the options {', '.join(behaviours_of(one))}" if one else "no options" for one in (has, needed)]
         raise UserError(f"the policy in {str(source)!r} has {', not '.join(words)} ({flag}, --config.policy.options)")
     params = rebuild(parts.model.params, leaves_by_path(other.params), source, flag)
-    frozen = rebuild(new["frozen"], leaves_by_path(other.frozen), source, flag)
-    return whole_state(parts.make_state(params), frozen)
+    frozen = rebuild(parts.model.frozen, leaves_by_path(other.frozen), source, flag)
+    return parts.make_state(params), frozen
