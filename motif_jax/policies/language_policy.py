@@ -339,7 +339,14 @@ def make_language_policy(config: Any, world: World, workdir: Path, learns: bool 
         _print_memory(config, spec, tokeniser, world)
     language = None
     if directory and section.weights != RANDOM:
-        language, architecture = _read(directory, spec, section, config.seed)
+        types = types_of(spec)
+        with naming(f"{LANGUAGE_FLAG}.model"):
+            graph, params, architecture = read_language_model(directory, types, section.remat)
+        language = nnx.merge(graph, params)
+        if section.weights != PRETRAINED:  # only the embeddings
+            embedding = nnx.Param(jnp.asarray(language.embedding[...]))
+            language = make_language_model(architecture, types, section.remat, seed=config.seed)
+            language.embedding = embedding
         spec[LANGUAGE]["config"] = to_record(architecture)  # reading the weights may complete it
     model = Model(**language_policy_fields(spec, config.seed, language))
     return spec, model._replace(rules=sharding_rules(architecture, config.policy.tensor))
@@ -380,16 +387,3 @@ def _new_architecture(section: LanguageSection, world: World) -> tuple[LanguageC
     limits = {"n_positions": section.max_tokens + 32} if section.family == "gpt2" else {}
     sizes = section.width, section.layers, section.heads
     return make_config(section.family, tokeniser.size, *sizes, **limits), tokeniser
-
-
-def _read(directory: Path, spec: dict[str, Any], section: LanguageSection, seed: int) -> tuple[Any, LanguageConfig]:
-    """The model with the directory's parameters: all of them, or only the embeddings."""
-    types = types_of(spec)
-    with naming(f"{LANGUAGE_FLAG}.model"):
-        graph, params, architecture = read_language_model(directory, types, section.remat)
-    model = nnx.merge(graph, params)
-    if section.weights == PRETRAINED:
-        return model, architecture
-    new = make_language_model(architecture, types, section.remat, seed=seed)
-    new.embedding = nnx.Param(jnp.asarray(model.embedding[...]))
-    return new, architecture

@@ -91,9 +91,8 @@ def make_policy_model(spec: Mapping[str, Any], seed: int | None) -> Model:
     def prepare(params: Any, frozen: Any) -> Any:
         return nnx.merge(graph, params, frozen).prepare()
 
-    reads, core_size = module.reads, module.core_size
-    space = space_from(spec)
-    return Model(params, prepare, step, unroll, reads, core_size, actions, frozen, options=heads, space=space)
+    sizes = module.core_size, actions
+    return Model(params, prepare, step, unroll, module.reads, *sizes, frozen, options=heads, space=space_from(spec))
 
 
 def heads_of(plan: Mapping[str, Any], actions: int) -> OptionHeads:
@@ -114,13 +113,10 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 def read_policy(
     path: str | Path, which: str = "last", trusted: Iterable[str] = (), actions: tuple[str, ...] = ()
 ) -> tuple[Model, dict[str, Any], RewardSources]:
-    """Reads a policy, its metadata, and its reward sources, from a checkpoint alone.
+    """Reads a policy, its metadata, and its reward sources, from a workdir, checkpoints or a release alone.
 
-    Args:
-      path: a workdir, its `policy` directory, a directory of checkpoints, or a release.
-      which: "last", or the number of a checkpoint.
-      trusted: classes of users (module:Class) that may be imported: the network, and reward sources.
-      actions: names of actions, replacing those of training in a network that reads names.
+    `which`: "last", or the number of a checkpoint. `trusted`: classes of users (module:Class) that may be imported.
+    `actions`: names of actions, replacing those of training in a network that reads names.
     """
     directory = find_saved(Path(path), "policy")
     _, saved, metadata = read_saved(directory, "policy", which)

@@ -113,10 +113,9 @@ class ValueWriter:
         """
         model = self.model
         tokens = tokens[: model.config.max_positions or None]
-        if ("probabilities",) not in self.programs:
-            self.programs["probabilities",] = jax.jit(make_probabilities(model))
+        program = self.programs.setdefault(("probabilities",), jax.jit(make_probabilities(model)))
         params, (padded, segments) = self._place(*pad_contexts([tokens], 1))
-        arrays = self.programs["probabilities",](*params, padded, segments, self._numbers(decoding))
+        arrays = program(*params, padded, segments, self._numbers(decoding))
         policy, shifted, advantage = (np.asarray(array)[: len(tokens)] for array in arrays)
         return Probabilities(policy, shifted, advantage if model.recipe.per_token else None)
 
@@ -138,11 +137,9 @@ class ValueWriter:
         if self._as_drawn and temperature:
             temperature, logits = 1.0, logits / temperature
         sampling = TokenSampling(jnp.float32(temperature), jnp.int32(decoding.top_k), jnp.float32(decoding.top_p))
-        return DecodingNumbers(
-            sampling, jnp.float32(logits), jnp.float32(decoding.beta), jnp.float32(decoding.clip),
-            jnp.float32(decoding.rerank_values), jnp.float32(decoding.rerank_log_prob),
-            jnp.float32(decoding.wanted_return / self.model.reward_scale),
-        )  # fmt: skip
+        ranks = decoding.rerank_values, decoding.rerank_log_prob
+        wanted = decoding.wanted_return / self.model.reward_scale
+        return DecodingNumbers(sampling, *map(jnp.float32, (logits, decoding.beta, decoding.clip, *ranks, wanted)))
 
     def _program(self, decoding: Decoding) -> Any:
         kind = "sample" if decoding.kind == "greedy" else decoding.kind  # a temperature of 0
@@ -242,8 +239,7 @@ class WritingPlayer:
         self._key, self._calls = jax.random.key(seed), 0
 
     def room(self, count: int) -> int:
-        """See `actors.acting.BatchedPolicy`; the writer pads by itself."""
-        return count
+        return count  # the writer pads by itself
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray

@@ -339,19 +339,14 @@ class MetricsCollector:
 def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, Any]:
     """Means over episodes by name, including the world's figures; None without episodes."""
     infos = [info for info, _ in ended]
-
-    def mean(values: list[float]) -> float | None:
-        return float(np.mean(values)) if values else None
-
-    row: dict[str, Any] = {"count": len(infos), "return": mean([info.episode_return for info in infos])}
+    values: dict[str, list[Any]] = {"return": [info.episode_return for info in infos]}
     for name in {LEARNT: None} | {name: None for _, returns in ended for name in returns}:  # in their order
-        row[return_name(name)] = mean([returns.get(name, 0.0) for _, returns in ended])
-    values = [info.named(figures) for info in infos]
-    for name in ("steps", *figures, "success"):
-        row[name] = mean([float(one[name]) for one in values])
+        values[return_name(name)] = [returns.get(name, 0.0) for _, returns in ended]
+    named = [info.named(figures) for info in infos]
+    values |= {name: [one[name] for one in named] for name in ("steps", *figures, "success")}
     for status in (EndStatus.DEATH, EndStatus.ENDED, EndStatus.ABORTED):
-        row[f"share_{status.name.lower()}"] = mean([float(info.end_status == status) for info in infos])
-    return row
+        values[f"share_{status.name.lower()}"] = [info.end_status == status for info in infos]
+    return {"count": len(infos)} | {name: float(np.mean(own)) if own else None for name, own in values.items()}
 
 
 def make_probes(

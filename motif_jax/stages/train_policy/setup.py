@@ -418,8 +418,7 @@ def start_or_resume(
 ) -> tuple[LearnerState, Any, TrainingProgress]:
     """The learner's state on all devices, the network's frozen parameters as they were read, and the progress.
 
-    They come from the first of these that exists: the run's last checkpoint; another policy; random parameters. All
-    hosts compare what they have.
+    From the first that exists: the run's last checkpoint; another policy; random parameters. All hosts compare theirs.
     """
     state, frozen = parts.make_state(parts.model.params), parts.model.frozen
     done, step = TrainingProgress(), -1
