@@ -106,7 +106,7 @@ class Grpo(OnPolicy):
         """See `Algorithm`: groups of whole episodes must be playable."""
         games, size = max(section.num_workers, 1) * section.games_per_worker, section.grpo.group_size
         name, length = f"the algorithm {section.algorithm!r}", section.rollout_length
-        problems = {
+        refuse({
             f"{name} does not work with {f'{hosts} hosts' if hosts > 1 else 'options'} (--config.policy.algorithm)":
                 hosts > 1 or options,
             f"{games} games at once cannot play groups of {size} episodes (--config.policy.grpo.group_size, "
@@ -116,8 +116,7 @@ class Grpo(OnPolicy):
             f"{name} needs a batch of one episode of each game, or of several: {games} games x {length} steps, or a "
             f"multiple, not {section.batch_size} (--config.policy.batch_size)": section.batch_size % (games * length),
             f"episodes of a group begin alike: {name} needs --config.policy.warmup_steps=0": section.warmup_steps,
-        }  # fmt: skip
-        refuse(problems)
+        })  # fmt: skip
 
     def splits_steps(self, section: Any, memory: bool) -> bool:
         """See `Algorithm`: it learns from the steps that were played, without memory and ratios of episodes."""

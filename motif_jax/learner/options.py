@@ -108,7 +108,6 @@ class Control(NamedTuple):
     section: Any  # rewards.section.ControlSection
 
     def turns(self, batch: Rollouts) -> InCharge:
-        """The behaviour in charge of each step."""
         charge, following = batch.control["charge"], self._next(batch)
         option = jnp.concatenate([batch.control["option"][1:], jnp.full_like(charge[:1], -1)])
         decides = charge == self.heads.options

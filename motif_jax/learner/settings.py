@@ -120,7 +120,6 @@ class Algorithm(abc.ABC):
 
     @property
     def learns_options(self) -> bool:
-        """Whether it learns a policy with options."""
         return False
 
     def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:  # noqa: B027  (most check nothing)

@@ -251,7 +251,6 @@ class EpisodePlayer(PolicyPlayer):
         self._begins, self._over = np.zeros((2, self._num_games), bool)
 
     def begin(self, games: np.ndarray) -> None:
-        """Marks the begin of rollouts of these games. [B] indices"""
         self._begins[games] = True
 
     def __call__(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Acted:

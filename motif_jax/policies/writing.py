@@ -61,12 +61,10 @@ class ValueWriter:
         self._placed: dict[Mesh, tuple[Any, ...]] = {}
 
     def swap(self, policy: Any, target: Any, online: Any) -> None:
-        """Replaces the parameters, and keeps the programs."""
         self.model = self.model._replace(policy=policy, target=target, online=online)
         self._placed = {}
 
     def check(self, decoding: Decoding) -> None:
-        """Raises UserError if the model cannot be decoded like this."""
         check_decoding(self.model.recipe, [decoding])
         longest = self.model.config.max_positions
         if longest and decoding.max_tokens >= longest:

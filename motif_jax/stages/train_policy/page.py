@@ -87,7 +87,6 @@ def _speed(last: Facts) -> float | None:
 
 
 def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts, is_over: bool) -> dict[str, Any]:
-    """The fields of the head of the report about the training."""
     task, rewards = worlds.title(config["env"]), list(rewards_of(config["policy"]))
     named: dict[str, Any] = {"subject": "An agent", "without_aim": "trained on learnt preferences"}
     preferred = SOURCES[LEARNT].title in rewards  # otherwise the preferences do not reach the agent
@@ -122,8 +121,7 @@ def rewards_of(settings: Facts) -> dict[str, float]:
     """The coefficients of a policy's rewards, by their titles as plain text."""
     if settings["options"].strip():
         return {"the rewards of its options": 1.0}
-    game = settings["extrinsic_coefficient"]
-    coefficients = {GAME_REWARD: game}
+    coefficients = {GAME_REWARD: settings["extrinsic_coefficient"]}
     titles = {name: source.title for name, source in SOURCES.items()}
     if judgeless := find(ONLINE_REWARDS, settings["online"]["kind"]):
         titles[ONLINE] = judgeless.title
@@ -281,14 +279,13 @@ def _options(rows: Rows, settings: Facts) -> list[str]:
     def over_time(what: str) -> dict[str, list[tuple[float, float]]]:
         return {name: [(row["env_steps"], row[f"option/{name}/{what}"]) for row in rows] for name in names}
 
+    best = {kind: max(abs(last[f"option/{name}/earns/{kind}"]) for name in names) or 1.0 for kind in kinds}
     cells = []
     for name in names:
-        best = {kind: max(abs(last[f"option/{other}/earns/{kind}"]) for other in names) or 1.0 for kind in kinds}
-        earned = [last[f"option/{name}/earns/{kind}"] for kind in kinds]
-        shades = [max(value, 0.0) / best[kind] for value, kind in zip(earned, kinds, strict=True)]
+        earned = [(last[f"option/{name}/earns/{kind}"], best[kind]) for kind in kinds]
+        shaded = [CELL.format(value, f"{max(value, 0.0) / most * 0.35:.0%}") for value, most in earned]
         cells.append([
-            esc(name), f"{last[f'option/{name}/share']:.1%}", f"{last[f'option/{name}/length']:.1f}",
-            *(CELL.format(value, f"{shade * 0.35:.0%}") for value, shade in zip(earned, shades, strict=True)),
+            esc(name), f"{last[f'option/{name}/share']:.1%}", f"{last[f'option/{name}/length']:.1f}", *shaded
         ])  # fmt: skip
     mixed = settings["controller_chooses"] == MIXTURES
     meaning = " A mixture counts for each of its options by its coefficient." if mixed else ""
@@ -375,7 +372,6 @@ def kind_of(online: Facts, judged: list[dict[str, Any]]) -> str:
 
 
 def _schedule(online: Facts) -> str:
-    """The goals, in words."""
     return ", ".join(
         turn.goal if not turn.step else f"{turn.goal} from step {amount(turn.step)} on"
         for turn in parse_goals(online["goals"])
@@ -383,7 +379,6 @@ def _schedule(online: Facts) -> str:
 
 
 def _judges(judged: Sequence[Facts]) -> list[str]:
-    """The models that gave these answers."""
     return sorted({row["by"] for row in judged if row.get("by")})
 
 

@@ -222,7 +222,6 @@ class MetricsCollector:
         self.clear()
 
     def clear(self) -> None:
-        """Begins the next row."""
         self._ended: list[Ended] = []
         self._updates: list[dict[str, float]] = []
         self._depths: list[int] = []
@@ -252,7 +251,6 @@ class MetricsCollector:
         self._updates.append(metrics)
 
     def row(self, done: TrainingProgress) -> dict[str, Any]:
-        """Makes the next row."""
         now = time.monotonic()
         seconds = max(now - self._written, 1e-9)
         row: dict[str, Any] = {
@@ -331,7 +329,6 @@ class MetricsCollector:
         self._bar.update(done.env_steps, **notes)
 
     def last(self, done: TrainingProgress) -> None:
-        """Writes the last row of training, if there were updates since the row before."""
         if self._metrics and self._updates and done.env_steps > self._steps:
             self._metrics.write(done.env_steps, self.row(done))
 
