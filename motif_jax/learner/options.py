@@ -37,14 +37,6 @@ from motif_jax.schedules import schedule
 FLOOR = 1e-7  # least divisor of advantages; rewards of a controller are often small
 
 
-class InCharge(NamedTuple):
-    """The behaviour in charge of each step: an option, a mixture or the controller. [T, B] each"""
-
-    charge: jax.Array  # the column of each step; the last one is the controller's. int32
-    decides: jax.Array  # whether the controller was in charge
-    switches: jax.Array  # whether the next step of the episode is a decision for another option
-
-
 def decision_rewards(rewards: jax.Array, decides: jax.Array, ended: jax.Array, discount: float = 1.0) -> jax.Array:
     """At decisions, the discounted sums of the rewards to the next one, or to an end; 0 elsewhere. [T, B]
 
@@ -59,20 +51,22 @@ KNOWN, ENDED, CUT, UNKNOWN = range(4)  # status of a column's next step
 
 
 def vtrace_in_columns(
-    values: jax.Array, rewards: jax.Array, discounts: jax.Array, ratio: jax.Array, turns: InCharge,
-    terminated: jax.Array, truncated: jax.Array, last: jax.Array, known_last: jax.Array, *, inferred: bool = False,
-    clip_rho: float = 1.0, clip_c: float = 1.0,
+    values: jax.Array, rewards: jax.Array, discounts: jax.Array, ratio: jax.Array, charge: jax.Array,
+    switches: jax.Array, terminated: jax.Array, truncated: jax.Array, last: jax.Array, known_last: jax.Array, *,
+    inferred: bool = False, clip_rho: float = 1.0, clip_c: float = 1.0,
 ) -> VTrace:  # fmt: skip
     """Returns targets and advantages of each step, for the column that it belongs to. [T, B] each
 
     Args:
       values, rewards: for the behaviour in charge; rewards are those of `decision_rewards` at decisions. [T, B]
+      charge, switches: the column of each step, the last one of the controller, int32; whether the next step of the
+        episode is a decision for another option. [T, B]
       discounts: of each step, also where the episode ends. [T, B]
       ratio, clip_rho, clip_c: as for `vtrace`.
       last, known_last: values of the state after the last step, for each column, and where they are known. [C, B]
       inferred: as published, V_next is (V_t - r_t) / discount_t at time limits as well.
     """
-    chex.assert_equal_shape([values, rewards, discounts, ratio, *turns, terminated, truncated])
+    chex.assert_equal_shape([values, rewards, discounts, ratio, charge, switches, terminated, truncated])
     chex.assert_equal_shape([last, known_last])
     values, rewards, discounts, ratio, last = jax.lax.stop_gradient((values, rewards, discounts, ratio, last))
     columns = jnp.arange(len(last))[:, None]
@@ -96,8 +90,8 @@ def vtrace_in_columns(
         carry = tuple(jnp.where(mine, new, old) for new, old in zip(this, carry, strict=True))
         return carry, VTrace(value + acc, advantage)
 
-    start = last, jnp.zeros_like(last), jnp.where(known_last, KNOWN, UNKNOWN).astype(turns.charge.dtype)
-    steps = values, rewards, discounts, ratio, turns.charge, turns.switches, terminated, truncated
+    start = last, jnp.zeros_like(last), jnp.where(known_last, KNOWN, UNKNOWN).astype(charge.dtype)
+    steps = values, rewards, discounts, ratio, charge, switches, terminated, truncated
     return jax.lax.scan(back, start, steps, reverse=True)[1]
 
 
@@ -107,12 +101,13 @@ class Control(NamedTuple):
     heads: OptionHeads
     section: Any  # rewards.section.ControlSection
 
-    def turns(self, batch: Rollouts) -> InCharge:
+    def turns(self, batch: Rollouts) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Of each step: its column, whether the controller was in charge, and `switches`. [T, B]"""
         charge, following = batch.control["charge"], self._next(batch)
         option = jnp.concatenate([batch.control["option"][1:], jnp.full_like(charge[:1], -1)])
         decides = charge == self.heads.options
         switches = (following == self.heads.options) & ~self.heads.same(option, charge) & ~decides & ~batch.first[1:]
-        return InCharge(self.heads.column(charge), decides, switches & self.section.bootstrap_on_switch)
+        return self.heads.column(charge), decides, switches & self.section.bootstrap_on_switch
 
     def _next(self, batch: Rollouts) -> jax.Array:
         """The behaviour in charge of the step after each step. [T, B]"""
@@ -149,14 +144,12 @@ class Control(NamedTuple):
 
         `rewards`: all that are mixed, [S, T, B]; `factors`: of each for all behaviours and the controller, [N + 1, S].
         """
-        turns, ended = self.turns(batch), batch.terminated | batch.truncated
-        rewards = jnp.where(turns.decides, 0.0, rewards)
+        (_, decides, _), ended = self.turns(batch), batch.terminated | batch.truncated
+        rewards = jnp.where(decides, 0.0, rewards)
         of_options = (jnp.moveaxis(factors[batch.control["charge"]], -1, 0) * rewards).sum(0)
         of_controller = (factors[-1][:, None, None] * rewards).sum(0)
-        sums = decision_rewards(
-            of_controller, turns.decides, ended, discount if self.section.discount == "steps" else 1.0
-        )
-        return jnp.where(turns.decides, sums, of_options), of_options
+        sums = decision_rewards(of_controller, decides, ended, discount if self.section.discount == "steps" else 1.0)
+        return jnp.where(decides, sums, of_options), of_options
 
     def targets(
         self, values: jax.Array, rewards: jax.Array, ratio: jax.Array, valid: jax.Array, batch: Rollouts,
@@ -166,24 +159,24 @@ class Control(NamedTuple):
 
         `values`: of the observations of `with_behaviour`, [T + 2, B]. `rewards`: for the behaviour in charge.
         """
-        turns, terminated, truncated = self.turns(batch), batch.terminated, batch.truncated
+        (charge, decides, switches), terminated, truncated = self.turns(batch), batch.terminated, batch.truncated
         if settings.bootstrap == "never":
             terminated = terminated | truncated
         discounts = jnp.full_like(rewards, settings.discount)
         if self.section.discount == "steps":
-            steps = decision_rewards(jnp.ones_like(rewards), turns.decides, terminated | truncated)
-            discounts = jnp.where(turns.decides, settings.discount**steps, discounts)
+            steps = decision_rewards(jnp.ones_like(rewards), decides, terminated | truncated)
+            discounts = jnp.where(decides, settings.discount**steps, discounts)
         columns, at_end = jnp.arange(self.heads.columns)[:, None], self.heads.column(self._next(batch)[-1])
         here, controller = columns == at_end, columns == self.heads.columns - 1
         inferred = settings.bootstrap == "inferred"
         vtrace = vtrace_in_columns(
-            values[:-2], rewards, discounts, ratio, turns, terminated, truncated,
+            values[:-2], rewards, discounts, ratio, charge, switches, terminated, truncated,
             last=jnp.where(here, values[-2], jnp.where(controller, values[-1], 0.0)),
             # No step of the game has followed a decision at the very end.
-            known_last=(here | (controller & ~turns.decides[-1])) & (not inferred),
+            known_last=(here | (controller & ~decides[-1])) & (not inferred),
             inferred=inferred, clip_rho=settings.clip_rho, clip_c=settings.clip_c,
         )  # fmt: skip
-        return Targets(vtrace, self.normalised(vtrace.advantages, valid, turns.charge, settings))
+        return Targets(vtrace, self.normalised(vtrace.advantages, valid, charge, settings))
 
     def normalised(self, advantages: jax.Array, valid: jax.Array, charge: jax.Array, settings: Settings) -> jax.Array:
         used = advantages

@@ -115,12 +115,10 @@ def _beta(text: str) -> float:
         beta = float(text)
     except ValueError:
         beta = math.nan
-    refuse(
-        {
-            f"beta must not be negative: {table.shown(text)} would prefer worse texts ({FLAG}.betas)": beta < 0,
-            f"each beta must be a number such as 4, not {table.shown(text)} ({FLAG}.betas)": not beta < 1e6,
-        }
-    )
+    refuse({
+        f"beta must not be negative: {table.shown(text)} would prefer worse texts ({FLAG}.betas)": beta < 0,
+        f"each beta must be a number such as 4, not {table.shown(text)} ({FLAG}.betas)": not beta < 1e6,
+    })  # fmt: skip
     return beta
 
 
@@ -152,9 +150,7 @@ class LanguageSection:
     """The network language: a language model is the policy (docs/glam.md)."""
 
     model: str = deciding(
-        "",
-        PATH,
-        "directory in Hugging Face layout, GGUF file, or smollm2; trained: train_language's; empty: a new model",
+        "", PATH, "Hugging Face directory, GGUF file, or smollm2; trained: train_language's; empty: a new model"
     )
     weights: str = deciding(PRETRAINED, Text(WEIGHTS), "initial weights: pretrained, only the embeddings, or random")
     family: str = deciding("llama", Text(("gpt2", "llama", "t5")), "architecture of a new model")

@@ -325,16 +325,12 @@ def make_language_policy(config: Any, world: World, workdir: Path, learns: bool 
     else:
         architecture, tokeniser = _new_architecture(section, world)
     spec: dict[str, Any] = {
-        "network": LANGUAGE,
-        "num_actions": len(world.action_names),
-        "dtype": config.policy.dtype,
+        "network": LANGUAGE, "num_actions": len(world.action_names), "dtype": config.policy.dtype,
         LANGUAGE: {
-            "config": to_record(architecture),
-            "tokeniser": tokeniser.text,
-            "actions": list(world.action_names),
+            "config": to_record(architecture), "tokeniser": tokeniser.text, "actions": list(world.action_names),
             **{name: getattr(section, name) for name in STORED},
         },
-    }
+    }  # fmt: skip
     if directory and learns:
         _print_memory(config, spec, tokeniser, world)
     language = None

@@ -63,7 +63,7 @@ class PolicyPlayer:
         self._num_games, self._group_size = num_games, group_size
         self._cores: Any = jnp.zeros((num_games + 1, model.core_size))  # the last row is for padding
         if heads:
-            self._cores = OptionMemory(self._cores, *jnp.zeros((2, num_games + 1), jnp.int32))
+            self._cores = (self._cores, *jnp.zeros((2, num_games + 1), jnp.int32))
         self._key, self.calls = jax.random.key(seed), 0  # the number of calls, which numbers the random draws
 
         def step(
@@ -196,25 +196,18 @@ def play_step(
     return cores.at[games].set(after), before, actions, logits, values
 
 
-class OptionMemory(NamedTuple):
-    """The memory of a policy with options in all games."""
-
-    cores: jax.Array  # of the network. [N, core_size]
-    charge: jax.Array  # who is in charge of the next step. [N] int32
-    left: jax.Array  # game steps until the controller is. [N] int32
-
-
 def play_turn(
     step: Callable, heads: OptionHeads, only: int | Weights | None, greedy: bool, weights: tuple[Any, Any, Any],
-    memory: OptionMemory, key: jax.Array, call: jax.Array, observations: dict[str, jax.Array], first: jax.Array,
-    games: jax.Array,
+    memory: tuple[jax.Array, ...], key: jax.Array, call: jax.Array, observations: dict[str, jax.Array],
+    first: jax.Array, games: jax.Array,
 ) -> tuple[Any, ...]:  # fmt: skip
     """As `play_step`, for a policy with options, whose games WAIT while the controller decides.
 
-    After the values it returns the choices, in the order of CHOICES.
+    `memory`: of the network [N, core_size]; who is in charge of the next step, and game steps until the controller is,
+    [N] int32 each. After the values it returns the choices, in the order of CHOICES.
     """
-    before = memory.cores[games]
-    charge = jnp.where(first, heads.options, memory.charge[games])
+    before, in_charge, steps_left = (array[games] for array in memory)
+    charge = jnp.where(first, heads.options, in_charge)
     mixture = only if isinstance(only, tuple) else None
     if only is not None:
         charge = jnp.full_like(charge, only if isinstance(only, int) else 0)
@@ -227,10 +220,10 @@ def play_turn(
         drawn.append((head.argmax(-1) if greedy else jax.random.categorical(head_key, head)).astype(jnp.int32))
     action, (option, length) = drawn[0], heads.joint(drawn[1:])
     decides = charge == heads.options
-    left = jnp.where(decides, jnp.array(heads.lengths, jnp.int32)[length], memory.left[games] - 1)
+    left = jnp.where(decides, jnp.array(heads.lengths, jnp.int32)[length], steps_left - 1)
     following = jnp.where(decides, option, jnp.where(left > 0, charge, heads.options))
     changed = zip(memory, (after, following, left), strict=True)
-    memory = OptionMemory(*(array.at[games].set(rows) for array, rows in changed))
+    memory = tuple(array.at[games].set(rows) for array, rows in changed)
     actions = jnp.where(decides, WAIT, action)
     return memory, before, actions, logits, values, charge, following, action, option, length
 

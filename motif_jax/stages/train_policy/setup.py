@@ -101,14 +101,10 @@ def make_place(
         if grouped:
             rows = in_groups(rows, arrays[ENDED], seen, grouped)
         return PlacedBatch(
-            rollouts=shard(Rollouts(**rows), mesh, axis=1),
-            rewards=rewards,
-            ended=arrays["terminated"] | arrays["truncated"],
-            first=arrays["first"][0],
-            played=played,
+            rollouts=shard(Rollouts(**rows), mesh, axis=1), rewards=rewards, first=arrays["first"][0], played=played,
+            ended=arrays["terminated"] | arrays["truncated"], paid_messages=paid,
             turns=turn_figures(plan, arrays, rewards) if plan else None,
-            paid_messages=paid,
-        )
+        )  # fmt: skip
 
     return place
 
