@@ -164,8 +164,8 @@ class Training:
         self._typed = typed = train_policy.STAGE.view(config.to_dict())
         parts = assemble(typed, Path(), lambda setting: sources, hosts=1)
         if init_from:
-            known = read_initial(typed, parts, {"frozen": parts.model.frozen})
-            parts = parts._replace(model=parts.model._replace(params=known["params"], frozen=known["frozen"]))
+            state, frozen = read_initial(typed, parts)
+            parts = parts._replace(model=parts.model._replace(params=state.params, frozen=frozen))
         self._parts, self._model, self._mesh = parts, parts.model, parts.mesh
         # A copy, because updates give their state away, and the player still uses these parameters.
         params = jax.tree.map(jnp.copy, self._model.params)

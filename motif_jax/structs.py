@@ -19,6 +19,13 @@ class UserError(Exception):
         return " ".join(line.strip() for line in super().__str__().splitlines())
 
 
+def refuse(problems: Mapping[str, object]) -> None:
+    """Raises UserError with the first of these sentences whose value is true."""
+    for sentence, exists in problems.items():
+        if exists:
+            raise UserError(sentence)
+
+
 @contextlib.contextmanager
 def naming(flag: str) -> Iterator[None]:
     """Inside this context, a UserError also names the flag of what is read."""

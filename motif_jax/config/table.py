@@ -194,6 +194,9 @@ def value(
     return field(**given, metadata=metadata)
 
 
+deciding = functools.partial(value, decides=True)
+
+
 @functools.cache
 def table_of(section: type, inner: str = "") -> Table:
     """The values that a dataclass declares; `inner` is the name of their nested section, if they have one."""

@@ -9,7 +9,7 @@ import abc
 from typing import Any
 
 from motif_jax.learner.settings import RATIO_RANGE, GroupSettings, Learning, PolicyGradient, Settings
-from motif_jax.structs import UserError
+from motif_jax.structs import refuse
 
 
 class ClippedSurrogate(PolicyGradient):
@@ -31,11 +31,7 @@ class ClippedSurrogate(PolicyGradient):
 
     def bounds(self, settings: Settings, group: GroupSettings | None) -> tuple[float, float]:
         clip = settings.clip_ratio
-        return self.lowest_ratio(clip), 1 + ((group.clip_high if group else 0.0) or clip)
-
-    def lowest_ratio(self, clip: float) -> float:
-        """The lower bound of the surrogate's ratio."""
-        return 1 - clip
+        return 1 - clip, 1 + ((group.clip_high if group else 0.0) or clip)
 
 
 class OffPolicy(ClippedSurrogate):
@@ -72,8 +68,8 @@ class Appo(OffPolicy):
 
     ratio_range = RATIO_RANGE
 
-    def lowest_ratio(self, clip: float) -> float:
-        return 1 / (1 + clip)  # as in sample-factory
+    def bounds(self, settings: Settings, group: GroupSettings | None) -> tuple[float, float]:
+        return 1 / (1 + settings.clip_ratio), 1 + settings.clip_ratio  # as in sample-factory
 
 
 class Impala(OffPolicy):
@@ -109,35 +105,22 @@ class Grpo(OnPolicy):
     def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
         """See `Algorithm`: groups of whole episodes must be playable."""
         games, size = max(section.num_workers, 1) * section.games_per_worker, section.grpo.group_size
-        name = f"the algorithm {section.algorithm!r}"
-        if hosts > 1 or options:
-            what = f"{hosts} hosts" if hosts > 1 else "options"
-            raise UserError(f"{name} does not work with {what} (--config.policy.algorithm)")
-        if games % size:
-            raise UserError(
-                f"{games} games at once cannot play groups of {size} episodes (--config.policy.grpo.group_size, "
-                ".num_workers, .games_per_worker)"
-            )
-        if section.rollout_length < limit:
-            raise UserError(
-                f"{name} needs whole episodes, of up to {limit:,} steps, but rollouts have {section.rollout_length} "
-                "(--config.policy.rollout_length, .max_episode_steps)"
-            )
-        if section.batch_size % (games * section.rollout_length):
-            raise UserError(
-                f"{name} needs a batch of one episode of each game, or of several: {games} games x "
-                f"{section.rollout_length} steps, or a multiple, not {section.batch_size} (--config.policy.batch_size)"
-            )
-        if section.warmup_steps:
-            raise UserError(f"episodes of a group begin alike: {name} needs --config.policy.warmup_steps=0")
+        name, length = f"the algorithm {section.algorithm!r}", section.rollout_length
+        refuse({
+            f"{name} does not work with {f'{hosts} hosts' if hosts > 1 else 'options'} (--config.policy.algorithm)":
+                hosts > 1 or options,
+            f"{games} games at once cannot play groups of {size} episodes (--config.policy.grpo.group_size, "
+            ".num_workers, .games_per_worker)": games % size,
+            f"{name} needs whole episodes, of up to {limit:,} steps, but rollouts have {length} "
+            "(--config.policy.rollout_length, .max_episode_steps)": length < limit,
+            f"{name} needs a batch of one episode of each game, or of several: {games} games x {length} steps, or a "
+            f"multiple, not {section.batch_size} (--config.policy.batch_size)": section.batch_size % (games * length),
+            f"episodes of a group begin alike: {name} needs --config.policy.warmup_steps=0": section.warmup_steps,
+        })  # fmt: skip
 
     def splits_steps(self, section: Any, memory: bool) -> bool:
         """See `Algorithm`: it learns from the steps that were played, without memory and ratios of episodes."""
         return not memory and section.grpo.ratio == "step"
-
-    def group(self, section: Any) -> GroupSettings:
-        group: GroupSettings = section.grpo
-        return group
 
     def once_per_update(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
         from motif_jax.learner.groups import with_group_targets

@@ -43,11 +43,6 @@ def relative(values: jax.Array, counted: jax.Array, ids: jax.Array, number: int,
     return jnp.where(counted & (count > 1), distance, 0.0)
 
 
-def returns_from(reward: jax.Array, discount: float) -> jax.Array:
-    """The discounted sum of the rewards from each step on. [T, B] -> [T, B]"""
-    return sums_back(reward, jnp.full_like(reward, discount))
-
-
 def group_advantages(
     reward: jax.Array, played: jax.Array, visit: jax.Array, settings: Settings, group: GroupSettings
 ) -> jax.Array:
@@ -65,7 +60,7 @@ def group_advantages(
     advantages = jnp.where(played, of_episode, 0.0)
     if find_algorithm(settings.algorithm).compares_visits:
         ids = (group_of * steps * group.group_size + visit).reshape(-1)
-        remaining = returns_from(reward, settings.discount).reshape(-1)
+        remaining = sums_back(reward, jnp.full_like(reward, settings.discount)).reshape(-1)
         of_step = relative(remaining, played.reshape(-1), ids, steps * columns, by_deviation)
         advantages += group.step_weight * of_step.reshape(steps, columns)
     return advantages
@@ -78,11 +73,8 @@ def weights(played: jax.Array, group: GroupSettings, num_minibatches: int) -> ja
     over an episode's steps, divided by the time limit, then the mean over episodes.
     """
     length = played.sum(0)
-    share = played.astype(jnp.float32)
-    if group.mean_over == "episodes":
-        share = share / jnp.maximum(length, 1)
-    elif group.mean_over == "limit":
-        share = share / len(played)
+    per_episode: Any = {"steps": 1, "episodes": jnp.maximum(length, 1), "limit": len(played)}[group.mean_over]
+    share = played.astype(jnp.float32) / per_episode
     divisor = share.sum() if group.mean_over == "steps" else (length > 0).sum().astype(jnp.float32)
     return num_minibatches * share / jnp.maximum(total(divisor), 1)
 
@@ -100,7 +92,7 @@ def with_group_targets(
     played = groups["played"]
     advantages = group_advantages(data.reward, played, groups["visit"], settings, group)
     valid = data.valid & played
-    target = returns_from(jnp.where(played, data.reward, 0.0), settings.discount)
+    target = sums_back(jnp.where(played, data.reward, 0.0), jnp.full_like(data.reward, settings.discount))
     targets = Targets(VTrace(target, advantages), advantages)
     observations = {name: array[:-1] for name, array in rollouts.observations.items()}
     rollouts = rollouts._replace(observations=observations, first=rollouts.first[:-1], reward_inputs={}, group=())

@@ -31,73 +31,41 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class Head(NamedTuple):
-    """One choice of the policy: an action or, with options, what a controller chooses."""
+    """One choice of the policy: an action or, with options, what a controller chooses. [T, B] each"""
 
-    log_all: jax.Array  # the policy's log probabilities. [T, B, A]
-    log_old: jax.Array  # those of the acting policy. [T, B, A]
-    taken: jax.Array  # what was chosen. [T, B] int32
-    counts: jax.Array | None = None  # steps at which it took effect, [T, B] bool; None: all
-    scale: jax.Array | None = None  # weight of its exploration term; None: 1
-
-    @property
-    def log_pi(self) -> jax.Array:
-        """The policy's log probabilities of what was chosen, 0 at steps without effect. [T, B]"""
-        return self._of_taken(self.log_all)
-
-    @property
-    def log_mu(self) -> jax.Array:
-        """The acting policy's log probabilities of the same choices. [T, B]"""
-        return self._of_taken(self.log_old)
-
-    def _of_taken(self, log: jax.Array) -> jax.Array:
-        chosen = jnp.take_along_axis(log, self.taken[..., None], -1)[..., 0]
-        return chosen if self.counts is None else jnp.where(self.counts, chosen, 0.0)
-
-    def entropy(self, weight: jax.Array) -> jax.Array:
-        """This device's part of the mean entropy, in nats."""
-        return -part_of_mean((jnp.exp(self.log_all) * self.log_all).sum(-1), self._weigh(weight))
-
-    def divergence(self, weight: jax.Array) -> jax.Array:
-        """This device's part of the mean KL(mu || pi)."""
-        terms = (jnp.exp(self.log_old) * (self.log_old - self.log_all)).sum(-1)
-        return part_of_mean(terms, self._weigh(weight))
-
-    def _weigh(self, weight: jax.Array) -> jax.Array:
-        return weight if self.counts is None else jnp.where(self.counts, weight, 0.0)
+    log_pi: jax.Array  # the policy's log probability of what was chosen, 0 at steps without effect
+    log_mu: jax.Array  # the acting policy's
+    entropy: jax.Array  # of the policy, in nats
+    divergence: jax.Array  # KL(mu || pi)
+    log_all: Any = None  # the policy's log probabilities. [T, B, A]
+    counts: jax.Array | None = None  # steps at which the choice took effect, bool; None: all
+    scale: jax.Array | None = None  # weight of its exploration term, []; None: 1
 
 
-class NumbersHead(NamedTuple):
-    """As `Head`, for actions of D numbers, drawn from squashed Gaussians (networks/actions.py).
+def choice_head(
+    log_all: jax.Array, log_old: jax.Array, taken: jax.Array, counts: jax.Array | None = None,
+    scale: jax.Array | None = None,
+) -> Head:  # fmt: skip
+    """A choice among A, from the log probabilities of the policy and of the acting one, [T, B, A]; taken: [T, B]."""
 
-    Each number is scaled to (-1, 1), so that bounds do not change the terms. Ratios are those of the Gaussians: the
-    squashing changes both densities by the same factor.
+    def of_taken(log: jax.Array) -> jax.Array:
+        chosen = jnp.take_along_axis(log, taken[..., None], -1)[..., 0]
+        return chosen if counts is None else jnp.where(counts, chosen, 0.0)
+
+    entropy = -(jnp.exp(log_all) * log_all).sum(-1)
+    divergence = (jnp.exp(log_old) * (log_old - log_all)).sum(-1)
+    return Head(of_taken(log_all), of_taken(log_old), entropy, divergence, log_all, counts, scale)
+
+
+def numbers_head(new: Gaussian, old: Gaussian, taken: jax.Array) -> Head:
+    """Actions of D numbers, drawn as u from squashed Gaussians (networks/actions.py). [T, B, D] each
+
+    Each number is scaled to (-1, 1), so that bounds do not change the terms; the entropy of one that is uniform there
+    is 0.69. Ratios are those of the Gaussians: the squashing changes both densities by the same factor.
     """
-
-    new: Gaussian  # of the policy. [T, B, D]
-    old: Gaussian  # of the acting policy. [T, B, D]
-    taken: jax.Array  # u. [T, B, D]
-    scale: None = None  # of the exploration term: 1
-
-    @property
-    def log_pi(self) -> jax.Array:
-        """Log density of the drawn numbers before tanh. [T, B]"""
-        return log_density(self.new, self.taken)
-
-    @property
-    def log_mu(self) -> jax.Array:
-        """Log density of the same numbers under the acting policy. [T, B]"""
-        return log_density(self.old, self.taken)
-
-    def entropy(self, weight: jax.Array) -> jax.Array:
-        """This device's part of the mean entropy, in nats; 0.69 for a number that is uniform in (-1, 1)."""
-        return part_of_mean(squashed_entropies(self.new).sum(-1), weight)
-
-    def divergence(self, weight: jax.Array) -> jax.Array:
-        """KL(mu || pi)"""
-        difference = (self.old.mean - self.new.mean) * jnp.exp(-self.new.log_scale)
-        change = self.old.log_scale - self.new.log_scale
-        terms = (jnp.exp(2 * change) + difference**2 - 1) / 2 - change
-        return part_of_mean(terms.sum(-1), weight)
+    difference, change = (old.mean - new.mean) * jnp.exp(-new.log_scale), old.log_scale - new.log_scale
+    divergence = ((jnp.exp(2 * change) + difference**2 - 1) / 2 - change).sum(-1)
+    return Head(log_density(new, taken), log_density(old, taken), squashed_entropies(new).sum(-1), divergence)
 
 
 def log_density(distribution: Gaussian, u: jax.Array) -> jax.Array:
@@ -116,7 +84,7 @@ def squashed_entropies(distribution: Gaussian) -> jax.Array:
 class LossInputs(NamedTuple):
     """Inputs of the terms. The default shape is [T, B]. The policy is the trained one."""
 
-    heads: tuple[Any, ...]  # the choices of each step: `Head` or `NumbersHead`
+    heads: tuple[Head, ...]  # the choices of each step
     log_pi: jax.Array  # log probability of the choices that took effect
     log_mu: jax.Array  # that of the acting policy
     ratio: jax.Array  # pi / mu, clamped to RATIO_RANGE for APPO and to FINITE_RANGE for PPO
@@ -127,44 +95,38 @@ class LossInputs(NamedTuple):
     weight: jax.Array  # of `weigh`
     reference: jax.Array | None = None  # log probabilities of the policy at the start, of grpo and gigpo. [T, B, A]
 
+    def of_head(self, samples: jax.Array, head: Head) -> jax.Array:
+        """This device's part of the mean over the steps at which a choice took effect. [T, B] -> []"""
+        return part_of_mean(samples, self.weight if head.counts is None else jnp.where(head.counts, self.weight, 0.0))
+
 
 def sum_of_terms(
-    policy_loss: jax.Array,
-    inputs: LossInputs,
-    settings: Settings,
-    exploration_coefficient: jax.Array,
+    policy_loss: jax.Array, inputs: LossInputs, settings: Settings, exploration_coefficient: jax.Array,
     group: GroupSettings | None = None,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Computes the loss, and its terms for the metrics.
+) -> tuple[jax.Array, dict[str, jax.Array]]:  # fmt: skip
+    """Returns this device's part of the loss, and of the metrics: the loss, its terms by name, the entropy. [] each
 
-    Args:
-      policy_loss: the algorithm's. []
-      exploration_coefficient: annealed. []
-      group: of grpo and gigpo, which have no critic.
-
-    Returns:
-      This device's part of the loss, and of the metrics: the loss, its terms by name, the entropy. [] each
+    `exploration_coefficient` is annealed. `group`: of grpo and gigpo, which have no critic.
     """
     value_error = value_loss(inputs.value, inputs.old_value, inputs.target, inputs.weight, settings.clip_value)
-    entropies = [head.entropy(inputs.weight) for head in inputs.heads]
-    exploration_loss = _sum(
-        -entropy if head.scale is None else head.scale * -entropy
-        for head, entropy in zip(inputs.heads, entropies, strict=True)
-    )
+    entropies = [inputs.of_head(head.entropy, head) for head in inputs.heads]
+    explored = zip(inputs.heads, entropies, strict=True)
+    exploration_loss = add(-entropy if head.scale is None else head.scale * -entropy for head, entropy in explored)
     terms = {
         "policy_loss": policy_loss,
         "value_loss": (0.0 if group else settings.value_coefficient) * value_error,
         "exploration_loss": exploration_loss * exploration_coefficient,
     }
     if group and inputs.reference is not None:
-        (head,) = inputs.heads
-        divergence = part_of_mean((jnp.exp(head.log_all) * (head.log_all - inputs.reference)).sum(-1), inputs.weight)
+        (log_all,) = (head.log_all for head in inputs.heads)
+        divergence = part_of_mean((jnp.exp(log_all) * (log_all - inputs.reference)).sum(-1), inputs.weight)
         terms["reference_loss"] = group.reference_coefficient * divergence
-    loss = _sum(terms.values())
-    return loss, terms | {"loss": loss, "entropy": _sum(entropies)}
+    loss = add(terms.values())
+    return loss, terms | {"loss": loss, "entropy": add(entropies)}
 
 
-def _sum(terms: Iterable[jax.Array]) -> jax.Array:
+def add(terms: Iterable[jax.Array]) -> jax.Array:
+    """The sum, without the 0 with which Python's `sum` begins."""
     return functools.reduce(operator.add, terms)
 
 
@@ -175,7 +137,7 @@ def distances(inputs: LossInputs, lowest: float, highest: float) -> dict[str, ja
     """
     outside = (inputs.ratio < lowest) | (inputs.ratio > highest)
     return {
-        "kl": _sum([head.divergence(inputs.weight) for head in inputs.heads]),
+        "kl": add(inputs.of_head(head.divergence, head) for head in inputs.heads),
         "ratio_deviation": part_of_mean(jnp.abs(1 - inputs.ratio), inputs.weight),
         "fraction_clipped": part_of_mean(outside, inputs.weight),
     }
@@ -233,10 +195,7 @@ def impala(log_pi: jax.Array, advantages: jax.Array, weight: jax.Array) -> jax.A
 def value_loss(
     values: jax.Array, old_values: jax.Array, targets: jax.Array, weight: jax.Array, clip_value: float
 ) -> jax.Array:
-    """Squared error, clipped as in PPO: changes beyond the clip from the actor's value do not reduce it. [T, B] each
-
-    `clip_value`: the clip; 0 for the plain squared error. Targets are constants.
-    """
+    """Squared error; changes beyond `clip_value` (0: none) from the old value do not reduce it, as in PPO. [T, B]"""
     chex.assert_rank([values, old_values, targets, weight], 2)
     error = (values - targets) ** 2
     if clip_value:
@@ -259,16 +218,8 @@ def spread(
     """Returns metrics of the valid samples: extremes, means, deviations; not differentiated. [T, B] each"""
     ratio, values = jax.lax.stop_gradient((ratio, values))
     means, stds = statistics(jnp.stack([values, targets, advantages, targets - values]), valid)
-    lowest, highest = extremes(ratio, valid)
-    worst, best = extremes(advantages, valid)
-    return {
-        "ratio_min": lowest,
-        "ratio_max": highest,
-        "value_mean": means[0],
-        "target_mean": means[1],
-        "explained_variance": 1 - (stds[3] / jnp.maximum(stds[1], 1e-8)) ** 2,
-        "advantage_mean": means[2],
-        "advantage_std": stds[2],
-        "advantage_min": worst,
-        "advantage_max": best,
-    }
+    named = {"value_mean": means[0], "target_mean": means[1], "advantage_mean": means[2], "advantage_std": stds[2]}
+    named["explained_variance"] = 1 - (stds[3] / jnp.maximum(stds[1], 1e-8)) ** 2
+    for name, samples in (("ratio", ratio), ("advantage", advantages)):
+        named[f"{name}_min"], named[f"{name}_max"] = extremes(samples, valid)
+    return named

@@ -20,7 +20,7 @@ controller's rewards until the next decision.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from motif_jax.learner import losses
 from motif_jax.learner.samples import Rollouts, Targets
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.vtrace import VTrace
+from motif_jax.learner.vtrace import VTrace, sums_back
 from motif_jax.networks.kinds import BEHAVIOUR
 from motif_jax.networks.options import OptionHeads
 from motif_jax.schedules import schedule
@@ -37,79 +37,47 @@ from motif_jax.schedules import schedule
 FLOOR = 1e-7  # least divisor of advantages; rewards of a controller are often small
 
 
-class InCharge(NamedTuple):
-    """The behaviour in charge of each step: an option, a mixture or the controller. [T, B] each"""
+def decision_rewards(rewards: jax.Array, decides: jax.Array, ended: jax.Array, discount: float = 1.0) -> jax.Array:
+    """At decisions, the discounted sums of the rewards to the next one, or to an end; 0 elsewhere. [T, B]
 
-    charge: jax.Array  # the column of each step; the last one is the controller's. int32
-    decides: jax.Array  # whether the controller was in charge
-    switches: jax.Array  # whether the next step of the episode is a decision for another option
-
-
-def decision_rewards(
-    rewards: jax.Array, turns: InCharge, ended: jax.Array, discount: float = 1.0
-) -> tuple[jax.Array, jax.Array]:
-    """Sums the rewards from each decision to the next one, to the end of the episode or of the rollout.
-
-    Args:
-      rewards: the controller's, of the game's steps. [T, B]
-      ended: whether the episode ended with the step. [T, B] bool
-      discount: per game step.
-
-    Returns:
-      The sums, and discount^(number of summed steps), at decisions; 0 and 1 elsewhere. [T, B] each
+    `rewards`: the controller's, of the game's steps. `ended`: whether the episode ended with the step, bool. [T, B]
     """
-
-    def back(carry: tuple[jax.Array, jax.Array], step: tuple[jax.Array, ...]) -> tuple[tuple, tuple]:
-        reward, decides, ended = step
-        later, power = jnp.where(ended, 0.0, carry[0]), jnp.where(ended, 1.0, carry[1])
-        emitted = jnp.where(decides, later, 0.0), jnp.where(decides, power, 1.0)
-        return (jnp.where(decides, 0.0, reward + discount * later), jnp.where(decides, 1.0, discount * power)), emitted
-
-    zeros = jnp.zeros_like(rewards[0])
-    _, (sums, powers) = jax.lax.scan(back, (zeros, zeros + 1), (rewards, turns.decides, ended), reverse=True)
-    return sums, powers
+    sums = sums_back(jnp.where(decides, 0.0, rewards), jnp.where(decides | ended, 0.0, discount))
+    following = jnp.concatenate([sums[1:], jnp.zeros_like(sums[:1])])
+    return jnp.where(decides & ~ended, following, 0.0)
 
 
 KNOWN, ENDED, CUT, UNKNOWN = range(4)  # status of a column's next step
 
 
-class Carry(NamedTuple):
-    """The next step of each column. [C, B] each"""
-
-    value: jax.Array
-    acc: jax.Array
-    status: jax.Array  # int32
-
-
 def vtrace_in_columns(
-    values: jax.Array, rewards: jax.Array, discounts: jax.Array, ratio: jax.Array, turns: InCharge,
-    terminated: jax.Array, truncated: jax.Array, last: jax.Array, known_last: jax.Array, *, inferred: bool = False,
-    clip_rho: float = 1.0, clip_c: float = 1.0,
+    values: jax.Array, rewards: jax.Array, discounts: jax.Array, ratio: jax.Array, charge: jax.Array,
+    switches: jax.Array, terminated: jax.Array, truncated: jax.Array, last: jax.Array, known_last: jax.Array, *,
+    inferred: bool = False, clip_rho: float = 1.0, clip_c: float = 1.0,
 ) -> VTrace:  # fmt: skip
     """Returns targets and advantages of each step, for the column that it belongs to. [T, B] each
 
     Args:
-      values: of the state before each step, for the behaviour in charge. [T, B]
-      rewards: of each step, for the behaviour in charge; those of `decision_rewards` at decisions. [T, B]
+      values, rewards: for the behaviour in charge; rewards are those of `decision_rewards` at decisions. [T, B]
+      charge, switches: the column of each step, the last one of the controller, int32; whether the next step of the
+        episode is a decision for another option. [T, B]
       discounts: of each step, also where the episode ends. [T, B]
-      ratio: current probability of the choices of a step, divided by the acting policy's. [T, B]
-      terminated, truncated: ends of the game, and time limits. [T, B] bool
-      last: values of the state after the last step, for each column. [C, B]
-      known_last: where `last` is known. [C, B] bool
+      ratio, clip_rho, clip_c: as for `vtrace`.
+      last, known_last: values of the state after the last step, for each column, and where they are known. [C, B]
       inferred: as published, V_next is (V_t - r_t) / discount_t at time limits as well.
-      clip_rho, clip_c: as for `vtrace`.
     """
-    chex.assert_equal_shape([values, rewards, discounts, ratio, *turns, terminated, truncated])
+    chex.assert_equal_shape([values, rewards, discounts, ratio, charge, switches, terminated, truncated])
     chex.assert_equal_shape([last, known_last])
     values, rewards, discounts, ratio, last = jax.lax.stop_gradient((values, rewards, discounts, ratio, last))
     columns = jnp.arange(len(last))[:, None]
 
-    def back(carry: Carry, step: tuple[jax.Array, ...]) -> tuple[Carry, VTrace]:
+    def back(carry: Any, step: tuple[jax.Array, ...]) -> tuple[Any, VTrace]:
+        values, accs, statuses = carry  # of the next step of each column. [C, B] each
         value, reward, discount, ratio, charge, switches, terminated, truncated = step
         mine = columns == charge  # [C, B]
-        status = jnp.where(switches & mine, UNKNOWN, carry.status)
-        status = jnp.where(terminated, ENDED, jnp.where(truncated, CUT, status))
-        carry = carry._replace(acc=jnp.where(status == KNOWN, carry.acc, 0.0), status=status)
+        statuses = jnp.where(switches & mine, UNKNOWN, statuses)
+        statuses = jnp.where(terminated, ENDED, jnp.where(truncated, CUT, statuses))
+        carry = values, jnp.where(statuses == KNOWN, accs, 0.0), statuses
         value_next, acc_next, status = (jnp.where(mine, array, 0).sum(0) for array in carry)
         neutral = (value - reward) / jnp.maximum(discount, 1e-6)  # the next value for which the TD error is 0
         at_cut = neutral if inferred else value
@@ -118,63 +86,55 @@ def vtrace_in_columns(
         rho = jnp.minimum(ratio, clip_rho)
         acc = rho * (reward + discount * following - value) + discount * jnp.minimum(ratio, clip_c) * acc_next
         advantage = rho * (reward + discount * (following + acc_next) - value)
-        this = Carry(value, acc, jnp.full_like(charge, KNOWN))
-        carry = Carry(*(jnp.where(mine, new, old) for new, old in zip(this, carry, strict=True)))
+        this = value, acc, jnp.full_like(charge, KNOWN)
+        carry = tuple(jnp.where(mine, new, old) for new, old in zip(this, carry, strict=True))
         return carry, VTrace(value + acc, advantage)
 
-    start = Carry(last, jnp.zeros_like(last), jnp.where(known_last, KNOWN, UNKNOWN).astype(turns.charge.dtype))
-    steps = values, rewards, discounts, ratio, turns.charge, turns.switches, terminated, truncated
+    start = last, jnp.zeros_like(last), jnp.where(known_last, KNOWN, UNKNOWN).astype(charge.dtype)
+    steps = values, rewards, discounts, ratio, charge, switches, terminated, truncated
     return jax.lax.scan(back, start, steps, reverse=True)[1]
 
 
 class Control(NamedTuple):
-    """The settings of learning with options, and what depends on them."""
+    """Learning with options."""
 
     heads: OptionHeads
-    by_steps: bool = False  # the controller discounts every game step
-    bootstrap_on_switch: bool = True
-    exploration: float = 1.0  # weight of the exploration term of the controller's heads, at first
-    exploration_left: float = 1.0  # the share of it after all updates
-    all_heads: bool = False  # choices without effect also enter the loss
+    section: Any  # rewards.section.ControlSection
 
-    @property
-    def controller(self) -> int:
-        return self.heads.options
-
-    def turns(self, batch: Rollouts) -> InCharge:
-        """The behaviour in charge of each step."""
+    def turns(self, batch: Rollouts) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Of each step: its column, whether the controller was in charge, and `switches`. [T, B]"""
         charge, following = batch.control["charge"], self._next(batch)
         option = jnp.concatenate([batch.control["option"][1:], jnp.full_like(charge[:1], -1)])
-        decides = charge == self.controller
-        switches = (following == self.controller) & ~self.heads.same(option, charge) & ~decides & ~batch.first[1:]
-        return InCharge(self.heads.column(charge), decides, switches & self.bootstrap_on_switch)
+        decides = charge == self.heads.options
+        switches = (following == self.heads.options) & ~self.heads.same(option, charge) & ~decides & ~batch.first[1:]
+        return self.heads.column(charge), decides, switches & self.section.bootstrap_on_switch
 
     def _next(self, batch: Rollouts) -> jax.Array:
         """The behaviour in charge of the step after each step. [T, B]"""
-        return jnp.where(batch.first[1:], self.controller, batch.control["next"])
+        return jnp.where(batch.first[1:], self.heads.options, batch.control["next"])
 
     def with_behaviour(self, batch: Rollouts) -> tuple[dict[str, jax.Array], jax.Array]:
         """Observations and `first` with the last step twice: the second time, the controller is in charge."""
         charge = jnp.concatenate([batch.control["charge"], self._next(batch)[-1:]])
-        charge = jnp.concatenate([charge, jnp.full_like(charge[:1], self.controller)])
+        charge = jnp.concatenate([charge, jnp.full_like(charge[:1], self.heads.options)])
         twice = {name: jnp.concatenate([array, array[-1:]]) for name, array in batch.observations.items()}
         first = jnp.concatenate([batch.first, jnp.zeros_like(batch.first[:1])])
         return twice | {BEHAVIOUR: self.heads.behaviour(charge)}, first
 
     def exploration_after(self, position: jax.Array, total_updates: int) -> jax.Array:
         """The weight of the exploration term of the controller's heads, which falls by the same share per batch."""
-        falling = schedule("exponential", self.exploration, self.exploration_left, total_updates)
-        return jnp.float32(falling(position))
+        first, share = self.section.exploration, self.section.anneal_exploration_to
+        return jnp.float32(schedule("exponential", first, share, total_updates)(position))
 
     def chosen(self, logits: jax.Array, batch: Rollouts, exploration: jax.Array) -> tuple[losses.Head, ...]:
         """The choices of each step; `exploration` is the weight of the controller's exploration term."""
-        decides = batch.control["charge"] == self.controller
+        decides = batch.control["charge"] == self.heads.options
         new, old = (map(jax.nn.log_softmax, self.heads.split(all_logits)) for all_logits in (logits, batch.logits))
-        heads = []
         chosen = [batch.control["drawn"], *self.heads.digits(batch.control["option"]), batch.control["length"]]
-        for number, (new_logits, old_logits, choice) in enumerate(zip(new, old, chosen, strict=False)):
+        heads = []
+        for number, row in enumerate(zip(new, old, chosen, strict=False)):
             counts, scale = (decides, exploration) if number else (~decides, None)
-            heads.append(losses.Head(new_logits, old_logits, choice, None if self.all_heads else counts, scale))
+            heads.append(losses.choice_head(*row, None if self.section.heads == "all" else counts, scale))
         return tuple(heads)
 
     def training_rewards(
@@ -184,50 +144,44 @@ class Control(NamedTuple):
 
         `rewards`: all that are mixed, [S, T, B]; `factors`: of each for all behaviours and the controller, [N + 1, S].
         """
-        turns, ended = self.turns(batch), batch.terminated | batch.truncated
-        rewards = jnp.where(turns.decides, 0.0, rewards)
+        (_, decides, _), ended = self.turns(batch), batch.terminated | batch.truncated
+        rewards = jnp.where(decides, 0.0, rewards)
         of_options = (jnp.moveaxis(factors[batch.control["charge"]], -1, 0) * rewards).sum(0)
         of_controller = (factors[-1][:, None, None] * rewards).sum(0)
-        sums, _ = decision_rewards(of_controller, turns, ended, discount if self.by_steps else 1.0)
-        return jnp.where(turns.decides, sums, of_options), of_options
+        sums = decision_rewards(of_controller, decides, ended, discount if self.section.discount == "steps" else 1.0)
+        return jnp.where(decides, sums, of_options), of_options
 
     def targets(
         self, values: jax.Array, rewards: jax.Array, ratio: jax.Array, valid: jax.Array, batch: Rollouts,
         settings: Settings,
     ) -> Targets:  # fmt: skip
-        """V-trace in columns, and the advantages normalised per column.
+        """V-trace in columns, and the advantages normalised per column. [T, B] each
 
-        Args:
-          values: of the observations of `with_behaviour`. [T + 2, B]
-          rewards: of each step, for the behaviour in charge. [T, B]
-          ratio: of V-trace. [T, B]
-          valid: samples that count. [T, B] bool
+        `values`: of the observations of `with_behaviour`, [T + 2, B]. `rewards`: for the behaviour in charge.
         """
-        turns, terminated, truncated = self.turns(batch), batch.terminated, batch.truncated
+        (charge, decides, switches), terminated, truncated = self.turns(batch), batch.terminated, batch.truncated
         if settings.bootstrap == "never":
             terminated = terminated | truncated
-        steps, _ = decision_rewards(jnp.ones_like(rewards), turns, terminated | truncated)
         discounts = jnp.full_like(rewards, settings.discount)
-        if self.by_steps:
-            discounts = jnp.where(turns.decides, settings.discount**steps, discounts)
+        if self.section.discount == "steps":
+            steps = decision_rewards(jnp.ones_like(rewards), decides, terminated | truncated)
+            discounts = jnp.where(decides, settings.discount**steps, discounts)
         columns, at_end = jnp.arange(self.heads.columns)[:, None], self.heads.column(self._next(batch)[-1])
         here, controller = columns == at_end, columns == self.heads.columns - 1
         inferred = settings.bootstrap == "inferred"
         vtrace = vtrace_in_columns(
-            values[:-2], rewards, discounts, ratio, turns, terminated, truncated,
+            values[:-2], rewards, discounts, ratio, charge, switches, terminated, truncated,
             last=jnp.where(here, values[-2], jnp.where(controller, values[-1], 0.0)),
             # No step of the game has followed a decision at the very end.
-            known_last=(here | (controller & ~turns.decides[-1])) & (not inferred),
+            known_last=(here | (controller & ~decides[-1])) & (not inferred),
             inferred=inferred, clip_rho=settings.clip_rho, clip_c=settings.clip_c,
         )  # fmt: skip
-        return Targets(vtrace, self.normalised(vtrace.advantages, valid, turns.charge, settings))
+        return Targets(vtrace, self.normalised(vtrace.advantages, valid, charge, settings))
 
     def normalised(self, advantages: jax.Array, valid: jax.Array, charge: jax.Array, settings: Settings) -> jax.Array:
-        if not settings.normalise_advantages:
-            return advantages
-        result = jnp.zeros_like(advantages)
-        for column in range(self.heads.columns):
+        used = advantages
+        for column in range(self.heads.columns) if settings.normalise_advantages else ():
             mine = charge == column
             counted = mine if settings.normalise_over_all else mine & valid
-            result = jnp.where(mine, losses.normalise(advantages, counted, FLOOR), result)
-        return result
+            used = jnp.where(mine, losses.normalise(advantages, counted, FLOOR), used)
+        return used

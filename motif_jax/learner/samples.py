@@ -98,10 +98,7 @@ def vtrace_targets(data: Samples, values: jax.Array, ratio: jax.Array, settings:
 def gae(
     v_tm1: jax.Array, v_t: jax.Array, r_t: jax.Array, discount_t: jax.Array, trace_t: jax.Array, decay: float
 ) -> VTrace:
-    """Returns targets R and advantages A of one stream [T], or of many [T, B], without gradients.
-
-    Arguments as for `vtrace`; `decay` is lambda: 0 for one-step advantages, 1 for Monte Carlo returns.
-    """
+    """As `vtrace`; `decay` is lambda: 0 for one-step advantages, 1 for Monte Carlo returns."""
     streams = [v_tm1, v_t, r_t, discount_t, trace_t]
     chex.assert_rank(streams, {1, 2})
     chex.assert_equal_shape(streams)
@@ -144,11 +141,7 @@ def minibatch(data: Samples, index: jax.Array, count: int) -> Samples:
 def calls_of(steps: int, games: int, parts: int, settings: Settings, most: int = 0) -> np.ndarray:
     """The number of the call in which an update of PPO without memory reads each observation. [T + 1, B]
 
-    Args:
-      steps, games: T and B.
-      parts: how many devices divide the games.
-      settings: the learner's.
-      most: observations that are read at a time; 0: all of a minibatch.
+    `steps`, `games`: T and B, divided among `parts` devices. `most`: observations per call; 0: a minibatch's.
     """
     own_games, count = games // parts, settings.num_minibatches
     most = min(most or steps * own_games, steps * own_games // count)

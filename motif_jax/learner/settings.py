@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from motif_jax.config.table import Flag, Number, Text, Whole, value
+from motif_jax.config.table import Flag, Number, Text, Whole, deciding
 from motif_jax.envs.own_code import failure, guarded, load_class
 from motif_jax.names import ALGORITHMS, SCHEDULES
 from motif_jax.structs import UserError
@@ -21,64 +21,50 @@ FINITE_RANGE = (1e-9, 1e9)  # of the others, only to avoid overflow
 class LearnerSection:
     """How the policy learns: algorithm, optimizer and losses."""
 
-    algorithm: str = value(
+    algorithm: str = deciding(
         "appo",
         Text(tuple(ALGORITHMS), own=True),
         "appo: V-trace, clipped surrogate; impala: V-trace policy gradient; grpo, gigpo: advantages within groups; or "
         "your own as module:Class",
-        decides=True,
     )
-    num_epochs: int = value(1, Whole(1, 1_000_000), "passes over a batch", decides=True)
-    num_minibatches: int = value(1, Whole(1), "minibatches per pass", decides=True)
-    discount: float = value(0.99, Number(0, 1), "discount factor", decides=True)
-    learning_rate: float = value(1e-4, Number(0, above=True), "learning rate of Adam", decides=True)
-    anneal_learning_rate_to: float = value(
-        1.0, Number(0, 1e6), "final share of it, at train_for_env_steps", decides=True
+    num_epochs: int = deciding(1, Whole(1, 1_000_000), "passes over a batch")
+    num_minibatches: int = deciding(1, Whole(1), "minibatches per pass")
+    discount: float = deciding(0.99, Number(0, 1), "discount factor")
+    learning_rate: float = deciding(1e-4, Number(0, above=True), "learning rate of Adam")
+    anneal_learning_rate_to: float = deciding(1.0, Number(0, 1e6), "final share of it, at train_for_env_steps")
+    learning_rate_decay: str = deciding("linear", Text(tuple(SCHEDULES)), "the way to this share")
+    learning_rate_warmup: int = deciding(
+        0, Whole(0, 10**9), "optimizer steps of its rise from 0, for pretrained networks"
     )
-    learning_rate_decay: str = value("linear", Text(tuple(SCHEDULES)), "the way to this share", decides=True)
-    learning_rate_warmup: int = value(
-        0, Whole(0, 10**9), "optimizer steps in which it rises from 0, for pretrained networks", decides=True
-    )
-    adam_eps: float = value(1e-6, Number(0, 1, above=True), "Adam's epsilon", decides=True)
-    max_gradient_norm: float = value(
-        4.0, Number(0, above=True, infinite=True), "gradient clipping: maximum global norm", decides=True
-    )
-    clip_ratio: float = value(
-        0.1, Number(0, infinite=True), "clipping of probability ratios, except in impala", decides=True
-    )
-    clip_value: float = value(
+    adam_eps: float = deciding(1e-6, Number(0, 1, above=True), "Adam's epsilon")
+    max_gradient_norm: float = deciding(4.0, Number(0, above=True, infinite=True), "maximum global norm of gradients")
+    clip_ratio: float = deciding(0.1, Number(0, infinite=True), "clipping of probability ratios, except in impala")
+    clip_value: float = deciding(
         1.0,
         Number(0, infinite=True),
         "clipping of value changes per batch; 0: none",
-        decides=True,
         differs="in goal tasks the value loss is not clipped: goal rewards are 50, so clipping would stall learning",
     )
-    value_coefficient: float = value(0.5, Number(0, 1e6), "weight of the value loss", decides=True)
-    exploration_coefficient: float = value(0.003, Number(0, 1e6), "coefficient of the entropy bonus", decides=True)
-    anneal_exploration_to: float = value(
-        1.0, Number(0, 1e6), "final share of it, at train_for_env_steps; linear decay", decides=True
-    )
-    clip_rho: float = value(1.0, Number(0, above=True, infinite=True), "clipping of V-trace's rho", decides=True)
-    clip_c: float = value(1.0, Number(0, above=True, infinite=True), "clipping of V-trace's c", decides=True)
-    gae_lambda: float = value(0.95, Number(0, 1), "ppo: lambda of generalised advantage estimation", decides=True)
-    bootstrap: str = value(
+    value_coefficient: float = deciding(0.5, Number(0, 1e6), "weight of the value loss")
+    exploration_coefficient: float = deciding(0.003, Number(0, 1e6), "coefficient of the entropy bonus")
+    anneal_exploration_to: float = deciding(1.0, Number(0, 1e6), "final share of it, at train_for_env_steps; linear")
+    clip_rho: float = deciding(1.0, Number(0, above=True, infinite=True), "clipping of V-trace's rho")
+    clip_c: float = deciding(1.0, Number(0, above=True, infinite=True), "clipping of V-trace's c")
+    gae_lambda: float = deciding(0.95, Number(0, 1), "ppo: lambda of generalised advantage estimation")
+    bootstrap: str = deciding(
         "explicit",
         Text(("explicit", "inferred", "never")),
         "value after a rollout; inferred loses every 32nd reward, never is GLAM's",
-        decides=True,
         differs="every 32nd reward, that of a rollout's last step, is kept",
     )
-    normalise_advantages: bool = value(True, Flag(), "normalise advantages by their mean and deviation", decides=True)
-    normalise_over_all: bool = value(
+    normalise_advantages: bool = deciding(True, Flag(), "normalise advantages by their mean and deviation")
+    normalise_over_all: bool = deciding(
         False,
         Flag(),
         "include samples beyond max_policy_lag in these statistics",
-        decides=True,
         differs="advantages are normalised over the samples that the learner uses, without those that are too old",
     )
-    max_policy_lag: int = value(
-        10_000, Whole(1), "ignore samples of policies older than this many updates", decides=True
-    )
+    max_policy_lag: int = deciding(10_000, Whole(1), "ignore samples of policies older than this many updates")
 
 
 @dataclass(frozen=True)
@@ -95,28 +81,19 @@ class Settings(LearnerSection):
 class GroupSettings:
     """The groups of grpo and gigpo."""
 
-    group_size: int = value(8, Whole(2, 65_536), "episodes per group, which share a seed", decides=True)
-    divide_by: str = value(
-        "deviation", Text(("deviation", "nothing")), "divisor of the advantages in a group", decides=True
-    )
-    mean_over: str = value(
+    group_size: int = deciding(8, Whole(2, 65_536), "episodes per group, which share a seed")
+    divide_by: str = deciding("deviation", Text(("deviation", "nothing")), "divisor of the advantages in a group")
+    mean_over: str = deciding(
         "steps",
         Text(("steps", "episodes", "limit")),
         "mean of the loss: of all steps; of episodes; of episodes, whose sums are divided by rollout_length",
-        decides=True,
     )
-    ratio: str = value(
-        "step", Text(("step", "episode")), "probability ratios of steps, or their means in episodes", decides=True
+    ratio: str = deciding("step", Text(("step", "episode")), "probability ratios of steps, or their means in episodes")
+    clip_high: float = deciding(0.0, Number(0, infinite=True), "clipping of ratios above 1; 0: as below, clip_ratio")
+    reference_coefficient: float = deciding(
+        0.0, Number(0, 1e6), "weight of the divergence from the first policy; 0: none"
     )
-    clip_high: float = value(
-        0.0, Number(0, infinite=True), "clipping of ratios above 1; 0: the same as below, clip_ratio", decides=True
-    )
-    reference_coefficient: float = value(
-        0.0, Number(0, 1e6), "weight of the divergence from the policy at the start; 0: none", decides=True
-    )
-    step_weight: float = value(
-        1.0, Number(0, 1e6), "gigpo: weight of the advantages among visits of the same moment", decides=True
-    )
+    step_weight: float = deciding(1.0, Number(0, 1e6), "gigpo: weight of advantages among visits of the same moment")
 
 
 class Learning(NamedTuple):
@@ -143,14 +120,10 @@ class Algorithm(abc.ABC):
 
     @property
     def learns_options(self) -> bool:
-        """Whether it learns a policy with options."""
         return False
 
     def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:  # noqa: B027  (most check nothing)
-        """Raises UserError for values of `config.policy` that cannot work.
-
-        `limit`: steps of an episode. `hosts`: their number. `options`: whether it is a policy with options.
-        """
+        """Raises UserError for values of `config.policy` that cannot work; `limit`: steps of an episode."""
 
     def splits_steps(self, section: Any, memory: bool) -> bool:
         """Whether minibatches consist of single steps, not of a batch's columns (rollouts of games)."""
@@ -158,7 +131,7 @@ class Algorithm(abc.ABC):
 
     def group(self, section: Any) -> GroupSettings | None:
         """The settings of groups of episodes; None for an algorithm without groups."""
-        return None
+        return section.grpo if self.in_groups else None
 
     @abc.abstractmethod
     def make_learner(self, config: Any, world: Any, learning: Learning) -> tuple[Any, Any]:
@@ -176,13 +149,10 @@ class PolicyGradient(Algorithm):
 
     @abc.abstractmethod
     def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
-        """The `samples.Targets` of an optimizer step.
+        """The `samples.Targets` of an optimizer step, from `samples.Samples` after `once_per_update`.
 
-        Args:
-          data: `samples.Samples`, after `once_per_update`.
-          values: of all observations, by the trained policy. [T + 1, B]; with options: [T + 2, B]
-          ratio: pi / mu. [T, B]
-          control: `options.Control` of a policy with options, or None.
+        `values`: of all observations, by the trained policy, [T + 1, B]; with options (`options.Control`) [T + 2, B].
+        `ratio`: pi / mu. [T, B]
         """
 
     @abc.abstractmethod

@@ -8,10 +8,7 @@ acting policy was less than `max_policy_lag` updates old at the start of the upd
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import chex
@@ -91,63 +88,65 @@ def descend(
     return params, optimizer_state, {name: optax.tree.norm(tree) for name, tree in trees.items()}
 
 
-@dataclass(frozen=True)
-class PolicyUpdate:
-    """The learner's step; see `make_policy_update`."""
+def make_policy_update(
+    unroll: Unroll,
+    shape_rewards: ShapeRewards,
+    settings: Settings,
+    control: Control | None = None,  # for a policy with options
+    space: ActionSpace | None = None,  # for actions of several choices or numbers
+    group: GroupSettings | None = None,  # for grpo and gigpo
+) -> Callable[..., Any]:
+    """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
 
-    unroll: Unroll
-    shape_rewards: ShapeRewards
-    settings: Settings
-    control: Control | None
-    space: ActionSpace | None
-    group: GroupSettings | None
-    algorithm: PolicyGradient
+    Returns:
+      `update(state, frozen, rollouts) -> (state, metrics)`, where `frozen` are the network's untrained parameters: one
+      pass over the rollouts per epoch, in minibatches of every M-th rollout. If a loss, gradient or parameter is not
+      finite, `metrics["finite"]` is 0. In this case, or without valid samples, parameters and optimizer are not
+      changed. The version counts every call.
+    """
+    algorithm = find_algorithm(settings.algorithm)
+    assert isinstance(algorithm, PolicyGradient)
 
-    def update(self, state: LearnerState, frozen: Any, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
-        """Takes all optimizer steps with some rollouts."""
-        settings = self.settings
+    def update(state: LearnerState, frozen: Any, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
         given = rollouts.schedule_position
         position = jax.lax.pmax(given.max(), DATA) if len(given) else state.version
         rollouts = rollouts._replace(schedule_position=())
         check(rollouts)
         with jax.named_scope("rewards"):
-            rewards = self.shape_rewards(rollouts)
+            rewards = shape_rewards(rollouts)
             chex.assert_equal_shape([*rewards, rollouts.reward])
         lag = state.version - rollouts.version
         valid = lag < settings.max_policy_lag
         data = Samples(rollouts, rewards.total, valid)
         with jax.named_scope("targets"):
-            data = self.algorithm.once_per_update(data, state, frozen, self.unroll, settings, self.group)
+            data = algorithm.once_per_update(data, state, frozen, unroll, settings, group)
         if (num_steps := settings.num_epochs * settings.num_minibatches) == 1:
-            new, metrics = self.step(state, frozen, position, data)
+            new, metrics = step(state, frozen, position, data)
         else:
 
             def body(state: LearnerState, index: jax.Array) -> tuple[LearnerState, Metrics]:
-                return self.step(state, frozen, position, minibatch(data, index, settings.num_minibatches))
+                return step(state, frozen, position, minibatch(data, index, settings.num_minibatches))
 
             new, steps = jax.lax.scan(body, state, jnp.arange(num_steps) % settings.num_minibatches)
             reduce = {"min": jnp.min, "max": jnp.max, "finite": jnp.min}
             metrics = {name: reduce.get(name.rpartition("_")[2], jnp.mean)(array) for name, array in steps.items()}
-            if self.algorithm.on_policy:  # the effect of all steps; and 0 up to rounding
+            if algorithm.on_policy:  # the effect of all steps; and 0 up to rounding
                 metrics["kl_of_last_epoch"] = steps["kl"][-settings.num_minibatches :].mean()
                 metrics["ratio_deviation_of_first_step"] = steps["ratio_deviation"][0]
-        metrics |= over_all(data.valid if self.group else valid, lag, rewards)
+        metrics |= over_all(data.valid if group else valid, lag, rewards)
         good = (metrics["finite"] > 0) & (metrics["valid_fraction"] > 0)
         state = jax.tree.map(lambda new, old: jnp.where(good, new, old), new, state)
         return state._replace(version=state.version + 1), {name: jnp.float32(metrics[name]) for name in metrics}
 
-    def step(
-        self, state: LearnerState, frozen: Any, position: jax.Array, data: Samples
-    ) -> tuple[LearnerState, Metrics]:
+    def step(state: LearnerState, frozen: Any, position: jax.Array, data: Samples) -> tuple[LearnerState, Metrics]:
         """Takes one optimizer step; the version is not changed. `position`: in the schedules."""
-        settings = self.settings
         rate = learning_rate(settings, position, state.optimizer)
         share, updates = settings.anneal_exploration_to, settings.total_updates
         exploration = schedule("linear", settings.exploration_coefficient, share, updates)
         coefficient = of_controller = jnp.float32(exploration(position))
-        if self.control:
-            of_controller = self.control.exploration_after(position, updates)
-        gradient = jax.grad(self.loss, has_aux=True)
+        if control:
+            of_controller = control.exploration_after(position, updates)
+        gradient = jax.grad(loss, has_aux=True)
         gradients, (means, spread) = gradient(state.params, frozen, data, coefficient, of_controller)
         with jax.named_scope("optimizer"):
             gradients, means = total((gradients, means))
@@ -158,30 +157,30 @@ class PolicyUpdate:
         return state._replace(params=params, optimizer=optimizer_state), metrics
 
     def loss(
-        self, params: Any, frozen: Any, data: Samples, coefficient: jax.Array, of_controller: jax.Array
+        params: Any, frozen: Any, data: Samples, coefficient: jax.Array, of_controller: jax.Array
     ) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
         """Returns this device's parts of the loss and of averaged metrics, and metrics of all devices' samples.
 
         `coefficient`, `of_controller`: of the exploration term; the second is of the controller's heads.
         """
-        batch, settings, steps = data.rollouts, self.settings, len(data.reward)
-        observations, first = batch.observations, batch.first
-        if self.control:
-            observations, first = self.control.with_behaviour(batch)
-        logits, values = self.unroll(params, frozen, observations, first, batch.core[0])
+        batch, steps = data.rollouts, len(data.reward)
+        observations, first = control.with_behaviour(batch) if control else (batch.observations, batch.first)
+        logits, values = unroll(params, frozen, observations, first, batch.core[0])
         chex.assert_equal_shape([values[: steps + 1], batch.first])
         chex.assert_equal_shape([logits[:steps], batch.logits])
         chex.assert_type([logits, values], jnp.float32)
-        heads = self.heads(logits[:steps], batch, of_controller)
-        log_pi = functools.reduce(operator.add, [head.log_pi for head in heads])
-        log_mu = functools.reduce(operator.add, [head.log_mu for head in heads])
+        if control:
+            heads = control.chosen(logits[:steps], batch, of_controller)
+        else:
+            heads = heads_of(space, logits[:steps], batch)
+        log_pi, log_mu = losses.add(head.log_pi for head in heads), losses.add(head.log_mu for head in heads)
         log_ratio = log_pi - log_mu
-        if self.group and self.group.ratio == "episode":
+        if group and group.ratio == "episode":
             log_ratio = log_ratio_of_episodes(log_ratio, data.valid)
-        limits = self.algorithm.ratio_range
+        limits = algorithm.ratio_range
         ratio = losses.clamped_ratio(log_ratio, limits) if limits else jnp.exp(log_ratio)
         with jax.named_scope("step_targets"):
-            (targets, advantages), used = self.algorithm.targets(data, values, ratio, settings, self.control)
+            (targets, advantages), used = algorithm.targets(data, values, ratio, settings, control)
         value, reference = values[:steps], data.reference  # [T, B]
         with jax.named_scope("loss"):
             inputs = losses.LossInputs(
@@ -190,48 +189,24 @@ class PolicyUpdate:
                 weight=losses.weigh(data.valid) if data.weight is None else data.weight,
                 reference=None if reference is None else jax.nn.log_softmax(reference),
             )  # fmt: skip
-            policy_loss = self.algorithm.policy_loss(inputs, settings, self.group)
-            loss, means = losses.sum_of_terms(policy_loss, inputs, settings, coefficient, self.group)
-        means |= losses.distances(inputs, *self.algorithm.bounds(settings, self.group))
-        return loss, (means, losses.spread(ratio, value, targets, advantages, data.valid))
+            policy_loss = algorithm.policy_loss(inputs, settings, group)
+            summed, means = losses.sum_of_terms(policy_loss, inputs, settings, coefficient, group)
+        means |= losses.distances(inputs, *algorithm.bounds(settings, group))
+        return summed, (means, losses.spread(ratio, value, targets, advantages, data.valid))
 
-    def heads(
-        self, logits: jax.Array, batch: Rollouts, of_controller: jax.Array
-    ) -> tuple[losses.Head | losses.NumbersHead, ...]:
-        """The choices of each step, under the policy with these logits and under the acting one."""
-        space = self.space
-        if self.control:
-            return self.control.chosen(logits, batch, of_controller)
-        if space is None:
-            return (losses.Head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
-        if not space.sizes:
-            return (losses.NumbersHead(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
-        parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
-        return tuple(losses.Head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts)
+    return update
 
 
-def make_policy_update(
-    unroll: Unroll,
-    shape_rewards: ShapeRewards,
-    settings: Settings,
-    control: Control | None = None,
-    space: ActionSpace | None = None,
-    group: GroupSettings | None = None,
-) -> Callable[..., Any]:
-    """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
-
-    `control`: for a policy with options. `space`: for actions of several choices or numbers. `group`: for grpo and
-    gigpo.
-
-    Returns:
-      `update(state, frozen, rollouts) -> (state, metrics)`, where `frozen` are the network's untrained parameters: one
-      pass over the rollouts per epoch, in minibatches of every M-th rollout. If a loss, gradient or parameter is not
-      finite, `metrics["finite"]` is 0. In this case, or without valid samples, parameters and optimizer are not
-      changed. The version counts every call.
-    """
-    algorithm = find_algorithm(settings.algorithm)
-    assert isinstance(algorithm, PolicyGradient)
-    return PolicyUpdate(unroll, shape_rewards, settings, control, space, group, algorithm).update
+def heads_of(space: ActionSpace | None, logits: jax.Array, batch: Rollouts) -> tuple[losses.Head, ...]:
+    """The choices of each step, under the policy with these logits and under the acting one."""
+    if space and not space.sizes:
+        return (losses.numbers_head(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
+    if space is None:
+        return (losses.choice_head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
+    parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
+    return tuple(
+        losses.choice_head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts
+    )
 
 
 def check(rollouts: Rollouts) -> None:

@@ -29,27 +29,16 @@ class VTrace(NamedTuple):
 
 
 def vtrace(
-    v_tm1: jax.Array,
-    v_t: jax.Array,
-    r_t: jax.Array,
-    discount_t: jax.Array,
-    rho_tm1: jax.Array,
-    trace_t: jax.Array,
-    clip_rho: float = 1.0,
-    clip_c: float = 1.0,
+    v_tm1: jax.Array,  # value of the state before each step
+    v_t: jax.Array,  # value of the state after each step
+    r_t: jax.Array,  # reward of each step
+    discount_t: jax.Array,  # 0 where the episode ended
+    rho_tm1: jax.Array,  # current probability of the action, divided by the acting policy's
+    trace_t: jax.Array,  # 0 where the next step belongs to another episode, else 1
+    clip_rho: float = 1.0,  # determines the policy whose value is learned
+    clip_c: float = 1.0,  # limits how far errors of later values propagate back
 ) -> VTrace:
-    """Returns targets and advantages of one stream [T], or of many [T, B].
-
-    Args:
-      v_tm1: value of the state before each step.
-      v_t: value of the state after each step.
-      r_t: reward of each step.
-      discount_t: 0 where the episode ended.
-      rho_tm1: current probability of the action, divided by the acting policy's.
-      trace_t: 0 where the next step belongs to another episode, else 1.
-      clip_rho: determines the policy whose value is learned.
-      clip_c: limits how far errors of later values propagate back.
-    """
+    """Returns targets and advantages of one stream [T], or of many [T, B]."""
     streams = [v_tm1, v_t, r_t, discount_t, rho_tm1, trace_t]
     chex.assert_rank(streams, {1, 2})
     chex.assert_equal_shape(streams)
@@ -76,28 +65,19 @@ def sums_back(added: jax.Array, carried: jax.Array) -> jax.Array:
 
 
 def next_values(
-    values: jax.Array,
-    rewards: jax.Array,
-    terminated: jax.Array,
-    truncated: jax.Array,
-    discount: float,
+    values: jax.Array, rewards: jax.Array, terminated: jax.Array, truncated: jax.Array, discount: float,
     bootstrap: str = "explicit",
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array]:  # fmt: skip
     """Returns `v_t` (bootstrap values), `discount_t` and `trace_t` (cuts) for `vtrace`. [T, B] each
 
     The observation after a cut (`truncated`) belongs to another episode, so the value of the last state before the cut
     replaces the unseen state's. A system that treats the time limit as an end of the game, like the published one, sets
     `terminated` instead.
 
-    Args:
-      values: [T + 1, B]
-      rewards: training rewards. [T, B]
-      terminated: [T, B] bool
-      truncated: [T, B] bool
-      discount: gamma
-      bootstrap: "explicit": the value after the last step is the last of `values`. "inferred": as in the published
-        system, it is V_T = (V_{T-1} - r_{T-1}) / gamma; the last step then has advantage 0, its target is its value,
-        and its reward has no effect, unless the episode ends there. "never": as "explicit", but a cut is an end (GLAM).
+    `values`: [T + 1, B]; the others [T, B]. `bootstrap`: "explicit": the value after the last step is the last of
+    `values`. "inferred": as in the published system, it is V_T = (V_{T-1} - r_{T-1}) / gamma; the last step then has
+    advantage 0, its target is its value, and its reward has no effect, unless the episode ends there. "never": as
+    "explicit", but a cut is an end (GLAM).
     """
     chex.assert_equal_shape([values[1:], rewards, terminated, truncated])
     v_tm1, v_t = values[:-1], values[1:]

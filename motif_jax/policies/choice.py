@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from motif_jax.devices.releases import find_release, released_step
 from motif_jax.envs.world import World
-from motif_jax.structs import UserError, naming
+from motif_jax.structs import UserError, naming, refuse
 
 if TYPE_CHECKING:
     from motif_jax.policies.model import Model
@@ -45,34 +45,33 @@ def parse_mixture(text: str, flag: str) -> list[PlayerChoice]:
 
 def parse_one(text: str, flag: str) -> PlayerChoice:
     """Parses `PATH[@WHICH]`, which must name exactly one policy."""
-    choice = PlayerChoice(*_split_checkpoint(text.strip(), flag), 1.0)
+    choice = _choice(text.strip(), 1.0, flag)
     if choice.which == ALL or "," in text:
         raise UserError(f"name one policy, not {text!r} ({flag})")
     return choice
 
 
 def _parse(text: str, flag: str) -> PlayerChoice:
-    name, colon, share = text.rpartition(":")
-    if not colon:
-        name, share = text, "1"
+    name, share = text.rsplit(":", 1) if ":" in text else (text, "1")
     try:
         number = float(share)
     except ValueError:
         number = -1.0
     if not 0 < number < float("inf"):
         raise UserError(f"the share of {name!r} must be a positive number, not {share!r} ({flag})")
-    return PlayerChoice(*_split_checkpoint(name, flag), number)
+    return _choice(name, number, flag)
 
 
-def _split_checkpoint(text: str, flag: str) -> tuple[str, str]:
+def _choice(text: str, share: float, flag: str) -> PlayerChoice:
     path, at, which = text.rpartition("@")
     if not at or "/" in which:  # names of directories may contain an @
         path, which = text, LAST
-    if not path:
-        raise UserError(f"a policy is named by its path, but {text!r} has no path ({flag})")
-    if which not in (LAST, ALL) and not which.isdecimal():
-        raise UserError(f"unknown checkpoint {which!r} of {path!r} ({flag}): choose last, all or a number")
-    return path, which
+    refuse({
+        f"a policy is named by its path, but {text!r} has no path ({flag})": not path,
+        f"unknown checkpoint {which!r} of {path!r} ({flag}): choose last, all or a number":
+            which not in (LAST, ALL) and not which.isdecimal(),
+    })  # fmt: skip
+    return PlayerChoice(path, which, share)
 
 
 def find(choices: list[PlayerChoice], flag: str) -> list[Checkpoint]:

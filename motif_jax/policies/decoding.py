@@ -1,4 +1,4 @@
-"""The section `decoding` of the config: how texts are decoded. Loads no JAX."""
+"""The sections `decoding` (how texts are decoded) and `policy.language` of the config. Loads no JAX."""
 
 from __future__ import annotations
 
@@ -7,23 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from motif_jax.config.table import (
-    LARGEST,
-    PATH,
-    Flag,
-    Number,
-    Table,
-    Text,
-    Use,
-    Whole,
-    describe_changed,
-    shown,
-    table_of,
-    value,
-)
+from motif_jax.config import table
+from motif_jax.config.table import LARGEST, PATH, Flag, Number, Text, Use, Whole, deciding, value
 from motif_jax.language.config import check_model
 from motif_jax.offline.recipes import Recipe
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, refuse
 
 FLAG = "--config.decoding"
 KINDS = ("sample", "greedy", "beam", "rerank")
@@ -44,7 +32,7 @@ class Sweep:
 
     kinds: str = value("sample", Text(), "sample, greedy, beam, rerank, comma-separated; each is evaluated")
     betas: str = value(
-        "0,1,2,4,8,16", Text(longest=2000), "factors of Q - V, which is added to the logits; 0: the policy as it is"
+        "0,1,2,4,8,16", Text(longest=2000), "factors of Q - V, added to the logits; 0: the policy as it is"
     )
 
 
@@ -63,9 +51,7 @@ class Decoding:
     top_p: float = value(1.0, Number(0, 1), "top-p sampling; 1: off", only_for=WARM)
     beams: int = value(4, Whole(1, 1000), "beams", only_for=BEAMS)
     candidates: int = value(8, Whole(1, 10_000), "candidates, the best of which is written", only_for=RERANKED)
-    rerank_values: float = value(
-        1.0, Number(), "factor of a candidate's value, or of its sum of Q - V", only_for=RERANKED
-    )
+    rerank_values: float = value(1.0, Number(), "factor of a candidate's value, or sum of Q - V", only_for=RERANKED)
     rerank_log_prob: float = value(0.0, Number(), "factor of a candidate's log-probability", only_for=RERANKED)
     wanted_return: float = value(0.0, Number(), "return that the policy is conditioned on", only_for=CONDITIONED)
     max_tokens: int = value(64, Whole(1, 2**20), "maximum tokens of a text, also of a reply that chai learns from")
@@ -83,8 +69,8 @@ class DecodingSection(Decoding, Sweep):
     """The section `decoding`."""
 
 
-SHARED = table_of(Decoding)  # values that all decodings of an evaluation share
-TABLE: Table = table_of(DecodingSection)
+SHARED = table.table_of(Decoding)  # values that all decodings of an evaluation share
+TABLE = table.table_of(DecodingSection)
 
 
 def describe_unused(recipe: Recipe, decodings: Sequence[Decoding]) -> list[str]:
@@ -93,13 +79,15 @@ def describe_unused(recipe: Recipe, decodings: Sequence[Decoding]) -> list[str]:
     A value of one kind (such as `beams`) is reported only if no decoding has that kind.
     """
     values, lines = asdict(decodings[0]), []
+    uses = {key: declared.only_for for key, declared in SHARED.items() if declared.only_for}
     for kind in dict.fromkeys(decoding.kind for decoding in decodings):
-        unused = []
-        for key, use in ((key, declared.only_for) for key, declared in SHARED.items()):
-            compared = decodings if use in OF_ONE_KIND else [one for one in decodings if one.kind == kind]
-            if use and not any(use.when(decoding, recipe) for decoding in compared):
-                unused.append(key)
-        if changed := describe_changed("decoding", TABLE, values, unused):
+        own = [decoding for decoding in decodings if decoding.kind == kind]
+        unused = [
+            key
+            for key, use in uses.items()
+            if not any(use.when(decoding, recipe) for decoding in (decodings if use in OF_ONE_KIND else own))
+        ]
+        if changed := table.describe_changed("decoding", TABLE, values, unused):
             lines.append(f"decoding of the kind {kind!r} with the recipe {recipe.name!r} makes no use of {changed}")
     return lines
 
@@ -127,28 +115,25 @@ def _beta(text: str) -> float:
         beta = float(text)
     except ValueError:
         beta = math.nan
-    if beta < 0:
-        raise UserError(f"beta must not be negative: {shown(text)} would prefer worse texts ({FLAG}.betas)")
-    if not beta < 1e6:
-        raise UserError(f"each beta must be a number such as 4, not {shown(text)} ({FLAG}.betas)")
+    refuse({
+        f"beta must not be negative: {table.shown(text)} would prefer worse texts ({FLAG}.betas)": beta < 0,
+        f"each beta must be a number such as 4, not {table.shown(text)} ({FLAG}.betas)": not beta < 1e6,
+    })  # fmt: skip
     return beta
 
 
 def check_decoding(recipe: Recipe, decodings: list[Decoding]) -> None:
     """Raises UserError if a decoding needs values that the recipe does not learn."""
+    has = "values of whole texts" if recipe.has_values else "no values"
     for decoding in decodings:
-        if decoding.beta and not recipe.per_token:
-            has = "values of whole texts" if recipe.has_values else "no values"
-            raise UserError(
-                f"the recipe {recipe.name!r} has {has}, so only beta 0 can be decoded, not {decoding.beta:g} "
-                f"({FLAG}.betas)"
-            )
-        if decoding.kind == "rerank" and not recipe.has_values:
-            raise UserError(f"the recipe {recipe.name!r} has no values to rank candidates ({FLAG}.kinds)")
-        if not decoding.include_logits and not decoding.beta:
-            raise UserError(
-                f"beta 0 without the policy's logits makes all tokens equal ({FLAG}.include_logits, {FLAG}.betas)"
-            )
+        refuse({
+            f"the recipe {recipe.name!r} has {has}, so only beta 0 can be decoded, not {decoding.beta:g} "
+            f"({FLAG}.betas)": decoding.beta and not recipe.per_token,
+            f"the recipe {recipe.name!r} has no values to rank candidates ({FLAG}.kinds)":
+                decoding.kind == "rerank" and not recipe.has_values,
+            f"beta 0 without the policy's logits makes all tokens equal ({FLAG}.include_logits, {FLAG}.betas)":
+                not decoding.include_logits and not decoding.beta,
+        })  # fmt: skip
 
 
 # The section `policy.language` of the config. Does not load JAX.
@@ -164,39 +149,22 @@ FORMULAS = ("sum", "mean", "raw_logits", "product")
 class LanguageSection:
     """The network language: a language model is the policy (docs/glam.md)."""
 
-    model: str = value(
-        "",
-        PATH,
-        "directory in Hugging Face layout, GGUF file, or smollm2; trained: train_language's; empty: a new model",
-        decides=True,
+    model: str = deciding(
+        "", PATH, "Hugging Face directory, GGUF file, or smollm2; trained: train_language's; empty: a new model"
     )
-    weights: str = value(
-        PRETRAINED, Text(WEIGHTS), "initial weights: pretrained, only the embeddings, or random", decides=True
-    )
-    family: str = value("llama", Text(("gpt2", "llama", "t5")), "architecture of a new model", decides=True)
-    width: int = value(64, Whole(2, 2**14), "size of hidden states of a new model", decides=True)
-    layers: int = value(2, Whole(1, 200), "layers of a new model", decides=True)
-    heads: int = value(4, Whole(1, 256), "attention heads of a new model", decides=True)
-    head: str = value(
-        SCORE, Text(HEADS), "score: log-probabilities of actions' names; action: an output per action", decides=True
-    )
-    formula: str = value(
-        "sum", Text(FORMULAS), "how the log-probabilities of a name's tokens are combined", decides=True
-    )
-    hidden: int = value(
-        64, Whole(1, 2**14), "units of the two hidden layers of the value and of the head action", decides=True
-    )
-    reference_heads: bool = value(
-        False, Flag(), "heads have sigmoids and nonzero initial outputs, as published", decides=True
-    )
-    lora_rank: int = value(0, Whole(0, 2**12), "rank of LoRA; 0: train all parameters", decides=True)
-    lora_alpha: float = value(
-        16.0, Number(0, 1e6, above=True), "scale of LoRA: additions are multiplied by alpha / rank", decides=True
-    )
-    lora_names: str = value(
-        "q,v", Text(longest=1000), "matrices with LoRA: q, k, v, o, up, down, gate; cross.q", decides=True
-    )
-    max_tokens: int = value(512, Whole(1, 2**20), "maximum tokens of a prompt; a longer one is an error", decides=True)
+    weights: str = deciding(PRETRAINED, Text(WEIGHTS), "initial weights: pretrained, only the embeddings, or random")
+    family: str = deciding("llama", Text(("gpt2", "llama", "t5")), "architecture of a new model")
+    width: int = deciding(64, Whole(2, 2**14), "size of hidden states of a new model")
+    layers: int = deciding(2, Whole(1, 200), "layers of a new model")
+    heads: int = deciding(4, Whole(1, 256), "attention heads of a new model")
+    head: str = deciding(SCORE, Text(HEADS), "score: log-probabilities of actions' names; action: an output per action")
+    formula: str = deciding("sum", Text(FORMULAS), "how the log-probabilities of a name's tokens are combined")
+    hidden: int = deciding(64, Whole(1, 2**14), "units of the two hidden layers of the value and of the head action")
+    reference_heads: bool = deciding(False, Flag(), "heads have sigmoids and nonzero initial outputs, as published")
+    lora_rank: int = deciding(0, Whole(0, 2**12), "rank of LoRA; 0: train all parameters")
+    lora_alpha: float = deciding(16.0, Number(0, 1e6, above=True), "scale of LoRA: the factor is alpha / rank")
+    lora_names: str = deciding("q,v", Text(longest=1000), "matrices with LoRA: q, k, v, o, up, down, gate; cross.q")
+    max_tokens: int = deciding(512, Whole(1, 2**20), "maximum tokens of a prompt; a longer one is an error")
     chunk: int = value(0, Whole(0), "prompts per pass of the learner, to save memory; 0: all")
     remat: bool = value(False, Flag(), "recompute hidden states for gradients: less memory, more time")
 

@@ -34,7 +34,7 @@ from motif_jax.language.scoring import ChoiceTree, Scores, make_tree, score
 from motif_jax.networks.kinds import LANGUAGE, PROMPT
 from motif_jax.policies.decoding import ACTION, LANGUAGE_FLAG, PRETRAINED, RANDOM, SCORE, TRAINED, LanguageSection
 from motif_jax.policies.model import Model
-from motif_jax.structs import UserError, naming
+from motif_jax.structs import UserError, naming, refuse
 from motif_jax.tokens import Tokeniser, WordTokeniser, tokeniser_from_text
 
 # Turns prompts into tokens on the host, for policies that read text.
@@ -44,36 +44,36 @@ BUCKET = 32  # rows of tokens are padded to a multiple of this, so that few prog
 REMEMBERED = 2**14  # cached prompts: the learner's batches repeat the prompts of the actors
 
 
-class Prompts:
-    """Turns arrays of prompts into arrays of tokens; any thread may call it."""
+def prompt_encoder(
+    tokeniser: Tokeniser, max_tokens: int, flag: str = f"{LANGUAGE_FLAG}.max_tokens", full: bool = False
+) -> Callable[[Mapping[str, Any]], np.ndarray]:
+    """Makes a function that turns arrays of prompts into arrays of tokens; any thread may call it.
 
-    def __init__(
-        self, tokeniser: Tokeniser, max_tokens: int, flag: str = f"{LANGUAGE_FLAG}.max_tokens", full: bool = False
-    ):
-        """Prompts longer than `max_tokens` are refused. `full`: pad batches for the learner to this length."""
-        self._encode = tokeniser.encode
-        self._most, self._flag, self._full = max_tokens, flag, full
-        self._tokens = functools.lru_cache(REMEMBERED)(self._read)
+    Prompts longer than `max_tokens` are refused. `full`: pad batches for the learner to this length.
+    """
 
-    def __call__(self, observations: Mapping[str, Any]) -> np.ndarray:
-        """{"prompt": [..., bytes] uint8} -> tokens [..., L] int32, with room for the longest prompt."""
-        prompts = np.asarray(observations[PROMPT])
-        rows = [self._tokens(row.tobytes().rstrip(b"\0")) for row in prompts.reshape(-1, prompts.shape[-1])]
-        # For the learner, batches have more axes, and all hosts need the same width.
-        is_full = prompts.ndim > 2 and (self._full or jax.process_count() > 1)
-        tokens, segments = pad_rows(rows, BUCKET, self._most if is_full else 1)
-        tokens[segments == 0] = PADDING
-        return tokens.reshape(*prompts.shape[:-1], -1)
-
-    def _read(self, prompt: bytes) -> np.ndarray:
+    @functools.lru_cache(REMEMBERED)
+    def read(prompt: bytes) -> np.ndarray:
         text = prompt.decode("utf-8", "replace")
-        tokens = self._encode(text)
-        if len(tokens) > self._most:
+        tokens = tokeniser.encode(text)
+        if len(tokens) > max_tokens:
             raise UserError(
-                f"a prompt has {len(tokens):,} tokens, but at most {self._most:,} are possible ({self._flag}, or fewer "
+                f"a prompt has {len(tokens):,} tokens, but at most {max_tokens:,} are possible ({flag}, or fewer "
                 f"observations: --config.env.babyai.window): {text[:100]!r}..."
             )
         return np.asarray(tokens or [0], np.int32)  # a model reads at least one token
+
+    def encode(observations: Mapping[str, Any]) -> np.ndarray:
+        """{"prompt": [..., bytes] uint8} -> tokens [..., L] int32, with room for the longest prompt."""
+        prompts = np.asarray(observations[PROMPT])
+        rows = [read(row.tobytes().rstrip(b"\0")) for row in prompts.reshape(-1, prompts.shape[-1])]
+        # For the learner, batches have more axes, and all hosts need the same width.
+        is_full = prompts.ndim > 2 and (full or jax.process_count() > 1)
+        tokens, segments = pad_rows(rows, BUCKET, max_tokens if is_full else 1)
+        tokens[segments == 0] = PADDING
+        return tokens.reshape(*prompts.shape[:-1], -1)
+
+    return encode
 
 
 def encode_names(
@@ -83,12 +83,11 @@ def encode_names(
     names_by_tokens: dict[tuple[int, ...], str] = {}
     for name in names:
         tokens = tuple(tokeniser.encode(name))
-        if not tokens:
-            raise UserError(f"the action {name!r} has no tokens for this network ({flags})")
-        if tokens in names_by_tokens:
-            raise UserError(
-                f"the actions {names_by_tokens[tokens]!r} and {name!r} have the same tokens for this network ({flags})"
-            )
+        refuse({
+            f"the action {name!r} has no tokens for this network ({flags})": not tokens,
+            f"the actions {names_by_tokens.get(tokens)!r} and {name!r} have the same tokens for this network ({flags})":
+                tokens in names_by_tokens,
+        })  # fmt: skip
         names_by_tokens[tokens] = name
     return [list(tokens) for tokens in names_by_tokens]
 
@@ -97,6 +96,10 @@ def encode_names(
 # but most devices round numbers below this one to zero.
 LEAST_PROBABILITY = 1.2e-38
 PLACES = "places"  # beside the tokens, if prompts share rows
+STORED = (  # values of the section that a checkpoint has
+    "head", "formula", "hidden", "reference_heads", "lora_rank", "lora_alpha", "lora_names", "max_tokens", "chunk",
+    "remat",
+)  # fmt: skip
 HEAD_PARTS = ("actor", "critic")  # parts of the network that are trained even if the language model is frozen
 
 
@@ -137,16 +140,9 @@ class LanguagePolicy(nnx.Module):
     """A language model with its heads."""
 
     def __init__(
-        self,
-        language: Decoder | EncoderDecoder,
-        num_actions: int,
-        *,
-        head: str,
-        formula: str,
-        hidden: int,
-        reference_heads: bool = False,
-        rngs: nnx.Rngs,
-    ):
+        self, language: Decoder | EncoderDecoder, num_actions: int, *, head: str, formula: str, hidden: int,
+        reference_heads: bool = False, rngs: nnx.Rngs,
+    ):  # fmt: skip
         """Adds new heads to a model; see `LanguageSection` for the arguments."""
         self.language, self.formula = language, formula
         width = language.config.width
@@ -157,15 +153,10 @@ class LanguagePolicy(nnx.Module):
     def __call__(
         self, tokens: jax.Array, tree: ChoiceTree, places: Places | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Reads prompts.
+        """Reads prompts; returns logits [N, A] and values [N], float32.
 
-        Args:
-          tokens: PADDING where there is no token. [N, L] int32
-          tree: the names of the actions; unused with the head "action".
-          places: of prompts that share rows; None: each has a row.
-
-        Returns:
-          Logits [N, A] and values [N], float32.
+        `tokens`: PADDING where there is none, [N, L] int32. `tree`: the names of the actions; unused with the head
+        "action". `places`: of prompts that share rows; None: each has a row.
         """
         segments = (tokens != PADDING).astype(jnp.int32)
         tokens = jnp.maximum(tokens, 0)
@@ -206,12 +197,9 @@ def _fill(array: jax.Array, size: int, value: int) -> jax.Array:
 def action_logits(scores: Scores, tree: ChoiceTree, formula: str) -> jax.Array:
     """Logits of the actions, from the scores of their names. [N, A]
 
-    Args:
-      scores: scores of the names.
-      tree: the names.
-      formula: "sum" or "mean" of the log-probabilities of a name's tokens. "raw_logits", as published: the sum of the
-        tokens' logits before the softmax, plus 1 for each token by which the name is shorter than the longest one.
-        "product", as published until May 2023: probabilities of names, divided by the highest one.
+    `formula`: "sum" or "mean" of the log-probabilities of a name's tokens. "raw_logits", as published: the sum of the
+    tokens' logits before the softmax, plus 1 for each token by which the name is shorter than the longest one.
+    "product", as published until May 2023: probabilities of names, divided by the highest one.
     """
     lengths: Any = tree.valid.sum(-1)  # [1 or N, A]
     if formula == "sum":
@@ -242,11 +230,8 @@ def language_policy_fields(
             f"{config.max_positions:,} ({LANGUAGE_FLAG}.max_tokens)"
         )
     tree = make_tree([names])
-    prompts = Prompts(tokeniser, section["max_tokens"])
-
-    def make() -> LanguagePolicy:
-        return make_network(spec, seed or 0, language)
-
+    prompts = prompt_encoder(tokeniser, section["max_tokens"])
+    make = functools.partial(make_network, spec, seed or 0, language)
     network = nnx.eval_shape(make) if seed is None else make()
     graph, params, *rest = nnx.split(network, _is_trained(bool(section["lora_rank"])), ...)
 
@@ -330,7 +315,9 @@ def make_language_policy(config: Any, world: World, workdir: Path, learns: bool 
     `learns`: says first how much memory training takes.
     """
     section = config.policy.language
-    directory = find_model(section, workdir)
+    directory = Path(section.model) if section.model else None
+    if section.model == TRAINED:
+        directory = find_trained(workdir, f"{LANGUAGE_FLAG}.model")
     if directory:
         with naming(f"{LANGUAGE_FLAG}.model"):
             architecture = read_config(directory)
@@ -338,24 +325,24 @@ def make_language_policy(config: Any, world: World, workdir: Path, learns: bool 
     else:
         architecture, tokeniser = _new_architecture(section, world)
     spec: dict[str, Any] = {
-        "network": LANGUAGE,
-        "num_actions": len(world.action_names),
-        "dtype": config.policy.dtype,
+        "network": LANGUAGE, "num_actions": len(world.action_names), "dtype": config.policy.dtype,
         LANGUAGE: {
-            "config": to_record(architecture),
-            "tokeniser": tokeniser.text,
-            "actions": list(world.action_names),
-            "head": section.head, "formula": section.formula, "hidden": section.hidden,
-            "reference_heads": section.reference_heads,
-            "lora_rank": section.lora_rank, "lora_alpha": section.lora_alpha, "lora_names": section.lora_names,
-            "max_tokens": section.max_tokens, "chunk": section.chunk, "remat": section.remat,
+            "config": to_record(architecture), "tokeniser": tokeniser.text, "actions": list(world.action_names),
+            **{name: getattr(section, name) for name in STORED},
         },
     }  # fmt: skip
     if directory and learns:
         _print_memory(config, spec, tokeniser, world)
     language = None
     if directory and section.weights != RANDOM:
-        language, architecture = _read(directory, spec, section, config.seed)
+        types = types_of(spec)
+        with naming(f"{LANGUAGE_FLAG}.model"):
+            graph, params, architecture = read_language_model(directory, types, section.remat)
+        language = nnx.merge(graph, params)
+        if section.weights != PRETRAINED:  # only the embeddings
+            embedding = nnx.Param(jnp.asarray(language.embedding[...]))
+            language = make_language_model(architecture, types, section.remat, seed=config.seed)
+            language.embedding = embedding
         spec[LANGUAGE]["config"] = to_record(architecture)  # reading the weights may complete it
     model = Model(**language_policy_fields(spec, config.seed, language))
     return spec, model._replace(rules=sharding_rules(architecture, config.policy.tensor))
@@ -385,15 +372,6 @@ def _print_memory(config: Any, spec: dict[str, Any], tokeniser: Tokeniser, world
     )  # fmt: skip
 
 
-def find_model(section: LanguageSection, workdir: Path) -> Path | None:
-    """The directory of the language model; None for a new one."""
-    if not section.model:
-        return None
-    if section.model != TRAINED:
-        return Path(section.model)
-    return find_trained(workdir, f"{LANGUAGE_FLAG}.model")
-
-
 def _new_architecture(section: LanguageSection, world: World) -> tuple[LanguageConfig, Tokeniser]:
     words = getattr(world, "words", ())
     if not words:
@@ -405,16 +383,3 @@ def _new_architecture(section: LanguageSection, world: World) -> tuple[LanguageC
     limits = {"n_positions": section.max_tokens + 32} if section.family == "gpt2" else {}
     sizes = section.width, section.layers, section.heads
     return make_config(section.family, tokeniser.size, *sizes, **limits), tokeniser
-
-
-def _read(directory: Path, spec: dict[str, Any], section: LanguageSection, seed: int) -> tuple[Any, LanguageConfig]:
-    """The model with the directory's parameters: all of them, or only the embeddings."""
-    types = types_of(spec)
-    with naming(f"{LANGUAGE_FLAG}.model"):
-        graph, params, architecture = read_language_model(directory, types, section.remat)
-    model = nnx.merge(graph, params)
-    if section.weights == PRETRAINED:
-        return model, architecture
-    new = make_language_model(architecture, types, section.remat, seed=seed)
-    new.embedding = nnx.Param(jnp.asarray(model.embedding[...]))
-    return new, architecture

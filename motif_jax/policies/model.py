@@ -28,11 +28,6 @@ from motif_jax.structs import UserError
 Observations = Mapping[str, Any]
 
 
-def unchanged(observations: Observations) -> Observations:
-    """Returns the world's observations as they are."""
-    return observations
-
-
 class Model(NamedTuple):
     """A policy network as functions of its parameters.
 
@@ -50,7 +45,7 @@ class Model(NamedTuple):
     frozen: Any = ()  # parameters that are not trained
     rules: Rules = ()  # sharding of the parameters, where the default of `mesh.shardings` does not fit
     # on the host: the world's observations -> the inputs of `step` and `unroll`
-    encode: Callable[[Observations], Observations] = unchanged
+    encode: Callable[[Observations], Observations] = lambda observations: observations
     # on the host, for a batch of the learner: (encoded observations, the number of the call of `unroll` that reads each
     # step) -> the same, laid out so that the calls take less work
     pack: Callable[[Observations, np.ndarray], Observations] | None = None
@@ -96,9 +91,8 @@ def make_policy_model(spec: Mapping[str, Any], seed: int | None) -> Model:
     def prepare(params: Any, frozen: Any) -> Any:
         return nnx.merge(graph, params, frozen).prepare()
 
-    reads, core_size = module.reads, module.core_size
-    space = space_from(spec)
-    return Model(params, prepare, step, unroll, reads, core_size, actions, frozen, options=heads, space=space)
+    sizes = module.core_size, actions
+    return Model(params, prepare, step, unroll, module.reads, *sizes, frozen, options=heads, space=space_from(spec))
 
 
 def heads_of(plan: Mapping[str, Any], actions: int) -> OptionHeads:
@@ -119,13 +113,10 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 def read_policy(
     path: str | Path, which: str = "last", trusted: Iterable[str] = (), actions: tuple[str, ...] = ()
 ) -> tuple[Model, dict[str, Any], RewardSources]:
-    """Reads a policy, its metadata, and its reward sources, from a checkpoint alone.
+    """Reads a policy, its metadata, and its reward sources, from a workdir, checkpoints or a release alone.
 
-    Args:
-      path: a workdir, its `policy` directory, a directory of checkpoints, or a release.
-      which: "last", or the number of a checkpoint.
-      trusted: classes of users (module:Class) that may be imported: the network, and reward sources.
-      actions: names of actions, replacing those of training in a network that reads names.
+    `which`: "last", or the number of a checkpoint. `trusted`: classes of users (module:Class) that may be imported.
+    `actions`: names of actions, replacing those of training in a network that reads names.
     """
     directory = find_saved(Path(path), "policy")
     _, saved, metadata = read_saved(directory, "policy", which)

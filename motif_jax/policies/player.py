@@ -20,7 +20,7 @@ from motif_jax.rewards.mixtures import Weights
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
 
-Finish = Callable[[], tuple[np.ndarray, dict[str, Any]]]  # waits for a call, and returns actions and outputs
+Acted = tuple[np.ndarray, dict[str, Any]]  # actions and outputs of a call, see `actors.acting.BatchedPolicy`
 EXACT = 8  # calls for up to this many groups are not padded; larger ones are padded to a power of two
 
 
@@ -38,23 +38,19 @@ class PolicyPlayer:
         self, model: Model, num_games: int, group_size: int, seed: int, greedy: bool = False,
         only: int | Weights | None = None,
     ):  # fmt: skip
-        """Starts every game with an empty recurrent state.
+        """Starts every game with an empty recurrent state, and uses the model's parameters until `swap`.
 
-        Args:
-          model: the network; its parameters are used until `swap` replaces them.
-          num_games, group_size: numbers of games in the pool, and in each of its groups.
-          seed: for sampling the actions.
-          greedy: take the most probable action instead of sampling.
-          only: the option or the mixture that plays alone; None: the controller chooses.
+        `num_games`, `group_size`: of the pool, and of each of its groups. `greedy`: take the most probable action
+        instead of sampling. `only`: the option or the mixture that plays alone; None: the controller chooses.
         """
         self.reads, self._encode = model.reads, model.encode
         heads = model.options
         number = ArraySpec((), "int32")
+        outputs = sum(heads.sizes) if heads else model.num_actions
         self._results = results = {
-            "action": model.space.spec if model.space else number,
-            "logits": ArraySpec((sum(heads.sizes) if heads else model.num_actions,), "float32"),
-            "value": ArraySpec((), "float32"),
-        } | dict.fromkeys(CHOICES if heads else (), number)
+            "action": model.space.spec if model.space else number, "logits": ArraySpec((outputs,), "float32"),
+            "value": ArraySpec((), "float32"), **dict.fromkeys(CHOICES if heads else (), number),
+        }  # fmt: skip
         self._record = np.dtype([(name, spec.dtype, spec.shape) for name, spec in results.items()])  # of a game
         self.outputs = {name: spec for name, spec in results.items() if name != "action"} | {"version": number}
         self.starts = {"core": ArraySpec((model.core_size,), "float32")}
@@ -67,7 +63,7 @@ class PolicyPlayer:
         self._num_games, self._group_size = num_games, group_size
         self._cores: Any = jnp.zeros((num_games + 1, model.core_size))  # the last row is for padding
         if heads:
-            self._cores = OptionMemory(self._cores, *jnp.zeros((2, num_games + 1), jnp.int32))
+            self._cores = (self._cores, *jnp.zeros((2, num_games + 1), jnp.int32))
         self._key, self.calls = jax.random.key(seed), 0  # the number of calls, which numbers the random draws
 
         def step(
@@ -90,10 +86,7 @@ class PolicyPlayer:
         return PlayerParameters(tuple(leaves), version)
 
     def swap(self, played: PlayerParameters, wait: bool) -> None:
-        """Replaces the parameters once they are on the device; with `wait`, waits for this.
-
-        Only one thread may call this. A call of the player never mixes old and new parameters.
-        """
+        """Replaces the parameters once they are on the device; `wait`: waits for this. For one thread only."""
         if wait:
             jax.block_until_ready(played.leaves)
         self._coming.append(played)
@@ -101,14 +94,14 @@ class PolicyPlayer:
     def room(self, count: int) -> int:
         return padded_size(count, self._group_size)
 
-    def __call__(
-        self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    def __call__(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Acted:
         return self.start(observations, first, games)()
 
-    def start(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Finish:
+    def start(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Callable[[], Acted]:
         """Starts a call on the device, and returns the function that waits for its results."""
-        while self._coming and _is_there(self._coming[0]):  # in order, so that a busy learner delays no call
+        while self._coming and all(  # in order, so that a busy learner delays no call
+            leaf.is_ready() for leaf in self._coming[0].leaves if hasattr(leaf, "is_ready")
+        ):
             self._played = self._coming.popleft()
         leaves, version = self._played
         count = len(games)
@@ -130,7 +123,7 @@ class PolicyPlayer:
             made.copy_to_host_async()  # the device sends the results as soon as it has them
         self.calls += 1
 
-        def finish() -> tuple[np.ndarray, dict[str, Any]]:
+        def finish() -> Acted:
             with self.timers("wait_for_device"):
                 rows = np.asarray(made).view(self._record)[:count, 0]
             outputs: dict[str, Any] = {name: rows[name] for name in self._results}
@@ -174,10 +167,9 @@ def join(arrays: Sequence[jax.Array], types: Sequence[str]) -> jax.Array:
 
 
 def padded_size(count: int, group_size: int) -> int:
-    """The padded number of games of a call for `count` games; the step is compiled once per padded number.
+    """The padded number of games of a call for `count` games, for each of which the step is compiled once.
 
-    Up to EXACT whole groups are not padded, more groups are padded to a power of two of groups, and any other count to
-    a power of two.
+    Whole groups are padded to a power of two of groups if more than EXACT, any other count to a power of two.
     """
     groups, rest = divmod(count, group_size)
     if rest:
@@ -204,25 +196,18 @@ def play_step(
     return cores.at[games].set(after), before, actions, logits, values
 
 
-class OptionMemory(NamedTuple):
-    """The memory of a policy with options in all games."""
-
-    cores: jax.Array  # of the network. [N, core_size]
-    charge: jax.Array  # who is in charge of the next step. [N] int32
-    left: jax.Array  # game steps until the controller is. [N] int32
-
-
 def play_turn(
     step: Callable, heads: OptionHeads, only: int | Weights | None, greedy: bool, weights: tuple[Any, Any, Any],
-    memory: OptionMemory, key: jax.Array, call: jax.Array, observations: dict[str, jax.Array], first: jax.Array,
-    games: jax.Array,
+    memory: tuple[jax.Array, ...], key: jax.Array, call: jax.Array, observations: dict[str, jax.Array],
+    first: jax.Array, games: jax.Array,
 ) -> tuple[Any, ...]:  # fmt: skip
     """As `play_step`, for a policy with options, whose games WAIT while the controller decides.
 
-    After the values it returns the choices, in the order of CHOICES.
+    `memory`: of the network [N, core_size]; who is in charge of the next step, and game steps until the controller is,
+    [N] int32 each. After the values it returns the choices, in the order of CHOICES.
     """
-    before = memory.cores[games]
-    charge = jnp.where(first, heads.options, memory.charge[games])
+    before, in_charge, steps_left = (array[games] for array in memory)
+    charge = jnp.where(first, heads.options, in_charge)
     mixture = only if isinstance(only, tuple) else None
     if only is not None:
         charge = jnp.full_like(charge, only if isinstance(only, int) else 0)
@@ -235,16 +220,12 @@ def play_turn(
         drawn.append((head.argmax(-1) if greedy else jax.random.categorical(head_key, head)).astype(jnp.int32))
     action, (option, length) = drawn[0], heads.joint(drawn[1:])
     decides = charge == heads.options
-    left = jnp.where(decides, jnp.array(heads.lengths, jnp.int32)[length], memory.left[games] - 1)
+    left = jnp.where(decides, jnp.array(heads.lengths, jnp.int32)[length], steps_left - 1)
     following = jnp.where(decides, option, jnp.where(left > 0, charge, heads.options))
     changed = zip(memory, (after, following, left), strict=True)
-    memory = OptionMemory(*(array.at[games].set(rows) for array, rows in changed))
+    memory = tuple(array.at[games].set(rows) for array, rows in changed)
     actions = jnp.where(decides, WAIT, action)
     return memory, before, actions, logits, values, charge, following, action, option, length
-
-
-def _is_there(played: PlayerParameters) -> bool:
-    return all(leaf.is_ready() for leaf in played.leaves if hasattr(leaf, "is_ready"))
 
 
 def _pad(array: np.ndarray, size: int, value: Any) -> np.ndarray:
@@ -263,12 +244,9 @@ class EpisodePlayer(PolicyPlayer):
         self._begins, self._over = np.zeros((2, self._num_games), bool)
 
     def begin(self, games: np.ndarray) -> None:
-        """Marks the begin of rollouts of these games. [B] indices"""
         self._begins[games] = True
 
-    def __call__(
-        self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    def __call__(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Acted:
         begins = self._begins[games]
         over = (self._over[games] | first[: len(games)]) & ~begins
         first[: len(games)] |= begins  # a game that waited for the others shows its episode's first observation again

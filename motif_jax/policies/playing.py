@@ -78,13 +78,12 @@ class Policy:
         return self.metadata
 
     def __repr__(self) -> str:
-        model, config = self.metadata["model"], self.metadata.get("config", {})
+        model, task = self.metadata["model"], self.metadata.get("config", {}).get("env", {}).get("task")
         words = [f"network={model['network']!r}", f"num_actions={model['num_actions']}", f"reads={list(self.reads)}"]
-        if task := config.get("env", {}).get("task"):
-            words.append(f"task={task!r}")
+        words += [f"task={task!r}"] if task else []
         if steps := self.metadata.get("progress", {}).get("env_steps"):
             words.append(f"env_steps={steps:,}")
-        return f"<Policy {' '.join([*words, f'reward={self.reward is not None}'])}>"
+        return f"<Policy {' '.join(words)} reward={self.reward is not None}>"
 
     def begin(self, games: int | None = None) -> None:
         """Starts new episodes: resets the recurrent state.
@@ -114,8 +113,7 @@ class Policy:
             vector environments return them, or a list with one entry per game. Names beyond `reads` are ignored.
           greedy: take the most probable action instead of sampling one.
         """
-        missing = [name for name in self.reads if name not in observation]
-        if missing:
+        if missing := [name for name in self.reads if name not in observation]:
             raise TypeError(f"this policy reads {', '.join(self.reads)}; {missing[0]!r} is missing")
         seen = {name: self._read(name, observation[name]) for name in self.reads}
         if self._heads:
@@ -130,8 +128,8 @@ class Policy:
         names = [self._names[number] for number in self._charge] if self._heads else ""
         if self._games is not None:
             return Act(actions, odds, values, names)
-        action = int(actions[0]) if odds is not None else actions[0]
-        return Act(action, None if odds is None else odds[0], float(values[0]), names[0] if names else "")
+        action, of_one = (actions[0], None) if odds is None else (int(actions[0]), odds[0])
+        return Act(action, of_one, float(values[0]), names[0] if names else "")
 
     def _look(self, seen: Mapping[str, np.ndarray], which: np.ndarray) -> tuple[list[Any], np.ndarray]:
         """Outputs for all choices, and values, of all games; updates the memory of the games in `which` [B]."""

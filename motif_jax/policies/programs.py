@@ -51,7 +51,6 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
     reader, language = reader_of(model), as_functions(model.graph, model.config)
     shift = make_shift(reader, clipped) if model.recipe.per_token else None
     allowed, bounds = jnp.asarray(model.allowed), model.bounds
-    stops = jnp.zeros(model.config.vocabulary, bool).at[model.renderer.stop].set(True)
 
     def program(
         policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, key: jax.Array,
@@ -66,12 +65,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
         if kind == "rerank":
             keys, repeats = jax.vmap(_keys, (0, None))(keys, jnp.arange(count)).reshape(-1), repeats * count
         rows: tuple[jax.Array, jax.Array] = repeat_rows(contexts, repeats)
-        left = jnp.full(len(rows[0]), length)
-        if model.config.max_positions:
-            left = jnp.minimum(left, model.config.max_positions - (rows[1] > 0).sum(1))
-        # In a full context the end mark is forced. Only the comparison of beams counts its log-probability.
-        ended = jnp.arange(length) >= left[:, None]  # [B, N]
-        limits = TokenLimits(allowed, stops, jnp.where(ended, model.renderer.stop, FREE))
+        limits, left, ended = limit(model.config, rows[1], allowed, model.renderer.stop, length)
         memory: Any = begin_shift(reader, shifting, *contexts, length, clipped) if shift else ()
         inputs: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": repeat_rows(memory, repeats)}
         if kind == "beam":
@@ -91,6 +85,21 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
     return program
 
 
+def limit(
+    config: LanguageConfig, segments: jax.Array, allowed: jax.Array, stop: int, length: int
+) -> tuple[TokenLimits, jax.Array, jax.Array]:
+    """The limits of texts after contexts, their longest lengths [B], and where a full context has ended them [B, N].
+
+    There the end mark is forced. Only the comparison of beams counts its log-probability.
+    """
+    left = jnp.full(len(segments), length)
+    if config.max_positions:
+        left = jnp.minimum(left, config.max_positions - (segments > 0).sum(1))
+    ended = jnp.arange(length) >= left[:, None]
+    stops = jnp.zeros(len(allowed), bool).at[stop].set(True)
+    return TokenLimits(allowed, stops, jnp.where(ended, stop, FREE)), left, ended
+
+
 def _keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
     """One key per number. [N]"""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
@@ -108,10 +117,9 @@ def make_probabilities(model: ValueModel) -> Any:
             first = jnp.arange(tokens.shape[1])[None] == 0
             added = condition(online["condition"], jnp.broadcast_to(numbers.wanted_return, tokens.shape), first)
         logits = writer.logits(writer(tokens, segments, added))[0]
-        shift = jnp.zeros_like(logits)
-        shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, model.bounds)
-        advantage = jnp.zeros_like(logits)
+        shift = advantage = jnp.zeros_like(logits)
         if model.recipe.per_token:
+            shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, model.bounds)
             advantage = advantages(language, shifting, tokens, segments)[0]
             shift = jnp.minimum(numbers.beta * advantage, numbers.clip)
         policy_odds, shifted_odds = (
@@ -180,15 +188,9 @@ def make_replies(
 ) -> Callable[[Any, Rows, jax.Array], Replies]:
     """The function that samples replies, to be compiled: (the policy's parameters, rows, keys [B]) -> `Replies`.
 
-    Args:
-      graph: `nnx.merge(graph, parameters)` is the policy.
-      allowed: tokens that may be generated. [V] bool
-      stop: the token that ends a reply.
-      count: number of replies, and of random features, for each of the agent's texts.
-      length: maximum number of tokens of a reply; where the model's context is full before, the reply ends there.
-      max_texts: number of texts per row that get replies; further texts get none.
+    Each of the agent's first `max_texts` texts of a row gets `count` replies and random features. A reply has at most
+    `length` of the `allowed` tokens, [V] bool; it ends with `stop`, or where the model's context is full.
     """
-    stops = jnp.zeros(len(allowed), bool).at[stop].set(True)
 
     def sample(params: Any, rows: Rows, keys: jax.Array) -> Replies:
         policy = nnx.merge(graph, params)
@@ -201,11 +203,7 @@ def make_replies(
         contexts = jnp.repeat(rows.tokens, max_texts, 0), before.reshape(-1, width).astype(jnp.int32)  # [B * K, T]
         tokens, segments = repeat_rows(contexts, count)  # [B * K * n, T]
         each = jax.vmap(lambda key: jax.random.split(key, max_texts * count))(keys).reshape(-1)
-        left = jnp.full(len(tokens), length)
-        if policy.config.max_positions:
-            left = jnp.minimum(left, policy.config.max_positions - (segments > 0).sum(1))
-        ended = jnp.arange(length) >= left[:, None]
-        limits = TokenLimits(allowed, stops, jnp.where(ended, stop, FREE))
+        limits, _, ended = limit(policy.config, segments, allowed, stop, length)
         generated = generate(policy, *contexts, each, TokenSampling(), limits, length, repeats=count)
         log_probs = jnp.where(ended, 0.0, generated.log_probs).sum(1)
 

@@ -51,12 +51,10 @@ def list_values(path: Path) -> tuple[Path, list[int]]:
 
 
 def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[str, Any]]:
-    """Reads a checkpoint of `--stage=train_values` and its metadata; it needs only the `values` directory.
+    """Reads a checkpoint of `--stage=train_values` and its metadata from a directory of `list_values`, alone.
 
-    Args:
-      directory: a directory of checkpoints, from `list_values`.
-      which: "last", the number of a checkpoint, or "best": by the return of the games during training, or by the
-        validation loss if no games were played.
+    `which`: "last", the number of a checkpoint, or "best": by the return of the games during training, or by the
+    validation loss if no games were played.
     """
     with reading(directory) as checkpoints:
         _, saved, metadata = checkpoints.readable(which)

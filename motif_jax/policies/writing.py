@@ -61,12 +61,10 @@ class ValueWriter:
         self._placed: dict[Mesh, tuple[Any, ...]] = {}
 
     def swap(self, policy: Any, target: Any, online: Any) -> None:
-        """Replaces the parameters, and keeps the programs."""
         self.model = self.model._replace(policy=policy, target=target, online=online)
         self._placed = {}
 
     def check(self, decoding: Decoding) -> None:
-        """Raises UserError if the model cannot be decoded like this."""
         check_decoding(self.model.recipe, [decoding])
         longest = self.model.config.max_positions
         if longest and decoding.max_tokens >= longest:
@@ -113,10 +111,9 @@ class ValueWriter:
         """
         model = self.model
         tokens = tokens[: model.config.max_positions or None]
-        if ("probabilities",) not in self.programs:
-            self.programs["probabilities",] = jax.jit(make_probabilities(model))
+        program = self.programs.setdefault(("probabilities",), jax.jit(make_probabilities(model)))
         params, (padded, segments) = self._place(*pad_contexts([tokens], 1))
-        arrays = self.programs["probabilities",](*params, padded, segments, self._numbers(decoding))
+        arrays = program(*params, padded, segments, self._numbers(decoding))
         policy, shifted, advantage = (np.asarray(array)[: len(tokens)] for array in arrays)
         return Probabilities(policy, shifted, advantage if model.recipe.per_token else None)
 
@@ -138,11 +135,9 @@ class ValueWriter:
         if self._as_drawn and temperature:
             temperature, logits = 1.0, logits / temperature
         sampling = TokenSampling(jnp.float32(temperature), jnp.int32(decoding.top_k), jnp.float32(decoding.top_p))
-        return DecodingNumbers(
-            sampling, jnp.float32(logits), jnp.float32(decoding.beta), jnp.float32(decoding.clip),
-            jnp.float32(decoding.rerank_values), jnp.float32(decoding.rerank_log_prob),
-            jnp.float32(decoding.wanted_return / self.model.reward_scale),
-        )  # fmt: skip
+        ranks = decoding.rerank_values, decoding.rerank_log_prob
+        wanted = decoding.wanted_return / self.model.reward_scale
+        return DecodingNumbers(sampling, *map(jnp.float32, (logits, decoding.beta, decoding.clip, *ranks, wanted)))
 
     def _program(self, decoding: Decoding) -> Any:
         kind = "sample" if decoding.kind == "greedy" else decoding.kind  # a temperature of 0
@@ -204,15 +199,11 @@ def play_tokens(
     0: they never begin anew, and the policy writes empty texts in a full context.
     """
     renderer, games, talks, played = writer.model.renderer, [], [], []
-    texts: list[list[int]] = []
-    log_probs: list[list[float]] = []
     for number in episodes:
-        game = world.game(shown=False)
-        game.begin(game_seed(seed, stream, number), number)
-        games.append(game)
-        talks.append(ConversationTokens(renderer, game.heard, longest, decoding.max_tokens))
-        texts.append([NOT_WRITTEN] * len(talks[-1].tokens))
-        log_probs.append([0.0] * len(talks[-1].tokens))
+        games.append(world.game(shown=False))
+        games[-1].begin(game_seed(seed, stream, number), number)
+        talks.append(ConversationTokens(renderer, games[-1].heard, longest, decoding.max_tokens))
+    texts, log_probs = ([[before] * len(talk.tokens) for talk in talks] for before in (NOT_WRITTEN, 0.0))
     turn = 0
     while playing := [at for at, game in enumerate(games) if not game.end]:
         contexts = [talks[at].context() for at in playing]
@@ -246,8 +237,7 @@ class WritingPlayer:
         self._key, self._calls = jax.random.key(seed), 0
 
     def room(self, count: int) -> int:
-        """See `actors.acting.BatchedPolicy`; the writer pads by itself."""
-        return count
+        return count  # the writer pads by itself
 
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray

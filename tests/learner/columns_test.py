@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from motif_jax.learner.options import InCharge, decision_rewards, vtrace_in_columns
+from motif_jax.learner.options import decision_rewards, vtrace_in_columns
 
 K = 3  # options
 
@@ -26,12 +26,11 @@ def streams(seed: int, steps: int = 24, games: int = 40) -> dict[str, np.ndarray
 
 
 def both(data: dict[str, np.ndarray], **options) -> tuple:
-    turns = InCharge(jnp.asarray(data["charge"]), jnp.asarray(data["charge"] == K), jnp.asarray(data["switches"]))
     arrays = {
         name: jnp.asarray(data[name], jnp.float32) for name in ("values", "rewards", "discounts", "ratio", "last")
     }
-    flags = {name: jnp.asarray(data[name]) for name in ("terminated", "truncated", "known_last")}
-    return vtrace_in_columns(turns=turns, **arrays, **flags, **options), twin.vtrace_in_columns(**data, **options)
+    flags = {name: jnp.asarray(data[name]) for name in ("charge", "switches", "terminated", "truncated", "known_last")}
+    return vtrace_in_columns(**arrays, **flags, **options), twin.vtrace_in_columns(**data, **options)
 
 
 @pytest.mark.parametrize("options", [{}, {"inferred": True}, {"clip_rho": 2.0, "clip_c": 0.5}])
@@ -47,7 +46,8 @@ def test_a_decision_is_rewarded_with_the_sum_until_the_next_one(discount):
     data = streams(7)
     decides = data["charge"] == K
     ended = (data["terminated"] | data["truncated"]) & ~decides  # the game stands still in a decision
-    turns = InCharge(jnp.asarray(data["charge"]), jnp.asarray(decides), jnp.asarray(data["switches"]))
-    ours = decision_rewards(jnp.asarray(data["rewards"], jnp.float32), turns, jnp.asarray(ended), discount)
-    for array, wanted in zip(ours, twin.decision_rewards(data["rewards"], decides, ended, discount), strict=True):
-        np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-4)
+    ours = decision_rewards(
+        jnp.asarray(data["rewards"], jnp.float32), jnp.asarray(decides), jnp.asarray(ended), discount
+    )
+    wanted = twin.decision_rewards(data["rewards"], decides, ended, discount)
+    np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-4)

@@ -7,7 +7,7 @@ import numpy as np
 
 def decision_rewards(rewards, decides, ended, discount=1.0):
     """As `columns.decision_rewards`."""
-    sums, powers = np.zeros(rewards.shape), np.ones(rewards.shape)
+    sums = np.zeros(rewards.shape)
     for game in range(rewards.shape[1]):
         for step in np.flatnonzero(decides[:, game]):
             factor = 1.0
@@ -18,8 +18,7 @@ def decision_rewards(rewards, decides, ended, discount=1.0):
                 factor *= discount
                 if ended[later, game]:
                     break
-            powers[step, game] = factor
-    return sums, powers
+    return sums
 
 
 def next_of(step, charge, switches, terminated, truncated, known_last):

@@ -59,7 +59,7 @@ def test_the_loss_is_the_sum_of_the_terms_that_the_metrics_show(algorithm):
     arrays = (log_all, log_old, log_pi, log_mu, np.exp(log_pi - log_mu), VALUES, OLD_VALUES, TARGETS, ADVANTAGES)
 
     def run(valid, log_all, log_old, *arrays):
-        head = losses.Head(log_all, log_old, ACTION)
+        head = losses.choice_head(log_all, log_old, ACTION)
         inputs = losses.LossInputs((head,), *arrays, weight=losses.weigh(valid))
         policy_loss = find_algorithm(algorithm).policy_loss(inputs, Settings(), None)
         return losses.sum_of_terms(policy_loss, inputs, Settings(), 0.1), losses.distances(inputs, 1 / 1.1, 1.1)
@@ -116,7 +116,8 @@ def test_the_loss_of_appo_and_its_gradients_are_those_of_pytorch(devices):
                            for array in (logits, old_logits))  # fmt: skip
             policy = appo(losses.clamped_ratio(now - before, RATIO_RANGE), losses.normalise(advantages, valid), weight)
             error = losses.value_loss(values, old_values, targets, weight, 1.0)
-            return policy + 0.5 * error - 0.003 * losses.Head(log_all, log_all, action).entropy(weight)
+            entropy = losses.part_of_mean(losses.choice_head(log_all, log_all, action).entropy, weight)
+            return policy + 0.5 * error - 0.003 * entropy
 
         loss, gradients = jax.value_and_grad(loss_of, (0, 1))(logits, values)
         return total(loss), gradients

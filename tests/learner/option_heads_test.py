@@ -15,10 +15,11 @@ from motif_jax.learner.options import Control
 from motif_jax.learner.update import TrainingRewards, init_state, make_policy_update
 from motif_jax.networks.options import OptionHeads
 from motif_jax.rewards.mixtures import mixtures
+from motif_jax.rewards.section import ControlSection
 
 ACTIONS, K, LENGTHS = 3, 2, (1, 2, 4, 8)
 HEADS = OptionHeads(ACTIONS, K, LENGTHS)
-CONTROL = Control(HEADS, exploration=3.0)
+CONTROL = Control(HEADS, ControlSection(exploration=3.0))
 FACTORS = np.array([[1.0, 0.5], [0.0, 2.0], [0.1, 0.0]], np.float32)
 WEIGHTS = mixtures((0.0, 1.0), K, sum_to_one=True)
 MIXED = CONTROL._replace(heads=OptionHeads(ACTIONS, len(WEIGHTS), LENGTHS, WEIGHTS, 2))
@@ -96,7 +97,7 @@ def test_choices_without_effect_do_not_count_unless_all_are_to(algorithm, contro
     batch = make_batch(control.heads)
     other = with_other_choices(batch, control.heads.options)
     assert_near(train(batch, control, algorithm=algorithm), train(other, control, algorithm=algorithm))
-    every = control._replace(all_heads=True)
+    every = control._replace(section=replace(control.section, heads="all"))
     assert_near(train(batch, every, algorithm=algorithm), train(other, every, algorithm=algorithm), near=False)
 
 

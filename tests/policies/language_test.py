@@ -18,7 +18,7 @@ from motif_jax.language.scoring import Scores, make_tree, score
 from motif_jax.learner.samples import calls_of
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
-from motif_jax.policies.language_policy import PADDING, Prompts, TanhHead, action_logits, encode_names
+from motif_jax.policies.language_policy import PADDING, TanhHead, action_logits, encode_names, prompt_encoder
 from motif_jax.policies.model import make_policy_model, with_actions
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.structs import UserError
@@ -233,7 +233,7 @@ def update_both_ways(devices):
 
 @pytest.mark.quick
 def test_prompts_become_rows_of_tokens_that_are_padded_to_few_lengths():
-    prompts = Prompts(WORDS, 40)
+    prompts = prompt_encoder(WORDS, 40)
     tokens = prompts(as_prompts())
     assert tokens.shape == (3, 32)
     assert tokens.dtype == np.int32

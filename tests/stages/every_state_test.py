@@ -8,17 +8,15 @@ from train_policy_test import settings
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.mesh import place
-from motif_jax.devices.parameters import rebuild
+from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.names import PROMPT_NETWORKS
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages.train_policy.setup import (
     PolicyCheckpoints,
     TrainingProgress,
-    arrays_of,
     assemble,
     make_place,
-    whole_state,
 )
 
 
@@ -59,23 +57,21 @@ def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, 
     frozen = parts.model.frozen
 
     def updated(whole, number):
-        state = start._replace(**{name: whole[name] for name in start._fields})
-        state, metrics = parts.update(place(state, parts.mesh), frozen, rollouts_of(config, parts, number))
+        state, metrics = parts.update(place(whole["learner"], parts.mesh), frozen, rollouts_of(config, parts, number))
         assert metrics["finite"] == 1
-        return whole_state(jax.device_get(state), parts.model.frozen)
+        return {"learner": jax.device_get(state), "frozen": parts.model.frozen}
 
     def saved(whole, done):
         keeper = PolicyCheckpoints(viewed(config), tmp_path, parts)
         keeper.frozen = parts.model.frozen
-        keeper.save_policy(start._replace(**{name: whole[name] for name in start._fields}), done)
+        keeper.save_policy(whole["learner"], done)
         keeper.close()
         with reading(tmp_path / "checkpoints") as checkpoints:
             _, arrays, metadata = checkpoints.readable("last")
         assert TrainingProgress(**metadata["progress"]) == done
-        return rebuild(whole, arrays_of(arrays), tmp_path)
+        return rebuild(whole, leaves_by_path(arrays), tmp_path)
 
-    start = jax.device_get(parts.make_state(parts.model.params))
-    new = whole_state(start, parts.model.frozen)
+    new = {"learner": jax.device_get(parts.make_state(parts.model.params)), "frozen": parts.model.frozen}
     assert_same_bits(saved(new, TrainingProgress()), new)
     first = updated(new, 1)
     assert any(not np.array_equal(*pair) for pair in zip(*map(jax.tree.leaves, (new, first)), strict=True))

@@ -26,6 +26,7 @@ from motif_jax.rewards.learnt_source import LearntSource
 from motif_jax.rewards.options import parse_plan
 from motif_jax.rewards.preference import PairBatches
 from motif_jax.rewards.rnd import make_novelty
+from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.stages.train_policy.setup import make_shape_rewards
@@ -100,7 +101,7 @@ def lower_update(network, dtype, algorithm, fsdp=1, tensor=1, plan=None):
     """On a mesh of all devices."""
     model = policy_model(network, dtype, plan)
     settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=2)
-    control = Control(model.options) if plan else None
+    control = Control(model.options, ControlSection()) if plan else None
     update = make_policy_update(model.unroll, make_shape_rewards(MIX, SOURCES, plan, control), settings, control)
     steps = np.zeros((T, B), np.float32)
     rollouts = Rollouts(

@@ -21,7 +21,7 @@ from jax.typing import DTypeLike
 from motif_jax.contrib.drrn.sections import DRRN, FLAG
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.networks.layers import Core
-from motif_jax.policies.language_policy import PADDING, Prompts, encode_names
+from motif_jax.policies.language_policy import PADDING, encode_names, prompt_encoder
 from motif_jax.tokens import tokeniser_from_text
 
 
@@ -72,7 +72,7 @@ def drrn_policy_fields(spec: Mapping[str, Any], seed: int | None) -> dict[str, A
     actions = np.full((len(names), max(map(len, names))), PADDING, np.int32)
     for row, name in zip(actions, names, strict=True):
         row[: len(name)] = name
-    prompts = Prompts(tokeniser, own["max_tokens"], f"{FLAG}.max_tokens", full=True)
+    prompts = prompt_encoder(tokeniser, own["max_tokens"], f"{FLAG}.max_tokens", full=True)
     smallest = np.int16 if tokeniser.size <= np.iinfo(np.int16).max else np.int32  # saves memory in the replay buffer
 
     def make() -> RelevanceNetwork:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.actors.pool import check_capacity
-from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, part, value
+from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, deciding, part, value
 from motif_jax.devices.releases import check_saved
 from motif_jax.envs.world import World, is_text, space_of
 from motif_jax.envs.worlds import check_world, parse_options
@@ -24,7 +24,7 @@ from motif_jax.rewards.options import OPTIONS_FLAG, OptionPlan, chosen_from, fin
 from motif_jax.rewards.section import RewardsSection
 from motif_jax.stages import Stage, check_cluster, later, lock_of_hosts, with_result
 from motif_jax.stages.annotate.setup import AnnotateConfig
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, refuse
 from motif_jax.system.machine import available_mib, usable_cores
 from motif_jax.system.meeting import find_meeting
 
@@ -37,17 +37,14 @@ DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flag
 class Network:
     """The policy."""
 
-    network: str = value(
+    network: str = deciding(
         "reference",
         Text((*FIXED, *BY_SPECS, *PROMPT_NETWORKS), own=True),
         "reference: as published; small: for CPUs; general, film: for other games; language, drrn: read prompts; or "
         "your own encoder as module:Class",
-        decides=True,
     )
-    dtype: str = value(
-        "float32", Text(("float32", "bfloat16")), "dtype of matrix products; bfloat16 is faster on GPUs", decides=True
-    )
-    init_from: str = value("", PATH, "policy to start from: a workdir, or its checkpoints", decides=True)
+    dtype: str = deciding("float32", Text(("float32", "bfloat16")), "type of matrix products; bfloat16: faster on GPUs")
+    init_from: str = deciding("", PATH, "policy to start from: a workdir, or its checkpoints")
 
 
 @dataclass(frozen=True)
@@ -57,20 +54,14 @@ class PlayingSection:
     num_workers: int = value(usable_cores, Whole(), "worker processes; 0: play in this process, for debugging")
     games_per_worker: int = value(64, Whole(1), "games per worker, played in parallel")
     groups: int = value(2, Whole(1), "groups of games per worker: one plays while the other waits for actions")
-    rollout_length: int = value(32, Whole(1), "steps of a rollout", decides=True)
-    max_episode_steps: int = value(
-        0, Whole(), "time limit of episodes in training; 0: env.max_episode_steps", decides=True
-    )
-    warmup_steps: int = value(
-        1000, Whole(0, 1_000_000), "up to this many random actions at the start of a game, to decorrelate the games"
-    )
+    rollout_length: int = deciding(32, Whole(1), "steps of a rollout")
+    max_episode_steps: int = deciding(0, Whole(), "time limit of episodes in training; 0: env.max_episode_steps")
+    warmup_steps: int = value(1000, Whole(0, 1_000_000), "up to this many random first actions decorrelate the games")
     hang_timeout_s: float = value(
-        30.0, Number(0.1, MANY_SECONDS), "heartbeat timeout in seconds: a silent worker is replaced"
+        30.0, Number(0.1, MANY_SECONDS), "seconds of silence after which a worker is replaced"
     )
-    wait_for_learner: bool = value(
-        False, Flag(), "games wait for the learner, so that samples are only one or two updates old"
-    )
-    batch_size: int = value(4096, Whole(1), "steps per update, over all hosts", decides=True)
+    wait_for_learner: bool = value(False, Flag(), "games wait for the learner: samples are one or two updates old")
+    batch_size: int = deciding(4096, Whole(1), "steps per update, over all hosts")
 
 
 @dataclass(frozen=True)
@@ -88,7 +79,7 @@ class Keeping:
 
     train_for_env_steps: int = value(2_000_000_000, Whole(1, 10**15), "environment steps to train for")
     train_for_seconds: float = value(
-        0.0, Number(0, MANY_SECONDS), "time limit of training in seconds, from the first update; 0: none"
+        0.0, Number(0, MANY_SECONDS), "seconds to train from the first update; 0: no limit"
     )
     save_every_steps: int = value(10_000_000, Whole(1, 10**15), "steps between checkpoints")
     save_every_s: float = value(
@@ -97,9 +88,7 @@ class Keeping:
         "seconds between checkpoints: the most work that a kill loses; at most 60 with several hosts",
     )
     keep_checkpoints: int = value(5, Whole(1), "checkpoints to keep")
-    milestone_every_steps: int = value(
-        200_000_000, Whole(0, 10**15), "steps between checkpoints that are kept for ever; 0: none"
-    )
+    milestone_every_steps: int = value(200_000_000, Whole(0, 10**15), "steps between permanent checkpoints; 0: none")
     log_every_s: float = value(10.0, Number(0, MANY_SECONDS, above=True), "seconds between rows of metrics")
     probe_every: int = value(1, Whole(), "updates between rows of probes.jsonl, for networks that read prompts")
     tensorboard: bool = value(True, Flag(), "also write metrics for TensorBoard")
@@ -150,52 +139,39 @@ def splits_steps(section: Policy) -> bool:
 
 def check_batch(section: Policy, num_devices: int, hosts: int) -> int:
     """The number of rollouts in this host's share of a batch; raises UserError if devices or hosts cannot share it."""
-    games, length = section.games_per_worker // section.groups, section.rollout_length
+    games, length, size = section.games_per_worker // section.groups, section.rollout_length, section.batch_size
     algorithm, cut = find_algorithm(section.algorithm), num_devices * section.num_minibatches
     by_steps = splits_steps(section)
-    if by_steps and not (algorithm.from_replay or algorithm.in_groups) and section.batch_size % cut:
+    if by_steps and not (algorithm.from_replay or algorithm.in_groups) and size % cut:
         raise UserError(
-            f"the {section.batch_size} steps of a batch cannot be cut into {section.num_minibatches} minibatches on "
-            f"each of {num_devices} devices (--config.policy.batch_size, .num_minibatches, .num_devices)"
+            f"the {size} steps of a batch cannot be cut into {section.num_minibatches} minibatches on each of "
+            f"{num_devices} devices (--config.policy.batch_size, .num_minibatches, .num_devices)"
         )
     minibatches = 1 if by_steps else section.num_minibatches
     parts = {
-        f"{hosts} hosts x {games} games of a group": hosts * games,
-        f"{num_devices} devices x {minibatches} minibatches": num_devices * minibatches,
+        f"{hosts} hosts x {games} games of a group": length * hosts * games,
+        f"{num_devices} devices x {minibatches} minibatches": length * num_devices * minibatches,
     }
-    for what, count in parts.items():
-        if section.batch_size % (length * count):
-            raise UserError(
-                f"batch_size {section.batch_size} must be a multiple of {length * count} = {length} steps of a rollout "
-                f"x {what} (--config.policy.batch_size, .rollout_length, .games_per_worker, .groups, .num_minibatches)"
-            )
-    return section.batch_size // (length * hosts * games)
+    refuse({
+        f"batch_size {size} must be a multiple of {count} = {length} steps of a rollout x {what} "
+        "(--config.policy.batch_size, .rollout_length, .games_per_worker, .groups, .num_minibatches)": size % count
+        for what, count in parts.items()
+    })  # fmt: skip
+    return size // (length * hosts * games)
 
 
 def check_parts(section: Policy, world: str, options: bool) -> None:
     """Raises UserError for a policy that cannot take actions of several choices or numbers."""
-    in_groups = find_algorithm(section.algorithm).in_groups
-    if section.network in PROMPT_NETWORKS or options or in_groups:
-        what = f"the algorithm {section.algorithm!r}" if in_groups else f"the network {section.network!r}"
-        what = "a policy with options" if options else what
-        raise UserError(
-            f"{what} chooses one action by its number, but actions of the world {world!r} are several choices or "
-            "numbers: use the network general, film or your own, without options, and appo, impala or ppo "
-            "(--config.policy.network, .options, .algorithm)"
-        )
-
-
-def check_options(section: Policy) -> None:
-    """Raises UserError if the algorithm or the network does not work with options."""
-    if not find_algorithm(section.algorithm).learns_options:
-        able = " and ".join(name for name in ALGORITHMS if find_algorithm(name).learns_options)
-        raise UserError(
-            f"options are learnt by {able}, not by {section.algorithm!r} (--config.policy.algorithm, {OPTIONS_FLAG})"
-        )
-    if section.network in PROMPT_NETWORKS:
-        raise UserError(
-            f"the network {section.network!r} cannot play several options (--config.policy.network, {OPTIONS_FLAG})"
-        )
+    unable = {
+        "a policy with options": options,
+        f"the algorithm {section.algorithm!r}": find_algorithm(section.algorithm).in_groups,
+        f"the network {section.network!r}": section.network in PROMPT_NETWORKS,
+    }
+    refuse({
+        f"{what} chooses one action by its number, but actions of the world {world!r} are several choices or numbers: "
+        "use the network general, film or your own, without options, and appo, impala or ppo "
+        "(--config.policy.network, .options, .algorithm)": is_used for what, is_used in unable.items()
+    })  # fmt: skip
 
 
 MOST_UPDATES = 2**31 - 1  # the count is an int32
@@ -227,17 +203,14 @@ def check(config: TrainConfig) -> None:
     """Raises UserError for values that cannot work."""
     section = config.policy
     world = check_world(config.env)
-    if is_text(world.action):
-        raise UserError(
-            f"the world {world.name!r} is played by writing, but the network {section.network!r} chooses among "
-            "actions: the stage train_values with --config.train_values.recipe=grpo trains a policy that writes by "
-            "playing (--config.env.world, --config.policy.network)"
-        )
-    if section.max_episode_steps and "max_episode_steps" in parse_options(config.env["options"]):
-        raise UserError(
-            "the world's options have a time limit too: remove it from --config.env.options "
-            "(--config.policy.max_episode_steps)"
-        )
+    refuse({
+        f"the world {world.name!r} is played by writing, but the network {section.network!r} chooses among actions: "
+        "the stage train_values with --config.train_values.recipe=grpo trains a policy that writes by playing "
+        "(--config.env.world, --config.policy.network)": is_text(world.action),
+        "the world's options have a time limit too: remove it from --config.env.options "
+        "(--config.policy.max_episode_steps)":
+            section.max_episode_steps and "max_episode_steps" in parse_options(config.env["options"]),
+    })  # fmt: skip
     check_reads(section.network, world.specs, world.reads, world.name)
     if is_own(section.network):
         from motif_jax.networks.policy import find_encoder
@@ -253,46 +226,42 @@ def check(config: TrainConfig) -> None:
     hosts = meeting.num_processes if meeting else 1
     find_algorithm(section.algorithm).check(section, limit, hosts, bool(plan))
     if plan:
-        check_options(section)
+        able = [name for name in ALGORITHMS if find_algorithm(name).learns_options]
+        refuse({
+            f"options are learnt by {' and '.join(able)}, not by {section.algorithm!r} (--config.policy.algorithm, "
+            f"{OPTIONS_FLAG})": not find_algorithm(section.algorithm).learns_options,
+            f"the network {section.network!r} cannot play several options (--config.policy.network, {OPTIONS_FLAG})":
+                section.network in PROMPT_NETWORKS,
+        })  # fmt: skip
     check_rewards(config, world, plan)
     engine = getattr(world, "engine", False)
     check_capacity(section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy", engine=engine)
-    if section.synchronous and section.num_workers > 1:
-        raise UserError(
-            f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "
-            "(--config.policy.synchronous, .num_workers)"
-        )
-    check_hosts(config)
-    check_updates(section, hosts)
-
-
-def check_hosts(config: TrainConfig) -> None:
-    """Raises UserError if games on other hosts cannot work."""
     check_cluster(config.cluster)
-    if config.cluster.game_hosts and takes_turns(config.policy):
-        raise UserError(
-            "updates do not wait for games on other hosts, so a run that is synchronous, or whose algorithm is "
-            "on-policy, cannot use them (--config.cluster.game_hosts, --config.policy.synchronous, .algorithm)"
-        )
+    refuse({
+        f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "
+        "(--config.policy.synchronous, .num_workers)": section.synchronous and section.num_workers > 1,
+        "updates do not wait for games on other hosts, so a run that is synchronous, or whose algorithm is on-policy, "
+        "cannot use them (--config.cluster.game_hosts, --config.policy.synchronous, .algorithm)":
+            config.cluster.game_hosts and takes_turns(section),
+    })  # fmt: skip
+    check_updates(section, hosts)
 
 
 def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) -> None:
     """Raises UserError for rewards that do not exist or cannot work together."""
     section = config.policy
-    choices = chosen_from(section, plan)
-    if not plan and not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
-        raise UserError(
-            "a policy needs at least one reward (--config.policy.extrinsic_coefficient, "
-            ".intrinsic_coefficient, .sources)"
-        )
+    choices, which = chosen_from(section, plan), section.reward_checkpoint
+    is_rewarded = plan or section.extrinsic_coefficient or any(choice.coefficient for choice in choices)
+    refuse({
+        "a policy needs at least one reward (--config.policy.extrinsic_coefficient, .intrinsic_coefficient, .sources)":
+            not is_rewarded,
+    })  # fmt: skip
     for choice in choices:
         choice.check(config, world)
-    which = section.reward_checkpoint
-    if which not in ("last", "best") and not (which.isascii() and which.isdecimal()):
-        raise UserError(
-            f"unknown checkpoint {which!r} of the reward (--config.policy.reward_checkpoint): choose last, best or the "
-            "number of an epoch"
-        )
+    refuse({
+        f"unknown checkpoint {which!r} of the reward (--config.policy.reward_checkpoint): choose last, best or the "
+        "number of an epoch": which not in ("last", "best") and not (which.isascii() and which.isdecimal()),
+    })  # fmt: skip
     check_saved(section.init_from, "--config.policy.init_from")
     check_saved(section.reward_dir, "--config.policy.reward_dir")
 
@@ -300,30 +269,23 @@ def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) ->
 def check_updates(section: Policy, hosts: int) -> None:
     """Raises UserError for batches that cannot be cut as asked, that are too large, or that are too many."""
     check_batch(section, num_devices=1, hosts=1)  # those that take part are known later
-    if not find_algorithm(section.algorithm).from_replay and section.batch_size % section.num_minibatches:
-        raise UserError(
-            f"the {section.batch_size} steps of a batch cannot be cut into {section.num_minibatches} minibatches "
-            "(--config.policy.batch_size, .num_minibatches)"
-        )
     check_end(section.learning_rate_decay, section.anneal_learning_rate_to, "--config.policy.anneal_learning_rate_to")
-    needed, available = section.batch_size // hosts * STEP_BYTES >> 20, available_mib()
-    if needed > available:
-        raise UserError(
-            f"a batch of {section.batch_size:,} steps needs more than {needed:,} MiB, but {available:,} MiB are "
-            "available (--config.policy.batch_size)"
-        )
-    if section.train_for_env_steps // section.batch_size > MOST_UPDATES:
-        raise UserError(
-            f"{section.train_for_env_steps:,} steps in batches of {section.batch_size:,} are more than "
-            f"{MOST_UPDATES:,} updates (--config.policy.train_for_env_steps, .batch_size)"
-        )
-    if section.num_epochs * section.num_minibatches > MOST_STEPS:
-        raise UserError(
-            f"{section.num_epochs:,} epochs of {section.num_minibatches:,} minibatches are more than {MOST_STEPS:,} "
-            "steps of the optimizer per update (--config.policy.num_epochs, .num_minibatches)"
-        )
-    if section.bootstrap == "inferred" and not section.discount:
-        raise UserError("an inferred bootstrap divides by the discount, which is 0 (--config.policy.discount)")
+    size, steps, epochs, minibatches = (
+        section.batch_size, section.train_for_env_steps, section.num_epochs, section.num_minibatches
+    )  # fmt: skip
+    needed, available = size // hosts * STEP_BYTES >> 20, available_mib()
+    refuse({
+        f"the {size} steps of a batch cannot be cut into {minibatches} minibatches (--config.policy.batch_size, "
+        ".num_minibatches)": not find_algorithm(section.algorithm).from_replay and size % minibatches,
+        f"a batch of {size:,} steps needs more than {needed:,} MiB, but {available:,} MiB are available "
+        "(--config.policy.batch_size)": needed > available,
+        f"{steps:,} steps in batches of {size:,} are more than {MOST_UPDATES:,} updates "
+        "(--config.policy.train_for_env_steps, .batch_size)": steps // size > MOST_UPDATES,
+        f"{epochs:,} epochs of {minibatches:,} minibatches are more than {MOST_STEPS:,} steps of the optimizer per "
+        "update (--config.policy.num_epochs, .num_minibatches)": epochs * minibatches > MOST_STEPS,
+        "an inferred bootstrap divides by the discount, which is 0 (--config.policy.discount)":
+            section.bootstrap == "inferred" and not section.discount,
+    })  # fmt: skip
 
 
 STAGE = Stage(

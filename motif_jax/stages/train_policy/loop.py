@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,21 +26,10 @@ from motif_jax.files import write_whole
 from motif_jax.networks.kinds import find_prompt_network
 from motif_jax.rewards.sources import make_sources
 from motif_jax.run import Run, StageRun
-from motif_jax.stages.train_policy import DEVICE_MEMORY, Policy, TrainConfig, finished, takes_turns
+from motif_jax.stages.train_policy import DEVICE_MEMORY, Policy, TrainConfig, finished, setup, takes_turns
 from motif_jax.stages.train_policy.page import report_training
-from motif_jax.stages.train_policy.record import Log, MetricsCollector, Probes, Trace, audited_source, summarise_recent
-from motif_jax.stages.train_policy.setup import (
-    PolicyCheckpoints,
-    TrainerParts,
-    TrainingProgress,
-    assemble,
-    at_position,
-    make_place,
-    make_player,
-    make_rollout_loop,
-    open_pool,
-    start_or_resume,
-)
+from motif_jax.stages.train_policy.record import MetricsCollector, Trace, audited_source, make_probes, summarise_recent
+from motif_jax.stages.train_policy.setup import PolicyCheckpoints, TrainerParts, TrainingProgress
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import describe
 from motif_jax.system.meeting import find_meeting
@@ -51,13 +40,8 @@ REPORT_EVERY_S = 600.0  # it reads all metrics
 PATIENCE_S = 0.5  # how often a learner without batches checks for signals
 
 
-class Pending(NamedTuple):
-    """An update whose metrics are still on the device, which may not have finished it."""
-
-    update: int
-    env_steps: int
-    batch: RolloutBatch
-    metrics: dict[str, jax.Array]
+# An update that the device may not have finished: its number, the steps after it, its batch and metrics.
+Pending = tuple[int, int, RolloutBatch, dict[str, jax.Array]]
 
 
 def train(config: TrainConfig, workdir: Path) -> None:
@@ -72,7 +56,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
     """Trains on this host; every host of a run calls it."""
     section, folder = config.policy, workdir / "policy"
     host, num_hosts = hosts.me, hosts.count
-    parts = assemble(config, workdir, make_sources, num_hosts)
+    parts = setup.assemble(config, workdir, make_sources, num_hosts)
     at_the_end.callback(parts.sources.close)
 
     # ---- start or resume
@@ -81,7 +65,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
     saving = at_the_end.enter_context(contextlib.ExitStack())
     if checkpoints:
         saving.callback(checkpoints.close)
-    state, frozen, done = start_or_resume(config, checkpoints, parts, folder / "checkpoints", hosts)
+    state, frozen, done = setup.start_or_resume(config, checkpoints, parts, folder / "checkpoints", hosts)
     if checkpoints:
         stop.watch(checkpoints.directory, lambda: done.env_steps, "steps")
     placed_frozen = place(frozen, parts.mesh, parts.model.rules)
@@ -91,27 +75,28 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
 
     # ---- games
     model = parts.model._replace(frozen=placed_frozen if parts.mesh.size == 1 else jax.device_put(frozen))
-    player = make_player(config, model, seed=config.seed + done.updates * num_hosts + host)
+    player = setup.make_player(config, model, seed=config.seed + done.updates * num_hosts + host)
     params = local_copy(state.params)
     player.swap(player.prepare(params, done.updates), wait=True)
     with contextlib.ExitStack() as stack:
         every = section.probe_every if host == 0 else 0
-        probes = Probes(model, parts.world, folder, every, done.env_steps)
+        ask_probes = make_probes(model, parts.world, folder, every, done.env_steps)
         if not done.updates:
-            probes.ask(params, done)
-        pool = stack.enter_context(open_pool(config, parts, player, host * EPISODES_PER_HOST + done.next_episode))
+            ask_probes(params, done)
+        pool = stack.enter_context(setup.open_pool(config, parts, player, host * EPISODES_PER_HOST + done.next_episode))
         audited = audited_source(section.online, parts.sources)
-        placed = make_place(parts.model, parts.sources, parts.mesh, audited, parts.plan, parts.grouped, parts.learner)
-        rollout_loop = make_rollout_loop(section, parts, pool, player, placed)
+        placed = setup.make_place(
+            parts.model, parts.sources, parts.mesh, audited, parts.plan, parts.grouped, parts.learner
+        )
+        rollout_loop = setup.make_rollout_loop(section, parts, pool, player, placed)
         stack.callback(rollout_loop.close)
-        collector, trace = MetricsCollector(pool, rollout_loop, parts.plan), Trace(config.profile, folder / "profile")
+        trace = Trace(config.profile, folder / "profile")
         stack.callback(trace.close)
         row_file = stack.enter_context(
             stage.metrics("env_steps", done.env_steps, section.tensorboard, section.wandb, config, "policy")
         )
-        log = Log(section, folder, done, collector, parts.sources, row_file) if row_file else None
-        if log:
-            stack.callback(log.close)
+        collector = MetricsCollector(section, folder, done, parts, pool, rollout_loop, row_file, audited)
+        stack.callback(collector.close)
 
         # ---- learn
         before, timed_from, broken = replace(done), done.env_steps, ""
@@ -123,8 +108,8 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             with saved_on_error(checkpoints, state, done):  # a worker's error, for example
                 batch = rollout_loop.get(PATIENCE_S)
             if batch is None and not stop.asked:
-                if log and takes_turns(section) and done.updates == before.updates:
-                    log.playing(done, num_hosts, player.calls)
+                if row_file and takes_turns(section) and done.updates == before.updates:
+                    collector.playing(done, num_hosts, player.calls)
                 continue
             seconds = done.seconds if host == 0 else 0.0  # the summary has those of the first host
             vote = Vote.END if finished(section, done.env_steps, seconds) else Vote.GO_ON
@@ -138,7 +123,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             # update
             first, rollouts = done.updates == before.updates, batch.arrays.rollouts
             if parts.plan or parts.grouped:  # games wait, so a batch has fewer than batch_size steps
-                rollouts = at_position(rollouts, done.env_steps / section.batch_size, parts.mesh)
+                rollouts = setup.at_position(rollouts, done.env_steps / section.batch_size, parts.mesh)
             if first:
                 check_update(section, parts, (state, placed_frozen, rollouts), checkpoints, done)
                 hosts.agree(Vote.GO_ON)  # if it raised on another host, that one does not take part in the update
@@ -164,17 +149,14 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             # the reward sources learn
             with saved_on_error(checkpoints, state, done):
                 parts.sources.advance(batch, hosts)
-            probes.ask(params, done)
+            ask_probes(params, done)
 
             # log one update late, so as not to wait for the device; save
             if pending:
                 broken = check_metrics(pending, collector, folder, rollout_loop)
-            pending = Pending(done.updates, done.env_steps, batch, metrics)
-            if log:
-                with saved_on_error(checkpoints, state, done):
-                    log.after_update(done, batch)
-            else:
-                collector.clear()  # rows are the first host's
+            pending = done.updates, done.env_steps, batch, metrics
+            with saved_on_error(checkpoints, state, done):
+                collector.after_update(done, batch)
             now = time.monotonic()
             due = done.env_steps - saved_steps >= section.save_every_steps or now - saved >= save_every_s
             if checkpoints and due and not broken:
@@ -185,8 +167,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                     reported = time.monotonic()
         if pending and not broken:
             broken = check_metrics(pending, collector, folder, rollout_loop)
-        if log:
-            log.last(done)
+        collector.last(done)
 
     # ---- results
     if checkpoints:
@@ -261,18 +242,19 @@ def saved_on_error(checkpoints: PolicyCheckpoints | None, state: Any, done: Trai
 
 def check_metrics(pending: Pending, collector: MetricsCollector, folder: Path, rollout_loop: RolloutLoop) -> str:
     """Reads an update's metrics from the device; returns "" or, if the loss is not finite, an error message."""
+    update, env_steps, batch, on_device = pending
     with rollout_loop.timers("update"):
-        metrics = {name: float(value) for name, value in jax.device_get(pending.metrics).items()}
+        metrics = {name: float(value) for name, value in jax.device_get(on_device).items()}
     collector.update(metrics)
     if metrics["finite"]:
         return ""
     of_host = f"-host{jax.process_index()}" if jax.process_count() > 1 else ""
-    file = folder / f"broken-batch-{pending.update}{of_host}.npz"
-    leaves, _ = jax.tree_util.tree_flatten_with_path(pending.batch.arrays.rollouts)
+    file = folder / f"broken-batch-{update}{of_host}.npz"
+    leaves, _ = jax.tree_util.tree_flatten_with_path(batch.arrays.rollouts)
     arrays: dict[str, Any] = {".".join(name_of(path)): host_part(leaf) for path, leaf in leaves}
     write_whole(file, lambda out: np.savez(out, **arrays))
     return (
-        f"the loss is not finite at update {pending.update} ({pending.env_steps:,} steps); the batch, in "
+        f"the loss is not finite at update {update} ({env_steps:,} steps); the batch, in "
         f"{str(file)!r}, has not changed the policy, which the checkpoint holds: start another --workdir from it, with "
         f"--config.policy.init_from={str(folder.parent)!r} and a smaller --config.policy.learning_rate"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.pages.blocks import findings_blocks, folded, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
 from motif_jax.pages.figures import all_metrics, curve, curves_of
-from motif_jax.pages.formats import Interval, amount, duration, esc, in_words, machine_words
+from motif_jax.pages.formats import amount, duration, esc, in_words, machine_words
 from motif_jax.pages.players import SUMMARIES, Player, arranged, chance_of, own_of
 from motif_jax.rewards.online.online_section import asks_pairs, is_anchored, parse_goals
 from motif_jax.rewards.options import MIXTURES
@@ -54,10 +54,7 @@ Facts = Mapping[str, Any]
 def report_training(workdir: Path, done: Facts | None = None, players: Sequence[Player] | None = None) -> None:
     """Writes the part of the report, if training has begun.
 
-    Args:
-      workdir: the experiment's directory.
-      done: the training's summary; None: as it was written, if it was.
-      players: the evaluated ones; None: as they were written.
+    `done`: the training's summary; `players`: the evaluated ones; None: as they were written, if they were.
     """
     stage = Run(workdir).stage("train_policy", "policy")
     if not (rows := stage.rows()):
@@ -72,7 +69,10 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
     stage.section(TITLE, *_training(rows, last, config["policy"], players, stage.path))
     head = _head(workdir, rows, last, config, done.get("machine") or {}, is_over)
     if (stage.path / OPINIONS).exists():
-        judged, online = _last_lines(stage.path / OPINIONS), config["policy"]["online"]
+        online = config["policy"]["online"]
+        with (stage.path / OPINIONS).open("rb") as lines:
+            newest = reversed(collections.deque(lines, ASKED + 1))  # only these are parsed, as there may be many
+        judged = [json.loads(line) for line in newest if line.endswith(b"\n")][:ASKED]
         stage.section(JUDGE, *_judge(rows, last["env_steps"], online, judged, stage.path))
         head |= {"goal": _schedule(online), "judge": esc(", ".join(_judges(judged)))}
     stage.report(Head(**head, made=date_of((stage.path / METRICS).stat().st_mtime)))
@@ -87,7 +87,6 @@ def _speed(last: Facts) -> float | None:
 
 
 def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts, is_over: bool) -> dict[str, Any]:
-    """The fields of the head of the report about the training."""
     task, rewards = worlds.title(config["env"]), list(rewards_of(config["policy"]))
     named: dict[str, Any] = {"subject": "An agent", "without_aim": "trained on learnt preferences"}
     preferred = SOURCES[LEARNT].title in rewards  # otherwise the preferences do not reach the agent
@@ -98,9 +97,14 @@ def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts,
         named = {"title": f"An agent that learnt by playing {esc(task)}"}
     elif not (preferred and (aimed or len(rewards) == 1)):
         named = {"title": f"An agent trained on {esc(listed(rewards))}"}
-    judge = config.get("annotate", {})
+    annotate, warning = config.get("annotate", {}), ""
     answers, read = (int(rows[-1].get(f"reward/{ONLINE}_{name}") or 0) for name in ("answers", "answers_read"))
-    warning = unreadable(str(judge.get("model") or judge.get("backend") or "the judge"), read, answers)
+    if too_few(read, answers, ""):
+        judge = esc(str(annotate.get("model") or annotate.get("backend") or "the judge"))
+        warning = (
+            f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {judge} could be read</b>, so "
+            "they contribute almost nothing to the reward."
+        )
     by = f", rewarded {'only ' if len(rewards) == 1 else ''}by {esc(listed(rewards))}," if rewards else ""
     speed, where = _speed(last), machine_words(machine)
     trained = (
@@ -113,27 +117,16 @@ def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts,
                     "config": config, "steps": last["env_steps"], "seconds": last["seconds"]}  # fmt: skip
 
 
-def unreadable(judge: str, read: int, answers: int) -> str:
-    """A warning if too few of a judge's answers could be read, as HTML; else ""."""
-    if not too_few(read, answers, ""):
-        return ""
-    return (
-        f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {esc(judge)} could be read</b>, so "
-        "they contribute almost nothing to the reward."
-    )
-
-
 def rewards_of(settings: Facts) -> dict[str, float]:
     """The coefficients of a policy's rewards, by their titles as plain text."""
     if settings["options"].strip():
         return {"the rewards of its options": 1.0}
-    game = settings["extrinsic_coefficient"]
-    coefficients = {GAME_REWARD: game}
-    named = {name: source.title for name, source in SOURCES.items()}
+    coefficients = {GAME_REWARD: settings["extrinsic_coefficient"]}
+    titles = {name: source.title for name, source in SOURCES.items()}
     if judgeless := find(ONLINE_REWARDS, settings["online"]["kind"]):
-        named[ONLINE] = judgeless.title
+        titles[ONLINE] = judgeless.title
     for choice in parse_sources(settings["sources"], settings["intrinsic_coefficient"]):
-        coefficients[named.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
+        coefficients[titles.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
     return {words: coefficient for words, coefficient in coefficients.items() if coefficient}
 
 
@@ -147,57 +140,50 @@ def listed(words: Sequence[str]) -> str:
 
 def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player], folder: Path) -> list[str]:
     """The part on training, as HTML: figures, curves, shares of time."""
+    speed, share = _speed(last), mean_of(rows, "reward/learnt_share")
+    memory = max((row["memory_mib"] for row in rows if row.get("memory_mib")), default=0.0)
     figures = [
         (amount(last["env_steps"]), "steps"),
         (duration(last["seconds"]), "of training"),
+        (speed and f"{speed:,.0f}", "steps/s overall"),
         (f"{last['episodes']:,}", "episodes"),
+        (share and f"{share:.1%}", "of the steps were rewarded by the learnt reward"),
+        (memory and f"{memory:,.0f} MiB", "of memory at most"),
     ]
-    if speed := _speed(last):
-        figures.insert(2, (f"{speed:,.0f}", "steps/s overall"))
-    share = mean_of(rows, "reward/learnt_share")
-    if share:
-        figures.append((f"{share:.1%}", "of the steps were rewarded by the learnt reward"))
-    memory = max((row["memory_mib"] for row in rows if row.get("memory_mib")), default=0.0)
-    if memory:
-        figures.append((f"{memory:,.0f} MiB", "of memory at most"))
-    charts, sources, own, chance = [], sources_of(rows), own_of(players), chance_of(players)
+    returns = (re.fullmatch(r"episode/(.*)_return", name) for row in rows for name in row if name != LEARNT_RETURN)
+    sources = list(dict.fromkeys(match[1] for match in returns if match))  # beside the learnt reward
+    charts, own, chance = [], own_of(players), chance_of(players)
     drawn = {f"episode/{name}_return" for name in sources}  # drawn by `_return_curve`
     for name, title, note, figure in curves_of({metric for row in rows for metric in row} - drawn):
         points = curve(rows, name)
         if not any(value for _, value in points):
             continue  # always zero, such as success in a task without a goal
         level = chance.figures.get(figure) if figure and chance else None
-        if figure == "intrinsic_return" and chance and own and chance.reward != own.reward:
-            level = None
-        levels = [Level("random play", level)] if level else []
+        is_other = figure == "intrinsic_return" and chance and own and chance.reward != own.reward
+        levels = [Level("random play", level)] if level and not is_other else []
         charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
     charts += [chart for name in sources if (chart := _return_curve(rows, name, own, chance))]
-    body = [_rewards(settings), *_programs(own), tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
     return [
-        *body,
-        *_options(rows, settings),
-        *_probes(folder),
-        "<h3>Where time goes</h3>",
-        *_time(rows),
-        all_metrics(rows),
-    ]
+        _rewards(settings), *_programs(own), _tiles(figures), _charts(charts), *_options(rows, settings),
+        *_probes(folder), *_time(rows), all_metrics(rows),
+    ]  # fmt: skip
 
 
-def sources_of(rows: Rows) -> list[str]:
-    """Names of the reward sources beside the learnt reward."""
-    matches = (re.fullmatch(r"episode/(.*)_return", name) for row in rows for name in row if name != LEARNT_RETURN)
-    return list(dict.fromkeys(match[1] for match in matches if match))
+def _tiles(figures: Iterable[tuple[Any, str]]) -> str:
+    """Those of the figures that are known, as HTML."""
+    return tiles((value, words) for value, words in figures if value)
+
+
+def _charts(charts: Iterable[str]) -> str:
+    return f'<div class="charts">{"".join(charts)}</div>'
 
 
 def _return_curve(rows: Rows, source: str, own: Player | None, chance: Player | None) -> str:
     """The curve of a source's return, as HTML, with that of random play if it is from an equal source."""
-    points = curve(rows, f"episode/{source}_return")
-    if not points:
-        return ""
-    alike = own and chance and own.sources.get(source) == chance.sources.get(source)
-    levels = [Level("random play", chance.returns[source])] if alike and chance and source in chance.returns else []
-    title = f"{source} return"
-    return curves({title: points}, "steps", title=title, note="per episode", levels=levels)
+    points, title, levels = curve(rows, f"episode/{source}_return"), f"{source} return", []
+    if own and chance and source in chance.returns and own.sources.get(source) == chance.sources.get(source):
+        levels = [Level("random play", chance.returns[source])]
+    return curves({title: points}, "steps", title=title, note="per episode", levels=levels) if points else ""
 
 
 def mean_of(rows: Rows, name: str) -> float | None:
@@ -223,44 +209,37 @@ def _rewards(settings: Facts) -> str:
 def _programs(own: Player | None) -> list[str]:
     """The texts of reward programs and the returns of their terms, as HTML, from the evaluation of the policy."""
     body: list[str] = []
-    if not own:
-        return body
-    for name, metadata in own.sources.items():
+    for name, metadata in own.sources.items() if own else ():
         text = metadata.get("program") if isinstance(metadata, Mapping) else None
-        if (title := program_title(name)) and isinstance(text, str):
-            body += [folded(title, text), *_terms(title, own.terms.get(name, {}))]
+        if not (own and (title := program_title(name)) and isinstance(text, str)):
+            continue
+        body.append(folded(title, text))
+        if returns := own.terms.get(name):
+            total = sum(abs(one.mean) for one in returns.values())
+            rows = [
+                [f"<code>{esc(term)}</code>", one.spelt, f"{abs(one.mean) / total:.1%}" if total else "–"]
+                for term, one in sorted(returns.items(), key=lambda item: -abs(item[1].mean))  # largest first
+            ]
+            body += [
+                f'<p class="soft">Terms of {esc(title)}: mean returns per episode with 95 % bootstrap intervals, and '
+                "shares of the sum of their absolute values.</p>",
+                table(("term", "return", "share"), rows, numbers=(1, 2), kind="fits"),
+            ]
     return body
 
 
-def _terms(title: str, returns: Mapping[str, Interval]) -> list[str]:
-    """The returns of a program's terms as HTML, largest first; empty if they are not known."""
-    if not returns:
-        return []
-    total = sum(abs(one.mean) for one in returns.values())
-    ordered = sorted(returns.items(), key=lambda one: -abs(one[1].mean))
-    rows = [
-        [f"<code>{esc(text)}</code>", one.spelt, f"{abs(one.mean) / total:.1%}" if total else "–"]
-        for text, one in ordered
-    ]
-    return [
-        f'<p class="soft">Terms of {esc(title)}: mean returns per episode with 95 % bootstrap intervals, and shares of '
-        "the sum of their absolute values.</p>",
-        table(("term", "return", "share"), rows, numbers=(1, 2), kind="fits"),
-    ]
-
-
 def _time(rows: Rows) -> list[str]:
-    body = ['<p class="soft">Shares of the time after the start; the remainder is spent on other work.</p>']
+    """The shares of each thread's time, as HTML."""
+    body = ["<h3>Where time goes</h3>"]
+    body.append('<p class="soft">Shares of the time after the start; the remainder is spent on other work.</p>')
     for thread, activities in THREADS:
-        shares = []
-        for (name, words), colour in zip(activities.items(), PALETTE, strict=False):
-            waiting = words.startswith("waiting")
-            share = mean_of(rows, f"time/{name}")
-            if share is not None:
-                shares.append((words, min(max(share, 0.0), 1.0), "tie" if waiting else colour))
+        means = zip(activities.values(), PALETTE, (mean_of(rows, f"time/{name}") for name in activities), strict=False)
+        spent = [(words, colour, min(max(share, 0.0), 1.0)) for words, colour, share in means if share is not None]
+        over = max(sum(share for *_, share in spent), 1.0)
+        shares = [
+            (words, share / over, "tie" if words.startswith("waiting") else colour) for words, colour, share in spent
+        ]
         if shares:
-            over = max(sum(share for _, share, _ in shares), 1.0)
-            shares = [(words, share / over, colour) for words, share, colour in shares]
             body.append(f"<p>{thread}</p>{share_bar(shares, thin=True)}")
     return body
 
@@ -284,7 +263,7 @@ def _probes(folder: Path) -> list[str]:
     return [
         "<h3>Fixed prompts</h3>",
         '<p class="soft">Probabilities of the actions after each of these prompts.</p>',
-        f'<div class="charts">{"".join(charts)}</div>',
+        _charts(charts),
     ]
 
 
@@ -300,14 +279,13 @@ def _options(rows: Rows, settings: Facts) -> list[str]:
     def over_time(what: str) -> dict[str, list[tuple[float, float]]]:
         return {name: [(row["env_steps"], row[f"option/{name}/{what}"]) for row in rows] for name in names}
 
+    best = {kind: max(abs(last[f"option/{name}/earns/{kind}"]) for name in names) or 1.0 for kind in kinds}
     cells = []
     for name in names:
-        best = {kind: max(abs(last[f"option/{other}/earns/{kind}"]) for other in names) or 1.0 for kind in kinds}
-        earned = [last[f"option/{name}/earns/{kind}"] for kind in kinds]
-        shades = [max(value, 0.0) / best[kind] for value, kind in zip(earned, kinds, strict=True)]
+        earned = [(last[f"option/{name}/earns/{kind}"], best[kind]) for kind in kinds]
+        shaded = [CELL.format(value, f"{max(value, 0.0) / most * 0.35:.0%}") for value, most in earned]
         cells.append([
-            esc(name), f"{last[f'option/{name}/share']:.1%}", f"{last[f'option/{name}/length']:.1f}",
-            *(CELL.format(value, f"{shade * 0.35:.0%}") for value, shade in zip(earned, shades, strict=True)),
+            esc(name), f"{last[f'option/{name}/share']:.1%}", f"{last[f'option/{name}/length']:.1f}", *shaded
         ])  # fmt: skip
     mixed = settings["controller_chooses"] == MIXTURES
     meaning = " A mixture counts for each of its options by its coefficient." if mixed else ""
@@ -321,7 +299,7 @@ def _options(rows: Rows, settings: Facts) -> list[str]:
         '<p class="soft">The last figures of training. Each row shows what an option earned per step while it was in '
         f"charge, in the reward of each option and of the controller.{meaning}</p>",
         table(head, cells, range(1, len(head)), kind="fits"),
-        f'<div class="charts">{"".join(charts)}</div>',
+        _charts(charts),
     ]
 
 
@@ -335,19 +313,17 @@ def _judge(rows: Rows, steps: int, online: Facts, judged: list[dict[str, Any]], 
     def figure(name: str) -> float:
         return last.get(f"reward/{ONLINE}_{name}") or 0.0
 
+    means = (mean_of(rows, f"reward/{ONLINE}_{name}") for name in ("labelled_share", "latency_s_p50", "age_s_p95"))
+    (share, wait, age), came = means, figure("answers")
     figures = [
         (f"{figure('labels'):,.0f}", f"labels, for {figure('captions'):,.0f} different captions"),
         (f"{1e6 * figure('labels') / steps:,.0f}", "labels per million steps"),
+        (share and f"{share:.1%}", "of the steps showed a caption with a label"),
+        (wait and f"{1000 * wait:,.0f} ms", "from question to answer, median"),
+        (age and f"{age:,.1f} s", "from first sight to a label, 95th percentile"),
+        (came and f"{figure('answers_read') / came:.1%}", f"of {came:,.0f} answers could be read"),
+        (f"{figure('refused'):,.0f}", "questions given up, as no answer could be read"),
     ]
-    if share := mean_of(rows, f"reward/{ONLINE}_labelled_share"):
-        figures.append((f"{share:.1%}", "of the steps showed a caption with a label"))
-    if wait := mean_of(rows, f"reward/{ONLINE}_latency_s_p50"):
-        figures.append((f"{1000 * wait:,.0f} ms", "from question to answer, median"))
-    if age := mean_of(rows, f"reward/{ONLINE}_age_s_p95"):
-        figures.append((f"{age:,.1f} s", "from first sight to a label, 95th percentile"))
-    if came := figure("answers"):
-        figures.append((f"{figure('answers_read') / came:.1%}", f"of {came:,.0f} answers could be read"))
-    figures.append((f"{figure('refused'):,.0f}", "questions given up, as no answer could be read"))
 
     def line(name: str, scale: float = 1.0) -> list[tuple[float, float]]:
         return [(x, scale * y) for x, y in curve(rows, f"reward/{ONLINE}_{name}")]
@@ -368,13 +344,8 @@ def _judge(rows: Rows, steps: int, online: Facts, judged: list[dict[str, Any]], 
         for lines, title, note in charts
         if any(value for points in lines.values() for _, value in points)
     ]
-    body = [
-        f'<p class="soft">{esc(kind_of(online, judged))}</p>',
-        tiles(figures),
-        f'<div class="charts">{"".join(drawn)}</div>',
-    ]
-    audits = [*read_lines(folder / "audit.jsonl")] if (folder / "audit.jsonl").exists() else []
-    if audits:
+    body = [f'<p class="soft">{esc(kind_of(online, judged))}</p>', _tiles(figures), _charts(drawn)]
+    if (folder / "audit.jsonl").exists() and (audits := [*read_lines(folder / "audit.jsonl")]):
         body += ["<h3>The last audit during training</h3>", *audit_blocks(audits[-1])]
     return [*body, "<h3>Asked last</h3>", answers(judged)] if judged else body
 
@@ -394,30 +365,20 @@ def audit_blocks(audit: Facts) -> list[str]:
 
 def kind_of(online: Facts, judged: list[dict[str, Any]]) -> str:
     """The kind of reward, the models that were asked, and the schedule of goals."""
-    kind = online["kind"]
+    kind, against = online["kind"], "a moment without a message" if is_anchored(online) else "each other"
     if asks_pairs(kind):
-        against = "a moment without a message" if is_anchored(online) else "each other"
         kind += f": captions against {against}"
     return " · ".join([kind, *(f"asked: {name}" for name in _judges(judged)), f"goal: {_schedule(online)}"])
 
 
 def _schedule(online: Facts) -> str:
-    """The goals, in words."""
     return ", ".join(
         turn.goal if not turn.step else f"{turn.goal} from step {amount(turn.step)} on"
         for turn in parse_goals(online["goals"])
     )
 
 
-def _last_lines(file: Path) -> list[dict[str, Any]]:
-    """The last answers of the judge, the newest first."""
-    with file.open("rb") as lines:
-        last = collections.deque(lines, ASKED + 1)  # only these are parsed, as there may be many
-    return [json.loads(line) for line in reversed(last) if line.endswith(b"\n")][:ASKED]
-
-
 def _judges(judged: Sequence[Facts]) -> list[str]:
-    """The models that gave these answers."""
     return sorted({row["by"] for row in judged if row.get("by")})
 
 

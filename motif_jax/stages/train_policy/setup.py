@@ -41,7 +41,6 @@ from motif_jax.rewards.mixtures import behaviours_of
 from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.options import GAME, OptionPlan, find_plan
 from motif_jax.rewards.registry import ONLINE
-from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, trusted_classes
 from motif_jax.stages import make_pool, workers_of
@@ -62,7 +61,7 @@ class PlacedBatch(NamedTuple):
     ended: np.ndarray  # [T, B] bool
     first: np.ndarray  # whether each rollout begins with an episode. [B]
     played: np.ndarray  # whether the game was played; else it waited, for a decision or other games. [T, B] bool
-    turns: TurnFigures | None = None  # of a policy with options
+    turns: np.ndarray | None = None  # `turn_figures` of a policy with options. [K, K + 3]
     paid_messages: np.ndarray | None = None  # of the steps with a positive online reward, if it is audited. [P, 256]
 
 
@@ -70,15 +69,12 @@ def make_place(
     model: Model,
     sources: RewardSources,
     mesh: Mesh,
-    audited: Captioned | None = None,
+    audited: Captioned | None = None,  # the online reward, if its pay is audited
     plan: OptionPlan | None = None,
     grouped: Grouped | None = None,
-    learner: Settings | None = None,
+    learner: Settings | None = None,  # whose minibatches are packed
 ) -> Callable[[Arrays], PlacedBatch]:
-    """Makes the function that rewards the arrays of rollouts and places them on `mesh`.
-
-    `audited`: the online reward, if its pay is audited. `learner`: whose minibatches are packed.
-    """
+    """Makes the function that rewards the arrays of rollouts and places them on `mesh`."""
     packs = learner is not None and find_algorithm(learner.algorithm).cuts_steps
     if not packs or jax.process_count() > 1 or batch_parts(mesh) > mesh.shape[DATA]:  # hosts need equal shapes
         learner = None
@@ -91,10 +87,8 @@ def make_place(
         if plan or grouped:
             rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
         paid = arrays[audited.message][: len(played)][rewards[ONLINE] > 0] if audited is not None else None
-        rows: dict[str, Any] = {
-            key: arrays[key] for key in Rollouts._fields if key in arrays and key not in model.reads
-        }
         seen = {key: arrays[key] for key in model.reads}
+        rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays and key not in seen}
         observations = model.encode(seen)
         if learner is not None and model.pack:
             steps, games = played.shape
@@ -106,14 +100,10 @@ def make_place(
         if grouped:
             rows = in_groups(rows, arrays[ENDED], seen, grouped)
         return PlacedBatch(
-            rollouts=shard(Rollouts(**rows), mesh, axis=1),
-            rewards=rewards,
-            ended=arrays["terminated"] | arrays["truncated"],
-            first=arrays["first"][0],
-            played=played,
+            rollouts=shard(Rollouts(**rows), mesh, axis=1), rewards=rewards, first=arrays["first"][0], played=played,
+            ended=arrays["terminated"] | arrays["truncated"], paid_messages=paid,
             turns=turn_figures(plan, arrays, rewards) if plan else None,
-            paid_messages=paid,
-        )
+        )  # fmt: skip
 
     return place
 
@@ -155,10 +145,8 @@ def in_groups(
 ) -> dict[str, Any]:
     """Sorts the columns of a batch that `EpisodePlayer` played by the seeds of their episodes, and adds `group`.
 
-    Args:
-      rows: of `Rollouts`, by name; columns on axis 1.
-      ended: of `acting.first_ends`. [2, B]
-      seen: the observations that are compared. [T + 1, B, ...] each
+    `rows`: of `Rollouts`, by name. `ended`: of `acting.first_ends`, [2, B]. `seen`: the observations that are
+    compared, [T + 1, B, ...] each.
     """
     size = grouped.size
     numbers, number_of, counts = np.unique(ended[0], return_inverse=True, return_counts=True)
@@ -211,20 +199,12 @@ def places(played: np.ndarray, parts: int, multiple: int) -> np.ndarray:
 # ---- what each option did: its share of the time, the length of its turns, and what they earned
 
 
-class TurnFigures(NamedTuple):
-    """Sums over the steps of a batch, for K options; a mixture counts for each option by its coefficient."""
+def turn_figures(plan: OptionPlan, arrays: Mapping[str, np.ndarray], rewards: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Sums over a batch, a row for each of K options; a mixture counts for each option by its coefficient. [K, K + 3]
 
-    steps: np.ndarray  # of the games while each option was in charge. [K]
-    turns: np.ndarray  # that each option began. [K]
-    earned: np.ndarray  # by each option's turns (rows), in the reward of each option and of the controller. [K, K + 1]
-
-
-def turn_figures(plan: OptionPlan, arrays: Mapping[str, np.ndarray], rewards: Mapping[str, np.ndarray]) -> TurnFigures:
-    """The figures of a batch.
-
-    Args:
-      arrays: of the rollouts: `charge`, `option` and `reward`. [T, B] each
-      rewards: of each source, without coefficient. [T, B] each
+    The columns: steps of the games while the option was in charge; turns that it began; what its turns earned in the
+    reward of each option and of the controller. `arrays`: `charge`, `option` and `reward`; `rewards`: of each source,
+    without coefficient. [T, B] each
     """
     charge, count = arrays["charge"], plan.controller
     names = (GAME, *(choice.name for choice in plan.sources))
@@ -233,20 +213,20 @@ def turn_figures(plan: OptionPlan, arrays: Mapping[str, np.ndarray], rewards: Ma
     steps = np.bincount(charge.ravel(), minlength=count + 1)[:count]
     begun = np.bincount(arrays["option"][charge == plan.controller], minlength=count)
     weights = plan.weights.T
-    return TurnFigures(weights @ steps, weights @ begun, weights @ np.stack(by, -1) @ plan.factors.T)
+    return np.column_stack([weights @ steps, weights @ begun, weights @ np.stack(by, -1) @ plan.factors.T])
 
 
-def add_up(figures: list[TurnFigures], names: tuple[str, ...]) -> dict[str, float]:
+def add_up(figures: list[np.ndarray], names: tuple[str, ...]) -> dict[str, float]:
     """A row of metrics.jsonl: shares, mean lengths and earnings per step, by option."""
     if not figures:
         return {}
-    steps, turns, earned = (np.sum(parts, 0) for parts in zip(*figures, strict=True))
+    steps, turns, *earned = np.sum(figures, 0).T
     row: dict[str, float] = {}
     for number, name in enumerate(names):
         row[f"option/{name}/share"] = float(steps[number] / (steps.sum() or 1))
         row[f"option/{name}/length"] = float(steps[number] / (turns[number] or 1))
         for other, what in enumerate((*names, "controller")):
-            row[f"option/{name}/earns/{what}"] = float(earned[number, other] / (steps[number] or 1))
+            row[f"option/{name}/earns/{what}"] = float(earned[other][number] / (steps[number] or 1))
     return row
 
 
@@ -293,14 +273,15 @@ def assemble(
     rollouts, grouped = check_batch(section, batch_parts(mesh), hosts), make_grouped(section, mesh)
     spec, model = make_network(config, world, workdir)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
-    learner = learner_settings(section)
+    values = {name: getattr(section, name) for name in table_of(LearnerSection)}
+    learner = Settings(**values, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
     mix, plan = make_mix(section, None), find_plan(config)
     if plan and max(plan.lengths) > section.rollout_length:
         print_line(
             f"train_policy: turns of up to {max(plan.lengths)} steps are longer than a rollout; the controller's value "
             "at its end stands for the rest (--config.policy.control.length, .rollout_length)"
         )
-    control = make_control(section.control, model)
+    control = Control(model.options, section.control) if model.options else None
     shape_rewards = make_shape_rewards(mix, sources, plan, control, learner.discount)
     learning = Learning(model, mesh, learner, shape_rewards, control)
     make_state, update = find_algorithm(learner.algorithm).make_learner(config, world, learning)
@@ -322,26 +303,6 @@ def make_network(config: TrainConfig, world: World, workdir: Path) -> tuple[dict
     if section.network in BY_SPECS or is_own(section.network):
         spec["reads"] = to_record({name: world.specs[name] for name in world.reads})
     return spec, make_policy_model(spec, config.seed)
-
-
-def make_control(section: ControlSection, model: Model) -> Control | None:
-    """The control of a policy with options, in learning; None for a policy without options."""
-    if model.options is None:
-        return None
-    return Control(
-        model.options,
-        by_steps=section.discount == "steps",
-        bootstrap_on_switch=section.bootstrap_on_switch,
-        exploration=section.exploration,
-        exploration_left=section.anneal_exploration_to,
-        all_heads=section.heads == "all",
-    )
-
-
-def learner_settings(section: Policy) -> Settings:
-    """The learner's settings, made from the config."""
-    given = {name: getattr(section, name) for name in table_of(LearnerSection)}
-    return Settings(**given, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
 
 
 def make_player(config: TrainConfig, model: Model, seed: int) -> PolicyPlayer:
@@ -388,44 +349,36 @@ def make_rollout_loop(
     section: Policy, parts: TrainerParts, pool: ActorPool, player: PolicyPlayer, place: Callable[[Arrays], Any]
 ) -> RolloutLoop:
     """Makes the loop that turns the games of `pool` into batches for the learner."""
+    inputs = pool, player, parts.rollouts, place
     if isinstance(player, EpisodePlayer):
-        return SyncLoop(pool, player, parts.rollouts, place, player.begin)
-    if not takes_turns(section):
-        return AsyncLoop(pool, player, parts.rollouts, place)
+        return SyncLoop(*inputs, player.begin)
     alike = not parts.rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
     network = find_prompt_network(section.network)
-    if network and network.overlaps and section.groups > 1 and alike:
-        return OverlappedLoop(pool, player, parts.rollouts, place)
-    return SyncLoop(pool, player, parts.rollouts, place)
+    overlaps = network and network.overlaps and section.groups > 1 and alike
+    return (AsyncLoop if not takes_turns(section) else OverlappedLoop if overlaps else SyncLoop)(*inputs)
 
 
 def make_shape_rewards(
-    mix: Mix,
-    sources: RewardSources,
-    plan: OptionPlan | None = None,
-    control: Control | None = None,
+    mix: Mix, sources: RewardSources, plan: OptionPlan | None = None, control: Control | None = None,
     discount: float = 1.0,
-) -> ShapeRewards:
+) -> ShapeRewards:  # fmt: skip
     """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied.
 
     In a policy with options, those of `plan` and `control` replace `mix`.
     """
 
-    def mix_rewards(rollouts: Rollouts) -> TrainingRewards:
-        assert control is not None
-        assert plan is not None
-        shaped = sources.shape(dict[str, Any](rollouts.reward_inputs))
-        rewards = jnp.stack([rollouts.reward, *(shaped[choice.name] for choice in plan.sources)])
-        total, of_options = control.training_rewards(rewards, jnp.asarray(plan.reward_factors), rollouts, discount)
-        return TrainingRewards(total, rollouts.reward, of_options)
-
     def shape_rewards(rollouts: Rollouts) -> TrainingRewards:
+        if plan and control:
+            shaped = sources.shape(dict[str, Any](rollouts.reward_inputs))
+            rewards = jnp.stack([rollouts.reward, *(shaped[choice.name] for choice in plan.sources)])
+            total, of_options = control.training_rewards(rewards, jnp.asarray(plan.reward_factors), rollouts, discount)
+            return TrainingRewards(total, rollouts.reward, of_options)
         extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
         intrinsic = sources.total(rollouts.reward_inputs)
         intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
         return TrainingRewards(extrinsic + intrinsic, extrinsic, intrinsic)
 
-    return mix_rewards if control else shape_rewards
+    return shape_rewards
 
 
 # ---- start and checkpoints
@@ -455,57 +408,38 @@ class PolicyCheckpoints(Checkpoints):
         self.save(done.env_steps, arrays, metadata, milestone=done.env_steps == 0)
 
 
-def arrays_of(checkpoint: dict[str, Any]) -> dict[tuple[str, ...], Any]:
-    """The arrays of a policy's checkpoint, by their names in a `whole_state`."""
-    frozen = leaves_by_path(checkpoint.get("frozen", ()))
-    return leaves_by_path(checkpoint["learner"]) | {("frozen", *name): array for name, array in frozen.items()}
-
-
-def whole_state(state: LearnerState, frozen: Any) -> dict[str, Any]:
-    """All arrays of the network and the learner, by their names in checkpoints."""
-    return state._asdict() | {"frozen": frozen}
-
-
 def start_or_resume(
     config: TrainConfig, checkpoints: PolicyCheckpoints | None, parts: TrainerParts, folder: Path, hosts: Hosts
 ) -> tuple[LearnerState, Any, TrainingProgress]:
     """The learner's state on all devices, the network's frozen parameters as they were read, and the progress.
 
-    They come from the first of these that exists: the run's last checkpoint; another policy; random parameters. All
-    hosts compare what they have.
+    From the first that exists: the run's last checkpoint; another policy; random parameters. All hosts compare theirs.
     """
-    state = parts.make_state(parts.model.params)
-    arrays_by_name = whole_state(state, parts.model.frozen)
+    state, frozen = parts.make_state(parts.model.params), parts.model.frozen
     done, step = TrainingProgress(), -1
     if saved := latest_of_all(checkpoints, folder, hosts):
         step, arrays, metadata = saved
-        parts.sources.restore(metadata["sources"], arrays.get("sources", {}))
-        arrays_by_name = rebuild(arrays_by_name, arrays_of(arrays), folder, "--workdir")
-        done = TrainingProgress(**metadata["progress"])
+        parts.sources.restore(metadata["sources"], arrays.pop("sources", {}))
+        whole = rebuild({"learner": state, "frozen": frozen}, leaves_by_path(arrays), folder, "--workdir")
+        state, frozen, done = whole["learner"], whole["frozen"], TrainingProgress(**metadata["progress"])
     elif config.policy.init_from:
-        arrays_by_name = read_initial(config, parts, arrays_by_name)
+        state, frozen = read_initial(config, parts)
     hosts.agree(Vote.GO_ON)
-    hosts.check_same("a state", [step, arrays_by_name, parts.sources.arrays()])
+    hosts.check_same("a state", [step, state, frozen, parts.sources.arrays()])
     if checkpoints:
-        checkpoints.frozen = host_copy(arrays_by_name["frozen"])
-    frozen = arrays_by_name.pop("frozen")
-    return place(state._replace(**arrays_by_name), parts.mesh, parts.model.rules), frozen, done
+        checkpoints.frozen = host_copy(frozen)
+    return place(state, parts.mesh, parts.model.rules), frozen, done
 
 
-def read_initial(config: TrainConfig, parts: TrainerParts, new: dict[str, Any]) -> dict[str, Any]:
-    """A new state with the parameters of the policy that the config names."""
+def read_initial(config: TrainConfig, parts: TrainerParts) -> tuple[LearnerState, Any]:
+    """A new state with the parameters of the policy that the config names, and its frozen parameters."""
     source, flag = Path(config.policy.init_from), "--config.policy.init_from"
     with naming(flag):
         other, metadata, _ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
     has, needed = (spec.get("options", {}) for spec in (metadata["model"], parts.spec))
     if has != to_plain(needed):
-        raise UserError(
-            f"the policy in {str(source)!r} has {_named(has)}, not {_named(needed)} ({flag}, --config.policy.options)"
-        )
+        words = [f"the options {', '.join(behaviours_of(one))}" if one else "no options" for one in (has, needed)]
+        raise UserError(f"the policy in {str(source)!r} has {', not '.join(words)} ({flag}, --config.policy.options)")
     params = rebuild(parts.model.params, leaves_by_path(other.params), source, flag)
-    frozen = rebuild(new["frozen"], leaves_by_path(other.frozen), source, flag)
-    return whole_state(parts.make_state(params), frozen)
-
-
-def _named(plan: Mapping[str, Any]) -> str:
-    return f"the options {', '.join(behaviours_of(plan))}" if plan else "no options"
+    frozen = rebuild(parts.model.frozen, leaves_by_path(other.frozen), source, flag)
+    return parts.make_state(params), frozen
