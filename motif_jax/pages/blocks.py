@@ -80,7 +80,7 @@ ASSETS = Path(__file__).parent / "assets"
 
 def asset(name: str) -> str:
     """The text of a style or script in `pages/assets`."""
-    return (ASSETS / name).read_text()
+    return (ASSETS / name).read_text(encoding="utf-8")
 
 
 def page(title: str, body: Iterable[str], scripts: Sequence[str] = ()) -> str:

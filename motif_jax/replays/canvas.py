@@ -18,16 +18,9 @@ class Canvas:
     """Characters and their styles: colours 0..15, plus 16 for reversed."""
 
     def __init__(self, rows: int, columns: int):
+        self.rows, self.columns = rows, columns
         self.chars = np.full((rows, columns), ord(" "), np.uint32)
         self.styles = np.full((rows, columns), TEXT, np.uint8)
-
-    @property
-    def rows(self) -> int:
-        return self.chars.shape[0]
-
-    @property
-    def columns(self) -> int:
-        return self.chars.shape[1]
 
     def put(self, row: int, column: int, text: str, style: int = TEXT, width: int | None = None) -> int:
         """Writes text from any source, cut at `width` and at the edge; returns the column after it."""

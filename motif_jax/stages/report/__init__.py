@@ -261,7 +261,7 @@ def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
         body.append(f'<p class="soft">The games of these runs differ, so compare with care ({esc(listed)}).</p>')
     charts, colours = [], dict(zip(runs, COLOURS * len(runs), strict=False))
     metrics = (metric for record in runs.values() for row in record.rows for metric in row)
-    for name, title, note, _ in curves_of(metrics):
+    for name, title, note in curves_of(metrics):
         lines = {run: curve(record.rows, name) for run, record in runs.items()}
         lines = {run: points for run, points in lines.items() if any(value for _, value in points)}  # not always zero
         if name in ALONE or not lines:

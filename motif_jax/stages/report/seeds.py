@@ -195,15 +195,14 @@ def training(variants: Sequence[Variant]) -> list[str]:
     """Curves of training: the mean over the seeds of each variant, with its interval."""
     charts = []
     runs = [one for variant in variants for one in variant.runs.values()]
-    for name, title, note, _ in curves_of(metric for one in runs for row in one.rows for metric in row):
+    for name, title, note in curves_of(metric for one in runs for row in one.rows for metric in row):
         lines: dict[str, list[tuple[float, float]]] = {}
         bands: dict[str, Band] = {}
         for variant in variants:
             over = band([points for one in variant.runs.values() if (points := curve(one.rows, name))])
             if over is not None:
                 label = variant.name or "mean over seeds"
-                lines[label] = list(zip(over.steps.tolist(), over.mean.tolist(), strict=True))
-                bands[label] = Band(over.steps.tolist(), over.low.tolist(), over.high.tolist())
+                lines[label], bands[label] = over
         if len({value for points in lines.values() for _, value in points}) > 1:
             charts.append(curves(lines, "steps", title=title, note=note, bands=bands))
     return charts
