@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from motif_jax.pages.formats import CONTROLS, Interval, esc
+from motif_jax.pages.formats import CONTROLS, Interval, esc, exact
 
 # The figures of a page as CSV: a link beside a table or a chart that contains the file, so that it works offline.
 #
@@ -36,11 +36,6 @@ class Sheet(NamedTuple):
 
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
-
-
-def of_cells(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Sheet:
-    """The sheet of a table whose cells are HTML."""
-    return Sheet(head, [[html.unescape(TAG.sub(" ", cell)).strip() for cell in row] for row in rows])
 
 
 def of_intervals(rows: Iterable[tuple[str, Sequence[Interval | None]]], names: Sequence[str]) -> Sheet:
@@ -75,12 +70,9 @@ def _harmless(value: Any) -> Any:
     return f"'{text}" if FORMULA.match(text) else text
 
 
-ASSETS = Path(__file__).parent / "assets"
-
-
 def asset(name: str) -> str:
-    """The text of a style or script in `pages/assets`."""
-    return (ASSETS / name).read_text(encoding="utf-8")
+    """The text of a style, script or element in `pages/assets`."""
+    return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
 
 
 def page(title: str, body: Iterable[str], scripts: Sequence[str] = ()) -> str:
@@ -159,13 +151,26 @@ def table(
         for row in rows
     )
     named = f' class="{kind}"' if kind else ""
-    link = csv_link(sheet or of_cells(head, rows)) if any(head) else ""  # without names it has no figures
+    sheet = sheet or Sheet(head, [[html.unescape(TAG.sub(" ", cell)).strip() for cell in row] for row in rows])
+    link = csv_link(sheet) if any(head) else ""  # without names it has no figures
     return f'<div class="scroll"><table{named}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>{link}'
 
 
 def quoted(caption: str) -> str:
     """A caption in the font of the game; "(no message)" if it is empty."""
     return f"<code>{esc(caption)}</code>" if caption else '<i class="soft">(no message)</i>'
+
+
+def cell(interval: Interval | None, more: str = "") -> str:
+    """A mean with its interval, and `more` words after it, as a cell of a table."""
+    if interval is None:
+        return '<span class="soft">–</span>'
+    return f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}{more}</span>'
+
+
+def noted(what: str, note: str) -> str:
+    """HTML with a note below it, if there is one."""
+    return f"{what}<br><small class=soft>{esc(note)}</small>" if note else what
 
 
 def folded(summary: str, text: str) -> str:
@@ -182,9 +187,8 @@ def findings_blocks(
     """
     rows = [[esc(check["check"]), f"{esc(check['sentence'])}.", esc(check["advice"])] for check in findings]
     body = [table(("check", "finding, worst first", "try"), rows) if rows else "<p><b>Nothing found.</b></p>"]
-    named = "; ".join(
-        f"{esc(check['check'])} ({esc(check['about'])})" if check["about"] else esc(check["check"]) for check in clear
-    )
-    body += [f'<p class="soft">Nothing found by: {named}.</p>'] if named else []
-    named = "; ".join(f"{esc(check['check'])}: {esc(check['why'])}" for check in skipped)
-    return [*body, f'<p class="soft">Not looked at: {named}.</p>'] if named else body
+    lists = {
+        "Nothing found by": [f"{one['check']} ({one['about']})" if one["about"] else one["check"] for one in clear],
+        "Not looked at": [f"{one['check']}: {one['why']}" for one in skipped],
+    }
+    return body + [f'<p class="soft">{what}: {esc("; ".join(named))}.</p>' for what, named in lists.items() if named]

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from motif_jax.pages.blocks import asset, data_script, of_intervals, table
+from motif_jax.pages.blocks import asset, cell, data_script, noted, of_intervals, table
 from motif_jax.pages.charts import COLOURS, bars, reach, track
 from motif_jax.pages.figures import in_order, words
 from motif_jax.pages.formats import Interval, esc, exact
@@ -161,19 +161,12 @@ def figures_table(named: Sequence[tuple[str, Player]]) -> str:
 def figure_row(words: str, note: str, intervals: Sequence[Interval | None], alike: bool) -> list[str]:
     """A figure of several players as cells; with a scale if the values are comparable (`alike`)."""
     low, high = reach(intervals)
-    cells = []
+    cells = [noted(esc(words), note) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"]
     for number, interval in enumerate(intervals):
-        if interval is None:
-            cells.append('<span class="soft">–</span>')
-            continue
-        colour = COLOURS[number % len(COLOURS)]
-        median = "" if interval.median is None else f" median {exact(interval.median)}"
-        cells.append(
-            f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}{median}</span>'
-            f"{track(interval, low, high, colour) if alike else ''}"
-        )
-    what = esc(words) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"
-    return [f"{what}<br><small class=soft>{esc(note)}</small>" if note and alike else what, *cells]
+        median = f" median {exact(interval.median)}" if interval and interval.median is not None else ""
+        scale = track(interval, low, high, COLOURS[number % len(COLOURS)]) if interval and alike else ""
+        cells.append(cell(interval, median) + scale)
+    return cells
 
 
 def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
