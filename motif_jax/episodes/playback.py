@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,16 +85,20 @@ class EventCounter:
         with reported(self._env):
             if self._game is None:
                 self._game = make_world(self._env).game(shown=False)
-            captions: collections.Counter[bytes] = collections.Counter()
             begin(self._game, self._seed, info.episode)
-            for action in actions.tolist():
-                if self._game.end:  # earlier than in the original episode
-                    break
-                self._game.step(action)
-                captions[caption_of(self._game)] += 1
+            captions = collections.Counter(caption_of(self._game) for _ in played(self._game, actions))
             if self._game.info() != info:
                 return None
             return EpisodeEvents(self._game.cause, count_events(captions, self._happenings))
+
+
+def played(game: Game, actions: np.ndarray) -> Iterator[None]:
+    """Plays actions until the game ends, possibly earlier than in the original episode; yields after each."""
+    for action in actions.tolist():
+        if game.end:
+            break
+        game.step(action)
+        yield
 
 
 def messages_of(
@@ -108,16 +113,12 @@ def messages_of(
         with contextlib.closing(world.game(shown=False)) as game:
             for row in rows:
                 begin(game, seed, row["episode"])
-                messages, still, before = [caption_of(game)], [False], game.info().figures
-                for action in tracks[row["episode"]].action.tolist():
-                    if game.end:
-                        break
-                    game.step(action)
+                messages, figures = [caption_of(game)], [game.info().figures]
+                for _ in played(game, tracks[row["episode"]].action):
                     messages.append(caption_of(game))
-                    figures = game.info().figures
-                    still.append(figures == before)
-                    before = figures
+                    figures.append(game.info().figures)
                 same = len(messages) == row["steps"] + 1 and is_same(row, game.info(), world.figures)
+                still = [False, *(before == after for before, after in itertools.pairwise(figures))]
                 yield EpisodeMessages(messages, still) if same else None
 
 

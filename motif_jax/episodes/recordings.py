@@ -137,7 +137,8 @@ class Pieces:
     """Collects the steps of every game until its episode ends."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int, int], dict[str, list[np.ndarray]]] = {}  # by worker, group, game
+        # By worker, group and game: arrays of the open episode's steps, in parts.
+        self._open: dict[tuple[int, int, int], list[StepArrays]] = {}
 
     def take(
         self, full: FilledSlot, rows: Mapping[str, np.ndarray], first: np.ndarray, ended: Iterable[Ended]
@@ -153,19 +154,19 @@ class Pieces:
         Returns:
           Summary and steps of each episode that ended.
         """
-        start = [0] * len(first)
-        for game, begins in enumerate(first):
-            if begins:  # drops the steps of an episode whose worker died, which is played again
-                self._open[full.worker, full.group, game] = {key: [] for key in rows}
-        finished = []
+        games = [(full.worker, full.group, game) for game in range(len(first))]
+        # An episode whose worker died is played again, so its steps are dropped.
+        parts = [[] if begins else self._open[game] for game, begins in zip(games, first, strict=True)]
+        start, finished = [0] * len(first), []
+
+        def keep(game: int, stop: int | None) -> list[StepArrays]:
+            parts[game].append({key: array[start[game] : stop, game].copy() for key, array in rows.items()})
+            return parts[game]
+
         for step, game, info in ended:
-            parts = self._open[full.worker, full.group, game]
-            for key, array in rows.items():
-                parts[key].append(array[start[game] : step + 1, game].copy())
-            finished.append((info, without_waits({key: np.concatenate(chunks) for key, chunks in parts.items()})))
-            self._open[full.worker, full.group, game] = {key: [] for key in rows}
-            start[game] = step + 1
-        for game, origin in enumerate(start):
-            for key, array in rows.items():
-                self._open[full.worker, full.group, game][key].append(array[origin:, game].copy())
+            chunks = keep(game, step + 1)
+            finished.append((info, without_waits({key: np.concatenate([one[key] for one in chunks]) for key in rows})))
+            parts[game], start[game] = [], step + 1
+        for game, key in enumerate(games):
+            self._open[key] = keep(game, None)
         return finished

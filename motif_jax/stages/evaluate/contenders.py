@@ -30,7 +30,7 @@ from motif_jax.language.config import is_language_model, locate_model, model_has
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.policies.choice import LAST, PlayerChoice, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
-from motif_jax.replays.replay import save_replay
+from motif_jax.replays.replay import LONGEST, save_replay
 from motif_jax.rewards.registry import ONLINE, program_title, shown_source
 from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
@@ -153,10 +153,10 @@ def split_option(policy: str, flag: str) -> tuple[str, str]:
 
 def find_contenders(config: EvaluateConfig, workdir: Path) -> list[tuple[Contender, str]]:
     """All players of the evaluation, without duplicates, with their flags; `config.evaluate.policy` comes last."""
-    section, world = config.evaluate, make_world(config.env)
+    section = config.evaluate
     contenders: dict[Contender, str] = {}
     for policy, flag in _named(section):
-        for contender in find_all(config, workdir, policy, world, flag):
+        for contender in find_all(config, workdir, policy, flag):
             contenders.pop(contender, None)
             contenders[contender] = flag
     if section.controls and section.protocol == TASK and (zero := _untrained(config, workdir, contender)) is not None:
@@ -173,36 +173,31 @@ def _untrained(config: EvaluateConfig, workdir: Path, trained: Contender) -> Con
     folder = trained.folder(workdir) if trained.path else workdir
     if not trained.step or 0 not in checkpoint_steps(folder):
         return None
-    policy = "@0" if trained.path == "." else f"{folder}@0"
-    return find_contender(workdir, policy, make_world(config.env), trained.greedy, FLAG)
+    (untrained,) = find_all(config, workdir, "@0" if trained.path == "." else f"{folder}@0", FLAG)
+    return untrained
 
 
-def find_all(config: EvaluateConfig, workdir: Path, policy: str, world: World, flag: str) -> list[Contender]:
-    """The players that one value of a flag names; several for a policy that writes: one per decoding."""
-    section = config.evaluate
-    if is_text(world.action) and policy not in world.players:
-        return find_writers(workdir, policy, decodings_of(asdict(config.decoding)), flag)
-    return [find_contender(workdir, policy, world, section.greedy, flag, section.protocol)]
+def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> list[Contender]:
+    """The players that `policy`, the value of `flag`, names; several for a policy that writes: one per decoding.
 
-
-def find_contender(
-    workdir: Path, policy: str, world: World, greedy: bool, flag: str, protocol: str = TASK
-) -> Contender:
-    """The player that `policy`, the value of `flag`, names. Checkpoints are found, but not read."""
+    Checkpoints are found, but not read.
+    """
+    world, greedy, games = make_world(config.env), config.evaluate.greedy, suffix(config.evaluate.protocol)
     if policy in world.players:
-        return Contender(f"{policy}{suffix(protocol)}", "", 0, False)
+        return [Contender(f"{policy}{games}", "", 0, False)]
+    if is_text(world.action):
+        return find_writers(workdir, policy, decodings_of(asdict(config.decoding)), flag)
     policy, option = split_option(policy, flag)
     if is_language_model(policy):
         file = locate_model(policy, flag).absolute()
-        model = file.name.removesuffix(".gguf")
-        return Contender(short_name(f"{model}{suffix(protocol)}"), str(file), 0, greedy)
+        return [Contender(short_name(f"{file.name.removesuffix('.gguf')}{games}"), str(file), 0, greedy)]
     choice = _parse(workdir, policy, flag)
     directory, steps = list_steps(choice.path, flag)
     step = _step_of(choice, steps, steps[-1], flag)
     name, path = _place(workdir, directory, "policy")
     alone = f"-{option}" if option else ""
-    name = short_name(f"{name}-{step}{alone}{'-greedy' if greedy else ''}{suffix(protocol)}")
-    return Contender(name, path, step, greedy, option=option)
+    name = short_name(f"{name}-{step}{alone}{'-greedy' if greedy else ''}{games}")
+    return [Contender(name, path, step, greedy, option=option)]
 
 
 def find_writers(workdir: Path, policy: str, decodings: list[Decoding], flag: str) -> list[Contender]:
@@ -359,12 +354,15 @@ def file_of(folder: Path, episode: int) -> Path:
     return folder / "replays" / f"episode-{episode:05}.npz"
 
 
-def record(config: EvaluateConfig, file: Path, row: Row, track: Track, player: Row, words: list[str]) -> bool:
-    """Plays an episode again and writes its replay; returns False, without writing, if it was not the same again."""
+def record(config: EvaluateConfig, file: Path, row: Row, track: Track, player: Row, words: list[str]) -> str:
+    """Plays an episode again and writes its replay; returns why this is not possible, or ""."""
+    if row["steps"] > LONGEST:
+        return f"has {row['steps']:,} steps, more than can be shown"
     replay = make_replay(config.env, config.seed, row, track, replay_metadata(config, player, words))
-    if replay is not None:
-        save_replay(file, replay)
-    return replay is not None
+    if replay is None:
+        return "cannot be repeated exactly"
+    save_replay(file, replay)
+    return ""
 
 
 def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> dict[str, Any]:

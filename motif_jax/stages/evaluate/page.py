@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import collections
 import io
+import itertools
 import json
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 from motif_jax.captions import decode
 from motif_jax.envs.protocols import TITLES, is_variation
 from motif_jax.files import read_json
-from motif_jax.pages.blocks import of_intervals, share_bar, table
+from motif_jax.pages.blocks import cell, of_intervals, share_bar, table
 from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
 from motif_jax.pages.figures import compared, words
 from motif_jax.pages.formats import Interval, esc, exact
@@ -203,31 +205,28 @@ def _figures(players: Sequence[Player]) -> list[str]:
         )
     ended = [player for player in players if player.ends]
     if ended:
-        body += ["<h3>How the episodes ended</h3>", *(_ends(player, ended) for player in ended)]
+        body += ["<h3>How the episodes ended</h3>", *_ends(ended)]
     body += behaviours([(label(player), player) for player in players])
     return body
 
 
-def _ends(player: Player, others: Sequence[Player]) -> str:
-    """The shares of the ends of one player's episodes, as a bar; an end has the same colour for all players."""
-    colours = dict(zip(_often(others)[:CAUSES_SHOWN], COLOURS, strict=False))
-    total = max(sum(player.ends.values()), 1)
-    shares = [(end, times / total, colours[end]) for end, times in player.ends.items() if end in colours]
-    shares.sort(key=lambda part: -part[1])
-    rest = sum(times for end, times in player.ends.items() if end not in colours) / total
-    if rest:
-        kinds = len(player.ends.keys() - colours.keys())
-        shares.append((f"{kinds} other ends", rest, "tie"))
-    return f"<p>{esc(label(player))}</p>{share_bar(shares, thin=True)}"
-
-
-def _often(players: Iterable[Player]) -> list[str]:
-    """All ends of episodes, the most frequent first."""
-    times: dict[str, float] = {}
+def _ends(players: Sequence[Player]) -> list[str]:
+    """A bar per player with the shares of its episodes' ends; an end has the same colour for all players."""
+    often: collections.Counter[str] = collections.Counter()
     for player in players:
         for end, count in player.ends.items():
-            times[end] = times.get(end, 0.0) + count / max(player.episodes, 1)
-    return sorted(times, key=lambda end: (-times[end], end))
+            often[end] += count / max(player.episodes, 1)  # type: ignore[assignment]
+    named = sorted(often, key=lambda end: (-often[end], end))[:CAUSES_SHOWN]
+    colours = dict(zip(named, COLOURS, strict=False))
+    body = []
+    for player in players:
+        total = max(sum(player.ends.values()), 1)
+        shares = [(end, times / total, colours[end]) for end, times in player.ends.items() if end in colours]
+        shares.sort(key=lambda part: -part[1])
+        if others := [times for end, times in player.ends.items() if end not in colours]:
+            shares.append((f"{len(others)} other ends", sum(others) / total, "tie"))
+        body.append(f"<p>{esc(label(player))}</p>{share_bar(shares, thin=True)}")
+    return body
 
 
 # ---- policies that write
@@ -235,27 +234,25 @@ def _often(players: Iterable[Player]) -> list[str]:
 
 def _sweep(every: Sequence[Player], players: list[Player]) -> list[str]:
     """The part on decoding, as HTML: a chart of return against beta, scripted players as lines; and a table."""
-    by_kind: dict[str, list[Player]] = {}
-    for player in players:
-        by_kind.setdefault(player.kind, []).append(player)
+    by_kind: dict[str, list[tuple[float, Interval]]] = {player.kind: [] for player in players}
+    for player in sorted(players, key=lambda player: player.beta):
+        if interval := player.figures.get("return"):
+            by_kind[player.kind].append((player.beta, interval))
     lines: dict[str, list[tuple[float, float]]] = {}
     bands: dict[str, Band] = {}
-    for kind, some in by_kind.items():
-        some.sort(key=lambda player: player.beta)
-        measured = [(player.beta, interval) for player in some if (interval := player.figures.get("return"))]
+    for kind, measured in by_kind.items():
         name = {"sample": "sampled"}.get(kind, kind)
         lines[name] = [(beta, interval.mean) for beta, interval in measured]
         if len(measured) > 1:
-            ends = [interval.band for _, interval in measured]
-            bands[name] = Band([beta for beta, _ in measured], [low for low, _ in ends], [high for _, high in ends])
-    levels = _levels(every, players, list(by_kind))
-    swept = any(len(points) > 1 for points in lines.values())
+            lows, highs = zip(*(interval.band for _, interval in measured), strict=True)
+            bands[name] = Band([beta for beta, _ in measured], lows, highs)
     recipe = next((player.recipe for player in players if player.recipe), "")
     words = (
         f'<p class="soft">{_decoding(players, esc(recipe))} All players play the same games; means with 95 % '
         "bootstrap intervals.</p>"
     )
-    chart = curves(lines, "beta", title="Return against beta", levels=levels, bands=bands) if swept else ""
+    levels = _levels(every, players, list(by_kind))
+    chart = curves(lines, "beta", title="Return against beta", levels=levels, bands=bands) if bands else ""
     return [words, chart, _table(players, [one for one in every if one not in players])]
 
 
@@ -299,16 +296,10 @@ def _table(players: Sequence[Player], others: Sequence[Player]) -> str:
     rows = []
     for player in (*players, *others):
         name = how(player) if player in players else esc(player.name)
-        cells = [_cell(player.figures.get(figure)) for figure in ("return", "success", "steps")]
         mark = "b" if player in players and player.mean_return == best else "span"
+        cells = [cell(player.figures.get(figure)) for figure in ("return", "success", "steps")]
         rows.append([f"<{mark}>{name}</{mark}>", f"{player.episodes:,}", *cells])
     return table(("", "games", "return", "success", "steps"), rows, numbers=(1,), kind="fits")
-
-
-def _cell(interval: Interval | None) -> str:
-    if interval is None:
-        return '<span class="soft">–</span>'
-    return f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}</span>'
 
 
 def _letters(workdir: Path, players: Sequence[Player]) -> list[str]:
@@ -337,15 +328,14 @@ def _written(turn: Mapping[str, Any]) -> str:
     tokens, marks = turn["tokens"], SAID.findall(turn["heard"])
     letters = [one["token"] for one in tokens[: len(marks)]] == list(turn["said"])
     coloured = len(marks) == len(turn["said"]) and "".join(marks) == turn["heard"] and letters
+    colours = [MARKS[mark] for mark in marks] if coloured else []
     cells = []
-    for at, one in enumerate(tokens):
-        colour = MARKS[marks[at]] if coloured and at < len(marks) else ""
+    for one, colour in itertools.zip_longest(tokens, colours[: len(tokens)]):
         style = f' style="color:var(--{colour})"' if colour else ""
         advantage = "" if one["advantage"] is None else f'<small class="soft">{one["advantage"]:+.2f}</small>'
+        odds = (_odds(one[which], bar, one["token"]) for which, bar in (("policy", "tie"), ("shifted", "first")))
         cells.append(
-            '<td style="white-space:nowrap">'
-            f"<b{style}>{esc(one['token'])}</b> {advantage}<br>{_odds(one['policy'], 'tie', one['token'])}"
-            f"{_odds(one['shifted'], 'first', one['token'])}</td>"
+            f'<td style="white-space:nowrap"><b{style}>{esc(one["token"])}</b> {advantage}<br>{"".join(odds)}</td>'
         )
     heard = "" if coloured or not turn["heard"] else f'<p class="soft">{esc(turn["heard"])}</p>'
     return f'<div><div class="scroll"><table class="fits"><tr>{"".join(cells)}</tr></table></div>{heard}</div>'
@@ -404,14 +394,16 @@ def pack(replay: Replay) -> dict[str, Any]:
     numbers: dict[bytes, int] = {}
     message = [numbers.setdefault(line.tobytes(), len(numbers)) for line in replay.message]
     blank = (SHOWN[replay.chars] == ord(" ")) & (replay.colors < REVERSED)  # its colour is invisible
-    parts = [delta(SHOWN[replay.chars]), delta(np.where(blank, 0, replay.colors).astype(np.uint8))]
-    parts += [getattr(replay, name).astype("<f4") for name in FLOATS]
     odds = np.zeros((replay.steps, 0)) if replay.odds is None else replay.odds
-    parts += [odds.astype("<f4")]
     pictures, picture = page_pictures(replay)
-    parts += [replay.count.astype("<i4"), np.array(message, "<i4"), replay.action.astype("<i4")]
-    parts += [] if replay.charge is None else [replay.charge.astype("<i4")]
-    parts += [picture.astype("<i4"), replay.cursor]
+    floats = [*(getattr(replay, name) for name in FLOATS), odds]
+    whole = [replay.count, np.array(message), replay.action, replay.charge, picture]
+    parts = [
+        *(delta(frames) for frames in (SHOWN[replay.chars], np.where(blank, 0, replay.colors).astype(np.uint8))),
+        *(array.astype("<f4") for array in floats),
+        *(array.astype("<i4") for array in whole if array is not None),
+        replay.cursor,
+    ]
     packed = zlib.compress(b"".join(part.tobytes() for part in parts), 9)
     return {
         "steps": replay.steps,

@@ -57,7 +57,7 @@ from motif_jax.policies.model import Model, probabilities, read_policy
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.values import read_values
 from motif_jax.policies.writing import Probabilities, ValueWriter, WritingPlayer
-from motif_jax.replays.replay import LONGEST, load_replay, save_replay
+from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
 from motif_jax.rewards.mixtures import Weights, behaviours_of, find_behaviour, named
@@ -140,7 +140,7 @@ class Evaluation:
         self.workdir, self.contender, self.flag = workdir, contender, flag
         self.stage = Run(workdir).stage("evaluate", f"evaluate/{contender.name}")  # the workdir is locked
         self.playing = make_playing(self.config, workdir, contender, flag, loaded)
-        self.metadata = contender.metadata() | self.playing.metadata
+        self.metadata = dict(self.playing.metadata)
         if asked.evaluate.protocol != TASK:
             self.metadata["protocol"] = asked.evaluate.protocol
         self.rows: dict[int, EpisodeRow] = {}
@@ -230,7 +230,7 @@ class Evaluation:
             self.remove_replays()
         for number in sorted(set(kept.values())):
             if why := self.write_replay(number, [word for word, episode in kept.items() if episode == number]):
-                print_line(f"evaluate: no replay of episode {number}{why}")
+                print_line(f"evaluate: no replay of episode {number}: it {why}")
                 kept = {word: episode for word, episode in kept.items() if episode != number}
         return kept
 
@@ -240,21 +240,18 @@ class Evaluation:
         if not self.repeatable:
             replay = load_replay(file, REPLAYS_FLAG) if file.is_file() else None
             if replay is None or replay.metadata["figures"] != row:  # of an earlier evaluation
-                return ": it was not recorded, or has too many frames"
+                return "was not recorded, or has too many frames"
             save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
-        elif row["steps"] > LONGEST:
-            return f", which has more than {LONGEST:,} steps"
-        elif not record(self.config, file, row, self.tracks[number], self.metadata, words):
-            return ": it cannot be repeated exactly"
-        return ""
+            return ""
+        return record(self.config, file, row, self.tracks[number], self.metadata, words)
 
     def finish(self, given_up: list[int], steps: int, seconds: float) -> None:
         """Writes replays, summary and the part of the report, after `steps` new steps in `seconds`."""
         folder, playing, protocol = self.stage.path, self.playing, self.config.evaluate.protocol
         kept = self.replays()
-        if playing.writer and playing.decoding and self.repeatable:
+        if playing.writer and self.repeatable:
             shown = {number: self.tracks[number] for number in sorted(set(kept.values()))}
-            self.stage.write("letters", {"episodes": letters(self.config, playing.writer, playing.decoding, shown)})
+            self.stage.write("letters", {"episodes": letters(self.config, playing, shown)})
         rules = f"with {protocol}" if is_variation(protocol) else f"by the rules of {TITLES.get(protocol, protocol)}"
         summary = self.metadata | {
             "stamp": stamp(self.config, self.workdir, self.contender),
@@ -284,17 +281,16 @@ class Evaluation:
 
 
 class LoadedPlayer(NamedTuple):
-    """A loaded player with its reward sources, and checksums that show whether they have changed."""
+    """A loaded player with its reward sources."""
 
-    name: str
+    contender: Contender
     sources: RewardSources
-    metadata: dict[str, Any]  # checksums of parameters, and of the reward sources with all their settings; the goal
+    # What the player is; checksums of its parameters, and of the reward sources with all their settings; the goal.
+    metadata: dict[str, Any]
     scripted: str = ""  # name of a scripted player
     model: Model | None = None
-    greedy: bool = False
     only: int | Weights | None = None  # the option or the mixture that plays alone, of a policy with options
     writer: ValueWriter | None = None  # of a policy that writes
-    decoding: Decoding | None = None
 
 
 def make_playing(
@@ -307,31 +303,31 @@ def make_playing(
     untrained = is_language_model(contender.path)
     if contender.path and not contender.decoding and not untrained:
         return make_trained(config, workdir, contender, flag)
-    name, sources = contender.name, sources_of_workdir(config, workdir)
+    model, writer, scripted = None, None, ""
+    sources, metadata = sources_of_workdir(config, workdir), contender.metadata()
     if contender.decoding:
         writer = load_writer(config, workdir, contender, flag, loaded)
-        metadata: dict[str, Any] = {"parameters": writer.model.checksum(), "recipe": writer.model.recipe.name}
+        metadata |= {"parameters": writer.model.checksum(), "recipe": writer.model.recipe.name}
         if any(map(math.isfinite, bounds := writer.model.bounds)):
             metadata["bounds"] = to_plain(bounds)
-        return LoadedPlayer(
-            name, sources, metadata | source_metadata(sources), writer=writer, decoding=contender.decoding
-        )
-    if untrained:
+    elif untrained:
         language = replace(config.policy.language, model=contender.path, weights=PRETRAINED, head=SCORE, lora_rank=0)
         changed = replace(config, policy=replace(config.policy, language=language))
         _, model = make_language_policy(changed, make_world(config.env), workdir, learns=False)
-        metadata = {"parameters": sum_of(model), "formula": language.formula}
-        return LoadedPlayer(name, sources, metadata | source_metadata(sources), model=model, greedy=contender.greedy)
-    scripted = name.removesuffix(suffix(config.evaluate.protocol))
-    return LoadedPlayer(name, sources, {"parameters": None} | source_metadata(sources), scripted)
+        metadata |= {"parameters": sum_of(model), "formula": language.formula}
+    else:
+        metadata["parameters"] = None
+        scripted = contender.name.removesuffix(suffix(config.evaluate.protocol))
+    metadata |= source_metadata(sources)
+    return LoadedPlayer(contender, sources, metadata, scripted, model, writer=writer)
 
 
 def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, flag: str) -> LoadedPlayer:
     """`make_playing` for the checkpoint of a policy that chooses actions."""
     path = str(workdir) if contender.path == "." else contender.path
     trusted = trusted_classes(config, config.policy.network)
-    model, metadata, sources = load(path, contender.step, make_world(config.env), flag, trusted)
-    if left_out := sorted(metadata.get("sources", {}).keys() - {one.name for one in sources}):
+    model, trained, sources = load(path, contender.step, make_world(config.env), flag, trusted)
+    if left_out := sorted(trained.get("sources", {}).keys() - {one.name for one in sources}):
         print_line(
             f"evaluate: {contender.name} was trained with {', '.join(left_out)}, reward sources that this config does "
             "not name: their returns are left out (--config.policy.sources)"
@@ -339,14 +335,14 @@ def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, fl
     if not sources.learnt:
         of_workdir = (one for one in sources_of_workdir(config, workdir) if one.source.is_learnt)
         sources = RewardSources([*of_workdir, *sources])
-    report_other_games(contender.name, metadata["config"].get("env", {}), config)
-    checksums = {"parameters": sum_of(model)} | source_metadata(sources)
-    plan = metadata["model"].get("options", {})
+    report_other_games(contender.name, trained["config"].get("env", {}), config)
+    metadata = contender.metadata() | {"parameters": sum_of(model)} | source_metadata(sources)
+    plan = trained["model"].get("options", {})
     with naming(flag):
         only = find_behaviour(contender.option, plan) if contender.option else None
     names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
-    checksums |= {"options": names} if names else {}
-    return LoadedPlayer(contender.name, sources, checksums, model=model, greedy=contender.greedy, only=only)
+    metadata |= {"options": names} if names else {}
+    return LoadedPlayer(contender, sources, metadata, model=model, only=only)
 
 
 def sum_of(model: Model) -> str:
@@ -483,7 +479,7 @@ def play(
         contextlib.closing(episodes(config, playing, missing, recordings.folder if recordings else "")) as ended,
     ):
         done = len(rows)
-        progress = Progress(f"evaluate {playing.name}", done + len(missing), "episodes", done)
+        progress = Progress(f"evaluate {playing.contender.name}", done + len(missing), "episodes", done)
         kept, keeping = time.monotonic(), 0.0
         for some in ended:
             for info, steps in some:
@@ -529,10 +525,11 @@ def episodes(
     games -= games % groups
     policy: PolicyPlayer | WritingPlayer | None = None
     if playing.model:
-        policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, playing.greedy, only=playing.only)
-    elif playing.writer and playing.decoding:
+        greedy = playing.contender.greedy
+        policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, greedy, only=playing.only)
+    elif playing.writer and playing.contender.decoding:
         width = math.prod(make_world(config.env).action.shape)
-        policy = WritingPlayer(playing.writer, playing.decoding, width, workers * games, seed)
+        policy = WritingPlayer(playing.writer, playing.contender.decoding, width, workers * games, seed)
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
     with make_pool(
         cluster, config.env, tuple(sorted(observations)), num_workers=here, games_per_worker=games,
@@ -595,38 +592,36 @@ def as_row(
     counter: EventCounter | Recordings,
     sources: RewardSources,
 ) -> EpisodeRow:
-    """The line of one finished episode in `episodes.jsonl`, with the world's `figures`."""
-    events = counter.describe(info, steps["action"])
-    return figures_of(info, figures) | returns_of(steps, sources) | (events or EpisodeEvents("", None))._asdict()
+    """The line of one finished episode in `episodes.jsonl`, with the world's `figures`.
 
-
-def returns_of(steps: StepArrays, sources: RewardSources) -> EpisodeRow:
-    """The learnt return of an episode, None without one; `returns` has those of other sources, `terms` of programs."""
-    row: EpisodeRow = {"intrinsic_return": float(steps["intrinsic"].sum(dtype=np.float64)) if sources.learnt else None}
-    returns: dict[str, float] = {}
+    Its learnt return is None without a learnt reward; `returns` has those of other sources, `terms` of programs.
+    """
+    events, paid = counter.describe(info, steps["action"]) or EpisodeEvents("", None), ("intrinsic", REWARD, TERM)
+    sums = {key: float(array.sum(dtype=np.float64)) for key, array in steps.items() if key.startswith(paid)}
+    row = figures_of(info, figures) | {"intrinsic_return": sums["intrinsic"] if sources.learnt else None}
+    returns = {key.removeprefix(REWARD): value for key, value in sums.items() if key.startswith(REWARD)}
     terms: dict[str, dict[str, float]] = {}
-    for key, array in steps.items():
-        if key.startswith(REWARD):
-            returns[key.removeprefix(REWARD)] = float(array.sum(dtype=np.float64))
-        elif key.startswith(TERM):
+    for key, value in sums.items():
+        if key.startswith(TERM):
             name, _, text = key.removeprefix(TERM).partition(": ")
-            terms.setdefault(name, {})[text] = float(array.sum(dtype=np.float64))
-    return row | ({"returns": returns} if returns else {}) | ({"terms": terms} if terms else {})
+            terms.setdefault(name, {})[text] = value
+    return row | {name: one for name, one in (("returns", returns), ("terms", terms)) if one} | events._asdict()
 
 
 # ---- the tokens of policies that write
 
 
-def letters(
-    config: EvaluateConfig, writer: ValueWriter, decoding: Decoding, tracks: Mapping[int, Track]
-) -> dict[int, list[dict[str, Any]]]:
+def letters(config: EvaluateConfig, playing: LoadedPlayer, tracks: Mapping[int, Track]) -> dict[int, Any]:
     """The turns of each episode: probabilities of the policy alone, and with beta (Q - V).
 
     A turn is {"said": text, "heard": the answer, "reward", "tokens": [{"token", "policy": [[token, p], ...],
     "shifted": [[token, p], ...], "advantage": Q - V of the token, or null}]}.
     """
     world = make_world(config.env)
+    writer, decoding = playing.writer, playing.contender.decoding
     assert isinstance(world, TextWorld)
+    assert writer is not None
+    assert decoding is not None
     letters_of = {}
     for number, track in tracks.items():
         with reported(config.env), contextlib.closing(world.game(shown=False)) as game:
@@ -667,16 +662,15 @@ def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list
 
 
 def _one_token(writer: ValueWriter, odds: Probabilities, before: int, token: int) -> dict[str, Any]:
-    """A token with the probabilities at the position `before` it."""
+    """A token with the probabilities, and the most probable tokens, at the position `before` it."""
+
+    def likely(odds: np.ndarray) -> list[list[Any]]:
+        order = np.argsort(-odds, kind="stable")[:MOST_LIKELY].tolist()
+        return [[writer.name_of(token), round(float(odds[token]), 4)] for token in order if odds[token] > 0]
+
     return {
         "token": writer.name_of(token),
-        "policy": _likely(writer, odds.policy[before]),
-        "shifted": _likely(writer, odds.shifted[before]),
+        "policy": likely(odds.policy[before]),
+        "shifted": likely(odds.shifted[before]),
         "advantage": None if odds.advantage is None else round(float(odds.advantage[before, token]), 3),
     }
-
-
-def _likely(writer: ValueWriter, odds: np.ndarray) -> list[list[Any]]:
-    """The most probable tokens, with their probabilities."""
-    order = np.argsort(-odds, kind="stable")[:MOST_LIKELY].tolist()
-    return [[writer.name_of(token), round(float(odds[token]), 4)] for token in order if odds[token] > 0]

@@ -30,6 +30,7 @@ END_NAMES = {  # for episodes without a cause
 RESAMPLES = 2000
 BESIDE = 4  # other players in the table
 HAPPENINGS = 8  # in the table
+OTHER_REWARD, NEVER = "another reward", dict.fromkeys(("mean", "low", "high"), 0.0)
 
 EpisodeRow = dict[str, Any]  # a line of `episodes.jsonl`
 Statistics = dict[str, float | None]
@@ -136,29 +137,33 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
       name: of the player.
       own: figures of the world, beside COMMON, placed after the return.
     """
-    mine = read_json(directory / name / SUMMARY) or {}
-    others = {path.parent.name: read_json(path) or {} for path in sorted(directory.glob(f"*/{SUMMARY}"))}
-    alike = [other for other, summary in others.items() if summary.get("protocol") == mine.get("protocol")]
-    others = {other: others[other] for other in alike if other != name}
-    summaries = {name: mine, **dict(list(others.items())[:BESIDE])}
-    often = sorted(mine["did"], key=lambda happening: -mine["did"][happening]["mean"])[:HAPPENINGS]
-    listed = dict.fromkeys([*keys_of(own), *sorted(mine["figures"])])  # also the success in each family of missions
-    figures = [figure for figure in listed if any(summary["figures"].get(figure) for summary in summaries.values())]
-    rewarded = sorted(mine["returns"])  # the sources beside the learnt reward
-    columns = {other: [f"{summary['episodes']:,} episodes"] for other, summary in summaries.items()}
-    for other, summary in summaries.items():
-        for figure in figures:
-            comparable = figure != "intrinsic_return" or summary["reward"] == mine["reward"]
-            cell = show(summary["figures"].get(figure), median=True)
-            columns[other].append(cell if comparable else "another reward")
-        for source in rewarded:
-            comparable = summary.get("sources", {}).get(source) == mine.get("sources", {}).get(source)
-            columns[other].append(show(summary["returns"].get(source)) if comparable else "another reward")
-        never = dict.fromkeys(("mean", "low", "high"), 0.0) if summary["did"] else None
-        columns[other] += [show(summary["did"].get(happening, never)) for happening in often]
-    names = (*figures, *(f"{source} return" for source in rewarded), *often)
-    cells = zip(*columns.values(), strict=True)
-    _print_rows([["", *columns], *([name, *row] for name, row in zip(("", *names), cells, strict=True))])
+    summaries = {path.parent.name: files.read_json(path) for path in sorted(directory.glob(f"*/{SUMMARY}"))}
+    mine = summaries.pop(name)
+    others = [one for one, summary in summaries.items() if summary.get("protocol") == mine.get("protocol")]
+    summaries = {name: mine} | {one: summaries[one] for one in others[:BESIDE]}
+
+    rows = [["", *summaries], ["", *(f"{summary['episodes']:,} episodes" for summary in summaries.values())]]
+    for figure in dict.fromkeys([*keys_of(own), *sorted(mine["figures"])]):  # also the success in families of missions
+        cells = [
+            show(summary["figures"].get(figure), median=True)
+            if figure != "intrinsic_return" or summary["reward"] == mine["reward"]
+            else OTHER_REWARD
+            for summary in summaries.values()
+        ]
+        if any(summary["figures"].get(figure) for summary in summaries.values()):
+            rows.append([figure, *cells])
+    for source in sorted(mine["returns"]):  # the sources beside the learnt reward
+        cells = [
+            show(summary["returns"].get(source))
+            if summary.get("sources", {}).get(source) == mine.get("sources", {}).get(source)
+            else OTHER_REWARD
+            for summary in summaries.values()
+        ]
+        rows.append([f"{source} return", *cells])
+    for event in sorted(mine["did"], key=lambda event: -mine["did"][event]["mean"])[:HAPPENINGS]:
+        did = [summary["did"] for summary in summaries.values()]
+        rows.append([event, *(show(one.get(event, NEVER if one else None)) for one in did)])
+    _print_rows(rows)
     if len(others) > BESIDE:
         print_line(f"and {len(others) - BESIDE} more in {directory}")
 

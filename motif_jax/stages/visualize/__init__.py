@@ -27,7 +27,7 @@ from motif_jax.episodes.playback import Track, read_tracks, replay_of
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.policies.choice import parse_one
 from motif_jax.replays.film import WRITERS, count_sheets, find_ffmpeg, write_film
-from motif_jax.replays.replay import LONGEST, describe, load_replay, save_replay, summary
+from motif_jax.replays.replay import describe, load_replay, save_replay, summary
 from motif_jax.replays.terminal import can_watch, watch
 from motif_jax.stages import Stage, without_lock
 from motif_jax.stages.evaluate.contenders import (
@@ -144,7 +144,7 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
     Episode 0 stands in for a word, such as "best", whose episode was not kept.
     """
     config, episode = config.by_protocol(), config.visualize.episode
-    contenders = find_all(config, workdir, config.visualize.policy, make_world(config.env), f"{FLAG}.policy")
+    contenders = find_all(config, workdir, config.visualize.policy, f"{FLAG}.policy")
     contender = max(contenders, key=lambda one: mean_return(workdir, one))  # the best of several decodings
     folder = workdir / "evaluate" / contender.name
     evaluated = read_json(folder / SUMMARY) if is_of_these_games(config, folder) else None
@@ -192,7 +192,7 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     from motif_jax.stages.evaluate.play import make_playing, play
 
     playing = make_playing(config, workdir, contender, f"{FLAG}.policy", {})
-    player = contender.metadata() | playing.metadata
+    player = playing.metadata
     if file.is_file():
         before = load_replay(file, "--workdir").metadata
         now = {"games": games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
@@ -214,10 +214,8 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
 
 def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, player: Mapping[str, Any]) -> None:
     """Plays an episode again and writes its replay."""
-    if row["steps"] > LONGEST:
-        raise UserError(f"episode {row['episode']} has {row['steps']:,} steps, more than can be shown ({FLAG}.episode)")
-    if not record(config, file, row, track, player, []):
-        raise UserError(f"episode {row['episode']} cannot be repeated exactly, so it has no replay ({FLAG}.episode)")
+    if why := record(config, file, row, track, player, []):
+        raise UserError(f"episode {row['episode']} {why} ({FLAG}.episode)")
 
 
 STAGE = Stage(
