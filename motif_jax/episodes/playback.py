@@ -41,8 +41,8 @@ class Track(NamedTuple):
 class EpisodeEvents(NamedTuple):
     """The events of an episode, beside the figures in `EpisodeInfo`."""
 
-    cause: str  # of the episode's end; "" if unknown
-    did: dict[str, int] | None  # number of events by kind; None if unknown
+    cause: str = ""  # of the episode's end; "" if unknown
+    did: dict[str, int] | None = None  # number of events by kind; None if unknown
 
 
 class EpisodeMessages(NamedTuple):
@@ -80,15 +80,15 @@ class EventCounter:
             with reported(self._env):
                 self._game.close()
 
-    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
-        """The events of an episode; None if playback differs, as in a world that is not deterministic."""
+    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents:
+        """The events of an episode; unknown if playback differs, as in a world that is not deterministic."""
         with reported(self._env):
             if self._game is None:
                 self._game = make_world(self._env).game(shown=False)
             begin(self._game, self._seed, info.episode)
             captions = collections.Counter(caption_of(self._game) for _ in played(self._game, actions))
             if self._game.info() != info:
-                return None
+                return EpisodeEvents()
             return EpisodeEvents(self._game.cause, count_events(captions, self._happenings))
 
 
@@ -104,10 +104,7 @@ def played(game: Game, actions: np.ndarray) -> Iterator[None]:
 def messages_of(
     env: Mapping[str, Any], seed: int, rows: Iterable[Mapping[str, Any]], tracks: Mapping[int, Track]
 ) -> Iterator[EpisodeMessages | None]:
-    """Plays episodes back and yields the messages of each; None if playback differs.
-
-    `rows`: the episodes' lines of `episodes.jsonl`. `tracks`: by number.
-    """
+    """Plays the episodes of these rows back and yields the messages of each; None if playback differs."""
     with reported(env):
         world = make_world(env)
         with contextlib.closing(world.game(shown=False)) as game:

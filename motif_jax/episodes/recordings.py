@@ -84,40 +84,37 @@ class Recordings:
 
     def __init__(self, happenings: Happenings):
         self._happenings = happenings
-        self._folder = tempfile.TemporaryDirectory(prefix="motif_jax-")
+        self._temporary = tempfile.TemporaryDirectory(prefix="motif_jax-")
+        self.folder = self._temporary.name  # for `ActorPool`
 
     def __enter__(self) -> Recordings:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
+        self._temporary.cleanup()
 
-    @property
-    def folder(self) -> str:
-        """The directory for `ActorPool`."""
-        return self._folder.name
-
-    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
-        """The events of an episode; None without a recording."""
-        file = file_of(Path(self.folder), info.episode)
-        if not file.is_file():
-            return None
-        with np.load(file) as arrays:
-            captions = [row.tobytes().rstrip(b"\0") for row in arrays["captions"].reshape(-1, WIDTH)]
-            cause, times = arrays["cause"].tobytes().decode(), arrays["times"].tolist()
-        if sum(times) != len(actions):  # from an earlier attempt at this episode, whose worker died
-            return None
-        return EpisodeEvents(cause, count_events(dict(zip(captions, times, strict=True)), self._happenings))
-
-    def take(self, episode: int) -> dict[str, np.ndarray] | None:
-        """Reads an episode's frames (`recorder.RecordedFrames.packed`), and removes its file; None without frames."""
+    def _read(self, episode: int) -> dict[str, np.ndarray]:
         file = file_of(Path(self.folder), episode)
         if not file.is_file():
-            return None
+            return {}
         with np.load(file) as arrays:
-            frames = {name: arrays[name] for name in arrays.files if name not in EVENTS}
-        file.unlink()
-        return frames or None  # the episode was too long
+            return dict(arrays)
+
+    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents:
+        """The events of an episode; unknown without a recording."""
+        arrays = self._read(info.episode)
+        # A recording of another length is from an earlier attempt at this episode, whose worker died.
+        if not arrays or arrays["times"].sum() != len(actions):
+            return EpisodeEvents()
+        captions = [row.tobytes().rstrip(b"\0") for row in arrays["captions"].reshape(-1, WIDTH)]
+        times = dict(zip(captions, arrays["times"].tolist(), strict=True))
+        return EpisodeEvents(arrays["cause"].tobytes().decode(), count_events(times, self._happenings))
+
+    def take(self, episode: int) -> dict[str, np.ndarray]:
+        """Reads an episode's frames (`recorder.RecordedFrames.packed`), and removes its file; {} if it was too long."""
+        frames = self._read(episode)
+        file_of(Path(self.folder), episode).unlink(missing_ok=True)
+        return {name: array for name, array in frames.items() if name not in EVENTS}
 
 
 # Assembles complete episodes from rollouts.
@@ -143,16 +140,10 @@ class Pieces:
     def take(
         self, full: FilledSlot, rows: Mapping[str, np.ndarray], first: np.ndarray, ended: Iterable[Ended]
     ) -> list[tuple[EpisodeInfo, StepArrays]]:
-        """Appends a rollout's steps to their episodes.
+        """Appends a rollout's steps to their episodes; returns summary and steps of each episode that ended.
 
-        Args:
-          full: worker, group and slot of the rollout.
-          rows: arrays of the rollout, by name. [T, E, ...]
-          first: whether the rollout's first step begins an episode. [E]
-          ended: episodes that ended in it.
-
-        Returns:
-          Summary and steps of each episode that ended.
+        `rows`: arrays of the rollout, by name, [T, E, ...]. `first`: whether its first step begins an episode, [E].
+        `ended`: episodes that ended in it.
         """
         games = [(full.worker, full.group, game) for game in range(len(first))]
         # An episode whose worker died is played again, so its steps are dropped.

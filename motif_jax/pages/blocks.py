@@ -80,16 +80,10 @@ def page(title: str, body: Iterable[str], scripts: Sequence[str] = ()) -> str:
     texts = [asset(name) for name in ("charts.js", *scripts)]
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="generator" content="motif_jax"><title>{esc(title)}</title>'
-        f"<style>{asset('page.css')}</style></head><body>\n"
-        + "\n".join(body)
-        + "".join(f"\n<script>{text}</script>" for text in texts)
-        + "\n</body></html>\n"
-    )
+    return asset("page.html").format(
+        policy=policy, title=esc(title), style=asset("page.css"), body="\n".join(body),
+        scripts="".join(f"\n<script>{text}</script>" for text in texts),
+    )  # fmt: skip
 
 
 def data_script(name: str, value: Any) -> str:
@@ -134,8 +128,7 @@ def table(
     """A table, with a link to it as CSV; cells are HTML, the names of the columns are text.
 
     Args:
-      head: names of the columns.
-      rows: cells of each row.
+      head, rows: names of the columns, and the cells of each row.
       numbers: indices of the columns to align right.
       kind: a class of assets/page.css: `fits` for a narrow table, `figures` for a table whose cells are stacked on a
         phone, each with the name of its column.

@@ -86,10 +86,7 @@ Players = dict[str, list[Player]]  # by the rules of their games; first "", thos
 
 
 def arranged(by_directory: Mapping[str, Player]) -> Players:
-    """Sorts players by the rules of their games: first the workdir's policy, its best decoding first; random play last.
-
-    `by_directory`: players by the names of their directories.
-    """
+    """Players by the rules of their games: first the workdir's policy, its best decoding first; random play last."""
     players = sorted((_bounded(player._replace(name=name)) for name, player in by_directory.items()), key=_order)
     protocols = dict.fromkeys(["", *(player.protocol for player in players)])
     return {protocol: [player for player in players if player.protocol == protocol] for protocol in protocols}

@@ -42,12 +42,9 @@ class Canvas:
         return column
 
     def put_screen(self, chars: np.ndarray, colors: np.ndarray, cursor: tuple[int, int]) -> None:
-        """Draws lines of the game in the upper left corner, cropped to the sheet.
+        """Draws lines of the game in the upper left corner, cropped to the sheet. [R, 80] each
 
-        Args:
-          chars: [R, 80] character codes.
-          colors: [R, 80] 0..15, from 16 on reversed.
-          cursor: row and column of the reversed square.
+        `colors` are 0..15, from 16 on reversed. `cursor`: row and column of the reversed square.
         """
         rows, columns = min(self.rows, chars.shape[0]), min(self.columns, chars.shape[1])
         self.chars[:rows, :columns] = SHOWN[chars[:rows, :columns]]

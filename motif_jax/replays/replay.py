@@ -130,9 +130,7 @@ def top_messages(replay: Replay, number: int = 100) -> list[TopMessage]:
     keys = [message.tobytes() for message in replay.message[after : after + replay.steps]]
     first = {key: step for step, key in reversed([*enumerate(keys)])}
     top = collections.Counter(keys).most_common(number)  # in the order of their first steps, if equally frequent
-    return [
-        TopMessage(decode(replay.message[first[key] + after]), times, float(replay.z[first[key]])) for key, times in top
-    ]
+    return [TopMessage(decode(np.frombuffer(key, np.uint8)), times, float(replay.z[first[key]])) for key, times in top]
 
 
 # Sums, top messages and texts of an episode for the viewer, computed once.
@@ -203,19 +201,20 @@ def action_name(replay: Replay, step: int) -> str:
     """Returns the action at this step and the option that chose it; "" before the first and after the last step."""
     if not 0 <= step < replay.steps:
         return ""
-    name = name_of(int(replay.action[step]), replay.metadata["action_names"], "action")
-    return name if replay.charge is None else f"{name} ({option_name(replay, step)})"
+    name = _name(int(replay.action[step]), replay.metadata["action_names"], "action")
+    if replay.charge is None:
+        return name
+    return f"{name} ({option_name(replay, step)})"
 
 
-def name_of(number: int, names: Sequence[Any], kind: str) -> str:
-    """Returns the name with this number; "action 7" or "option 7" if there is none."""
+def _name(number: int, names: Sequence[Any], kind: str) -> str:
     return str(names[number]) if 0 <= number < len(names) else f"{kind} {number}"
 
 
 def option_name(replay: Replay, step: int) -> str:
     """The name of the option that chose the action at this step, of a replay that has them."""
     assert replay.charge is not None
-    return name_of(int(replay.charge[step]), option_names(replay), "option")
+    return _name(int(replay.charge[step]), option_names(replay), "option")
 
 
 def option_names(replay: Replay) -> list[str]:

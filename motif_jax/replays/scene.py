@@ -110,28 +110,28 @@ def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
     left_out = LEFT_OUT[: max(len(STATUS_LINES) - room, 0)]
     shown = [name for name in STATUS_LINES if name not in left_out][: max(room, 0)]
     replay, frame, last = story.replay, view.frame, max(canvas.columns - 13, 53)
+    metadata, why, message = replay.metadata, chosen(replay.metadata), message_text(replay, frame)
+    title = [(f" {replay.title} ", COOL), (f"({why}) " if why else "", SOFT), (f"· {ending(metadata)} ", TEXT)]
+    game = [*_amount(replay.reward, frame), (" sum ", SOFT), _sum(story.earned[frame])]
+    gained = [("sum ", SOFT), _sum(story.gained[frame])] if story.learnt else []
+    spans: dict[str, list[tuple[int, list[Span], int | None]]] = {  # by line: column, spans and width
+        "title": [(0, [("─" * canvas.columns, SOFT)], None), (2, title, None)],
+        "status": [
+            (1, _pace(view), None), (12, [(_step(story, view), WHITE)], None),
+            (32, _actions(story, frame), last - 33), (last, [("value ", SOFT), _value(story, frame)], None),
+        ],
+        "message": [(1, [("message", SOFT)], None), (12, [(message or "-", _weight(story, frame))], None)],
+        "rewards": [
+            (1, [("game", SOFT)], None), (12, game, None),
+            (32, [(f"{rewarded_by(metadata)} ", SOFT), *_learnt(story, frame)], last - 33), (last, gained, None),
+        ],
+        "bars": [(1, _odds_in_a_line(story, frame), None)],
+    }  # fmt: skip
     for row, name in enumerate(shown, story.rows):
-        if name == "title":
-            canvas.put(row, 0, "─" * canvas.columns, SOFT)
-            canvas.put_spans(row, 2, _title(story))
-        elif name == "status":
-            canvas.put_spans(row, 1, _pace(view))
-            canvas.put(row, 12, _step(story, view), WHITE)
-            canvas.put_spans(row, 32, _actions(story, frame), last - 33)
-            canvas.put_spans(row, last, [("value ", SOFT), _value(story, frame)])
-        elif name == "message":
-            canvas.put(row, 1, "message", SOFT)
-            canvas.put(row, 12, message_text(replay, frame) or "-", _weight(story, frame))
-        elif name == "rewards":
-            canvas.put(row, 1, "game", SOFT)
-            canvas.put_spans(row, 12, [*_amount(replay.reward, frame), (" sum ", SOFT), _sum(story.earned[frame])])
-            canvas.put_spans(row, 32, [(f"{rewarded_by(replay.metadata)} ", SOFT), *_learnt(story, frame)], last - 33)
-            if story.learnt:
-                canvas.put_spans(row, last, [("sum ", SOFT), _sum(story.gained[frame])])
-        elif replay.odds is None:
+        for column, some, width in spans[name]:
+            canvas.put_spans(row, column, some, width)
+        if name == "bars" and replay.odds is None:
             _bars(canvas, row, story, frame)
-        else:
-            canvas.put_spans(row, 1, _odds_in_a_line(story, frame))
 
 
 def _beside(canvas: Canvas, story: Story, view: View) -> None:
@@ -178,32 +178,27 @@ def _odds(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: 
     actions = _next_actions(story, frame)
     start = max((len(name) for name, *_ in actions), default=0) + 1
     room = max(width - start - 5, 1)
-    for line, (name, odds, taken) in enumerate(actions[: ROWS - row], row):
-        style = WHITE if taken else SOFT
+    for line, (name, odds, style) in enumerate(actions[: ROWS - row], row):
         canvas.put(line, left, name, style, width)
-        bar = "█" * round(odds * room)
-        canvas.put_spans(line, left + start, [(bar, style), (f" {odds:.0%}", style)], width - start)
+        canvas.put_spans(
+            line, left + start, [("█" * round(odds * room), style), (f" {odds:.0%}", style)], width - start
+        )
 
 
 def _odds_in_a_line(story: Story, frame: int) -> list[Span]:
     """The next actions with their probabilities, without bars."""
-    spans: list[Span] = []
-    for name, odds, taken in _next_actions(story, frame):
-        spans += [(f"{name} {odds:.0%}", WHITE if taken else SOFT), ("  ", SOFT)]
-    return spans
+    actions = _next_actions(story, frame)
+    return [span for name, odds, style in actions for span in ((f"{name} {odds:.0%}", style), ("  ", SOFT))]
 
 
-def _next_actions(story: Story, frame: int) -> list[tuple[str, float, bool]]:
-    """The names of all actions, their probabilities, and whether each was taken next."""
+def _next_actions(story: Story, frame: int) -> list[tuple[str, float, int]]:
+    """The names of all actions, their probabilities, and their style: white for the one that was taken next."""
     replay = story.replay
     if replay.odds is None or frame >= replay.steps:
         return []
-    return [
-        (str(name), odds, number == replay.action[frame])
-        for number, (name, odds) in enumerate(
-            zip(replay.metadata["action_names"], np.nan_to_num(replay.odds[frame]).tolist(), strict=True)
-        )
-    ]
+    pairs = zip(replay.metadata["action_names"], np.nan_to_num(replay.odds[frame]).tolist(), strict=True)
+    taken = replay.action[frame]
+    return [(str(name), odds, WHITE if number == taken else SOFT) for number, (name, odds) in enumerate(pairs)]
 
 
 def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:
@@ -216,16 +211,6 @@ def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:
         style = (GOOD if value > 0 else BAD) if value else SOFT
         canvas.put(row, 1 + column, bar if value else "·", style if column <= here or not value else style - 8)
     canvas.reverse(row, 1 + here)
-
-
-def _title(story: Story) -> list[Span]:
-    metadata = story.replay.metadata
-    why = chosen(metadata)
-    return [
-        (f" {story.replay.title} ", COOL),
-        (f"({why}) ", SOFT) if why else ("", SOFT),
-        (f"· {ending(metadata)} ", TEXT),
-    ]
 
 
 def _pace(view: View) -> list[Span]:
@@ -265,9 +250,7 @@ def _learnt(story: Story, frame: int) -> list[Span]:
 
 def _amount(values: np.ndarray, frame: int) -> list[Span]:
     """The reward of the step before this frame."""
-    if not frame:
-        return [("-", SOFT)]
-    return [_sum(float(values[frame - 1]))]
+    return [_sum(float(values[frame - 1])) if frame else ("-", SOFT)]
 
 
 def _sum(value: float, width: int = 0) -> Span:
@@ -304,7 +287,7 @@ def cover_with_messages(canvas: Canvas, story: Story, first: int, rows: int) -> 
     for row, top in enumerate(listed, 2):
         text = top.text.strip()
         canvas.put(row, 2, f"{top.times:>6,}", TEXT, width - 3)
-        canvas.put(row, 10, f"{number(top.z):>8}", GOOD if top.z > 0 else BAD if top.z < 0 else SOFT, width - 11)
+        canvas.put(row, 10, *_sum(top.z, 8), width - 11)
         canvas.put(row, 20, text or "(no message)", WHITE if text else SOFT, width - 21)
     if len(listed) < len(story.top):
         canvas.put(rows - 2, 3, f"{first + 1}-{first + len(listed)} of {len(story.top)}", SOFT, width - 4)

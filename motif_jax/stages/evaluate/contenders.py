@@ -28,7 +28,7 @@ from motif_jax.episodes.playback import Track, make_replay
 from motif_jax.files import checkpoint_steps, short_name, to_plain
 from motif_jax.language.config import is_language_model, locate_model, model_hash
 from motif_jax.networks.kinds import LANGUAGE, check_reads
-from motif_jax.policies.choice import LAST, PlayerChoice, list_steps, parse_one
+from motif_jax.policies.choice import LAST, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
 from motif_jax.replays.replay import LONGEST, save_replay
 from motif_jax.rewards.registry import ONLINE, program_title, shown_source
@@ -186,69 +186,55 @@ def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> l
     if policy in world.players:
         return [Contender(f"{policy}{games}", "", 0, False)]
     if is_text(world.action):
-        return find_writers(workdir, policy, decodings_of(asdict(config.decoding)), flag)
+        name, path, step = _locate(workdir, policy, flag, "values")
+        decodings = decodings_of(asdict(config.decoding))
+        return [Contender(short_name(f"{name}-{step}-{one.name}"), path, step, False, one) for one in decodings]
     policy, option = split_option(policy, flag)
     if is_language_model(policy):
         file = locate_model(policy, flag).absolute()
         return [Contender(short_name(f"{file.name.removesuffix('.gguf')}{games}"), str(file), 0, greedy)]
-    choice = _parse(workdir, policy, flag)
-    directory, steps = list_steps(choice.path, flag)
-    step = _step_of(choice, steps, steps[-1], flag)
-    name, path = _place(workdir, directory, "policy")
+    name, path, step = _locate(workdir, policy, flag, "policy")
     alone = f"-{option}" if option else ""
     name = short_name(f"{name}-{step}{alone}{'-greedy' if greedy else ''}{games}")
     return [Contender(name, path, step, greedy, option=option)]
 
 
-def find_writers(workdir: Path, policy: str, decodings: list[Decoding], flag: str) -> list[Contender]:
-    """The players for a policy that writes, one per decoding; `policy` is the value of `flag`, "": the workdir's own.
+def _locate(workdir: Path, policy: str, flag: str, stage: str) -> tuple[str, str, int]:
+    """Name, `Contender.path` and step of the checkpoint that a flag names; `stage`: the folder of such checkpoints.
 
-    Checkpoints of `--stage=train_values` are found, but not read.
+    "" and @STEP are checkpoints of this workdir.
     """
-    from motif_jax.policies.values import list_values  # loads JAX
-
-    choice = _parse(workdir, policy, flag)
-    try:
-        directory, steps = list_values(Path(choice.path))
-    except UserError as error:
-        raise UserError(f"{error}: run --stage=train_values first ({flag})") from error
-    if not steps:
-        raise UserError(f"there is no complete checkpoint in {str(directory)!r} ({flag})")
-    step = _step_of(choice, steps, _chosen(directory, steps), flag)
-    name, path = _place(workdir, directory, "values")
-    return [Contender(short_name(f"{name}-{step}-{one.name}"), path, step, False, one) for one in decodings]
-
-
-def _parse(workdir: Path, policy: str, flag: str) -> PlayerChoice:
-    """Parses the value of a flag; "" and @STEP are checkpoints of this workdir."""
-    if not policy:
-        return PlayerChoice(str(workdir), LAST, 1.0)
-    if policy.startswith("@"):
-        return parse_one(f".{policy}", flag)._replace(path=str(workdir))  # that of a sweep may contain a comma
-    return parse_one(policy, flag)
-
-
-def _step_of(choice: PlayerChoice, steps: list[int], last: int, flag: str) -> int:
-    """The step of the chosen checkpoint, which must be in `steps`; `last` if the choice does not name one."""
+    if policy and not policy.startswith("@"):
+        choice = parse_one(policy, flag)
+    else:  # the path of a sweep's workdir may contain a comma
+        choice = parse_one(f".{policy}", flag)._replace(path=str(workdir))
+    if stage == "values":
+        directory, steps, last = _list_values(choice.path, flag)
+    else:
+        directory, steps = list_steps(choice.path, flag)
+        last = steps[-1]
     step = last if choice.which == LAST else int(choice.which)
     if step not in steps:
         has = ", ".join(map(str, steps))
         raise UserError(f"{choice.path!r} has no checkpoint {choice.which!r} ({flag}); it has {has}")
-    return step
-
-
-def _place(workdir: Path, directory: Path, stage: str) -> tuple[str, str]:
-    """Name and `Contender.path` of the policy in a directory of checkpoints; `stage` is the folder above it."""
     if directory == (workdir / stage / "checkpoints").resolve():
-        return stage, "."
+        return stage, ".", step
     home = directory.parent if directory.name == "checkpoints" else directory
-    return (home.parent if home.name == stage else home).name, str(directory)
+    return (home.parent if home.name == stage else home).name, str(directory), step
 
 
-def _chosen(directory: Path, steps: list[int]) -> int:
-    """The checkpoint that training has chosen by return; the last one if training made no choice."""
+def _list_values(path: str, flag: str) -> tuple[Path, list[int], int]:
+    """The checkpoints of `--stage=train_values`, and the one that it has chosen by return, else the last one."""
+    from motif_jax.policies.values import list_values  # loads JAX
+
+    try:
+        directory, steps = list_values(Path(path))
+    except UserError as error:
+        raise UserError(f"{error}: run --stage=train_values first ({flag})") from error
+    if not steps:
+        raise UserError(f"there is no complete checkpoint in {str(directory)!r} ({flag})")
     chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
-    return chosen if chosen in steps else steps[-1]
+    return directory, steps, chosen if chosen in steps else steps[-1]
 
 
 def check_variations(config: EvaluateConfig, world: World) -> None:

@@ -109,18 +109,18 @@ def _played(players: Sequence[Player]) -> list[str]:
     own, chance = own_of(players), chance_of(players)
     if not own:
         return []
-    both = [player.figures.get("success") for player in (own, chance) if player]
-    reached = any(success and success.mean for success in both)
-    figure, does = ("score", "scores") if own.figures.get("score") else ("return", "gets a return of")
-    if reached:
-        figure, does = "success", "reaches the goal in a share of"
+    does = {"success": "reaches the goal in a share of", "score": "scores", "return": "gets a return of"}
+    reached = [player.figures.get("success") for player in (own, chance) if player]
+    figure = "score" if own.figures.get("score") else "return"
+    if any(success and success.mean for success in reached):
+        figure = "success"
     mine, theirs = own.figures.get(figure), chance.figures.get(figure) if chance else None
     sentences = []
     if mine:
         beside = f", random play {theirs.spelt}" if theirs else ""
         note = " (means with 95 % intervals)" if any(one and one.words for one in (mine, theirs)) else ""
         games = "one game" if own.episodes == 1 else f"{own.episodes:,} games"
-        sentences.append(f"In {games} it {does} <b>{mine.spelt}</b>{beside}{note}.")
+        sentences.append(f"In {games} it {does[figure]} <b>{mine.spelt}</b>{beside}{note}.")
     if not chance:
         sentences.append('<span class="soft">--config.evaluate.policy=random plays the same games by chance.</span>')
     return sentences

@@ -36,7 +36,6 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import SeedStream, to_text
 from motif_jax.envs.worlds import make_world, title
 from motif_jax.episodes.playback import (
-    EpisodeEvents,
     EventCounter,
     Track,
     begin,
@@ -413,10 +412,7 @@ def load_writer(config: EvaluateConfig, workdir: Path, contender: Contender, fla
 def check_writers(
     config: EvaluateConfig, workdir: Path, contenders: Iterable[tuple[Contender, str]], loaded: Writers
 ) -> None:
-    """Loads every policy that writes, so that errors come before the first game; reports values without effect.
-
-    Each contender comes with the flag that names it.
-    """
+    """Loads every policy that writes, so that errors come before the first game; reports values without effect."""
     decodings: dict[tuple[str, Recipe], list[Decoding]] = {}
     for contender, flag in contenders:
         if contender.decoding:
@@ -453,19 +449,13 @@ def play(
     keep: Callable[[], None],
     keep_frames: Callable[[int, dict[str, np.ndarray]], None] | None = None,
 ) -> list[int]:
-    """Plays the wanted episodes and adds their results to `rows` and `tracks`.
+    """Plays the wanted episodes; returns those given up, because their game ended every worker, which have no row.
 
     Args:
-      config: of the experiment.
-      playing: the player.
-      wanted: numbers of episodes.
       rows, tracks: figures and steps of each episode, by its number; updated in place.
       keep: called about every KEEP_EVERY_S seconds, to write both to disk.
       keep_frames: called with the number and the frames of each recorded episode, for games that cannot be repeated
         exactly. None: events of episodes are counted by playing them again.
-
-    Returns:
-      Numbers of the episodes that were given up, because their game ended every worker; they do not have a row.
     """
     missing = set(wanted)
     if not missing:
@@ -487,7 +477,7 @@ def play(
                     missing.remove(info.episode)
                     tracks[info.episode] = Track(**{name: steps[name] for name in Track._fields if name in steps})
                     rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
-                recorded = recordings.take(info.episode) if recordings else None
+                recorded = recordings.take(info.episode) if recordings else {}
                 if due and recorded and keep_frames:  # a second attempt does not have a row
                     keep_frames(info.episode, recorded)
             progress.update(len(rows))
@@ -505,14 +495,8 @@ def episodes(
 ) -> Generator[list[tuple[EpisodeInfo, StepArrays]]]:
     """Plays until no episode is missing, except those that were given up; yields at times those that have just ended.
 
-    Args:
-      config: of the experiment.
-      playing: the player.
-      missing: numbers of episodes, which the caller removes as they end.
-      record: the directory for recordings of the episodes; "": nothing is recorded.
-
-    Yields:
-      Summary and steps of episodes, also of some that are not missing.
+    The caller removes episodes from `missing` as they end; others may end as well. `record`: the directory for their
+    recordings; "": nothing is recorded.
     """
     section, seed = config.evaluate, config.seed + min(missing)
     # Recordings are files of this host.
@@ -596,7 +580,7 @@ def as_row(
 
     Its learnt return is None without a learnt reward; `returns` has those of other sources, `terms` of programs.
     """
-    events, paid = counter.describe(info, steps["action"]) or EpisodeEvents("", None), ("intrinsic", REWARD, TERM)
+    events, paid = counter.describe(info, steps["action"]), ("intrinsic", REWARD, TERM)
     sums = {key: float(array.sum(dtype=np.float64)) for key, array in steps.items() if key.startswith(paid)}
     row = figures_of(info, figures) | {"intrinsic_return": sums["intrinsic"] if sources.learnt else None}
     returns = {key.removeprefix(REWARD): value for key, value in sums.items() if key.startswith(REWARD)}

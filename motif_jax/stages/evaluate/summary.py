@@ -52,10 +52,7 @@ def summarise_episodes(
     """Figures (None if episodes lack one), returns of other reward sources and of terms, events, numbers of ends.
 
     Args:
-      rows: lines of `episodes.jsonl`.
-      seed: of the intervals.
-      figures: of the world, beside COMMON.
-      rules: of the world, by which its events were counted.
+      figures, rules: of the world: figures beside COMMON, and the rules by which its events were counted.
       families: names of its kinds of missions, by FAMILY; with several kinds, success in each is a figure.
       episodes: the wanted number; an interval over fewer has their number as its `n`. None: the number of rows.
     """
@@ -132,10 +129,7 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
 def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
     """Prints a row per figure, with a column for the player `name` and for up to BESIDE players evaluated before.
 
-    Args:
-      directory: with a directory per player.
-      name: of the player.
-      own: figures of the world, beside COMMON, placed after the return.
+    `own`: figures of the world, beside COMMON, placed after the return.
     """
     summaries = {path.parent.name: files.read_json(path) for path in sorted(directory.glob(f"*/{SUMMARY}"))}
     mine = summaries.pop(name)
@@ -169,14 +163,9 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
 
 
 def print_controls(directory: Path, played: Mapping[str, Sequence[str]], controls: Mapping[str, str]) -> None:
-    """Prints success and return in all games, own and varied, a row per player and kind of missions.
+    """Prints success and return in all games, a row per player and kind of missions; writes `controls.json`, too.
 
-    Writes `controls.json`, too.
-
-    Args:
-      directory: with a directory per player.
-      played: names of players, by the protocol of the games.
-      controls: names of protocols.
+    `played`: names of players, by the protocol of the games. `controls`: names of protocols.
     """
     shown, names = ("success", "return", "steps"), {protocol: name for name, protocol in controls.items()}
     table: list[dict[str, Any]] = []
@@ -198,12 +187,7 @@ def print_controls(directory: Path, played: Mapping[str, Sequence[str]], control
 
 
 def print_sweep(directory: Path, names: Sequence[str]) -> None:
-    """Prints a row per player with return, success and steps; the best return has a star. Writes `sweep.json`, too.
-
-    Args:
-      directory: with a directory per player.
-      names: of the players: decodings of one policy, and others.
-    """
+    """Prints a row per player with return, success and steps; the best decoding has a star. Writes `sweep.json`."""
     shown, table = ("return", "success", "steps"), list[dict[str, Any]]()
     for name in names:
         summary = files.read_json(directory / name / SUMMARY)

@@ -248,12 +248,7 @@ def by_stage(name: str) -> int:
 
 
 def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
-    """The part that compares several runs, as HTML.
-
-    Args:
-      runs: workdirs by name, this one first.
-      home: directory of the report.
-    """
+    """The part that compares several runs, by name, this one first, as HTML; `home`: directory of the report."""
     rows = []
     for run, record in runs.items():
         page, head, most = link(record.path, home), record.head, games(record).get("env.max_episode_steps")

@@ -42,10 +42,7 @@ class Variant(NamedTuple):
 def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: Sequence[str] = ()) -> Path:
     """Writes `workdir/report/index.html` about all runs and prints their figures; returns the file.
 
-    Args:
-      runs: all runs of the experiment; those without results are named on the page.
-      workdir: of the experiment, in which each run has its folder.
-      arguments: of the command that ran them.
+    Runs without results are named on the page. `arguments`: of the command that ran them.
     """
     file = workdir / "report/index.html"
     variants = gather(runs, workdir)
@@ -145,10 +142,7 @@ def figures_table(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
 
 
 def comparison(variants: Mapping[str, Mapping[str, np.ndarray]], one_reward: bool) -> str:
-    """Each variant against random play, and against the first variant: probability of improvement, seeds needed.
-
-    `one_reward`: whether learnt returns can be compared.
-    """
+    """Each variant against random play, and the first one: probability of improvement, seeds needed."""
     names = list(variants)
     pairs = [(name, CHANCE) for name in names if CHANCE in variants and name != CHANCE]
     pairs += [(name, names[0]) for name in names[1:] if name != CHANCE]
