@@ -11,17 +11,8 @@ from typing import Any, NamedTuple, Self
 
 from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Text, Whole, flatten, value
 from motif_jax.devices.releases import METADATA, is_release
-from motif_jax.envs.protocols import (
-    CHANGED,
-    CONTROLS,
-    TASK,
-    VARIATIONS_FLAG,
-    by_protocol,
-    is_for_scripted,
-    parse_variation,
-    split_variations,
-    suffix,
-)
+from motif_jax.envs import protocols
+from motif_jax.envs.protocols import TASK, by_protocol
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world, essential, make_world
 from motif_jax.episodes.playback import Track, make_replay
@@ -63,7 +54,7 @@ class Evaluate:
     )
     protocol: str = value(
         TASK,
-        Text(tuple(CHANGED)),
+        Text(tuple(protocols.CHANGED)),
         "rules of evaluation: task: those of env; challenge: the NetHack Challenge's; or BALROG's",
     )
     variations: str = value(
@@ -73,7 +64,7 @@ class Evaluate:
     )
     controls: str = value(
         "",
-        Text(tuple(CONTROLS)),
+        Text(tuple(protocols.CONTROLS)),
         "controls of babyai to evaluate as well, in one table with zero-shot and random play; grounding: does it read "
         "its mission?",
     )
@@ -182,7 +173,7 @@ def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> l
 
     Checkpoints are found, but not read.
     """
-    world, greedy, games = make_world(config.env), config.evaluate.greedy, suffix(config.evaluate.protocol)
+    world, greedy, games = make_world(config.env), config.evaluate.greedy, protocols.suffix(config.evaluate.protocol)
     if policy in world.players:
         return [Contender(f"{policy}{games}", "", 0, False)]
     if is_text(world.action):
@@ -240,11 +231,11 @@ def _list_values(path: str, flag: str) -> tuple[Path, list[int], int]:
 def check_variations(config: EvaluateConfig, world: World) -> None:
     """Raises UserError for variations that cannot be played."""
     section = config.evaluate
-    names = split_variations(section.variations) or section.controls
+    names = protocols.split_variations(section.variations) or section.controls
     if names and (not getattr(world, "varies", False) or section.protocol != TASK):
         raise UserError(
-            f"only the world 'babyai' has variations, and only with its own rules, not {world.name!r} with the rules "
-            f"of {section.protocol!r} ({VARIATIONS_FLAG}, .controls, --config.env.world, --config.evaluate.protocol)"
+            f"only the world 'babyai' has variations, and only with its own rules, not {world.name!r} with those of "
+            f"{section.protocol!r} ({protocols.VARIATIONS_FLAG}, .controls, .protocol, --config.env.world)"
         )
     for varied in with_variations(config)[1:]:
         check_world(varied.by_protocol().env)
@@ -256,9 +247,11 @@ def with_variations(config: EvaluateConfig) -> list[EvaluateConfig]:
     Scripted players play only the variations of the level.
     """
     configs, scripted, own = [config], make_world(config.env).players, config.evaluate
-    for name in dict.fromkeys([*split_variations(own.variations), *CONTROLS[own.controls].values()]):
+    for name in dict.fromkeys(
+        [*protocols.split_variations(own.variations), *protocols.CONTROLS[own.controls].values()]
+    ):
         beside = own.beside
-        if not is_for_scripted(parse_variation(name)):
+        if not protocols.is_for_scripted(protocols.parse_variation(name)):
             beside = ",".join(other for other in own.beside.split(",") if other not in scripted)
         configs.append(replace(config, evaluate=replace(own, protocol=name, beside=beside)))
     return configs

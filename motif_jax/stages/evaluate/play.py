@@ -17,7 +17,7 @@ import functools
 import hashlib
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,32 +64,10 @@ from motif_jax.rewards.registry import LEARNT, SOURCES, shown_source
 from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import make_pool, with_result, workers_of
-from motif_jax.stages.evaluate.contenders import (
-    FLAG,
-    REPLAYS_FLAG,
-    Contender,
-    EvaluateConfig,
-    choose,
-    file_of,
-    find_contenders,
-    is_evaluated,
-    record,
-    replay_metadata,
-    stamp,
-    with_variations,
-)
+from motif_jax.stages.evaluate import contenders, summary
+from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, file_of
 from motif_jax.stages.evaluate.page import packed_replay, report_evaluation
-from motif_jax.stages.evaluate.summary import (
-    EPISODES,
-    SUMMARY,
-    EpisodeRow,
-    print_controls,
-    print_sweep,
-    print_table,
-    read_rows,
-    rules_of,
-    summarise_episodes,
-)
+from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_rows, rules_of, summarise_episodes
 from motif_jax.structs import EpisodeInfo, Turn, UserError, naming
 from motif_jax.system.metrics import Progress, Timers
 from motif_jax.transcripts.render import ConversationTokens
@@ -114,19 +92,19 @@ def run(config: EvaluateConfig, workdir: Path) -> None:
     """Evaluates each player without an up-to-date summary, and prints a table of the results."""
     loaded: Writers = {}
     played: dict[str, list[str]] = {}  # names of players by the protocol of their games
-    for asked in with_variations(config):
-        contenders = find_contenders(asked, workdir)
-        names = played[asked.evaluate.protocol] = [contender.name for contender, _ in contenders]
-        due = [(one, flag) for one, flag in contenders if not is_evaluated(asked, workdir, one)]
+    for asked in contenders.with_variations(config):
+        players = contenders.find_contenders(asked, workdir)
+        names = played[asked.evaluate.protocol] = [contender.name for contender, _ in players]
+        due = [(one, flag) for one, flag in players if not contenders.is_evaluated(asked, workdir, one)]
         check_writers(asked, workdir, due, loaded)
         for contender, flag in sorted(due, key=lambda one: not one[0].option):  # a wrong option is refused at once
             Evaluation(asked, workdir, contender, flag, loaded).run()
-        if contenders[-1][0].decoding:
-            print_sweep(workdir / "evaluate", names)
+        if players[-1][0].decoding:
+            summary.print_sweep(workdir / "evaluate", names)
         elif not config.evaluate.controls:
-            print_table(workdir / "evaluate", names[-1], make_world(config.env).figures)
+            summary.print_table(workdir / "evaluate", names[-1], make_world(config.env).figures)
     if config.evaluate.controls:
-        print_controls(workdir / "evaluate", played, CONTROLS[config.evaluate.controls])
+        summary.print_controls(workdir / "evaluate", played, CONTROLS[config.evaluate.controls])
 
 
 class Evaluation:
@@ -153,10 +131,22 @@ class Evaluation:
         self.begin()
         if not self.repeatable:
             print_line("evaluate: this game cannot be repeated exactly: it can only be recorded while it is played")
-        start, steps_before, missing = time.monotonic(), self.steps, set(range(self.wanted)) - set(self.rows)
-        keep_frames = None if self.repeatable else self.keep_frames
+        steps, missing = 0, set(range(self.wanted)) - set(self.rows)
+        start = kept = time.monotonic()
+        keeping = 0.0
         try:
-            given_up = play(self.config, self.playing, missing, self.rows, self.tracks, self.keep, keep_frames)
+            with contextlib.closing(
+                play(self.config, self.playing, missing, len(self.rows), records=not self.repeatable)
+            ) as ended:
+                for number, row, track, frames in ended:
+                    self.rows[number], self.tracks[number] = row, track
+                    steps += row["steps"]
+                    if frames:
+                        self.keep_frames(number, frames)
+                    if (now := time.monotonic()) - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
+                        self.keep()
+                        kept = time.monotonic()
+                        keeping = kept - now
         finally:
             self.keep()  # also if a signal ends the program
         if self.rows and not self.repeatable and all(row["did"] is None for row in self.rows.values()):
@@ -164,11 +154,7 @@ class Evaluation:
                 "evaluate: no episode was recorded, so replays and events are missing: the world's "
                 "own Vector lacks the method `replace_games` (as in motif_jax/envs/sequential.py)"
             )
-        self.finish(given_up, self.steps - steps_before, time.monotonic() - start)
-
-    @property
-    def steps(self) -> int:
-        return sum(row["steps"] for row in self.rows.values())
+        self.finish(sorted(missing), steps, time.monotonic() - start)
 
     def begin(self) -> None:
         """Reads the episodes that were played before, or removes them if the player has changed since."""
@@ -183,7 +169,7 @@ class Evaluation:
             self.tracks = read_tracks(folder / TRACKS)
             for row in read_rows(folder / EPISODES):
                 (self.rows if row["episode"] < self.wanted else self.beyond)[row["episode"]] = row
-            self.recorded = choose(self.config, self.rows)
+            self.recorded = contenders.choose(self.config, self.rows)
             if self.rows:
                 print_line(f"evaluate: {len(self.rows):,} of {self.wanted:,} episodes of {name} were played before")
         else:
@@ -204,14 +190,14 @@ class Evaluation:
         write_tracks(self.stage.path / TRACKS, self.tracks)  # first: each line has its steps
         write_lines(self.stage.path / EPISODES, [row for _, row in sorted((self.rows | self.beyond).items())])
         if not self.repeatable:  # not before the rows are on disk, in case the run is killed
-            self.remove_replays(choose(self.config, self.rows).values())
+            self.remove_replays(contenders.choose(self.config, self.rows).values())
 
     def keep_frames(self, number: int, frames: Mapping[str, np.ndarray]) -> None:
         """Writes the replay of a recorded episode if it is one of those to keep so far."""
         so_far = (*self.recorded.values(), number)
-        self.recorded = choose(self.config, {episode: self.rows[episode] for episode in so_far})
+        self.recorded = contenders.choose(self.config, {episode: self.rows[episode] for episode in so_far})
         if number in self.recorded.values():
-            metadata = replay_metadata(self.config, self.metadata, [])
+            metadata = contenders.replay_metadata(self.config, self.metadata, [])
             replay = replay_of(self.config.env, self.rows[number], self.tracks[number], metadata, frames)
             save_replay(file_of(self.stage.path, number), replay)
 
@@ -224,7 +210,7 @@ class Evaluation:
 
     def replays(self) -> dict[str, int]:
         """The episode of each word whose replay exists or can be made; removes all other replays."""
-        kept = choose(self.config, self.rows)
+        kept = contenders.choose(self.config, self.rows)
         if self.repeatable:
             self.remove_replays()
         for number in sorted(set(kept.values())):
@@ -237,12 +223,12 @@ class Evaluation:
         """Writes the replay of an episode that was chosen for these words; returns "", or why it cannot."""
         file, row = file_of(self.stage.path, number), self.rows[number]
         if not self.repeatable:
-            replay = load_replay(file, REPLAYS_FLAG) if file.is_file() else None
+            replay = load_replay(file, contenders.REPLAYS_FLAG) if file.is_file() else None
             if replay is None or replay.metadata["figures"] != row:  # of an earlier evaluation
                 return "was not recorded, or has too many frames"
             save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
             return ""
-        return record(self.config, file, row, self.tracks[number], self.metadata, words)
+        return contenders.record(self.config, file, row, self.tracks[number], self.metadata, words)
 
     def finish(self, given_up: list[int], steps: int, seconds: float) -> None:
         """Writes replays, summary and the part of the report, after `steps` new steps in `seconds`."""
@@ -253,7 +239,7 @@ class Evaluation:
             self.stage.write("letters", {"episodes": letters(self.config, playing, shown)})
         rules = f"with {protocol}" if is_variation(protocol) else f"by the rules of {TITLES.get(protocol, protocol)}"
         summary = self.metadata | {
-            "stamp": stamp(self.config, self.workdir, self.contender),
+            "stamp": contenders.stamp(self.config, self.workdir, self.contender),
             "episodes": self.wanted,
             "episodes_given_up": given_up,
             "repeatable": self.repeatable,
@@ -355,7 +341,7 @@ def sum_of(model: Model) -> str:
 def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
     """The reward sources of the workdir's policy; without a learnt one among them, the config's learnt reward."""
     try:
-        directory, steps = list_steps(str(workdir / "policy"), FLAG)
+        directory, steps = list_steps(str(workdir / "policy"), contenders.FLAG)
     except UserError:  # no policy
         steps = []
     sources = RewardSources()
@@ -410,11 +396,11 @@ def load_writer(config: EvaluateConfig, workdir: Path, contender: Contender, fla
 
 
 def check_writers(
-    config: EvaluateConfig, workdir: Path, contenders: Iterable[tuple[Contender, str]], loaded: Writers
+    config: EvaluateConfig, workdir: Path, players: Iterable[tuple[Contender, str]], loaded: Writers
 ) -> None:
     """Loads every policy that writes, so that errors come before the first game; reports values without effect."""
     decodings: dict[tuple[str, Recipe], list[Decoding]] = {}
-    for contender, flag in contenders:
+    for contender, flag in players:
         if contender.decoding:
             recipe = load_writer(config, workdir, contender, flag, loaded).model.recipe
             decodings.setdefault((contender.path, recipe), []).append(contender.decoding)
@@ -441,53 +427,37 @@ def report_other_games(name: str, trained: dict[str, Any], config: EvaluateConfi
 
 
 def play(
-    config: EvaluateConfig,
-    playing: LoadedPlayer,
-    wanted: set[int],
-    rows: dict[int, EpisodeRow],
-    tracks: dict[int, Track],
-    keep: Callable[[], None],
-    keep_frames: Callable[[int, dict[str, np.ndarray]], None] | None = None,
-) -> list[int]:
-    """Plays the wanted episodes; returns those given up, because their game ended every worker, which have no row.
+    config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], done: int, records: bool
+) -> Generator[tuple[int, EpisodeRow, Track, Mapping[str, np.ndarray]]]:
+    """Plays the missing episodes, beside `done` others, and yields number, row, steps and recorded frames of each.
 
-    Args:
-      rows, tracks: figures and steps of each episode, by its number; updated in place.
-      keep: called about every KEEP_EVERY_S seconds, to write both to disk.
-      keep_frames: called with the number and the frames of each recorded episode, for games that cannot be repeated
-        exactly. None: events of episodes are counted by playing them again.
+    Those that then remain in `missing` were given up, because their game ended every worker. `records`: the game cannot
+    be repeated exactly, so its frames are recorded; otherwise its events are counted by playing it again.
     """
-    missing = set(wanted)
     if not missing:
-        return []
+        return
     world = make_world(config.env)
     happenings, figures = rules_of(world).happenings(), tuple(world.figures)
-    recordings = Recordings(happenings) if keep_frames else None
+    recordings = Recordings(happenings) if records else None
     with (
         contextlib.closing(playing.sources),
         recordings or EventCounter(config.env, config.seed, happenings) as counter,
         contextlib.closing(episodes(config, playing, missing, recordings.folder if recordings else "")) as ended,
+        contextlib.closing(
+            Progress(f"evaluate {playing.contender.name}", done + len(missing), "episodes", done)
+        ) as progress,
     ):
-        done = len(rows)
-        progress = Progress(f"evaluate {playing.contender.name}", done + len(missing), "episodes", done)
-        kept, keeping = time.monotonic(), 0.0
         for some in ended:
             for info, steps in some:
                 if due := info.episode in missing:
                     missing.remove(info.episode)
-                    tracks[info.episode] = Track(**{name: steps[name] for name in Track._fields if name in steps})
-                    rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
-                recorded = recordings.take(info.episode) if recordings else {}
-                if due and recorded and keep_frames:  # a second attempt does not have a row
-                    keep_frames(info.episode, recorded)
-            progress.update(len(rows))
-            if time.monotonic() - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
-                began = time.monotonic()
-                keep()
-                kept = time.monotonic()
-                keeping = kept - began
-        progress.close()
-    return sorted(missing)
+                    track = Track(**{name: steps[name] for name in Track._fields if name in steps})
+                    row = as_row(info, figures, steps, counter, playing.sources)
+                frames = recordings.take(info.episode) if recordings else {}  # also of a second attempt, without a row
+                if due:
+                    done += 1
+                    yield info.episode, row, track, frames
+            progress.update(done)
 
 
 def episodes(

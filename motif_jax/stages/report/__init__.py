@@ -21,24 +21,12 @@ import motif_jax
 from motif_jax.config.table import PATHS, Whole, section, value
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
+from motif_jax.pages import players
 from motif_jax.pages.blocks import asset, folded, noted, page, table
 from motif_jax.pages.charts import COLOURS, curves
 from motif_jax.pages.figures import curve, curves_of
 from motif_jax.pages.formats import amount, duration, esc, machine_words
-from motif_jax.pages.players import (
-    SUMMARIES,
-    WATCHED,
-    Player,
-    Players,
-    Watched,
-    arranged,
-    behaviours,
-    chance_of,
-    choose,
-    figures_table,
-    own_of,
-    replay_blocks,
-)
+from motif_jax.pages.players import SUMMARIES, WATCHED, Player, Players, Watched
 from motif_jax.run import SECTIONS, Head, Run
 from motif_jax.stages import Experiment, Stage, without_lock
 from motif_jax.structs import UserError
@@ -126,8 +114,8 @@ def compose(config: ReportConfig, runs: list[RunRecord], home: Path) -> str:
     record = runs[0]
     watched = Run(record.path).read_each(f"evaluate/*/{WATCHED}.json", Watched)
     played = [(one.path == ".", watched[one.name]) for one in record.players if one.name in watched]
-    replays = choose(played, config.report.replays)
-    written = {"Watch it play": replay_blocks(replays) if replays else [], "What it ran on": ran_on(record)}
+    replays = players.choose(played, config.report.replays)
+    written = {"Watch it play": players.replay_blocks(replays) if replays else [], "What it ran on": ran_on(record)}
     if len(runs) > 1:
         written["Runs side by side"] = of_runs(by_name(runs), home)
     for one in sorted(Run(record.path).sections(), key=lambda one: by_stage(one.stage)):
@@ -208,16 +196,16 @@ class RunRecord(NamedTuple):
     @property
     def own(self) -> Player | None:
         """The evaluation of the workdir's policy, at its latest evaluated checkpoint."""
-        return own_of(self.players)
+        return players.own_of(self.players)
 
     @property
     def chance(self) -> Player | None:
-        return chance_of(self.players)
+        return players.chance_of(self.players)
 
     @property
     def evaluated(self) -> Player | None:
         """The evaluation of the run's own policy; by a protocol's rules if there is no other."""
-        return next((one for players in (self.players, *self.by_protocol.values()) if (one := own_of(players))), None)
+        return next(filter(None, map(players.own_of, (self.players, *self.by_protocol.values()))), None)
 
     @property
     def versions(self) -> str:
@@ -234,7 +222,7 @@ def read_record(path: Path) -> RunRecord:
         words |= {name: value for name, value in asdict(head).items() if value is not None}
     made = {stage: head.made for (stage, _), head in heads.items() if head.made}
     rows = run.stage("train_policy", "policy").rows()
-    others = arranged(run.read_each(SUMMARIES, Player))
+    others = players.arranged(run.read_each(SUMMARIES, Player))
     own = others.pop("")
     return RunRecord(path.resolve().name, path, Head(**words), made, rows, own, others)
 
@@ -276,7 +264,7 @@ def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
         named_players += [("random play", chance) for record in runs.values() if (chance := record.chance)][:1]
     if len(named_players) > 1:
         body += ["<h3>Evaluation</h3>", '<p class="soft">Means with 95 % bootstrap intervals.</p>']
-        body += [figures_table(named_players), *behaviours(named_players)]
+        body += [players.figures_table(named_players), *players.behaviours(named_players)]
     liked = {run: record.head.likes for run, record in runs.items() if record.head.likes}
     likes = [f"<div><h3>{esc(run)} likes most</h3>{captions}</div>" for run, captions in liked.items()]
     return [*body, f'<div class="pair">{"".join(likes)}</div>'] if likes else body

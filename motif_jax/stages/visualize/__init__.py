@@ -30,18 +30,8 @@ from motif_jax.replays.film import WRITERS, count_sheets, find_ffmpeg, write_fil
 from motif_jax.replays.replay import describe, load_replay, save_replay, summary
 from motif_jax.replays.terminal import can_watch, watch
 from motif_jax.stages import Stage, without_lock
-from motif_jax.stages.evaluate.contenders import (
-    REPLAYS_FLAG,
-    WORDS,
-    Contender,
-    EvaluateConfig,
-    file_of,
-    find_all,
-    games_of,
-    record,
-    replay_metadata,
-    split_option,
-)
+from motif_jax.stages.evaluate import contenders
+from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, file_of
 from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_json, read_rows
 from motif_jax.structs import UserError, naming
 from motif_jax.system.metrics import Progress
@@ -91,11 +81,11 @@ def check(config: VisualizeConfig) -> None:
     check_protocol(config.env, config.evaluate.protocol)
     world = check_world(config.by_protocol().env)
     if section.policy not in (*world.players, ""):
-        policy, _ = split_option(section.policy, f"{FLAG}.policy")
+        policy, _ = contenders.split_option(section.policy, f"{FLAG}.policy")
         parse_one(f".{policy}" if policy.startswith("@") else policy or ".", f"{FLAG}.policy")
-    if section.episode not in WORDS and not section.episode.isdecimal():
+    if section.episode not in contenders.WORDS and not section.episode.isdecimal():
         raise UserError(
-            f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(WORDS)} or a number from 0 on"
+            f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(contenders.WORDS)} or a number"
         )
 
 
@@ -144,8 +134,8 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
     Episode 0 stands in for a word, such as "best", whose episode was not kept.
     """
     config, episode = config.by_protocol(), config.visualize.episode
-    contenders = find_all(config, workdir, config.visualize.policy, f"{FLAG}.policy")
-    contender = max(contenders, key=lambda one: mean_return(workdir, one))  # the best of several decodings
+    players = contenders.find_all(config, workdir, config.visualize.policy, f"{FLAG}.policy")
+    contender = max(players, key=lambda one: mean_return(workdir, one))  # the best of several decodings
     folder = workdir / "evaluate" / contender.name
     evaluated = read_json(folder / SUMMARY) if is_of_these_games(config, folder) else None
     if not episode.isdecimal():
@@ -156,7 +146,7 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
             return released
         print_line(
             f"the {episode!r} episode of {contender.name} was not kept ({FLAG}.episode), so this is episode 0; "
-            f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({REPLAYS_FLAG})"
+            f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({contenders.REPLAYS_FLAG})"
         )
         episode = "0"
     number = int(episode)
@@ -184,7 +174,7 @@ def is_of_these_games(config: VisualizeConfig, folder: Path) -> bool:
     if recorded is None:
         return False
     games = essential(by_protocol(recorded["env"], recorded["evaluate"]["protocol"]))
-    return {**games, "seed": recorded["seed"]} == games_of(config)
+    return {**games, "seed": recorded["seed"]} == contenders.games_of(config)
 
 
 def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, number: int, file: Path) -> None:
@@ -195,26 +185,24 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     player = playing.metadata
     if file.is_file():
         before = load_replay(file, "--workdir").metadata
-        now = {"games": games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
+        now = {"games": contenders.games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
         if {name: before.get(name) for name in now} == now:
             return
-    rows: dict[int, Any] = {}
-    tracks: dict[int, Track] = {}
-    frames: dict[int, Any] = {}
     config = replace(config, cluster=replace(config.cluster, game_hosts=0))  # one episode is played here
     same = plays_the_same_twice(config.env, config.seed, config.evaluate.games_per_worker > 1)
-    if play(config, playing, {number}, rows, tracks, lambda: None, None if same else frames.__setitem__):
+    played = [*play(config, playing, {number}, 0, records=not same)]
+    if not played:
         raise UserError(f"episode {number} cannot be played: its game ends its worker ({FLAG}.episode)")
-    if number in frames:
-        metadata = replay_metadata(config, player, [])
-        save_replay(file, replay_of(config.env, rows[number], tracks[number], metadata, frames[number]))
+    _, row, track, frames = played[0]
+    if frames:
+        save_replay(file, replay_of(config.env, row, track, contenders.replay_metadata(config, player, []), frames))
     else:
-        write(config, file, rows[number], tracks[number], player)
+        write(config, file, row, track, player)
 
 
 def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, player: Mapping[str, Any]) -> None:
     """Plays an episode again and writes its replay."""
-    if why := record(config, file, row, track, player, []):
+    if why := contenders.record(config, file, row, track, player, []):
         raise UserError(f"episode {row['episode']} {why} ({FLAG}.episode)")
 
 
