@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -41,26 +42,27 @@ def plays_the_same_twice(env: Mapping[str, Any], seed: int, beside: bool) -> boo
 
 def _play(world: World, seed: int, episode: int, beside: bool) -> list[Any]:
     """Plays a short piece of an episode; returns what is seen at each step, and the state at the end."""
-    games, rng, frames = [_make(world) for _ in range(1 + beside)], random.Random(episode), []
-    game, reward = games[0], 0.0
-    try:
-        for number, other in enumerate(games):
-            begin(other, seed, episode + EPISODES * number)
+    rng, frames, reward = random.Random(episode), [], 0.0
+
+    def draw(game: Any, rng: random.Random) -> Any:
+        return game.draw(rng.random()) if world.action.shape else rng.randrange(len(world.action_names))
+
+    with contextlib.ExitStack() as stack:
+        game, *others = (stack.enter_context(contextlib.closing(_make(world))) for _ in range(1 + beside))
+        for number, one in enumerate((game, *others)):
+            begin(one, seed, episode + EPISODES * number)
         for step in range(STEPS):
             seen = game.seen.values() if hasattr(game, "seen") else game.screen()
             arrays = [np.asarray(array).tobytes() for array in seen]
             frames.append([caption_of(game), game.message_count, reward, *arrays])
             if game.end:
                 break
-            reward = game.step(_draw(world, game, rng))
-            for other in games[1:]:
+            reward = game.step(draw(game, rng))
+            for other in others:
                 if other.end:
                     begin(other, seed, EPISODES + episode)
-                other.step(_draw(world, other, random.Random(step)))
+                other.step(draw(other, random.Random(step)))
         return [*frames, game.info(), game.end, game.cause]
-    finally:
-        for game in games:
-            game.close()
 
 
 def _make(world: World) -> Any:
@@ -70,10 +72,6 @@ def _make(world: World) -> Any:
         return game
     game.close()
     return world.game()
-
-
-def _draw(world: World, game: Any, rng: random.Random) -> Any:
-    return game.draw(rng.random()) if world.action.shape else rng.randrange(len(world.action_names))
 
 
 class Recordings:

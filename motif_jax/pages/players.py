@@ -25,16 +25,6 @@ class HowDecoded(NamedTuple):
     rerank_values: float = 0.0
     include_logits: bool = True
 
-    @property
-    def words(self) -> str:
-        """The kind, with a remark if the policy's logits are left out."""
-        return self.kind + ("" if self.include_logits else ", without logits")
-
-    @property
-    def by_values(self) -> bool:
-        """Whether values influence the texts, by beta or by ranks of candidates."""
-        return bool(self.beta or (self.kind == "rerank" and self.rerank_values))
-
 
 class Player(NamedTuple):
     """An evaluated player and its results, as its summary has them."""
@@ -62,8 +52,9 @@ class Player(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The kind of decoding, in words; "" without decoding."""
-        return self.decoding.words if self.decoding else ""
+        """The kind of decoding, with a remark if the policy's logits are left out; "" without decoding."""
+        how = self.decoding
+        return how.kind + ("" if how.include_logits else ", without logits") if how else ""
 
     @property
     def beta(self) -> float:
@@ -72,8 +63,9 @@ class Player(NamedTuple):
 
     @property
     def by_values(self) -> bool:
-        """Whether values influence its texts."""
-        return bool(self.decoding and self.decoding.by_values)
+        """Whether values influence its texts, by beta or by ranks of candidates."""
+        how = self.decoding
+        return bool(how and (how.beta or (how.kind == "rerank" and how.rerank_values)))
 
     @property
     def mean_return(self) -> float:

@@ -143,21 +143,18 @@ def _beside(canvas: Canvas, story: Story, view: View) -> None:
     why = chosen(replay.metadata)
     canvas.put(1, left, f"{ending(replay.metadata)}{f' ({why})' if why else ''}", SOFT, width)
     canvas.put_spans(3, left, [*_pace(view), ("   ", TEXT), (_step(story, view), WHITE)], width)
-    status: list[tuple[str, list[Span]]] = [
-        ("action", _actions(story, frame)),
-        ("value", [_value(story, frame)]),
-        ("game", [*_amount(replay.reward, frame), ("   sum ", SOFT), _sum(story.earned[frame])]),
-        (rewarded_by(replay.metadata), _learnt(story, frame)),
-    ]
-    if story.learnt:
-        status.append(("", [("sum ", SOFT), _sum(story.gained[frame])]))
-    for row, (label, spans) in enumerate(status, 5):
+    status = {
+        "action": _actions(story, frame),
+        "value": [_value(story, frame)],
+        "game": [*_amount(replay.reward, frame), ("   sum ", SOFT), _sum(story.earned[frame])],
+        rewarded_by(replay.metadata): _learnt(story, frame),
+    } | ({"": [("sum ", SOFT), _sum(story.gained[frame])]} if story.learnt else {})
+    for row, (label, spans) in enumerate(status.items(), 5):
         canvas.put(row, left, label, SOFT)
         canvas.put_spans(row, left + 9, spans, width - 9)
     row = 6 + len(status)
-    words = textwrap.wrap(message_text(replay, frame), width)[:3] or ["-"]
-    for line, text in enumerate(words):
-        canvas.put(row + line, left, text, _weight(story, frame), width)
+    for line, text in enumerate(textwrap.wrap(message_text(replay, frame), width)[:3] or ["-"], row):
+        canvas.put(line, left, text, _weight(story, frame), width)
     (_last_rewards if replay.odds is None else _odds)(canvas, story, frame, row + 4, left, width)
     canvas.put(ROWS, 0, "─" * canvas.columns, SOFT)
     _bars(canvas, ROWS + 1, story, frame)
@@ -174,7 +171,6 @@ def _last_rewards(canvas: Canvas, story: Story, frame: int, row: int, left: int,
 
 
 def _odds(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: int) -> None:
-    """Lists the next actions with a bar for the probability of each."""
     actions = _next_actions(story, frame)
     start = max((len(name) for name, *_ in actions), default=0) + 1
     room = max(width - start - 5, 1)
@@ -186,7 +182,6 @@ def _odds(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: 
 
 
 def _odds_in_a_line(story: Story, frame: int) -> list[Span]:
-    """The next actions with their probabilities, without bars."""
     actions = _next_actions(story, frame)
     return [span for name, odds, style in actions for span in ((f"{name} {odds:.0%}", style), ("  ", SOFT))]
 
@@ -303,7 +298,6 @@ def _width(canvas: Canvas) -> int:
 
 
 def _box(canvas: Canvas, title: str, rows: int) -> None:
-    """Draws an empty box of `rows` lines over the game."""
     inner = max(_width(canvas) - 2, 0)
     for row in range(rows):
         left, fill, right = "┌─┐" if row == 0 else "└─┘" if row == rows - 1 else "│ │"

@@ -105,10 +105,7 @@ class Contender(NamedTuple):
 
     def metadata(self) -> dict[str, Any]:
         """Its fields as JSON, for the record of the player."""
-        fields = self._asdict()
-        del fields["decoding"], fields["option"]
-        fields |= {"option": self.option} if self.option else {}
-        return fields | ({"decoding": to_plain(asdict(self.decoding))} if self.decoding else {})
+        return {name: value for name, value in to_plain(self).items() if value or name not in ("decoding", "option")}
 
     def folder(self, workdir: Path) -> Path:
         """The directory of its checkpoints."""
@@ -259,10 +256,10 @@ def with_variations(config: EvaluateConfig) -> list[EvaluateConfig]:
 
 def is_evaluated(config: EvaluateConfig, workdir: Path, contender: Contender) -> bool:
     """Whether this player has an up-to-date summary of as many episodes as the config asks for."""
-    summary = read_json(workdir / "evaluate" / contender.name / SUMMARY)
+    summary = read_json(workdir / "evaluate" / contender.name / SUMMARY) or {}
     wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
-    wanted |= {"stamp": stamp(config, workdir, contender)}
-    return summary is not None and {name: summary.get(name) for name in wanted} == wanted
+    wanted["stamp"] = stamp(config, workdir, contender)
+    return all(summary.get(name) == value for name, value in wanted.items())
 
 
 def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
@@ -346,14 +343,13 @@ def record(config: EvaluateConfig, file: Path, row: Row, track: Track, player: R
 
 def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> dict[str, Any]:
     """The metadata of a replay: its player, its games, and the words that it was chosen for."""
-    metadata = {"player": player["name"], "chosen": words}
-    metadata |= {name: player[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
-    metadata |= {"options": player["options"]} if player.get("options") else {}
     shown = "" if player["reward"] else shown_source(player.get("sources", {}))
-    metadata |= {"program": shown} if program_title(shown) else {}
-    late = config.policy.reference_alignment and not program_title(shown)
-    metadata |= {"one_step_late": True} if late else {}  # each step is rewarded for the message before its action
-    return metadata | {"games": games_of(config)}
+    program = shown if program_title(shown) else ""
+    late = config.policy.reference_alignment and not program  # steps are rewarded for the message before their action
+    given = {"options": player.get("options"), "program": program, "one_step_late": late}
+    metadata = {name: player[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
+    metadata |= {name: value for name, value in given.items() if value}
+    return {"player": player["name"], "chosen": words} | metadata | {"games": games_of(config)}
 
 
 def games_of(config: EvaluateConfig) -> dict[str, Any]:

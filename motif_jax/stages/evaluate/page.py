@@ -129,13 +129,14 @@ def _played(players: Sequence[Player]) -> list[str]:
 def _decoded(players: Sequence[Player]) -> str:
     """Sentences on the return of a policy that writes, compared with cloning, as HTML."""
     best, cloned = players[0], [player for player in players if not player.by_values]
-    sentence = f"Decoded with the values of <b>{esc(best.recipe)}</b> ({how(best)}), its return is {_value(best)}"
+    recipe = f"<b>{esc(best.recipe)}</b>"
     if best in cloned:
-        recipe = f"<b>{esc(best.recipe)}</b>"
         sentence = f"Learnt by {recipe} and decoded without values ({esc(best.kind)}), its return is {_value(best)}"
-    elif cloned:
-        most = max(cloned, key=lambda one: one.mean_return)
-        sentence += f"; the same policy without them, at its best, gets {_value(most)}"
+    else:
+        sentence = f"Decoded with the values of {recipe} ({how(best)}), its return is {_value(best)}"
+        if cloned:
+            most = max(cloned, key=lambda one: one.mean_return)
+            sentence += f"; the same policy without them, at its best, gets {_value(most)}"
     return f"{sentence}. These are means over {best.episodes:,} games."
 
 
@@ -167,10 +168,9 @@ def _evaluation(players: Players) -> list[str]:
 
 def _variations(players: Sequence[Player], varied: Mapping[str, Sequence[Player]]) -> list[str]:
     """Success rates: a row for each variation of the games, a column for each player."""
-    games = {"as in training": players, **varied}
-    names = {label(player): None for others in varied.values() for player in others}
+    names = list(dict.fromkeys(label(player) for others in varied.values() for player in others))
     figures = []
-    for game, others in games.items():
+    for game, others in ({"as in training": players} | dict(varied)).items():
         by_name = {label(player): player.figures.get("success") for player in others}
         figures.append((game, [by_name.get(name) for name in names]))
     rows = [figure_row(game, "", intervals, alike=True) for game, intervals in figures]
@@ -178,7 +178,7 @@ def _variations(players: Sequence[Player], varied: Mapping[str, Sequence[Player]
         "<h3>Variations of the games</h3>",
         '<p class="soft">Success rate in games that were not used in training, in the same episodes '
         "for each player, with 95 % bootstrap intervals.</p>",
-        table(("", *names), rows, kind="figures", sheet=of_intervals(figures, list(names))),
+        table(("", *names), rows, kind="figures", sheet=of_intervals(figures, names)),
     ]
 
 
@@ -192,7 +192,6 @@ def _few(players: Sequence[Player]) -> list[Player]:
 
 
 def _figures(players: Sequence[Player]) -> list[str]:
-    """The part on evaluation, as HTML: figures, ends of episodes, behaviours."""
     body = [
         '<p class="soft">All players play the same games, whose seeds are not used in training; means with 95 % '
         "bootstrap intervals.</p>",

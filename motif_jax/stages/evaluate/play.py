@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import math
 import time
 from collections.abc import Generator, Iterable, Mapping
@@ -595,12 +596,11 @@ def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list
     read: list[list[int]] = []  # the conversation, and again from each text at which it begins anew
     spans: list[tuple[int, int, int]] = []  # of the agent's texts: which of `read`, start, stop
     shown: list[dict[str, Any]] = []
-    for at in range(heard_first, len(turns)):
-        turn = turns[at]
+    for turn, following in itertools.zip_longest(turns[heard_first:], turns[heard_first + 1 :]):
         if not turn.is_action:
             talk.heard(turn.text)
             continue
-        answer = turns[at + 1].text if at + 1 < len(turns) and not turns[at + 1].is_action else ""
+        answer = following.text if following and not following.is_action else ""
         shown.append({"said": turn.text, "heard": answer, "reward": turn.reward, "tokens": []})
         start, written = len(talk.context()), renderer.said(turn.text)
         talk.said(written)
