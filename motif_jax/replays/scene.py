@@ -20,19 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from motif_jax.replays.canvas import BAD, COOL, GOOD, SOFT, TEXT, WARM, WHITE, Canvas, Span
-from motif_jax.replays.replay import (
-    COLUMNS,
-    ROWS,
-    Story,
-    action_name,
-    bar_of,
-    bars,
-    chosen,
-    ending,
-    message_text,
-    number,
-    rewarded_by,
-)
+from motif_jax.replays.replay import COLUMNS, ROWS, Story, bar_of, bars, number
 
 STATUS_LINES = ("title", "status", "message", "rewards", "bars")  # lines below the game
 LEFT_OUT = ("title", "bars", "message", "rewards")  # lines dropped in this order on a small sheet
@@ -97,7 +85,7 @@ def _last_line(story: Story, view: View, rows: int, columns: int) -> list[Span]:
     words: Span = (f" {columns}x{rows} is too small, {across}x{down + 1} shows all ", SOFT)
     if rows > story.rows + 1:
         return [words, ("· ? keys · q quit", SOFT)]
-    message = message_text(story.replay, view.frame)
+    message = story.replay.message_text(view.frame)
     return [words, *_pace(view), (f" {_step(story, view)} ", TEXT), (message, _weight(story, view.frame))]
 
 
@@ -110,8 +98,8 @@ def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
     left_out = LEFT_OUT[: max(len(STATUS_LINES) - room, 0)]
     shown = [name for name in STATUS_LINES if name not in left_out][: max(room, 0)]
     replay, frame, last = story.replay, view.frame, max(canvas.columns - 13, 53)
-    metadata, why, message = replay.metadata, chosen(replay.metadata), message_text(replay, frame)
-    title = [(f" {replay.title} ", COOL), (f"({why}) " if why else "", SOFT), (f"· {ending(metadata)} ", TEXT)]
+    why, message = replay.chosen, replay.message_text(frame)
+    title = [(f" {replay.title} ", COOL), (f"({why}) " if why else "", SOFT), (f"· {replay.ending} ", TEXT)]
     game = [*_amount(replay.reward, frame), (" sum ", SOFT), _sum(story.earned[frame])]
     gained = [("sum ", SOFT), _sum(story.gained[frame])] if story.learnt else []
     spans: dict[str, list[tuple[int, list[Span], int | None]]] = {  # by line: column, spans and width
@@ -123,7 +111,7 @@ def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
         "message": [(1, [("message", SOFT)], None), (12, [(message or "-", _weight(story, frame))], None)],
         "rewards": [
             (1, [("game", SOFT)], None), (12, game, None),
-            (32, [(f"{rewarded_by(metadata)} ", SOFT), *_learnt(story, frame)], last - 33), (last, gained, None),
+            (32, [(f"{replay.rewarded_by} ", SOFT), *_learnt(story, frame)], last - 33), (last, gained, None),
         ],
         "bars": [(1, _odds_in_a_line(story, frame), None)],
     }  # fmt: skip
@@ -140,20 +128,20 @@ def _beside(canvas: Canvas, story: Story, view: View) -> None:
     for row in range(ROWS):
         canvas.put(row, COLUMNS + 1, "│", SOFT)
     canvas.put(0, left, replay.title, COOL, width)
-    why = chosen(replay.metadata)
-    canvas.put(1, left, f"{ending(replay.metadata)}{f' ({why})' if why else ''}", SOFT, width)
+    why = replay.chosen
+    canvas.put(1, left, f"{replay.ending}{f' ({why})' if why else ''}", SOFT, width)
     canvas.put_spans(3, left, [*_pace(view), ("   ", TEXT), (_step(story, view), WHITE)], width)
     status = {
         "action": _actions(story, frame),
         "value": [_value(story, frame)],
         "game": [*_amount(replay.reward, frame), ("   sum ", SOFT), _sum(story.earned[frame])],
-        rewarded_by(replay.metadata): _learnt(story, frame),
+        replay.rewarded_by: _learnt(story, frame),
     } | ({"": [("sum ", SOFT), _sum(story.gained[frame])]} if story.learnt else {})
     for row, (label, spans) in enumerate(status.items(), 5):
         canvas.put(row, left, label, SOFT)
         canvas.put_spans(row, left + 9, spans, width - 9)
     row = 6 + len(status)
-    for line, text in enumerate(textwrap.wrap(message_text(replay, frame), width)[:3] or ["-"], row):
+    for line, text in enumerate(textwrap.wrap(replay.message_text(frame), width)[:3] or ["-"], row):
         canvas.put(line, left, text, _weight(story, frame), width)
     (_last_rewards if replay.odds is None else _odds)(canvas, story, frame, row + 4, left, width)
     canvas.put(ROWS, 0, "─" * canvas.columns, SOFT)
@@ -166,7 +154,7 @@ def _last_rewards(canvas: Canvas, story: Story, frame: int, row: int, left: int,
     for line, at in enumerate(before[::-1][: ROWS - 1 - row].tolist(), row + 1):
         canvas.put(line, left, f"{at:>6,}", SOFT)
         canvas.put_spans(line, left + 7, [_sum(float(story.rewards[at]), 8)])
-        text = message_text(story.replay, at - _late(story))
+        text = story.replay.message_text(at - _late(story))
         canvas.put(line, left + 17, text, TEXT if at < frame else WHITE, width - 17)
 
 
@@ -219,7 +207,7 @@ def _step(story: Story, view: View) -> str:
 def _actions(story: Story, frame: int) -> list[Span]:
     """The action before this frame, and the one after it with its probability."""
     replay = story.replay
-    came, goes = action_name(replay, frame - 1), action_name(replay, frame)
+    came, goes = replay.action_name(frame - 1), replay.action_name(frame)
     spans = [(came or "the start", TEXT), (" → ", SOFT), (goes or "the end", WHITE)]
     if goes and np.isfinite(replay.probability[frame]):
         spans.append((f" {replay.probability[frame]:.0%}", SOFT))
@@ -235,7 +223,7 @@ def _learnt(story: Story, frame: int) -> list[Span]:
     replay = story.replay
     if not story.learnt or not frame:
         return [("-", SOFT)]
-    if rewarded_by(replay.metadata) == "program":
+    if replay.rewarded_by == "program":
         return _amount(replay.intrinsic, frame)
     return [
         (number(replay.z[frame - 1]), TEXT), (f" seen {replay.count[frame - replay.is_late]}x → ", SOFT),
@@ -259,7 +247,7 @@ def _late(story: Story) -> int:
 
 def _weight(story: Story, frame: int) -> int:
     paid = story.rewards[frame + _late(story) :][:1].any()
-    return WHITE if paid else TEXT if message_text(story.replay, frame) else SOFT
+    return WHITE if paid else TEXT if story.replay.message_text(frame) else SOFT
 
 
 # ---- lists over the game
@@ -276,7 +264,7 @@ def cover_with_help(canvas: Canvas) -> None:
 def cover_with_messages(canvas: Canvas, story: Story, first: int, rows: int) -> None:
     """Lists the most frequent messages from number `first` on, over the first `rows` lines of the sheet."""
     replay, width = story.replay, _width(canvas)
-    _box(canvas, f"top messages · {ending(replay.metadata)} after {replay.steps:,} steps", rows)
+    _box(canvas, f"top messages · {replay.ending} after {replay.steps:,} steps", rows)
     canvas.put(1, 2, f"{'times':>6}  {'reward':>8}  message", SOFT, width - 3)
     listed = story.top[first : first + listed_at_once(rows)]
     for row, top in enumerate(listed, 2):

@@ -37,7 +37,7 @@ from motif_jax.pages.players import (
     own_of,
 )  # fmt: skip
 from motif_jax.replays.film import open_picture
-from motif_jax.replays.replay import COLUMNS, Replay, load_replay, option_names, rewarded_by
+from motif_jax.replays.replay import COLUMNS, Replay, load_replay
 from motif_jax.run import Head, Run, from_plain
 from motif_jax.screens import REVERSED, SHOWN
 from motif_jax.stages.evaluate.summary import END_NAMES
@@ -369,7 +369,7 @@ def named(player: str, replay: Replay) -> str:
     words += [str(word) for word in metadata["chosen"] if not str(word).isdigit()]
     words.append(f"return {exact(float(replay.reward.sum()))}")
     if not np.isnan(replay.intrinsic).all():
-        words.append(f"{rewarded_by(metadata)} {exact(float(np.nansum(replay.intrinsic)))}")
+        words.append(f"{replay.rewarded_by} {exact(float(np.nansum(replay.intrinsic)))}")
     words.append(str(metadata["cause"] or END_NAMES[metadata["end"]]))
     return " · ".join(words)
 
@@ -409,7 +409,7 @@ def pack(replay: Replay) -> dict[str, Any]:
         "late": int(replay.is_late),
         "known": odds.shape[1],
         "actions": [str(name) for name in replay.metadata["action_names"]],
-        "options": None if replay.charge is None else option_names(replay),
+        "options": None if replay.charge is None else replay.option_names,
         "messages": [decode(np.frombuffer(line, np.uint8)) for line in numbers],
         "pictures": [base64.b64encode(one).decode() for one in pictures],
         "box": used_box(replay),
