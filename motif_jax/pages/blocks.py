@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from motif_jax.pages.formats import CONTROLS, Interval, esc, exact
@@ -31,31 +31,23 @@ TAG = re.compile(r"<[^>]*>")
 PLAIN = ",;:()[]!*/?@$|"  # characters that a link need not escape
 
 
-class Sheet(NamedTuple):
-    """A table of plain values: numbers, texts, and None for an empty cell."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[Any]]
+Sheet = tuple[Sequence[str], Iterable[Sequence[Any]]]  # head and rows: numbers, texts, and None for an empty cell
 
 
 def of_intervals(rows: Iterable[tuple[str, Sequence[Interval | None]]], names: Sequence[str]) -> Sheet:
     """A sheet of intervals, one row per figure and name; from rows of (figure, one interval per name)."""
-    return Sheet(
-        ("figure", "of", *Interval._fields),
-        [
-            (figure, name, *(interval or Interval(None)))  # type: ignore[arg-type]
-            for figure, intervals in rows
-            for name, interval in zip(names, intervals, strict=True)
-        ],
-    )
+    values = [
+        (figure, name, *(interval or Interval(None)))  # type: ignore[arg-type]
+        for figure, intervals in rows
+        for name, interval in zip(names, intervals, strict=True)
+    ]
+    return ("figure", "of", *Interval._fields), values
 
 
 def csv_link(sheet: Sheet) -> str:
     """A link to the sheet as a CSV file, as HTML."""
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\r\n").writerows(
-        [_harmless(value) for value in row] for row in (sheet.head, *sheet.rows)
-    )
+    file, (head, rows) = io.StringIO(), sheet
+    csv.writer(file, lineterminator="\r\n").writerows(map(_harmless, row) for row in (head, *rows))
     address = f"data:text/csv;charset=utf-8,{quote(file.getvalue(), safe=PLAIN, errors='replace')}"
     return f'<p class="csv"><a href="{esc(address)}" download="figures.csv">CSV</a></p>'
 
@@ -98,7 +90,7 @@ def tiles(values: Iterable[tuple[str, str]]) -> str:
     """A row of tiles with key figures, from pairs (value, name), with a link to them as CSV."""
     values = list(values)
     inner = "".join(f'<div class="tile"><b>{esc(value)}</b><span>{esc(what)}</span></div>' for value, what in values)
-    link = csv_link(Sheet(("figure", "value"), [(what, value) for value, what in values])) if values else ""
+    link = csv_link((("figure", "value"), [(what, value) for value, what in values])) if values else ""
     return f'<div class="tiles">{inner}</div>{link}'
 
 
@@ -113,7 +105,7 @@ def share_bar(shares: Sequence[tuple[str, float, str]], thin: bool = False) -> s
         f'<span><i style="background:var(--{colour})"></i>{esc(name)} {share:.1%}</span>'
         for name, share, colour in shares
     )
-    link = csv_link(Sheet(("part", "share"), [(name, round(share, 6)) for name, share, _ in shares])) if shares else ""
+    link = csv_link((("part", "share"), [(name, round(share, 6)) for name, share, _ in shares])) if shares else ""
     return f'<div class="bar{" thin" if thin else ""}">{parts}</div><div class="legend">{legend}</div>{link}'
 
 
@@ -144,7 +136,7 @@ def table(
         for row in rows
     )
     named = f' class="{kind}"' if kind else ""
-    sheet = sheet or Sheet(head, [[html.unescape(TAG.sub(" ", cell)).strip() for cell in row] for row in rows])
+    sheet = sheet or (head, [[html.unescape(TAG.sub(" ", cell)).strip() for cell in row] for row in rows])
     link = csv_link(sheet) if any(head) else ""  # without names it has no figures
     return f'<div class="scroll"><table{named}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>{link}'
 

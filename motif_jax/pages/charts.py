@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from motif_jax.pages.blocks import Sheet, csv_link, of_intervals
+from motif_jax.pages.blocks import csv_link, of_intervals
 from motif_jax.pages.formats import Interval, amount, esc, exact, labels, ticks
 
 COLOURS = ("first", "second", "good", "plum", "unknown", "teal", "pink", "tie")  # variables of assets/page.css
@@ -84,7 +84,7 @@ def curves(
         {"name": name, "colour": colours[name], "points": points} for name, points in rounded.items()
     ]}  # fmt: skip
     rows = [(name, *point) for name, points in rounded.items() for point in points]
-    sheet = Sheet(("line", x_name, title or "value"), rows)
+    sheet = (("line", x_name, title or "value"), rows)
     words = labels(marks)
     above = f"<figcaption>{esc(title)}<span>{esc(note)}</span></figcaption>" if title else ""
     return (
@@ -237,7 +237,7 @@ def columns(
         side = ' class="left"' if share > 0.7 else ""
         inner += f'<span{side} style="left:{100 * share:.1f}%"><b>{esc(name)}</b></span>'
     below = "".join(f"<span>{esc(word)}</span>" for word in words)
-    sheet = Sheet(("column", "count"), [(of[at] if of else at + 1, count) for at, count in enumerate(counts)])
+    sheet = (("column", "count"), [(of[at] if of else at + 1, count) for at, count in enumerate(counts)])
     return f'<div class="columns">{inner}</div><div class="axis soft">{below}</div>{csv_link(sheet)}'
 
 

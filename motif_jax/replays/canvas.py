@@ -9,7 +9,7 @@ import numpy as np
 from motif_jax.screens import REVERSED, SHOWN, printable
 
 TEXT, WHITE, SOFT, GOOD, BAD, WARM, COOL = 7, 15, 8, 10, 9, 11, 14  # colours of everything except the game
-SAME_RUN = 4  # at most this many unchanged characters are sent again: moving the cursor takes more bytes
+SAME_RUN = 4  # columns from one change to the next that are written through: moving the cursor takes more bytes
 
 Span = tuple[str, int]  # a piece of text and its style
 
@@ -78,9 +78,10 @@ def changes(before: Canvas | None, after: Canvas) -> str:
     style = -1
     for row in np.flatnonzero(changed.any(1)):
         codes, styles = after.chars[row].tolist(), after.styles[row].tolist()
-        for start, end in _runs(np.flatnonzero(changed[row]).tolist()):
-            parts.append(f"\033[{row + 1};{start + 1}H")
-            for column in range(start, end):
+        columns = np.flatnonzero(changed[row])
+        for run in np.split(columns, np.flatnonzero(np.diff(columns) > SAME_RUN) + 1):
+            parts.append(f"\033[{row + 1};{run[0] + 1}H")
+            for column in range(run[0], run[-1] + 1):
                 if styles[column] != style:
                     style = styles[column]
                     parts.append(_sgr(style))
@@ -88,17 +89,6 @@ def changes(before: Canvas | None, after: Canvas) -> str:
     if style >= 0:
         parts.append("\033[0m")
     return "".join(parts)
-
-
-def _runs(columns: list[int]) -> Iterable[tuple[int, int]]:
-    """Merges columns into ranges (start, end), across small gaps: [3, 4, 6, 40] -> (3, 7), (40, 41)"""
-    start = end = columns[0]
-    for column in columns[1:]:
-        if column - end > SAME_RUN:
-            yield start, end + 1
-            start = column
-        end = column
-    yield start, end + 1
 
 
 def _sgr(style: int) -> str:

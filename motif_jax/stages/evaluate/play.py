@@ -136,10 +136,9 @@ class Evaluation:
         start = kept = time.monotonic()
         keeping = 0.0
         try:
-            with contextlib.closing(
-                play(self.config, self.playing, missing, len(self.rows), records=not self.repeatable)
-            ) as ended:
-                for number, row, track, frames in ended:
+            played = play(self.config, self.playing, missing, len(self.rows), records=not self.repeatable)
+            with contextlib.closing(played):
+                for number, row, track, frames in played:
                     self.rows[number], self.tracks[number] = row, track
                     steps += row["steps"]
                     if frames:
@@ -175,9 +174,7 @@ class Evaluation:
                 print_line(f"evaluate: {len(self.rows):,} of {self.wanted:,} episodes of {name} were played before")
         else:
             if before:
-                print_line(
-                    f"evaluate: {name} is played again, because its parameters or its learnt reward have changed"
-                )
+                print_line(f"evaluate: {name} is played again, as its parameters or its learnt reward have changed")
             for result in RESULTS:
                 (folder / result).unlink(missing_ok=True)
             self.stage.write("player", self.metadata)
@@ -437,22 +434,20 @@ def play(
     """
     if not missing:
         return
-    world = make_world(config.env)
+    world, name = make_world(config.env), playing.contender.name
     happenings, figures = rules_of(world).happenings(), tuple(world.figures)
     recordings = Recordings(happenings) if records else None
     with (
         contextlib.closing(playing.sources),
         recordings or EventCounter(config.env, config.seed, happenings) as counter,
         contextlib.closing(episodes(config, playing, missing, recordings.folder if recordings else "")) as ended,
-        contextlib.closing(
-            Progress(f"evaluate {playing.contender.name}", done + len(missing), "episodes", done)
-        ) as progress,
+        contextlib.closing(Progress(f"evaluate {name}", done + len(missing), "episodes", done)) as progress,
     ):
         for some in ended:
             for info, steps in some:
                 if due := info.episode in missing:
                     missing.remove(info.episode)
-                    track = Track(**{name: steps[name] for name in Track._fields if name in steps})
+                    track = Track(**{field: steps[field] for field in Track._fields if field in steps})
                     row = as_row(info, figures, steps, counter, playing.sources)
                 frames = recordings.take(info.episode) if recordings else {}  # also of a second attempt, without a row
                 if due:
@@ -514,14 +509,13 @@ def as_steps(arrays: Arrays, sources: RewardSources, num_actions: int) -> StepAr
 
     Unknown values are NaN. The first `num_actions` logits are those of actions, unless these have several parts.
     """
-    action = arrays["action"]
     nothing = np.full(arrays["reward"].shape, np.nan, np.float32)  # an action may have more axes
-    steps = {"action": action, "first": arrays["first"], "value": arrays.get("value", nothing)}
-    steps |= {"charge": arrays["charge"]} if "charge" in arrays else {}
-    steps |= {"probability": arrays.get("probability", nothing), "z": nothing, "intrinsic": nothing}
+    steps: StepArrays = {name: arrays[name] for name in ("action", "first", "charge") if name in arrays}
+    steps |= {name: arrays.get(name, nothing) for name in ("value", "probability")}
+    steps |= {"z": nothing, "intrinsic": nothing}
     if "logits" in arrays and num_actions:
         odds = probabilities(arrays["logits"][..., :num_actions])
-        steps["probability"] = np.take_along_axis(odds, action[..., None], -1)[..., 0]
+        steps["probability"] = np.take_along_axis(odds, arrays["action"][..., None], -1)[..., 0]
         if odds.shape[-1] <= FEW:
             steps["odds"] = np.asarray(odds, np.float32)
     moments = sources.moments(arrays)

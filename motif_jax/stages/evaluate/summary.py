@@ -170,16 +170,16 @@ def print_controls(directory: Path, played: Mapping[str, Sequence[str]], control
     shown, names = ("success", "return", "steps"), {protocol: name for name, protocol in controls.items()}
     table: list[dict[str, Any]] = []
     for protocol, players in played.items():
+        games = names.get(protocol, "true missions" if protocol == TASK else protocol)
         for name in reversed(players):  # the policy itself comes first
-            summary = read_json(directory / name / SUMMARY) or {}
-            figures, games = summary["figures"], names.get(protocol, "true missions" if protocol == TASK else protocol)
+            summary = files.read_json(directory / name / SUMMARY)
             row = {"games": games, "protocol": protocol, "player": name.removesuffix(suffix(protocol))}
-            table.append(row | {"episodes": summary["episodes"]} | {figure: figures.get(figure) for figure in shown})
-            table += [
-                row | {"games": f"{games}, {figure.partition('_')[2]}", "episodes": "", "success": figures[figure]}
-                for figure in figures
-                if figure.startswith("success_")
-            ]
+            table.append(row | {"episodes": summary["episodes"]} | {one: summary["figures"].get(one) for one in shown})
+            for figure, success in summary["figures"].items():
+                if figure.startswith("success_"):
+                    table.append(
+                        row | {"games": f"{games}, {figure.partition('_')[2]}", "episodes": "", "success": success}
+                    )
     files.write_json(directory / "controls.json", {"rows": table})
     head = ["games", "protocol", "player", "episodes"]
     rows = [[*(str(row[name]) for name in head), *(show(row.get(figure)) for figure in shown)] for row in table]
@@ -204,10 +204,10 @@ def print_sweep(directory: Path, names: Sequence[str]) -> None:
 
 
 def _print_rows(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *rest in rows:
         cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
-        print_line(f"{first:{widths[0]}}  " + "  ".join(cells))
+        print_line("  ".join([f"{first:{widths[0]}}", *cells]))
 
 
 def show(figure: Mapping[str, float | None] | None, median: bool = False) -> str:

@@ -17,8 +17,8 @@ import numpy as np
 
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
-from motif_jax.pages.blocks import Sheet, cell, noted, page, quoted, table
-from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
+from motif_jax.pages.blocks import cell, noted, page, quoted, table
+from motif_jax.pages.charts import COLOURS, curves, dots, reach
 from motif_jax.pages.figures import better, curve, curves_of, in_order, words
 from motif_jax.pages.formats import Interval, amount, duration, esc, exact, machine_words
 from motif_jax.pages.over_seeds import band, estimate, improvement, interquartile_mean, seeds_needed
@@ -138,24 +138,25 @@ def figures_table(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
             cells.append(cell(interval, f" · IQM {exact(middle)}") + scale)
         rows.append(cells)
     head = ("figure", "of", "mean", "low", "high", "interquartile mean", "seeds", "better")
-    return table(("", *variants), rows, kind="figures", sheet=Sheet(head, sheet))
+    return table(("", *variants), rows, kind="figures", sheet=(head, sheet))
 
 
 def comparison(variants: Mapping[str, Mapping[str, np.ndarray]], one_reward: bool) -> str:
-    """Each variant against random play, and the first one: probability of improvement, seeds needed."""
+    """Each variant against random play, and the first one: probability of improvement, seeds needed.
+
+    `one_reward`: whether learnt returns can be compared.
+    """
     names = list(variants)
     pairs = [(name, CHANCE) for name in names if CHANCE in variants and name != CHANCE]
     pairs += [(name, names[0]) for name in names[1:] if name != CHANCE]
-    rows = []
     figures = {figure for scores in variants.values() for figure in scores}
+    rows = []
     for ours, theirs in pairs:
-        for figure in variants[ours]:
-            if figure not in variants[theirs] or (figure == "intrinsic_return" and not one_reward):
-                continue
+        shared = [figure for figure in variants[ours] if figure in variants[theirs]]
+        for figure in (one for one in shared if one != "intrinsic_return" or one_reward):
             first, second = variants[ours][figure], variants[theirs][figure]
-            side = better(figure, figures)
+            side, needed = better(figure, figures), seeds_needed(first, second)
             sign = -1.0 if side == "lower" else 1.0
-            needed = seeds_needed(first, second)
             rows.append([
                 f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(words(figure)[0]), side or "not known",
                 f"{first.mean() - second.mean():+.2f}", improvement(sign * first, sign * second).spelt,
@@ -174,13 +175,10 @@ def training(variants: Sequence[Variant]) -> list[str]:
     charts = []
     runs = [one for variant in variants for one in variant.runs.values()]
     for name, title, note in curves_of(metric for one in runs for row in one.rows for metric in row):
-        lines: dict[str, list[tuple[float, float]]] = {}
-        bands: dict[str, Band] = {}
-        for variant in variants:
-            over = band([points for one in variant.runs.values() if (points := curve(one.rows, name))])
-            if over is not None:
-                label = variant.name or "mean over seeds"
-                lines[label], bands[label] = over
+        rows = {variant.name or "mean over seeds": [one.rows for one in variant.runs.values()] for variant in variants}
+        over = {label: band([points for one in runs if (points := curve(one, name))]) for label, runs in rows.items()}
+        lines = {label: one[0] for label, one in over.items() if one}
+        bands = {label: one[1] for label, one in over.items() if one}
         if len({value for points in lines.values() for _, value in points}) > 1:
             charts.append(curves(lines, "steps", title=title, note=note, bands=bands))
     return charts
@@ -201,7 +199,7 @@ def runs_table(variants: Sequence[Variant], home: Path) -> str:
         sheet.append((name, seed, done.steps, done.seconds, episodes, *means))
     head = ("variant", "seed", "steps", "seconds", "episodes", *(words(figure)[0] for figure in figures))
     names = ("run", "steps", "trained for", "episodes evaluated")
-    return table(names, rows, (1, 2, 3), kind="fits", sheet=Sheet(head, sheet))
+    return table(names, rows, (1, 2, 3), kind="fits", sheet=(head, sheet))
 
 
 # ---- the figures
