@@ -65,17 +65,14 @@ def count_events(captions: Mapping[bytes, int], happenings: Happenings) -> dict[
 
 
 class EventCounter:
-    """Plays episodes back and counts their events; a context manager."""
+    """Plays episodes back and counts their events."""
 
     def __init__(self, env: Mapping[str, Any], seed: int, happenings: Happenings):
         """`env` and `seed` are those of the episodes."""
         self._env, self._seed, self._happenings = dict(env), seed, happenings
         self._game: Game | None = None
 
-    def __enter__(self) -> EventCounter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         if self._game is not None:
             with reported(self._env):
                 self._game.close()

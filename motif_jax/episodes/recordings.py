@@ -75,7 +75,7 @@ def _make(world: World) -> Any:
 
 
 class Recordings:
-    """The workers' recordings of episodes; a context manager with the methods of `playback.EventCounter`, and `take`.
+    """The workers' recordings of episodes, with the methods of `playback.EventCounter`, and `take`.
 
     A recording is on disk from the end of its episode until `take`.
     """
@@ -85,10 +85,7 @@ class Recordings:
         self._temporary = tempfile.TemporaryDirectory(prefix="motif_jax-")
         self.folder = self._temporary.name  # for `ActorPool`
 
-    def __enter__(self) -> Recordings:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._temporary.cleanup()
 
     def _read(self, episode: int) -> dict[str, np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from motif_jax.pages.blocks import asset, cell, data_script, noted, of_intervals, table
@@ -125,37 +125,40 @@ def label(player: Player) -> str:
 
 def figures_table(named: Sequence[tuple[str, Player]]) -> str:
     """A table with a row per figure and a column per player."""
-    counts = [player.episodes for _, player in named]
-    rows = [["episodes", *(f"{count:,}" for count in counts)]]
-    sheet: list[tuple[str, Sequence[Interval | None]]] = [("episodes", [Interval(count) for count in counts])]
-
-    def add(name: str, note: str, intervals: Sequence[Interval | None], alike: bool) -> None:
-        rows.append(figure_row(name, note, intervals, alike))
-        pairs = zip(intervals, counts, strict=True)
-        sheet.append((name, [interval and interval._replace(n=interval.n or count) for interval, count in pairs]))
-
-    rewards = {player.reward for _, player in named}
-    for figure in in_order(figure for _, player in named for figure in player.figures):
-        intervals = [player.figures.get(figure) for _, player in named]
+    names, players = [name for name, _ in named], [player for _, player in named]
+    counts = [player.episodes for player in players]
+    one_reward = len({player.reward for player in players}) == 1
+    figures: list[FigureRow] = []
+    for figure in in_order(figure for player in players for figure in player.figures):
+        intervals = [player.figures.get(figure) for player in players]
         if any(interval and interval.mean for interval in intervals):
-            add(*words(figure), intervals, figure != "intrinsic_return" or len(rewards) == 1)
-    for source in {source: None for _, player in named for source in player.returns}:
-        intervals = [player.returns.get(source) for _, player in named]
-        alike = all(player.sources.get(source) == named[0][1].sources.get(source) for _, player in named)
-        add(f"{source} return", "from this reward source", intervals, alike)
-    names = [name for name, _ in named]
+            figures.append((*words(figure), intervals, figure != "intrinsic_return" or one_reward))
+    for source in {source: None for player in players for source in player.returns}:
+        alike = all(player.sources.get(source) == players[0].sources.get(source) for player in players)
+        intervals = [player.returns.get(source) for player in players]
+        figures.append((f"{source} return", "from this reward source", intervals, alike))
+    return intervals_table(names, figures, counts)
+
+
+FigureRow = tuple[str, str, Sequence[Interval | None], bool]  # title, note, values, whether these are comparable
+
+
+def intervals_table(names: Sequence[str], figures: Iterable[FigureRow], counts: Sequence[int] = ()) -> str:
+    """A table with a row per figure and a column per name; comparable values have a scale. `counts`: of episodes."""
+    rows = [["episodes", *(f"{count:,}" for count in counts)]] if counts else []
+    sheet: list[tuple[str, Sequence[Interval | None]]] = [("episodes", list(map(Interval, counts)))] if counts else []
+    for title, note, intervals, alike in figures:
+        low, high = reach(intervals)
+        cells = [noted(esc(title), note) if alike else f"{esc(title)} <small class=soft>of different rewards</small>"]
+        for interval, colour in zip(intervals, itertools.cycle(COLOURS), strict=False):
+            median = f" median {exact(interval.median)}" if interval and interval.median is not None else ""
+            cells.append(cell(interval, median) + (track(interval, low, high, colour) if interval and alike else ""))
+        rows.append(cells)
+        if counts:
+            pairs = zip(intervals, counts, strict=True)
+            intervals = [interval and interval._replace(n=interval.n or count) for interval, count in pairs]
+        sheet.append((title, intervals))
     return table(("", *names), rows, kind="figures", sheet=of_intervals(sheet, names))
-
-
-def figure_row(words: str, note: str, intervals: Sequence[Interval | None], alike: bool) -> list[str]:
-    """A figure of several players as cells; with a scale if the values are comparable (`alike`)."""
-    low, high = reach(intervals)
-    cells = [noted(esc(words), note) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"]
-    for number, interval in enumerate(intervals):
-        median = f" median {exact(interval.median)}" if interval and interval.median is not None else ""
-        scale = track(interval, low, high, COLOURS[number % len(COLOURS)]) if interval and alike else ""
-        cells.append(cell(interval, median) + scale)
-    return cells
 
 
 def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:

@@ -56,7 +56,6 @@ class Canvas:
             self.styles[row, column] = (style if style % REVERSED else TEXT) ^ REVERSED
 
     def clear(self, rows: int) -> None:
-        """Makes the first lines blank."""
         self.chars[:rows], self.styles[:rows] = ord(" "), TEXT
 
     def reverse(self, row: int, column: int) -> None:

@@ -48,7 +48,6 @@ class Replay(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """T, the number of steps."""
         return len(self.action)
 
     @property
@@ -66,7 +65,6 @@ class Replay(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The player's name and the number of the episode."""
         return f"{self.metadata['player']}, episode {self.metadata['episode']}"
 
     @property

@@ -125,7 +125,6 @@ def check_policies(section: Evaluate, world: World) -> None:
 
 
 def _named(section: Evaluate) -> list[tuple[str, str]]:
-    """The players that `config.evaluate` names, with their flags."""
     return [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
 
 
@@ -147,22 +146,16 @@ def find_contenders(config: EvaluateConfig, workdir: Path) -> list[tuple[Contend
         for contender in find_all(config, workdir, policy, flag):
             contenders.pop(contender, None)
             contenders[contender] = flag
-    if section.controls and section.protocol == TASK and (zero := _untrained(config, workdir, contender)) is not None:
-        contenders = {zero: flag} | {one: flag for one, flag in contenders.items() if one != zero}
+    if section.controls and section.protocol == TASK:
+        folder = contender.folder(workdir) if contender.path else workdir
+        if contender.step and 0 in checkpoint_steps(folder):  # the policy before training comes first
+            (zero,) = find_all(config, workdir, "@0" if contender.path == "." else f"{folder}@0", FLAG)
+            contenders = {zero: flag} | {one: flag for one, flag in contenders.items() if one != zero}
     by_name: dict[str, Contender] = {}
     for contender, flag in contenders.items():
         if by_name.setdefault(contender.name, contender) != contender:
             raise UserError(f"two policies would be called {contender.name!r}: evaluate them one by one ({flag})")
     return list(contenders.items())
-
-
-def _untrained(config: EvaluateConfig, workdir: Path, trained: Contender) -> Contender | None:
-    """The policy before training, if its checkpoint of step 0 exists."""
-    folder = trained.folder(workdir) if trained.path else workdir
-    if not trained.step or 0 not in checkpoint_steps(folder):
-        return None
-    (untrained,) = find_all(config, workdir, "@0" if trained.path == "." else f"{folder}@0", FLAG)
-    return untrained
 
 
 def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> list[Contender]:

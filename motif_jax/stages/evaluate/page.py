@@ -19,7 +19,7 @@ import numpy as np
 from motif_jax.captions import decode
 from motif_jax.envs.protocols import TITLES, is_variation
 from motif_jax.files import read_json
-from motif_jax.pages.blocks import cell, of_intervals, share_bar, table
+from motif_jax.pages.blocks import cell, share_bar, table
 from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
 from motif_jax.pages.figures import compared, words
 from motif_jax.pages.formats import Interval, esc, exact
@@ -31,8 +31,8 @@ from motif_jax.pages.players import (
     arranged,
     behaviours,
     chance_of,
-    figure_row,
     figures_table,
+    intervals_table,
     label,
     own_of,
 )  # fmt: skip
@@ -154,7 +154,6 @@ def _value(player: Player) -> str:
 
 
 def _evaluation(players: Players) -> list[str]:
-    """The part on evaluation: by the workdir's own rules, then by those of other protocols."""
     own = players[""]
     body = _figures(_few(own)) if own else []
     if varied := {protocol: others for protocol, others in players.items() if is_variation(protocol)}:
@@ -169,16 +168,15 @@ def _evaluation(players: Players) -> list[str]:
 def _variations(players: Sequence[Player], varied: Mapping[str, Sequence[Player]]) -> list[str]:
     """Success rates: a row for each variation of the games, a column for each player."""
     names = list(dict.fromkeys(label(player) for others in varied.values() for player in others))
-    figures = []
+    figures: list[tuple[str, str, list[Interval | None], bool]] = []
     for game, others in ({"as in training": players} | dict(varied)).items():
         by_name = {label(player): player.figures.get("success") for player in others}
-        figures.append((game, [by_name.get(name) for name in names]))
-    rows = [figure_row(game, "", intervals, alike=True) for game, intervals in figures]
+        figures.append((game, "", [by_name.get(name) for name in names], True))
     return [
         "<h3>Variations of the games</h3>",
         '<p class="soft">Success rate in games that were not used in training, in the same episodes '
         "for each player, with 95 % bootstrap intervals.</p>",
-        table(("", *names), rows, kind="figures", sheet=of_intervals(figures, names)),
+        intervals_table(names, figures),
     ]
 
 
@@ -290,7 +288,6 @@ def _levels(every: Sequence[Player], players: Sequence[Player], kinds: Sequence[
 
 
 def _table(players: Sequence[Player], others: Sequence[Player]) -> str:
-    """A row per decoding, the best return in bold, then one per other player."""
     best = max((player.mean_return for player in players), default=0.0)
     rows = []
     for player in (*players, *others):

@@ -182,7 +182,6 @@ class Evaluation:
         self.stage.bind(self.asked)
 
     def keep(self) -> None:
-        """Writes the episodes so far."""
         if not self.rows:
             return
         write_tracks(self.stage.path / TRACKS, self.tracks)  # first: each line has its steps
@@ -212,21 +211,20 @@ class Evaluation:
         if self.repeatable:
             self.remove_replays()
         for number in sorted(set(kept.values())):
-            if why := self.write_replay(number, [word for word, episode in kept.items() if episode == number]):
+            words = [word for word, episode in kept.items() if episode == number]
+            file, row = file_of(self.stage.path, number), self.rows[number]
+            if self.repeatable:
+                why = contenders.record(self.config, file, row, self.tracks[number], self.metadata, words)
+            else:
+                replay = load_replay(file, contenders.REPLAYS_FLAG) if file.is_file() else None
+                why = "was not recorded, or has too many frames"
+                if replay and replay.metadata["figures"] == row:  # else it is of an earlier evaluation
+                    save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
+                    why = ""
+            if why:
                 print_line(f"evaluate: no replay of episode {number}: it {why}")
                 kept = {word: episode for word, episode in kept.items() if episode != number}
         return kept
-
-    def write_replay(self, number: int, words: list[str]) -> str:
-        """Writes the replay of an episode that was chosen for these words; returns "", or why it cannot."""
-        file, row = file_of(self.stage.path, number), self.rows[number]
-        if not self.repeatable:
-            replay = load_replay(file, contenders.REPLAYS_FLAG) if file.is_file() else None
-            if replay is None or replay.metadata["figures"] != row:  # of an earlier evaluation
-                return "was not recorded, or has too many frames"
-            save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
-            return ""
-        return contenders.record(self.config, file, row, self.tracks[number], self.metadata, words)
 
     def finish(self, given_up: list[int], steps: int, seconds: float) -> None:
         """Writes replays, summary and the part of the report, after `steps` new steps in `seconds`."""
@@ -439,7 +437,7 @@ def play(
     recordings = Recordings(happenings) if records else None
     with (
         contextlib.closing(playing.sources),
-        recordings or EventCounter(config.env, config.seed, happenings) as counter,
+        contextlib.closing(recordings or EventCounter(config.env, config.seed, happenings)) as counter,
         contextlib.closing(episodes(config, playing, missing, recordings.folder if recordings else "")) as ended,
         contextlib.closing(Progress(f"evaluate {name}", done + len(missing), "episodes", done)) as progress,
     ):

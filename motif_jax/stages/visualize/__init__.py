@@ -90,7 +90,6 @@ def check(config: VisualizeConfig) -> None:
 
 
 def _check_export(path: Path, speed: float) -> None:
-    """Raises UserError unless the film can be written to this path."""
     kind, folder = path.suffix.lower(), next(parent for parent in path.absolute().parents if parent.exists())
     why = ""  # missing directories are made later
     if kind not in WRITERS:
