@@ -135,10 +135,7 @@ def figures_of(info: EpisodeInfo, figures: Iterable[str]) -> dict[str, Any]:
 def make_replay(
     env: Mapping[str, Any], seed: int, row: Mapping[str, Any], track: Track, metadata: Mapping[str, Any]
 ) -> Replay | None:
-    """Plays an episode back and records every frame; None if playback differs.
-
-    `metadata`: further entries of `Replay.metadata`, such as the player.
-    """
+    """Plays an episode back and records every frame, with further `metadata`; None if playback differs."""
     with reported(env):
         world = make_world(env)
         with contextlib.closing(world.game()) as game:

@@ -233,10 +233,7 @@ def replay_blocks(chosen: Sequence[tuple[Watched, PackedReplay]]) -> list[str]:
 
 
 def most_telling(replays: Sequence[PackedReplay]) -> int:
-    """The index of the replay that is shown first.
-
-    It is the longest that reached its goal, if that has REACHED steps; else the first with FEW steps; else the first.
-    """
+    """The index of the first replay to show: the longest that reached its goal, in REACHED steps, else one of FEW."""
     reached = [replay.steps if replay.reached else 0 for replay in replays]
     if max(reached) >= REACHED:
         return reached.index(max(reached))

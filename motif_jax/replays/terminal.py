@@ -75,7 +75,6 @@ class Terminal:
     """Draws on a terminal and reads its keys; `open_terminal` makes it."""
 
     def __init__(self, source: int, target: int):
-        """Takes the file descriptors of keyboard and screen."""
         self._source, self._target = source, target
         self._shown: Canvas | None = None
 

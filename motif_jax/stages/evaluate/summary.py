@@ -127,10 +127,7 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
 
 
 def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
-    """Prints a row per figure, with a column for the player `name` and for up to BESIDE players evaluated before.
-
-    `own`: figures of the world, beside COMMON, placed after the return.
-    """
+    """Prints a row per figure, the world's `own` too, with columns for the player `name` and up to BESIDE others."""
     summaries = {path.parent.name: files.read_json(path) for path in sorted(directory.glob(f"*/{SUMMARY}"))}
     mine = summaries.pop(name)
     others = [one for one, summary in summaries.items() if summary.get("protocol") == mine.get("protocol")]
@@ -163,10 +160,7 @@ def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
 
 
 def print_controls(directory: Path, played: Mapping[str, Sequence[str]], controls: Mapping[str, str]) -> None:
-    """Prints success and return in all games, a row per player and kind of missions; writes `controls.json`, too.
-
-    `played`: names of players, by the protocol of the games. `controls`: names of protocols.
-    """
+    """Prints success and return of the players by protocol, and by the names of `controls`; writes `controls.json`."""
     shown, names = ("success", "return", "steps"), {protocol: name for name, protocol in controls.items()}
     table: list[dict[str, Any]] = []
     for protocol, players in played.items():

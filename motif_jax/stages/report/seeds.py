@@ -40,10 +40,7 @@ class Variant(NamedTuple):
 
 
 def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: Sequence[str] = ()) -> Path:
-    """Writes `workdir/report/index.html` about all runs and prints their figures; returns the file.
-
-    Runs without results are named on the page. `arguments`: of the command that ran them.
-    """
+    """Writes the page about all runs, which `arguments` have run, and prints their figures; returns the file."""
     file = workdir / "report/index.html"
     variants = gather(runs, workdir)
     if not any(variant.runs for variant in variants):
@@ -142,10 +139,7 @@ def figures_table(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
 
 
 def comparison(variants: Mapping[str, Mapping[str, np.ndarray]], one_reward: bool) -> str:
-    """Each variant against random play, and the first one: probability of improvement, seeds needed.
-
-    `one_reward`: whether learnt returns can be compared.
-    """
+    """Each variant against random play, and the first one; learnt returns as well if they are of `one_reward`."""
     names = list(variants)
     pairs = [(name, CHANCE) for name in names if CHANCE in variants and name != CHANCE]
     pairs += [(name, names[0]) for name in names[1:] if name != CHANCE]
@@ -292,10 +286,7 @@ def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
 def without_constant(
     variants: Mapping[str, Mapping[str, np.ndarray]],
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, float]]:
-    """The figures that differ between runs, by name; and the value of each figure that is the same in all runs.
-
-    The figures of a single run count as different.
-    """
+    """The figures that differ between runs, by name, as those of a single run do; and the value of each other one."""
     values: dict[str, list[float]] = {}
     for scores in variants.values():
         for figure, array in scores.items():
