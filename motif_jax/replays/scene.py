@@ -255,16 +255,16 @@ def _weight(story: Story, frame: int) -> int:
 
 def cover_with_help(canvas: Canvas) -> None:
     """Draws the list of keys over the sheet."""
-    _box(canvas, "keys", len(KEYS_HELP) + 2)
+    width = _box(canvas, "keys", len(KEYS_HELP) + 2)
     for row, (keys, what) in enumerate(KEYS_HELP, 1):
         canvas.put(row, 3, keys, WHITE)
-        canvas.put(row, 20, what, TEXT, _width(canvas) - 21)
+        canvas.put(row, 20, what, TEXT, width - 21)
 
 
 def cover_with_messages(canvas: Canvas, story: Story, first: int, rows: int) -> None:
     """Lists the most frequent messages from number `first` on, over the first `rows` lines of the sheet."""
-    replay, width = story.replay, _width(canvas)
-    _box(canvas, f"top messages · {replay.ending} after {replay.steps:,} steps", rows)
+    replay = story.replay
+    width = _box(canvas, f"top messages · {replay.ending} after {replay.steps:,} steps", rows)
     canvas.put(1, 2, f"{'times':>6}  {'reward':>8}  message", SOFT, width - 3)
     listed = story.top[first : first + listed_at_once(rows)]
     for row, top in enumerate(listed, 2):
@@ -281,13 +281,12 @@ def listed_at_once(rows: int) -> int:
     return max(rows - AROUND, 1)
 
 
-def _width(canvas: Canvas) -> int:
-    return min(canvas.columns, COLUMNS)
-
-
-def _box(canvas: Canvas, title: str, rows: int) -> None:
-    inner = max(_width(canvas) - 2, 0)
+def _box(canvas: Canvas, title: str, rows: int) -> int:
+    """Draws an empty box of `rows` lines over the game; returns its width."""
+    width = min(canvas.columns, COLUMNS)
+    inner = max(width - 2, 0)
     for row in range(rows):
         left, fill, right = "┌─┐" if row == 0 else "└─┘" if row == rows - 1 else "│ │"
         canvas.put(row, 0, f"{left}{fill * inner}{right}", SOFT)
     canvas.put(0, 2, f" {title} ", COOL, inner - 2)
+    return width
