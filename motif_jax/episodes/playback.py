@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,8 +41,8 @@ class Track(NamedTuple):
 class EpisodeEvents(NamedTuple):
     """The events of an episode, beside the figures in `EpisodeInfo`."""
 
-    cause: str  # of the episode's end; "" if unknown
-    did: dict[str, int] | None  # number of events by kind; None if unknown
+    cause: str = ""  # of the episode's end; "" if unknown
+    did: dict[str, int] | None = None  # number of events by kind; None if unknown
 
 
 class EpisodeMessages(NamedTuple):
@@ -64,60 +65,54 @@ def count_events(captions: Mapping[bytes, int], happenings: Happenings) -> dict[
 
 
 class EventCounter:
-    """Plays episodes back and counts their events; a context manager."""
+    """Plays episodes back and counts their events."""
 
     def __init__(self, env: Mapping[str, Any], seed: int, happenings: Happenings):
         """`env` and `seed` are those of the episodes."""
         self._env, self._seed, self._happenings = dict(env), seed, happenings
         self._game: Game | None = None
 
-    def __enter__(self) -> EventCounter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         if self._game is not None:
             with reported(self._env):
                 self._game.close()
 
-    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
-        """The events of an episode; None if playback differs, as in a world that is not deterministic."""
+    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents:
+        """The events of an episode; unknown if playback differs, as in a world that is not deterministic."""
         with reported(self._env):
             if self._game is None:
                 self._game = make_world(self._env).game(shown=False)
-            captions: collections.Counter[bytes] = collections.Counter()
             begin(self._game, self._seed, info.episode)
-            for action in actions.tolist():
-                if self._game.end:  # earlier than in the original episode
-                    break
-                self._game.step(action)
-                captions[caption_of(self._game)] += 1
+            captions = collections.Counter(caption_of(self._game) for _ in played(self._game, actions))
             if self._game.info() != info:
-                return None
+                return EpisodeEvents()
             return EpisodeEvents(self._game.cause, count_events(captions, self._happenings))
+
+
+def played(game: Game, actions: np.ndarray) -> Iterator[None]:
+    """Plays actions until the game ends, possibly earlier than in the original episode; yields after each."""
+    for action in actions.tolist():
+        if game.end:
+            break
+        game.step(action)
+        yield
 
 
 def messages_of(
     env: Mapping[str, Any], seed: int, rows: Iterable[Mapping[str, Any]], tracks: Mapping[int, Track]
 ) -> Iterator[EpisodeMessages | None]:
-    """Plays episodes back and yields the messages of each; None if playback differs.
-
-    `rows`: the episodes' lines of `episodes.jsonl`. `tracks`: by number.
-    """
+    """Plays the episodes of these rows back and yields the messages of each; None if playback differs."""
     with reported(env):
         world = make_world(env)
         with contextlib.closing(world.game(shown=False)) as game:
             for row in rows:
                 begin(game, seed, row["episode"])
-                messages, still, before = [caption_of(game)], [False], game.info().figures
-                for action in tracks[row["episode"]].action.tolist():
-                    if game.end:
-                        break
-                    game.step(action)
+                messages, figures = [caption_of(game)], [game.info().figures]
+                for _ in played(game, tracks[row["episode"]].action):
                     messages.append(caption_of(game))
-                    figures = game.info().figures
-                    still.append(figures == before)
-                    before = figures
+                    figures.append(game.info().figures)
                 same = len(messages) == row["steps"] + 1 and is_same(row, game.info(), world.figures)
+                still = [False, *(before == after for before, after in itertools.pairwise(figures))]
                 yield EpisodeMessages(messages, still) if same else None
 
 
@@ -140,10 +135,7 @@ def figures_of(info: EpisodeInfo, figures: Iterable[str]) -> dict[str, Any]:
 def make_replay(
     env: Mapping[str, Any], seed: int, row: Mapping[str, Any], track: Track, metadata: Mapping[str, Any]
 ) -> Replay | None:
-    """Plays an episode back and records every frame; None if playback differs.
-
-    `metadata`: further entries of `Replay.metadata`, such as the player.
-    """
+    """Plays an episode back and records every frame, with further `metadata`; None if playback differs."""
     with reported(env):
         world = make_world(env)
         with contextlib.closing(world.game()) as game:

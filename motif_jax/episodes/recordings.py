@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -41,26 +42,27 @@ def plays_the_same_twice(env: Mapping[str, Any], seed: int, beside: bool) -> boo
 
 def _play(world: World, seed: int, episode: int, beside: bool) -> list[Any]:
     """Plays a short piece of an episode; returns what is seen at each step, and the state at the end."""
-    games, rng, frames = [_make(world) for _ in range(1 + beside)], random.Random(episode), []
-    game, reward = games[0], 0.0
-    try:
-        for number, other in enumerate(games):
-            begin(other, seed, episode + EPISODES * number)
+    rng, frames, reward = random.Random(episode), [], 0.0
+
+    def draw(game: Any, rng: random.Random) -> Any:
+        return game.draw(rng.random()) if world.action.shape else rng.randrange(len(world.action_names))
+
+    with contextlib.ExitStack() as stack:
+        game, *others = (stack.enter_context(contextlib.closing(_make(world))) for _ in range(1 + beside))
+        for number, one in enumerate((game, *others)):
+            begin(one, seed, episode + EPISODES * number)
         for step in range(STEPS):
             seen = game.seen.values() if hasattr(game, "seen") else game.screen()
             arrays = [np.asarray(array).tobytes() for array in seen]
             frames.append([caption_of(game), game.message_count, reward, *arrays])
             if game.end:
                 break
-            reward = game.step(_draw(world, game, rng))
-            for other in games[1:]:
+            reward = game.step(draw(game, rng))
+            for other in others:
                 if other.end:
                     begin(other, seed, EPISODES + episode)
-                other.step(_draw(world, other, random.Random(step)))
+                other.step(draw(other, random.Random(step)))
         return [*frames, game.info(), game.end, game.cause]
-    finally:
-        for game in games:
-            game.close()
 
 
 def _make(world: World) -> Any:
@@ -72,52 +74,42 @@ def _make(world: World) -> Any:
     return world.game()
 
 
-def _draw(world: World, game: Any, rng: random.Random) -> Any:
-    return game.draw(rng.random()) if world.action.shape else rng.randrange(len(world.action_names))
-
-
 class Recordings:
-    """The workers' recordings of episodes; a context manager with the methods of `playback.EventCounter`, and `take`.
+    """The workers' recordings of episodes, with the methods of `playback.EventCounter`, and `take`.
 
     A recording is on disk from the end of its episode until `take`.
     """
 
     def __init__(self, happenings: Happenings):
         self._happenings = happenings
-        self._folder = tempfile.TemporaryDirectory(prefix="motif_jax-")
+        self._temporary = tempfile.TemporaryDirectory(prefix="motif_jax-")
+        self.folder = self._temporary.name  # for `ActorPool`
 
-    def __enter__(self) -> Recordings:
-        return self
+    def close(self) -> None:
+        self._temporary.cleanup()
 
-    def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
-
-    @property
-    def folder(self) -> str:
-        """The directory for `ActorPool`."""
-        return self._folder.name
-
-    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents | None:
-        """The events of an episode; None without a recording."""
-        file = file_of(Path(self.folder), info.episode)
-        if not file.is_file():
-            return None
-        with np.load(file) as arrays:
-            captions = [row.tobytes().rstrip(b"\0") for row in arrays["captions"].reshape(-1, WIDTH)]
-            cause, times = arrays["cause"].tobytes().decode(), arrays["times"].tolist()
-        if sum(times) != len(actions):  # from an earlier attempt at this episode, whose worker died
-            return None
-        return EpisodeEvents(cause, count_events(dict(zip(captions, times, strict=True)), self._happenings))
-
-    def take(self, episode: int) -> dict[str, np.ndarray] | None:
-        """Reads an episode's frames (`recorder.RecordedFrames.packed`), and removes its file; None without frames."""
+    def _read(self, episode: int) -> dict[str, np.ndarray]:
         file = file_of(Path(self.folder), episode)
         if not file.is_file():
-            return None
+            return {}
         with np.load(file) as arrays:
-            frames = {name: arrays[name] for name in arrays.files if name not in EVENTS}
-        file.unlink()
-        return frames or None  # the episode was too long
+            return dict(arrays)
+
+    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents:
+        """The events of an episode; unknown without a recording."""
+        arrays = self._read(info.episode)
+        # A recording of another length is from an earlier attempt at this episode, whose worker died.
+        if not arrays or arrays["times"].sum() != len(actions):
+            return EpisodeEvents()
+        captions = [row.tobytes().rstrip(b"\0") for row in arrays["captions"].reshape(-1, WIDTH)]
+        times = dict(zip(captions, arrays["times"].tolist(), strict=True))
+        return EpisodeEvents(arrays["cause"].tobytes().decode(), count_events(times, self._happenings))
+
+    def take(self, episode: int) -> dict[str, np.ndarray]:
+        """Reads an episode's frames (`recorder.RecordedFrames.packed`), and removes its file; {} if it was too long."""
+        frames = self._read(episode)
+        file_of(Path(self.folder), episode).unlink(missing_ok=True)
+        return {name: array for name, array in frames.items() if name not in EVENTS}
 
 
 # Assembles complete episodes from rollouts.
@@ -137,35 +129,30 @@ class Pieces:
     """Collects the steps of every game until its episode ends."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int, int], dict[str, list[np.ndarray]]] = {}  # by worker, group, game
+        # By worker, group and game: arrays of the open episode's steps, in parts.
+        self._open: dict[tuple[int, int, int], list[StepArrays]] = {}
 
     def take(
         self, full: FilledSlot, rows: Mapping[str, np.ndarray], first: np.ndarray, ended: Iterable[Ended]
     ) -> list[tuple[EpisodeInfo, StepArrays]]:
-        """Appends a rollout's steps to their episodes.
+        """Appends a rollout's steps to their episodes; returns summary and steps of each episode that ended.
 
-        Args:
-          full: worker, group and slot of the rollout.
-          rows: arrays of the rollout, by name. [T, E, ...]
-          first: whether the rollout's first step begins an episode. [E]
-          ended: episodes that ended in it.
-
-        Returns:
-          Summary and steps of each episode that ended.
+        `rows`: arrays of the rollout, by name, [T, E, ...]. `first`: whether its first step begins an episode, [E].
+        `ended`: episodes that ended in it.
         """
-        start = [0] * len(first)
-        for game, begins in enumerate(first):
-            if begins:  # drops the steps of an episode whose worker died, which is played again
-                self._open[full.worker, full.group, game] = {key: [] for key in rows}
-        finished = []
+        games = [(full.worker, full.group, game) for game in range(len(first))]
+        # An episode whose worker died is played again, so its steps are dropped.
+        parts = [[] if begins else self._open[game] for game, begins in zip(games, first, strict=True)]
+        start, finished = [0] * len(first), []
+
+        def keep(game: int, stop: int | None) -> list[StepArrays]:
+            parts[game].append({key: array[start[game] : stop, game].copy() for key, array in rows.items()})
+            return parts[game]
+
         for step, game, info in ended:
-            parts = self._open[full.worker, full.group, game]
-            for key, array in rows.items():
-                parts[key].append(array[start[game] : step + 1, game].copy())
-            finished.append((info, without_waits({key: np.concatenate(chunks) for key, chunks in parts.items()})))
-            self._open[full.worker, full.group, game] = {key: [] for key in rows}
-            start[game] = step + 1
-        for game, origin in enumerate(start):
-            for key, array in rows.items():
-                self._open[full.worker, full.group, game][key].append(array[origin:, game].copy())
+            chunks = keep(game, step + 1)
+            finished.append((info, without_waits({key: np.concatenate([one[key] for one in chunks]) for key in rows})))
+            parts[game], start[game] = [], step + 1
+        for game, key in enumerate(games):
+            self._open[key] = keep(game, None)
         return finished

@@ -15,10 +15,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
-from motif_jax.pages.formats import CONTROLS, Interval, esc
+from motif_jax.pages.formats import CONTROLS, Interval, esc, exact
 
 # The figures of a page as CSV: a link beside a table or a chart that contains the file, so that it works offline.
 #
@@ -31,36 +31,23 @@ TAG = re.compile(r"<[^>]*>")
 PLAIN = ",;:()[]!*/?@$|"  # characters that a link need not escape
 
 
-class Sheet(NamedTuple):
-    """A table of plain values: numbers, texts, and None for an empty cell."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-
-
-def of_cells(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Sheet:
-    """The sheet of a table whose cells are HTML."""
-    return Sheet(head, [[html.unescape(TAG.sub(" ", cell)).strip() for cell in row] for row in rows])
+Sheet = tuple[Sequence[str], Iterable[Sequence[Any]]]  # head and rows: numbers, texts, and None for an empty cell
 
 
 def of_intervals(rows: Iterable[tuple[str, Sequence[Interval | None]]], names: Sequence[str]) -> Sheet:
     """A sheet of intervals, one row per figure and name; from rows of (figure, one interval per name)."""
-    return Sheet(
-        ("figure", "of", *Interval._fields),
-        [
-            (figure, name, *(interval or Interval(None)))  # type: ignore[arg-type]
-            for figure, intervals in rows
-            for name, interval in zip(names, intervals, strict=True)
-        ],
-    )
+    values = [
+        (figure, name, *(interval or Interval(None)))  # type: ignore[arg-type]
+        for figure, intervals in rows
+        for name, interval in zip(names, intervals, strict=True)
+    ]
+    return ("figure", "of", *Interval._fields), values
 
 
 def csv_link(sheet: Sheet) -> str:
     """A link to the sheet as a CSV file, as HTML."""
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\r\n").writerows(
-        [_harmless(value) for value in row] for row in (sheet.head, *sheet.rows)
-    )
+    file, (head, rows) = io.StringIO(), sheet
+    csv.writer(file, lineterminator="\r\n").writerows(map(_harmless, row) for row in (head, *rows))
     address = f"data:text/csv;charset=utf-8,{quote(file.getvalue(), safe=PLAIN, errors='replace')}"
     return f'<p class="csv"><a href="{esc(address)}" download="figures.csv">CSV</a></p>'
 
@@ -75,12 +62,9 @@ def _harmless(value: Any) -> Any:
     return f"'{text}" if FORMULA.match(text) else text
 
 
-ASSETS = Path(__file__).parent / "assets"
-
-
 def asset(name: str) -> str:
-    """The text of a style or script in `pages/assets`."""
-    return (ASSETS / name).read_text()
+    """The text of a style, script or element in `pages/assets`."""
+    return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
 
 
 def page(title: str, body: Iterable[str], scripts: Sequence[str] = ()) -> str:
@@ -88,16 +72,10 @@ def page(title: str, body: Iterable[str], scripts: Sequence[str] = ()) -> str:
     texts = [asset(name) for name in ("charts.js", *scripts)]
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="generator" content="motif_jax"><title>{esc(title)}</title>'
-        f"<style>{asset('page.css')}</style></head><body>\n"
-        + "\n".join(body)
-        + "".join(f"\n<script>{text}</script>" for text in texts)
-        + "\n</body></html>\n"
-    )
+    return asset("page.html").format(
+        policy=policy, title=esc(title), style=asset("page.css"), body="\n".join(body),
+        scripts="".join(f"\n<script>{text}</script>" for text in texts),
+    )  # fmt: skip
 
 
 def data_script(name: str, value: Any) -> str:
@@ -112,7 +90,7 @@ def tiles(values: Iterable[tuple[str, str]]) -> str:
     """A row of tiles with key figures, from pairs (value, name), with a link to them as CSV."""
     values = list(values)
     inner = "".join(f'<div class="tile"><b>{esc(value)}</b><span>{esc(what)}</span></div>' for value, what in values)
-    link = csv_link(Sheet(("figure", "value"), [(what, value) for value, what in values])) if values else ""
+    link = csv_link((("figure", "value"), [(what, value) for value, what in values])) if values else ""
     return f'<div class="tiles">{inner}</div>{link}'
 
 
@@ -127,7 +105,7 @@ def share_bar(shares: Sequence[tuple[str, float, str]], thin: bool = False) -> s
         f'<span><i style="background:var(--{colour})"></i>{esc(name)} {share:.1%}</span>'
         for name, share, colour in shares
     )
-    link = csv_link(Sheet(("part", "share"), [(name, round(share, 6)) for name, share, _ in shares])) if shares else ""
+    link = csv_link((("part", "share"), [(name, round(share, 6)) for name, share, _ in shares])) if shares else ""
     return f'<div class="bar{" thin" if thin else ""}">{parts}</div><div class="legend">{legend}</div>{link}'
 
 
@@ -142,8 +120,7 @@ def table(
     """A table, with a link to it as CSV; cells are HTML, the names of the columns are text.
 
     Args:
-      head: names of the columns.
-      rows: cells of each row.
+      head, rows: names of the columns, and the cells of each row.
       numbers: indices of the columns to align right.
       kind: a class of assets/page.css: `fits` for a narrow table, `figures` for a table whose cells are stacked on a
         phone, each with the name of its column.
@@ -159,13 +136,26 @@ def table(
         for row in rows
     )
     named = f' class="{kind}"' if kind else ""
-    link = csv_link(sheet or of_cells(head, rows)) if any(head) else ""  # without names it has no figures
+    sheet = sheet or (head, [[html.unescape(TAG.sub(" ", cell)).strip() for cell in row] for row in rows])
+    link = csv_link(sheet) if any(head) else ""  # without names it has no figures
     return f'<div class="scroll"><table{named}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>{link}'
 
 
 def quoted(caption: str) -> str:
     """A caption in the font of the game; "(no message)" if it is empty."""
     return f"<code>{esc(caption)}</code>" if caption else '<i class="soft">(no message)</i>'
+
+
+def cell(interval: Interval | None, more: str = "") -> str:
+    """A mean with its interval, and `more` words after it, as a cell of a table."""
+    if interval is None:
+        return '<span class="soft">–</span>'
+    return f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}{more}</span>'
+
+
+def noted(what: str, note: str) -> str:
+    """HTML with a note below it, if there is one."""
+    return f"{what}<br><small class=soft>{esc(note)}</small>" if note else what
 
 
 def folded(summary: str, text: str) -> str:
@@ -182,9 +172,8 @@ def findings_blocks(
     """
     rows = [[esc(check["check"]), f"{esc(check['sentence'])}.", esc(check["advice"])] for check in findings]
     body = [table(("check", "finding, worst first", "try"), rows) if rows else "<p><b>Nothing found.</b></p>"]
-    named = "; ".join(
-        f"{esc(check['check'])} ({esc(check['about'])})" if check["about"] else esc(check["check"]) for check in clear
-    )
-    body += [f'<p class="soft">Nothing found by: {named}.</p>'] if named else []
-    named = "; ".join(f"{esc(check['check'])}: {esc(check['why'])}" for check in skipped)
-    return [*body, f'<p class="soft">Not looked at: {named}.</p>'] if named else body
+    lists = {
+        "Nothing found by": [f"{one['check']} ({one['about']})" if one["about"] else one["check"] for one in clear],
+        "Not looked at": [f"{one['check']}: {one['why']}" for one in skipped],
+    }
+    return body + [f'<p class="soft">{what}: {esc("; ".join(named))}.</p>' for what, named in lists.items() if named]

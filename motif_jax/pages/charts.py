@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from motif_jax.pages.blocks import Sheet, csv_link, of_intervals
+from motif_jax.pages.blocks import csv_link, of_intervals
 from motif_jax.pages.formats import Interval, amount, esc, exact, labels, ticks
 
 COLOURS = ("first", "second", "good", "plum", "unknown", "teal", "pink", "tie")  # variables of assets/page.css
@@ -84,10 +84,11 @@ def curves(
         {"name": name, "colour": colours[name], "points": points} for name, points in rounded.items()
     ]}  # fmt: skip
     rows = [(name, *point) for name, points in rounded.items() for point in points]
-    sheet = Sheet(("line", x_name, title or "value"), rows)
+    sheet = (("line", x_name, title or "value"), rows)
     words = labels(marks)
+    above = f"<figcaption>{esc(title)}<span>{esc(note)}</span></figcaption>" if title else ""
     return (
-        f'<figure class="chart" data-chart="{esc(json.dumps(data))}">{caption(title, note)}'
+        f'<figure class="chart" data-chart="{esc(json.dumps(data))}">{above}'
         f'<div class="plot"><div class="ys" style="--wide:{max(map(len, words)):d}ch">'
         + "".join(
             f'<span style="bottom:{100 * scale.up(mark):.1f}%">{word}</span>'
@@ -150,15 +151,11 @@ def _behind(marks: Sequence[float], levels: Sequence[Level], scale: Scale) -> li
 
 
 def _legend(colours: Mapping[str, str], levels: Sequence[Level]) -> str:
-    """The names of lines with their colours, and of levels."""
-    of_lines = (
-        f'<span><i style="background:var(--{colour})"></i>{esc(name)}</span>' for name, colour in colours.items()
-    )
-    of_levels = (
-        f'<span><svg viewBox="0 0 28 8" aria-hidden="true">{_stroke(level, 28, 4)}</svg>{esc(level.name)}</span>'
-        for level in levels
-    )
-    return "".join([*of_lines, *of_levels])
+    lines = [f'<span><i style="background:var(--{colour})"></i>{esc(name)}</span>' for name, colour in colours.items()]
+    for level in levels:
+        line = f'<svg viewBox="0 0 28 8" aria-hidden="true">{_stroke(level, 28, 4)}</svg>'
+        lines.append(f"<span>{line}{esc(level.name)}</span>")
+    return "".join(lines)
 
 
 def _stroke(level: Level, width: float, y: float) -> str:
@@ -167,11 +164,6 @@ def _stroke(level: Level, width: float, y: float) -> str:
         f'<line x1="0" x2="{width:g}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--{level.colour})" stroke-width="1.8" '
         f'stroke-dasharray="{level.dash}"/>'
     )
-
-
-def caption(title: str, note: str) -> str:
-    """The title and the note above a chart; "" without a title."""
-    return f"<figcaption>{esc(title)}<span>{esc(note)}</span></figcaption>" if title else ""
 
 
 def _x_labels(scale: Scale, x_name: str) -> str:
@@ -228,14 +220,10 @@ def columns(
     of: Sequence[str] = (),
     root: bool = False,
 ) -> str:
-    """A histogram.
+    """A histogram, with `words` below it, from left to right, and the names `of` its columns in tooltips.
 
-    Args:
-      counts: heights of the columns.
-      words: labels below the chart, from left to right.
-      marks: vertical lines, as (distance from the left as a share of the width, label).
-      of: names of the columns, shown in tooltips.
-      root: draw square roots, so that small counts are visible beside large ones.
+    `marks`: vertical lines, as (distance from the left as a share of the width, label). `root`: draw square roots, so
+    that small counts are visible beside large ones.
     """
     power = 0.5 if root else 1.0
     top = max([*counts, 1e-12]) ** power
@@ -249,7 +237,7 @@ def columns(
         side = ' class="left"' if share > 0.7 else ""
         inner += f'<span{side} style="left:{100 * share:.1f}%"><b>{esc(name)}</b></span>'
     below = "".join(f"<span>{esc(word)}</span>" for word in words)
-    sheet = Sheet(("column", "count"), [(of[at] if of else at + 1, count) for at, count in enumerate(counts)])
+    sheet = (("column", "count"), [(of[at] if of else at + 1, count) for at, count in enumerate(counts)])
     return f'<div class="columns">{inner}</div><div class="axis soft">{below}</div>{csv_link(sheet)}'
 
 
@@ -288,16 +276,14 @@ def bars(rows: Iterable[tuple[str, str, Sequence[Interval | None]]], names: Sequ
     body = []
     for what, note, intervals in rows:
         low, high = reach(intervals)
-        lines = []
+        lines = ""
         for name, interval in zip(names, intervals, strict=True):
-            if interval is None:
-                lines.append('<div class="line"><span class="track"></span><span class="soft">–</span></div>')
-                continue
-            lines.append(
-                f'<div class="line" title="{esc(name)}">{track(interval, low, high, colours[name])}<span>'
-                f'{exact(interval.mean)} <span class="soft">{interval.words}</span></span></div>'
-            )
+            scale, words = '<span class="track"></span>', '<span class="soft">–</span>'
+            if interval:
+                scale = track(interval, low, high, colours[name])
+                words = f'<span>{exact(interval.mean)} <span class="soft">{interval.words}</span></span>'
+            lines += f'<div class="line" title="{esc(name)}">{scale}{words}</div>'
         small = f"<small>{esc(note)}</small>" if note else ""
-        body.append(f'<div class="row"><div class="what">{esc(what)}{small}</div><div>{"".join(lines)}</div></div>')
+        body.append(f'<div class="row"><div class="what">{esc(what)}{small}</div><div>{lines}</div></div>')
     link = csv_link(of_intervals([(what, intervals) for what, _, intervals in rows], names))
     return f'<div class="legend">{_legend(colours, ())}</div><div class="bars">{"".join(body)}</div>{link}'

@@ -20,19 +20,15 @@ WORDS = {  # of the evaluation's figures: title and note
     "intrinsic_return": ("learnt return", "what the preferences reward"),
 }  # fmt: skip
 COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # on the first screen
-Curve = tuple[str, str, str, str]  # metric of training, title, note, and figure of random play for a line
+Curve = tuple[str, str, str]  # metric of training, title, note
+AT_THE_END = ("score", "gold", "max_depth", "experience_level", "progression", "success")
 CURVES: tuple[Curve, ...] = (
-    ("episode/intrinsic_return", "Learnt return", "per episode", "intrinsic_return"),
-    ("episode/return", "The game's return", "per episode", "return"),
-    ("episode/score", "Score", "at the end", "score"),
-    ("episode/gold", "Gold", "at the end", "gold"),
-    ("episode/max_depth", "Deepest level", "", "max_depth"),
-    ("episode/experience_level", "Experience level", "at the end", "experience_level"),
-    ("episode/progression", "Progression", "BALROG's, in percent", "progression"),
-    ("episode/success", "Success", "share of episodes", "success"),
-    ("episode/steps", "Length", "steps per episode", "steps"),
-    ("train/entropy", "Entropy", "of the policy", ""),
-    ("steps_per_s", "Speed", "steps/s", ""),
+    ("episode/intrinsic_return", "Learnt return", "per episode"),
+    ("episode/return", "The game's return", "per episode"),
+    *((f"episode/{name}", WORDS[name][0].capitalize(), WORDS[name][1]) for name in AT_THE_END),
+    ("episode/steps", "Length", "steps per episode"),
+    ("train/entropy", "Entropy", "of the policy"),
+    ("steps_per_s", "Speed", "steps/s"),
 )
 HIGHER_IS_BETTER = (
     "return", "score", "max_depth", "gold", "experience_level", "progression", "scout", "success", "intrinsic_return",
@@ -76,9 +72,9 @@ def compared(figures: Iterable[str]) -> list[str]:
 def curves_of(metrics: Iterable[str]) -> list[Curve]:
     """The curves of training for these metrics, in the order of the page."""
     shown = {name for name, *_ in CURVES} | {f"episode/{name}" for name in UNSHOWN}
-    names = sorted(name for name in set(metrics) - shown if name.startswith("episode/"))
-    own = [(name, name.removeprefix("episode/")) for name in names]
-    return [*CURVES[:2], *((name, words(figure)[0].capitalize(), "", figure) for name, figure in own), *CURVES[2:]]
+    own = sorted(name for name in set(metrics) - shown if name.startswith("episode/"))
+    titles = ((name, words(name.removeprefix("episode/"))[0].capitalize(), "") for name in own)
+    return [*CURVES[:2], *titles, *CURVES[2:]]
 
 
 def curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[Point]:

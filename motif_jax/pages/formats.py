@@ -49,8 +49,10 @@ def esc(text: Any) -> str:
     return html.escape(str(text).translate(CONTROLS), quote=True)
 
 
-def amount(value: float) -> str:
-    """Formats a number for a label: 0.25, 1,200, 35k, 2.5M."""
+def amount(value: float | None) -> str:
+    """Formats a number for a label: 0.25, 1,200, 35k, 2.5M; None is a dash."""
+    if value is None:
+        return "–"
     if abs(value) >= LARGEST:
         return exact(value)
     short = float(f"{value:.3g}")  # first, so that 999,999 is 1M
@@ -113,8 +115,10 @@ def in_words(count: int) -> str:
     return f"{count:,}"
 
 
-def duration(seconds: float) -> str:
-    """A duration in words, such as 12 minutes."""
+def duration(seconds: float | None) -> str:
+    """A duration in words, such as 12 minutes; None is a dash."""
+    if seconds is None:
+        return "–"
     if seconds < 90:
         return f"{seconds:.0f} seconds"
     if seconds < 5400:

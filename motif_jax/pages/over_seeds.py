@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.pages.charts import Point
+from motif_jax.pages.charts import Band, Point
 from motif_jax.pages.formats import Interval
 
 RESAMPLES = 5000
@@ -56,7 +55,7 @@ def improvement(ours: np.ndarray, theirs: np.ndarray) -> Interval:
     if max(len(ours), len(theirs)) < 2:
         return Interval(share)
     rng = np.random.default_rng(0)
-    drawn = [_share_above(_again(ours, rng), _again(theirs, rng)) for _ in range(RESAMPLES)]
+    drawn = [_share_above(rng.choice(ours, len(ours)), rng.choice(theirs, len(theirs))) for _ in range(RESAMPLES)]
     return Interval(share, *np.quantile(drawn, ENDS).tolist())
 
 
@@ -74,34 +73,22 @@ def seeds_needed(ours: np.ndarray, theirs: np.ndarray) -> int | None:
     return None if needed > MOST_SEEDS else max(math.ceil(needed), 2)
 
 
-class SeedBand(NamedTuple):
-    """A curve's mean over seeds with its interval, at the same steps for all."""
+def band(curves: Sequence[Sequence[Point]], points: int = 100) -> tuple[list[Point], Band] | None:
+    """The mean curve over seeds with its interval, on the steps that every seed has reached; else interpolated.
 
-    steps: np.ndarray  # [P]
-    mean: np.ndarray  # [P]
-    low: np.ndarray  # [P]; equals the mean for a single seed
-    high: np.ndarray  # [P]
-
-
-def band(curves: Sequence[Sequence[Point]], points: int = 100) -> SeedBand | None:
-    """The mean curve over seeds, on the steps that every seed has reached; between steps, values are interpolated.
-
-    None without curves, or if they have no steps in common.
+    None without curves, or if they have no steps in common. The band of a single seed is its curve.
     """
     first, last = max((curve[0][0] for curve in curves), default=1), min((curve[-1][0] for curve in curves), default=0)
     if first > last:
         return None
     grid = np.linspace(first, last, points if last > first else 1)
     stack = np.stack([np.interp(grid, *np.array(curve, float).T) for curve in curves])  # [S, P]
-    middle = stack.mean(0)
-    if len(stack) < 2:
-        return SeedBand(grid, middle, middle, middle)
-    drawn = np.random.default_rng(0).integers(len(stack), size=(RESAMPLES // 5, len(stack)))
-    return SeedBand(grid, middle, *np.quantile(stack[drawn].mean(1), ENDS, axis=0))
-
-
-def _again(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return scores[rng.integers(len(scores), size=len(scores))]
+    middle = low = high = stack.mean(0)
+    if len(stack) > 1:
+        drawn = np.random.default_rng(0).integers(len(stack), size=(RESAMPLES // 5, len(stack)))
+        low, high = np.quantile(stack[drawn].mean(1), ENDS, axis=0)
+    steps = grid.tolist()
+    return list(zip(steps, middle.tolist(), strict=True)), Band(steps, low.tolist(), high.tolist())
 
 
 def _share_above(ours: np.ndarray, theirs: np.ndarray) -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from motif_jax.pages.blocks import data_script, of_intervals, table
+from motif_jax.pages.blocks import asset, cell, data_script, noted, of_intervals, table
 from motif_jax.pages.charts import COLOURS, bars, reach, track
 from motif_jax.pages.figures import in_order, words
 from motif_jax.pages.formats import Interval, esc, exact
@@ -24,16 +24,6 @@ class HowDecoded(NamedTuple):
     beta: float
     rerank_values: float = 0.0
     include_logits: bool = True
-
-    @property
-    def words(self) -> str:
-        """The kind, with a remark if the policy's logits are left out."""
-        return self.kind + ("" if self.include_logits else ", without logits")
-
-    @property
-    def by_values(self) -> bool:
-        """Whether values influence the texts, by beta or by ranks of candidates."""
-        return bool(self.beta or (self.kind == "rerank" and self.rerank_values))
 
 
 class Player(NamedTuple):
@@ -62,8 +52,9 @@ class Player(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The kind of decoding, in words; "" without decoding."""
-        return self.decoding.words if self.decoding else ""
+        """The kind of decoding, with a remark if the policy's logits are left out; "" without decoding."""
+        how = self.decoding
+        return how.kind + ("" if how.include_logits else ", without logits") if how else ""
 
     @property
     def beta(self) -> float:
@@ -72,8 +63,9 @@ class Player(NamedTuple):
 
     @property
     def by_values(self) -> bool:
-        """Whether values influence its texts."""
-        return bool(self.decoding and self.decoding.by_values)
+        """Whether values influence its texts, by beta or by ranks of candidates."""
+        how = self.decoding
+        return bool(how and (how.beta or (how.kind == "rerank" and how.rerank_values)))
 
     @property
     def mean_return(self) -> float:
@@ -86,10 +78,7 @@ Players = dict[str, list[Player]]  # by the rules of their games; first "", thos
 
 
 def arranged(by_directory: Mapping[str, Player]) -> Players:
-    """Sorts players by the rules of their games: first the workdir's policy, its best decoding first; random play last.
-
-    `by_directory`: players by the names of their directories.
-    """
+    """Players by the rules of their games: first the workdir's policy, its best decoding first; random play last."""
     players = sorted((_bounded(player._replace(name=name)) for name, player in by_directory.items()), key=_order)
     protocols = dict.fromkeys(["", *(player.protocol for player in players)])
     return {protocol: [player for player in players if player.protocol == protocol] for protocol in protocols}
@@ -136,44 +125,40 @@ def label(player: Player) -> str:
 
 def figures_table(named: Sequence[tuple[str, Player]]) -> str:
     """A table with a row per figure and a column per player."""
-    counts = [player.episodes for _, player in named]
-    rows = [["episodes", *(f"{count:,}" for count in counts)]]
-    sheet: list[tuple[str, Sequence[Interval | None]]] = [("episodes", [Interval(count) for count in counts])]
-
-    def add(name: str, note: str, intervals: Sequence[Interval | None], alike: bool) -> None:
-        rows.append(figure_row(name, note, intervals, alike))
-        pairs = zip(intervals, counts, strict=True)
-        sheet.append((name, [interval and interval._replace(n=interval.n or count) for interval, count in pairs]))
-
-    rewards = {player.reward for _, player in named}
-    for figure in in_order(figure for _, player in named for figure in player.figures):
-        intervals = [player.figures.get(figure) for _, player in named]
+    names, players = [name for name, _ in named], [player for _, player in named]
+    counts = [player.episodes for player in players]
+    one_reward = len({player.reward for player in players}) == 1
+    figures: list[FigureRow] = []
+    for figure in in_order(figure for player in players for figure in player.figures):
+        intervals = [player.figures.get(figure) for player in players]
         if any(interval and interval.mean for interval in intervals):
-            add(*words(figure), intervals, figure != "intrinsic_return" or len(rewards) == 1)
-    for source in {source: None for _, player in named for source in player.returns}:
-        intervals = [player.returns.get(source) for _, player in named]
-        alike = all(player.sources.get(source) == named[0][1].sources.get(source) for _, player in named)
-        add(f"{source} return", "from this reward source", intervals, alike)
-    names = [name for name, _ in named]
+            figures.append((*words(figure), intervals, figure != "intrinsic_return" or one_reward))
+    for source in {source: None for player in players for source in player.returns}:
+        alike = all(player.sources.get(source) == players[0].sources.get(source) for player in players)
+        intervals = [player.returns.get(source) for player in players]
+        figures.append((f"{source} return", "from this reward source", intervals, alike))
+    return intervals_table(names, figures, counts)
+
+
+FigureRow = tuple[str, str, Sequence[Interval | None], bool]  # title, note, values, whether these are comparable
+
+
+def intervals_table(names: Sequence[str], figures: Iterable[FigureRow], counts: Sequence[int] = ()) -> str:
+    """A table with a row per figure and a column per name; comparable values have a scale. `counts`: of episodes."""
+    rows = [["episodes", *(f"{count:,}" for count in counts)]] if counts else []
+    sheet: list[tuple[str, Sequence[Interval | None]]] = [("episodes", list(map(Interval, counts)))] if counts else []
+    for title, note, intervals, alike in figures:
+        low, high = reach(intervals)
+        cells = [noted(esc(title), note) if alike else f"{esc(title)} <small class=soft>of different rewards</small>"]
+        for interval, colour in zip(intervals, itertools.cycle(COLOURS), strict=False):
+            median = f" median {exact(interval.median)}" if interval and interval.median is not None else ""
+            cells.append(cell(interval, median) + (track(interval, low, high, colour) if interval and alike else ""))
+        rows.append(cells)
+        if counts:
+            pairs = zip(intervals, counts, strict=True)
+            intervals = [interval and interval._replace(n=interval.n or count) for interval, count in pairs]
+        sheet.append((title, intervals))
     return table(("", *names), rows, kind="figures", sheet=of_intervals(sheet, names))
-
-
-def figure_row(words: str, note: str, intervals: Sequence[Interval | None], alike: bool) -> list[str]:
-    """A figure of several players as cells; with a scale if the values are comparable (`alike`)."""
-    low, high = reach(intervals)
-    cells = []
-    for number, interval in enumerate(intervals):
-        if interval is None:
-            cells.append('<span class="soft">–</span>')
-            continue
-        colour = COLOURS[number % len(COLOURS)]
-        median = "" if interval.median is None else f" median {exact(interval.median)}"
-        cells.append(
-            f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}{median}</span>'
-            f"{track(interval, low, high, colour) if alike else ''}"
-        )
-    what = esc(words) if alike else f"{esc(words)} <small class=soft>of different rewards</small>"
-    return [f"{what}<br><small class=soft>{esc(note)}</small>" if note and alike else what, *cells]
 
 
 def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
@@ -204,11 +189,9 @@ def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
     ]
 
 
-# The player of replays on the report: assets/player.js unpacks and draws them in the browser.
+# The player of replays on the report is assets/player.html; assets/player.js unpacks and draws them in the browser.
 
 WATCHED = "watched"  # of an evaluated player: a `Watched`
-SPEEDS = (1, 2, 5, 10, 20, 50, 100)  # steps per second
-USUAL = 10
 FEW = 5  # steps; shorter episodes are not shown first
 REACHED = 3  # the same for episodes that reached their goal
 
@@ -245,58 +228,13 @@ def replay_blocks(chosen: Sequence[tuple[Watched, PackedReplay]]) -> list[str]:
     ]
     data = [data_script(f"replay-{number}", replay.data) for number, (_, replay) in enumerate(chosen)]
     colours = [f"rgb({red} {green} {blue})" for red, green, blue in PALETTE]
-    return [_replay_player("".join(options)), data_script("colours", colours), *data]
+    player = asset("player.html").replace("OPTIONS_OF_REPLAYS", "".join(options))
+    return [player, data_script("colours", colours), *data]
 
 
 def most_telling(replays: Sequence[PackedReplay]) -> int:
-    """The index of the replay that is shown first.
-
-    It is the longest that reached its goal, if that has REACHED steps; else the first with FEW steps; else the first.
-    """
+    """The index of the first replay to show: the longest that reached its goal, in REACHED steps, else one of FEW."""
     reached = [replay.steps if replay.reached else 0 for replay in replays]
     if max(reached) >= REACHED:
         return reached.index(max(reached))
     return next((number for number, replay in enumerate(replays) if replay.steps >= FEW), 0)
-
-
-def _replay_player(options: str) -> str:
-    speeds = "".join(
-        f'<option value="{speed}"{" selected" if speed == USUAL else ""}>{speed} steps/s</option>' for speed in SPEEDS
-    )
-    buttons = "".join(
-        f'<button type="button" class="{name}" title="{esc(title)}" aria-label="{esc(title)}">{word}</button>'
-        for name, title, word in (
-            ("earlier", "the reward before", "« reward"), ("back", "one step back", "‹"),
-            ("forward", "one step on", "›"), ("later", "the next reward", "reward »"),
-        )
-    )  # fmt: skip
-    readings = "".join(
-        f"<div><dt>{title}</dt><dd>{value}</dd></div>"
-        for title, value in (
-            ("the action that led here", '<span class="action">–</span><small class="chance"></small>'),
-            ("learnt reward, or program's", '<span class="learnt">–</span> <small class="worth"></small>'),
-            ("the same, so far", '<span class="learnt-sum of-learnt">0</span>'),
-            ("the policy's value", '<span class="value">–</span>'),
-            ("the game's reward", '<span class="game">–</span>'),
-            ("the game's, so far", '<span class="game-sum of-game">0</span>'),
-        )
-    )  # fmt: skip
-    return (
-        '<div class="player" tabindex="0" role="group" aria-label="Replay player">'
-        f'<select class="choice" aria-label="episode">{options}</select>'
-        '<div class="stage"><canvas class="screen" role="img" aria-label="the game\'s screen"></canvas>'
-        '<p class="message none">…</p>'
-        '<canvas class="line" tabindex="0" role="slider" aria-label="step" aria-valuemin="0" aria-valuemax="0" '
-        'aria-valuenow="0"></canvas>'
-        f'<div class="keys"><button type="button" class="play">Play</button>{buttons}'
-        f'<select class="speed" aria-label="speed">{speeds}</select>'
-        '<button type="button" class="zoom" aria-pressed="false" title="follow the hero">Zoom</button>'
-        '<span class="where">step <b class="step">0</b> of <span class="steps">0</span></span></div>'
-        f'<dl>{readings}</dl><ol class="odds" aria-label="probabilities of the next action" hidden></ol></div>'
-        '<div class="moments" hidden><p class="highest"></p><ol></ol></div>'
-        '<p class="help">In the chart under the game, bars up are the learnt reward of each step, or a '
-        "program's, bars down the "
-        "game's reward, and negative rewards are red: click or drag. "
-        "<kbd>space</kbd> plays, <kbd>←</kbd> <kbd>→</kbd> step, <kbd>↑</kbd> <kbd>↓</kbd> change the "
-        "speed, <kbd>n</kbd> <kbd>p</kbd> go to rewards, <kbd>z</kbd> zooms.</p></div>"
-    )

@@ -9,7 +9,7 @@ import numpy as np
 from motif_jax.screens import REVERSED, SHOWN, printable
 
 TEXT, WHITE, SOFT, GOOD, BAD, WARM, COOL = 7, 15, 8, 10, 9, 11, 14  # colours of everything except the game
-SAME_RUN = 4  # at most this many unchanged characters are sent again: moving the cursor takes more bytes
+SAME_RUN = 4  # columns from one change to the next that are written through: moving the cursor takes more bytes
 
 Span = tuple[str, int]  # a piece of text and its style
 
@@ -18,16 +18,9 @@ class Canvas:
     """Characters and their styles: colours 0..15, plus 16 for reversed."""
 
     def __init__(self, rows: int, columns: int):
+        self.rows, self.columns = rows, columns
         self.chars = np.full((rows, columns), ord(" "), np.uint32)
         self.styles = np.full((rows, columns), TEXT, np.uint8)
-
-    @property
-    def rows(self) -> int:
-        return self.chars.shape[0]
-
-    @property
-    def columns(self) -> int:
-        return self.chars.shape[1]
 
     def put(self, row: int, column: int, text: str, style: int = TEXT, width: int | None = None) -> int:
         """Writes text from any source, cut at `width` and at the edge; returns the column after it."""
@@ -49,12 +42,9 @@ class Canvas:
         return column
 
     def put_screen(self, chars: np.ndarray, colors: np.ndarray, cursor: tuple[int, int]) -> None:
-        """Draws lines of the game in the upper left corner, cropped to the sheet.
+        """Draws lines of the game in the upper left corner, cropped to the sheet. [R, 80] each
 
-        Args:
-          chars: [R, 80] character codes.
-          colors: [R, 80] 0..15, from 16 on reversed.
-          cursor: row and column of the reversed square.
+        `colors` are 0..15, from 16 on reversed. `cursor`: row and column of the reversed square.
         """
         rows, columns = min(self.rows, chars.shape[0]), min(self.columns, chars.shape[1])
         self.chars[:rows, :columns] = SHOWN[chars[:rows, :columns]]
@@ -66,7 +56,6 @@ class Canvas:
             self.styles[row, column] = (style if style % REVERSED else TEXT) ^ REVERSED
 
     def clear(self, rows: int) -> None:
-        """Makes the first lines blank."""
         self.chars[:rows], self.styles[:rows] = ord(" "), TEXT
 
     def reverse(self, row: int, column: int) -> None:
@@ -88,9 +77,10 @@ def changes(before: Canvas | None, after: Canvas) -> str:
     style = -1
     for row in np.flatnonzero(changed.any(1)):
         codes, styles = after.chars[row].tolist(), after.styles[row].tolist()
-        for start, end in _runs(np.flatnonzero(changed[row]).tolist()):
-            parts.append(f"\033[{row + 1};{start + 1}H")
-            for column in range(start, end):
+        columns = np.flatnonzero(changed[row])
+        for run in np.split(columns, np.flatnonzero(np.diff(columns) > SAME_RUN) + 1):
+            parts.append(f"\033[{row + 1};{run[0] + 1}H")
+            for column in range(run[0], run[-1] + 1):
                 if styles[column] != style:
                     style = styles[column]
                     parts.append(_sgr(style))
@@ -98,17 +88,6 @@ def changes(before: Canvas | None, after: Canvas) -> str:
     if style >= 0:
         parts.append("\033[0m")
     return "".join(parts)
-
-
-def _runs(columns: list[int]) -> Iterable[tuple[int, int]]:
-    """Merges columns into ranges (start, end), across small gaps: [3, 4, 6, 40] -> (3, 7), (40, 41)"""
-    start = end = columns[0]
-    for column in columns[1:]:
-        if column - end > SAME_RUN:
-            yield start, end + 1
-            start = column
-        end = column
-    yield start, end + 1
 
 
 def _sgr(style: int) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import io
 import json
 import math
@@ -17,7 +16,7 @@ import struct
 import subprocess
 import tempfile
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
@@ -90,59 +89,37 @@ BLOCKS = "▁▂▃▄▅▆▇█"  # eighths of a cell; drawn here, because th
 RULES = {"─": "lr", "│": "tb", "┌": "br", "┐": "bl", "└": "tr", "┘": "tl"}  # lines to left, right, top, bottom
 
 
-class Painter:
-    """Draws sheets as arrays of indices into `colours`, [C, 3]."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[int, int] = {}  # index in `_glyphs` by character
-        self._glyphs = np.zeros((0, HEIGHT, WIDTH), np.uint8)  # shades
-        # Index 0 is the background, which all colours share; the other shades of each colour follow.
-        self.colours = np.array(
-            [BACKGROUND, *(_shade(color, level) for color in PALETTE for level in range(1, SHADES))]
-        )
-        shades = np.zeros((len(PALETTE), SHADES), np.uint8)
-        shades[:, 1:] = 1 + np.arange(len(PALETTE) * (SHADES - 1)).reshape(len(PALETTE), -1)
-        self._shades = np.concatenate([shades, shades[:, ::-1]])  # and reversed. [styles, SHADES]
-
-    def paint(self, canvas: Canvas, rows: slice = slice(None), columns: slice = slice(None)) -> np.ndarray:
-        """Draws a part of a sheet as indices into `colours`. [pixels down, pixels across] uint8"""
-        chars, styles = canvas.chars[rows, columns], canvas.styles[rows, columns]
-        codes, inverse = np.unique(chars, return_inverse=True)
-        numbers = np.array([self._number(int(code)) for code in codes])[inverse].reshape(chars.shape)
-        cells = self._shades[styles[..., None, None], self._glyphs[numbers]]  # [R, C, height, width]
-        return cells.transpose(0, 2, 1, 3).reshape(chars.shape[0] * HEIGHT, chars.shape[1] * WIDTH)
-
-    def _number(self, code: int) -> int:
-        if code not in self._numbers:
-            self._numbers[code] = len(self._glyphs)
-            self._glyphs = np.concatenate([self._glyphs, _glyph(chr(code))[None]])
-        return self._numbers[code]
+_LEVELS = np.arange(1, SHADES)[:, None] / (SHADES - 1)
+_SHADED = np.array(BACKGROUND) + _LEVELS * (np.array(PALETTE) - BACKGROUND)[:, None]  # [colours, SHADES - 1, 3]
+# Index 0 is the background, which all colours share; the other shades of each colour follow. [C, 3]
+COLOURS = np.concatenate([[BACKGROUND], np.round(_SHADED).reshape(-1, 3)]).astype(np.uint8)
+_OF_COLOUR = np.pad(np.arange(1, len(COLOURS), dtype=np.uint8).reshape(len(PALETTE), -1), ((0, 0), (1, 0)))
+OF_STYLE = np.concatenate([_OF_COLOUR, _OF_COLOUR[:, ::-1]])  # indices into COLOURS, then reversed. [styles, SHADES]
 
 
+def paint(canvas: Canvas, rows: slice = slice(None), columns: slice = slice(None)) -> np.ndarray:
+    """Draws a part of a sheet as indices into COLOURS. [pixels down, pixels across] uint8"""
+    chars, styles = canvas.chars[rows, columns], canvas.styles[rows, columns]
+    codes, inverse = np.unique(chars, return_inverse=True)
+    glyphs = np.stack([_glyph(chr(code)) for code in codes])[inverse.reshape(chars.shape)]  # [R, C, height, width]
+    cells = OF_STYLE[styles[..., None, None], glyphs]
+    return cells.transpose(0, 2, 1, 3).reshape(chars.shape[0] * HEIGHT, chars.shape[1] * WIDTH)
+
+
+@functools.cache
 def _glyph(character: str) -> np.ndarray:
     """The shades of a character's pixels. [HEIGHT, WIDTH] uint8"""
-    if character in RULES:
-        return _draw_rule(RULES[character])
-    if character not in BLOCKS:
+    if character not in RULES and character not in BLOCKS:
         return np.round(draw(character) * (SHADES - 1)).astype(np.uint8)
     glyph = np.zeros((HEIGHT, WIDTH), np.uint8)
-    glyph[HEIGHT - round(HEIGHT * (BLOCKS.index(character) + 1) / len(BLOCKS)) :, :-1] = SHADES - 1
-    return glyph
-
-
-def _draw_rule(ways: str) -> np.ndarray:
-    glyph = np.zeros((HEIGHT, WIDTH), np.uint8)
+    if character in BLOCKS:
+        glyph[HEIGHT - round(HEIGHT * (BLOCKS.index(character) + 1) / len(BLOCKS)) :, :-1] = SHADES - 1
     down, across = HEIGHT // 2, WIDTH // 2
     lines: dict[str, Any] = {"l": np.s_[down, : across + 1], "r": np.s_[down, across:],
              "t": np.s_[: down + 1, across], "b": np.s_[down:, across]}  # fmt: skip
-    for way in ways:
+    for way in RULES.get(character, ""):
         glyph[lines[way]] = SHADES - 1
     return glyph
-
-
-def _shade(color: tuple[int, int, int], level: int) -> tuple[int, ...]:
-    part = level / (SHADES - 1)
-    return tuple(round(ground + part * (full - ground)) for ground, full in zip(BACKGROUND, color, strict=True))
 
 
 def draw(character: str) -> np.ndarray:
@@ -201,6 +178,7 @@ PICTURE_ROWS = 22  # lines that a picture of the game takes
 SIDE = 1024  # maximum pixels on a side of a replay's picture
 TABLE_BITS = 7  # log2 of the size of a GIF's global table of colours
 OWN_COLOURS = 128  # size of the local table of a sheet with a picture of the game
+UNCHANGED = len(COLOURS)  # the index of a GIF's transparent colour
 KEEP_BELOW = 1  # GIF disposal method: keep the previous picture
 SLOWEST = 10.0  # pictures per second of an MP4; some video players cannot play fewer
 
@@ -212,11 +190,6 @@ class TimedPicture(NamedTuple):
     start: float  # seconds from the beginning
     seconds: float
     picture: bytes = b""  # of the game, in place of its screen, which is then blank
-
-
-def with_room_for_pictures(story: Story) -> Story:
-    """The story, with room for pictures if its replay has any."""
-    return story if story.replay.pictures is None else story._replace(rows=PICTURE_ROWS, pictured=True)
 
 
 def count_sheets(story: Story, speed: float) -> int:
@@ -241,29 +214,37 @@ def film(story: Story, speed: float) -> Iterator[TimedPicture]:
         yield TimedPicture(compose(story, View(last, False, speed, MESSAGES), rows, columns, keys=False), start, LIST_S)
 
 
-def write_cast(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:
-    """Writes an asciinema cast, version 2, atomically; calls `progress` with the number of finished sheets.
+def write_film(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:
+    """Writes a .cast, .gif or .mp4 atomically; calls `progress` with the number of finished sheets."""
+    write = WRITERS[path.suffix.lower()]
+    if write is not _write_cast and story.replay.pictures is not None:
+        story = story._replace(rows=PICTURE_ROWS, pictured=True)
 
-    A cast is a header, then one line of JSON per change: https://docs.asciinema.org/manual/asciicast/v2/
-    """
+    def counted() -> Iterator[TimedPicture]:
+        for number, sheet in enumerate(film(story, speed), 1):
+            yield sheet
+            progress(number)
+
+    write_whole(path, lambda file: write(file, story, speed, counted()))
+
+
+def _write_cast(file: BinaryIO, story: Story, speed: float, sheets: Iterable[TimedPicture]) -> None:
+    """Version 2: a header, then one line of JSON per change: https://docs.asciinema.org/manual/asciicast/v2/"""
     columns, rows = needed(story)
     theme = {"fg": _hex(PALETTE[7]), "bg": _hex(BACKGROUND)}
     theme["palette"] = ":".join(_hex(color) for color in (BACKGROUND, *PALETTE[1:]))
-    header = {
+    lines: list[Any] = [{
         "version": 2, "width": columns, "height": rows, "title": printable(story.replay.title),
         "env": {"TERM": "xterm-256color"}, "theme": theme,
-    }  # fmt: skip
-    lines = [json.dumps(header)]
+    }]  # fmt: skip
     before: Canvas | None = None
     end = 0.0
-    for number, sheet in enumerate(film(story, speed), 1):
-        text = changes(before, sheet.canvas)
-        if text:
-            lines.append(json.dumps([round(sheet.start, 3), "o", ("" if before else "\033[?25l") + text]))
+    for sheet in sheets:
+        if text := changes(before, sheet.canvas):
+            lines.append([round(sheet.start, 3), "o", ("" if before else "\033[?25l") + text])
         before, end = sheet.canvas, sheet.start + sheet.seconds
-        progress(number)
-    lines.append(json.dumps([round(end, 3), "o", "\033[?25h"]))  # the end of the last sheet
-    write_whole(path, "".join(f"{line}\n" for line in lines).encode())
+    lines.append([round(end, 3), "o", "\033[?25h"])  # the end of the last sheet
+    file.writelines(f"{json.dumps(line)}\n".encode() for line in lines)
 
 
 def _frames(story: Story, speed: float) -> list[int]:
@@ -292,14 +273,6 @@ def open_picture(packed: bytes) -> Image:
         raise ValueError(f"a picture of a replay is damaged ({error})") from error
 
 
-def paste(pixels: np.ndarray, packed: bytes, height: int) -> np.ndarray:
-    """Draws a picture in the middle of the first `height` lines of pixels, as large as fits. [H, W, 3] uint8"""
-    fitted = _fit(packed, pixels.shape[1], height)
-    down, across = (height - fitted.shape[0]) // 2, (pixels.shape[1] - fitted.shape[1]) // 2
-    pixels[down : down + fitted.shape[0], across : across + fitted.shape[1]] = fitted
-    return pixels
-
-
 @functools.lru_cache(maxsize=1)  # consecutive frames often have the same picture
 def _fit(packed: bytes, width: int, height: int) -> np.ndarray:
     from PIL import Image
@@ -310,31 +283,21 @@ def _fit(packed: bytes, width: int, height: int) -> np.ndarray:
     return np.asarray(picture.resize(size, Image.Resampling.NEAREST if scale >= 3 else Image.Resampling.BILINEAR))
 
 
-def find_ffmpeg(flag: str) -> str:
-    """Finds the program ffmpeg; raises UserError, which names `flag`, if it is not installed."""
+def find_ffmpeg() -> str:
+    """Finds the program ffmpeg; raises UserError if it is not installed."""
     if path := shutil.which("ffmpeg"):
         return path
-    if importlib.util.find_spec("imageio_ffmpeg") is None:
+    try:
+        import imageio_ffmpeg
+    except ImportError:
         raise UserError(
-            f"an .mp4 needs ffmpeg on the PATH, or `pip install imageio-ffmpeg`; a .gif needs neither ({flag})"
-        )
-    import imageio_ffmpeg
-
+            "an .mp4 needs ffmpeg on the PATH, or `pip install imageio-ffmpeg`; a .gif needs neither"
+        ) from None
     return imageio_ffmpeg.get_ffmpeg_exe()
 
 
-def write_mp4(path: Path, story: Story, speed: float, progress: Callable[[int], None], flag: str) -> None:
-    """Writes an MP4 atomically; calls `progress` with the number of finished sheets."""
-    program = find_ffmpeg(flag)
-    write_whole(path, lambda file: _write_mp4(file, program, story, speed, progress, flag))
-
-
-def _write_mp4(
-    file: BinaryIO, program: str, story: Story, speed: float, progress: Callable[[int], None], flag: str
-) -> None:
-    painter, story = Painter(), with_room_for_pictures(story)
-    columns, rows = needed(story)
-    colours = painter.colours.astype(np.uint8)
+def _write_mp4(file: BinaryIO, story: Story, speed: float, sheets: Iterable[TimedPicture]) -> None:
+    program, (columns, rows) = find_ffmpeg(), needed(story)
     sheets_per_second = speed / _stride(speed)
     rate = sheets_per_second * math.ceil(SLOWEST / sheets_per_second)
     size = f"{columns * WIDTH}x{rows * HEIGHT}"
@@ -348,71 +311,67 @@ def _write_mp4(
             shown = 0  # pictures so far; a sheet is repeated according to its duration
             # The exit status, and not a broken pipe, tells of a failure.
             with contextlib.suppress(BrokenPipeError), cast(IO[bytes], process.stdin) as pictures:
-                for number, sheet in enumerate(film(story, speed), 1):
-                    pixels = colours[painter.paint(sheet.canvas)]
-                    if sheet.picture:
-                        pixels = paste(pixels, sheet.picture, story.rows * HEIGHT)
-                    data = pixels.tobytes()
+                for sheet in sheets:
+                    data = _pixels(sheet, story).tobytes()
                     end = max(round(rate * (sheet.start + sheet.seconds)), shown + 1)
                     for _ in range(end - shown):
                         pictures.write(data)
                     shown = end
-                    progress(number)
         if process.returncode:
             complaints.seek(0)
             lines = complaints.read().decode(errors="replace").split("\n")
             why = next((line for line in reversed(lines) if line.strip()), f"status {process.returncode}")
-            raise UserError(f"{program} could not make the film: {why.strip()} ({flag})")
+            raise UserError(f"{program} could not make the film: {why.strip()}")
 
 
-def write_gif(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:
-    """Writes a GIF atomically; calls `progress` with the number of finished sheets."""
-    write_whole(path, lambda file: _write_gif(file, story, speed, progress))
+def _pixels(sheet: TimedPicture, story: Story) -> np.ndarray:
+    """A sheet with its picture of the game, which is as large as fits, in the middle. [H, W, 3] uint8"""
+    pixels, room = COLOURS[paint(sheet.canvas)], story.rows * HEIGHT
+    if sheet.picture:
+        fitted = _fit(sheet.picture, pixels.shape[1], room)
+        down, across = (room - fitted.shape[0]) // 2, (pixels.shape[1] - fitted.shape[1]) // 2
+        pixels[down : down + fitted.shape[0], across : across + fitted.shape[1]] = fitted
+    return pixels
 
 
-def _write_gif(file: BinaryIO, story: Story, speed: float, progress: Callable[[int], None]) -> None:
+def _write_gif(file: BinaryIO, story: Story, speed: float, sheets: Iterable[TimedPicture]) -> None:
     from PIL import GifImagePlugin, Image
 
-    painter, story = Painter(), with_room_for_pictures(story)
     columns, rows = needed(story)
     height, width = rows * HEIGHT, columns * WIDTH
     colours = np.zeros((2**TABLE_BITS, 3), np.uint8)
-    colours[: len(painter.colours)] = painter.colours
-    unchanged = len(painter.colours)  # this colour is transparent
+    colours[: len(COLOURS)] = COLOURS
     file.write(b"GIF89a" + struct.pack("<HHBBB", width, height, 0xF0 | TABLE_BITS - 1, 0, 0) + colours.tobytes())
     file.write(b"\x21\xff\x0bNETSCAPE2.0\x03\x01" + struct.pack("<H", 0) + b"\0")  # repeat for ever
     before: Canvas | None = None
     pictured = b""  # the previous sheet's picture of the game
     shown = 0  # hundredths of a second since the start; rounding errors of durations would add up
-    for number, sheet in enumerate(film(story, speed), 1):
+    for sheet in sheets:
         end = round(100 * (sheet.start + sheet.seconds))
         options: dict[str, Any] = {"duration": 10 * (end - shown), "disposal": KEEP_BELOW}
-        if sheet.picture != pictured:
-            before = None  # draw the whole sheet again
         if sheet.picture and sheet.picture != pictured:
-            pixels = colours[painter.paint(sheet.canvas)]
-            picture = Image.fromarray(paste(pixels, sheet.picture, story.rows * HEIGHT)).quantize(OWN_COLOURS)
+            picture = Image.fromarray(_pixels(sheet, story)).quantize(OWN_COLOURS)
             blocks = GifImagePlugin.getdata(picture, (0, 0), include_color_table=True, **options)
         else:
-            pixels, corner = _changed(painter, before, sheet.canvas, unchanged)
-            blocks = GifImagePlugin.getdata(Image.fromarray(pixels), corner, transparency=unchanged, **options)
+            pixels, corner = _changed(before if sheet.picture == pictured else None, sheet.canvas)
+            blocks = GifImagePlugin.getdata(Image.fromarray(pixels), corner, transparency=UNCHANGED, **options)
         file.writelines(blocks)
         before, shown, pictured = sheet.canvas, end, sheet.picture
-        progress(number)
     file.write(b";")
 
 
-def _changed(
-    painter: Painter, before: Canvas | None, after: Canvas, unchanged: int
-) -> tuple[np.ndarray, tuple[int, int]]:
+def _changed(before: Canvas | None, after: Canvas) -> tuple[np.ndarray, tuple[int, int]]:
     """The smallest part of the picture with all changes, and the position of its upper left corner."""
     if before is None:
-        return painter.paint(after), (0, 0)
+        return paint(after), (0, 0)
     changed = (before.chars != after.chars) | (before.styles != after.styles)
     if not changed.any():
         changed[0, 0] = True  # a picture cannot be empty
     rows, columns = (np.flatnonzero(changed.any(axis)) for axis in (1, 0))
     down, across = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
-    pixels = painter.paint(after, down, across)
-    pixels[~np.kron(changed[down, across], np.ones((HEIGHT, WIDTH), bool))] = unchanged
+    pixels = paint(after, down, across)
+    pixels[~np.kron(changed[down, across], np.ones((HEIGHT, WIDTH), bool))] = UNCHANGED
     return pixels, (int(columns[0]) * WIDTH, int(rows[0]) * HEIGHT)
+
+
+WRITERS = {".cast": _write_cast, ".gif": _write_gif, ".mp4": _write_mp4}  # by the suffix of the file

@@ -48,7 +48,6 @@ class Replay(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """T, the number of steps."""
         return len(self.action)
 
     @property
@@ -66,8 +65,48 @@ class Replay(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The player's name and the number of the episode."""
         return f"{self.metadata['player']}, episode {self.metadata['episode']}"
+
+    @property
+    def ending(self) -> str:
+        """The end of the episode in a few words."""
+        end = self.metadata["end"]
+        return str(self.metadata["cause"] or END_WORDS.get(end, end or "not over"))
+
+    @property
+    def chosen(self) -> str:
+        """The recorded reasons for choosing this episode, or ""."""
+        return ", ".join(map(str, self.metadata["chosen"]))
+
+    @property
+    def rewarded_by(self) -> str:
+        """The reward that is shown beside the game's: "learnt", or "program" (docs/code-rewards.md)."""
+        return "program" if self.metadata.get("program") else "learnt"
+
+    @property
+    def option_names(self) -> list[str]:
+        """The names of the options of the player's policy."""
+        names = self.metadata.get("options")
+        return list(map(str, names)) if isinstance(names, list) else []
+
+    def option_name(self, step: int) -> str:
+        """The name of the option that chose the action at this step, of a replay that has them."""
+        assert self.charge is not None
+        return _name(int(self.charge[step]), self.option_names, "option")
+
+    def action_name(self, step: int) -> str:
+        """The action at this step and the option that chose it; "" before the first and after the last step."""
+        if not 0 <= step < self.steps:
+            return ""
+        name = _name(int(self.action[step]), self.metadata["action_names"], "action")
+        return name if self.charge is None else f"{name} ({self.option_name(step)})"
+
+    def message_text(self, frame: int) -> str:
+        return decode(self.message[frame]).strip()
+
+
+def _name(number: int, names: Sequence[Any], kind: str) -> str:
+    return str(names[number]) if 0 <= number < len(names) else f"{kind} {number}"
 
 
 class TopMessage(NamedTuple):
@@ -105,23 +144,27 @@ def load_replay(path: Path, flag: str) -> Replay:
     try:
         arrays = read_arrays(path, ("about", *ARRAYS), optional=OPTIONAL, limit=LARGEST)
         metadata = json.loads(arrays.pop("about").tobytes())
+        _check(metadata, arrays)
     except (OSError, ValueError) as error:
         raise UserError(f"{str(path)!r} is not a replay, or is damaged ({error}): remove it, or see {flag}") from error
+    return Replay(metadata, **arrays)
+
+
+def _check(metadata: Any, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raises ValueError unless these are the metadata and the arrays of a replay."""
     if not isinstance(metadata, dict) or not all(isinstance(metadata.get(key), kind) for key, kind in METADATA.items()):
-        raise UserError(f"{str(path)!r} is not a replay: its metadata is incomplete ({flag})")
-    steps, nothing = arrays["action"].size, np.zeros(0)
+        raise ValueError("its metadata is incomplete")
+    steps, pictures, ends = arrays["action"].size, arrays.get("pictures"), arrays.get("picture_ends")
+    size = 0 if pictures is None else pictures.size
     wanted = {name: (dtype, (steps + more, *shape)) for name, (dtype, more, shape) in ARRAYS.items()}
     wanted |= {"odds": ("float32", (steps, len(metadata["action_names"]))), "charge": ("int32", (steps,))}
-    wanted |= {"pictures": ("uint8", (arrays.get("pictures", nothing).size,)), "picture_ends": ("int64", (steps + 1,))}
+    wanted |= {"pictures": ("uint8", (size,)), "picture_ends": ("int64", (steps + 1,))}
     for name, array in arrays.items():
         if (str(array.dtype), array.shape) != wanted[name]:
-            raise UserError(f"{str(path)!r} is not a replay: its {name!r} is {array.dtype} {array.shape} ({flag})")
-    ends = arrays.get("picture_ends")
-    if (ends is None) != ("pictures" not in arrays) or (
-        ends is not None and (np.diff(ends, prepend=0).min() < 0 or ends[-1] != arrays["pictures"].size)
-    ):
-        raise UserError(f"{str(path)!r} is not a replay: its pictures are damaged ({flag})")
-    return Replay(metadata, **arrays)
+            raise ValueError(f"its {name!r} is {array.dtype} {array.shape}")
+    increases = ends is None or (np.diff(ends, prepend=0).min() >= 0 and ends[-1] == size)
+    if (ends is None) != (pictures is None) or not increases:
+        raise ValueError("its pictures are damaged")
 
 
 def top_messages(replay: Replay, number: int = 100) -> list[TopMessage]:
@@ -130,9 +173,7 @@ def top_messages(replay: Replay, number: int = 100) -> list[TopMessage]:
     keys = [message.tobytes() for message in replay.message[after : after + replay.steps]]
     first = {key: step for step, key in reversed([*enumerate(keys)])}
     top = collections.Counter(keys).most_common(number)  # in the order of their first steps, if equally frequent
-    return [
-        TopMessage(decode(replay.message[first[key] + after]), times, float(replay.z[first[key]])) for key, times in top
-    ]
+    return [TopMessage(decode(np.frombuffer(key, np.uint8)), times, float(replay.z[first[key]])) for key, times in top]
 
 
 # Sums, top messages and texts of an episode for the viewer, computed once.
@@ -184,51 +225,6 @@ def _used_rows(replay: Replay) -> int:
     return used
 
 
-def ending(metadata: Mapping[str, Any]) -> str:
-    """Returns the end of the episode in a few words."""
-    return str(metadata["cause"] or END_WORDS.get(metadata["end"], metadata["end"] or "not over"))
-
-
-def chosen(metadata: Mapping[str, Any]) -> str:
-    """Returns the recorded reasons for choosing this episode, or ""."""
-    return ", ".join(map(str, metadata["chosen"]))
-
-
-def rewarded_by(metadata: Mapping[str, Any]) -> str:
-    """Returns the reward that is shown beside the game's: "learnt", or "program" (docs/code-rewards.md)."""
-    return "program" if metadata.get("program") else "learnt"
-
-
-def action_name(replay: Replay, step: int) -> str:
-    """Returns the action at this step and the option that chose it; "" before the first and after the last step."""
-    if not 0 <= step < replay.steps:
-        return ""
-    name = name_of(int(replay.action[step]), replay.metadata["action_names"], "action")
-    return name if replay.charge is None else f"{name} ({option_name(replay, step)})"
-
-
-def name_of(number: int, names: Sequence[Any], kind: str) -> str:
-    """Returns the name with this number; "action 7" or "option 7" if there is none."""
-    return str(names[number]) if 0 <= number < len(names) else f"{kind} {number}"
-
-
-def option_name(replay: Replay, step: int) -> str:
-    """The name of the option that chose the action at this step, of a replay that has them."""
-    assert replay.charge is not None
-    return name_of(int(replay.charge[step]), option_names(replay), "option")
-
-
-def option_names(replay: Replay) -> list[str]:
-    """Returns the names of the options of the player's policy."""
-    names = replay.metadata.get("options")
-    return list(map(str, names)) if isinstance(names, list) else []
-
-
-def message_text(replay: Replay, frame: int) -> str:
-    """The game's message in this frame."""
-    return decode(replay.message[frame]).strip()
-
-
 def number(value: float) -> str:
     """Formats a reward or a sum of rewards; "-" if it is not finite."""
     if not np.isfinite(value):
@@ -262,9 +258,9 @@ def bar_of(story: Story, frame: int, width: int) -> int:
 def summary(story: Story, messages: int) -> str:
     """Summarises the episode in a few lines of text and its most frequent `messages` messages."""
     replay = story.replay
-    lines = [f"{replay.title}: {ending(replay.metadata)} after {replay.steps:,} steps"]
+    lines = [f"{replay.title}: {replay.ending} after {replay.steps:,} steps"]
     parts = [f"return of the game {number(story.earned[-1])}"]
-    parts += [f"{rewarded_by(replay.metadata)} {number(story.gained[-1])}"] * story.learnt
+    parts += [f"{replay.rewarded_by} {number(story.gained[-1])}"] * story.learnt
     parts += [
         f"{name.replace('_', ' ')} {value:,}"
         for name, value in replay.metadata["figures"].items()

@@ -20,19 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from motif_jax.replays.canvas import BAD, COOL, GOOD, SOFT, TEXT, WARM, WHITE, Canvas, Span
-from motif_jax.replays.replay import (
-    COLUMNS,
-    ROWS,
-    Story,
-    action_name,
-    bar_of,
-    bars,
-    chosen,
-    ending,
-    message_text,
-    number,
-    rewarded_by,
-)
+from motif_jax.replays.replay import COLUMNS, ROWS, Story, bar_of, bars, number
 
 STATUS_LINES = ("title", "status", "message", "rewards", "bars")  # lines below the game
 LEFT_OUT = ("title", "bars", "message", "rewards")  # lines dropped in this order on a small sheet
@@ -97,7 +85,7 @@ def _last_line(story: Story, view: View, rows: int, columns: int) -> list[Span]:
     words: Span = (f" {columns}x{rows} is too small, {across}x{down + 1} shows all ", SOFT)
     if rows > story.rows + 1:
         return [words, ("· ? keys · q quit", SOFT)]
-    message = message_text(story.replay, view.frame)
+    message = story.replay.message_text(view.frame)
     return [words, *_pace(view), (f" {_step(story, view)} ", TEXT), (message, _weight(story, view.frame))]
 
 
@@ -110,28 +98,28 @@ def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
     left_out = LEFT_OUT[: max(len(STATUS_LINES) - room, 0)]
     shown = [name for name in STATUS_LINES if name not in left_out][: max(room, 0)]
     replay, frame, last = story.replay, view.frame, max(canvas.columns - 13, 53)
+    why, message = replay.chosen, replay.message_text(frame)
+    title = [(f" {replay.title} ", COOL), (f"({why}) " if why else "", SOFT), (f"· {replay.ending} ", TEXT)]
+    game = [*_amount(replay.reward, frame), (" sum ", SOFT), _sum(story.earned[frame])]
+    gained = [("sum ", SOFT), _sum(story.gained[frame])] if story.learnt else []
+    spans: dict[str, list[tuple[int, list[Span], int | None]]] = {  # by line: column, spans and width
+        "title": [(0, [("─" * canvas.columns, SOFT)], None), (2, title, None)],
+        "status": [
+            (1, _pace(view), None), (12, [(_step(story, view), WHITE)], None),
+            (32, _actions(story, frame), last - 33), (last, [("value ", SOFT), _value(story, frame)], None),
+        ],
+        "message": [(1, [("message", SOFT)], None), (12, [(message or "-", _weight(story, frame))], None)],
+        "rewards": [
+            (1, [("game", SOFT)], None), (12, game, None),
+            (32, [(f"{replay.rewarded_by} ", SOFT), *_learnt(story, frame)], last - 33), (last, gained, None),
+        ],
+        "bars": [(1, _odds_in_a_line(story, frame), None)],
+    }  # fmt: skip
     for row, name in enumerate(shown, story.rows):
-        if name == "title":
-            canvas.put(row, 0, "─" * canvas.columns, SOFT)
-            canvas.put_spans(row, 2, _title(story))
-        elif name == "status":
-            canvas.put_spans(row, 1, _pace(view))
-            canvas.put(row, 12, _step(story, view), WHITE)
-            canvas.put_spans(row, 32, _actions(story, frame), last - 33)
-            canvas.put_spans(row, last, [("value ", SOFT), _value(story, frame)])
-        elif name == "message":
-            canvas.put(row, 1, "message", SOFT)
-            canvas.put(row, 12, message_text(replay, frame) or "-", _weight(story, frame))
-        elif name == "rewards":
-            canvas.put(row, 1, "game", SOFT)
-            canvas.put_spans(row, 12, [*_amount(replay.reward, frame), (" sum ", SOFT), _sum(story.earned[frame])])
-            canvas.put_spans(row, 32, [(f"{rewarded_by(replay.metadata)} ", SOFT), *_learnt(story, frame)], last - 33)
-            if story.learnt:
-                canvas.put_spans(row, last, [("sum ", SOFT), _sum(story.gained[frame])])
-        elif replay.odds is None:
+        for column, some, width in spans[name]:
+            canvas.put_spans(row, column, some, width)
+        if name == "bars" and replay.odds is None:
             _bars(canvas, row, story, frame)
-        else:
-            canvas.put_spans(row, 1, _odds_in_a_line(story, frame))
 
 
 def _beside(canvas: Canvas, story: Story, view: View) -> None:
@@ -140,24 +128,21 @@ def _beside(canvas: Canvas, story: Story, view: View) -> None:
     for row in range(ROWS):
         canvas.put(row, COLUMNS + 1, "│", SOFT)
     canvas.put(0, left, replay.title, COOL, width)
-    why = chosen(replay.metadata)
-    canvas.put(1, left, f"{ending(replay.metadata)}{f' ({why})' if why else ''}", SOFT, width)
+    why = replay.chosen
+    canvas.put(1, left, f"{replay.ending}{f' ({why})' if why else ''}", SOFT, width)
     canvas.put_spans(3, left, [*_pace(view), ("   ", TEXT), (_step(story, view), WHITE)], width)
-    status: list[tuple[str, list[Span]]] = [
-        ("action", _actions(story, frame)),
-        ("value", [_value(story, frame)]),
-        ("game", [*_amount(replay.reward, frame), ("   sum ", SOFT), _sum(story.earned[frame])]),
-        (rewarded_by(replay.metadata), _learnt(story, frame)),
-    ]
-    if story.learnt:
-        status.append(("", [("sum ", SOFT), _sum(story.gained[frame])]))
-    for row, (label, spans) in enumerate(status, 5):
+    status = {
+        "action": _actions(story, frame),
+        "value": [_value(story, frame)],
+        "game": [*_amount(replay.reward, frame), ("   sum ", SOFT), _sum(story.earned[frame])],
+        replay.rewarded_by: _learnt(story, frame),
+    } | ({"": [("sum ", SOFT), _sum(story.gained[frame])]} if story.learnt else {})
+    for row, (label, spans) in enumerate(status.items(), 5):
         canvas.put(row, left, label, SOFT)
         canvas.put_spans(row, left + 9, spans, width - 9)
     row = 6 + len(status)
-    words = textwrap.wrap(message_text(replay, frame), width)[:3] or ["-"]
-    for line, text in enumerate(words):
-        canvas.put(row + line, left, text, _weight(story, frame), width)
+    for line, text in enumerate(textwrap.wrap(replay.message_text(frame), width)[:3] or ["-"], row):
+        canvas.put(line, left, text, _weight(story, frame), width)
     (_last_rewards if replay.odds is None else _odds)(canvas, story, frame, row + 4, left, width)
     canvas.put(ROWS, 0, "─" * canvas.columns, SOFT)
     _bars(canvas, ROWS + 1, story, frame)
@@ -169,41 +154,34 @@ def _last_rewards(canvas: Canvas, story: Story, frame: int, row: int, left: int,
     for line, at in enumerate(before[::-1][: ROWS - 1 - row].tolist(), row + 1):
         canvas.put(line, left, f"{at:>6,}", SOFT)
         canvas.put_spans(line, left + 7, [_sum(float(story.rewards[at]), 8)])
-        text = message_text(story.replay, at - _late(story))
+        text = story.replay.message_text(at - _late(story))
         canvas.put(line, left + 17, text, TEXT if at < frame else WHITE, width - 17)
 
 
 def _odds(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: int) -> None:
-    """Lists the next actions with a bar for the probability of each."""
     actions = _next_actions(story, frame)
     start = max((len(name) for name, *_ in actions), default=0) + 1
     room = max(width - start - 5, 1)
-    for line, (name, odds, taken) in enumerate(actions[: ROWS - row], row):
-        style = WHITE if taken else SOFT
+    for line, (name, odds, style) in enumerate(actions[: ROWS - row], row):
         canvas.put(line, left, name, style, width)
-        bar = "█" * round(odds * room)
-        canvas.put_spans(line, left + start, [(bar, style), (f" {odds:.0%}", style)], width - start)
+        canvas.put_spans(
+            line, left + start, [("█" * round(odds * room), style), (f" {odds:.0%}", style)], width - start
+        )
 
 
 def _odds_in_a_line(story: Story, frame: int) -> list[Span]:
-    """The next actions with their probabilities, without bars."""
-    spans: list[Span] = []
-    for name, odds, taken in _next_actions(story, frame):
-        spans += [(f"{name} {odds:.0%}", WHITE if taken else SOFT), ("  ", SOFT)]
-    return spans
+    actions = _next_actions(story, frame)
+    return [span for name, odds, style in actions for span in ((f"{name} {odds:.0%}", style), ("  ", SOFT))]
 
 
-def _next_actions(story: Story, frame: int) -> list[tuple[str, float, bool]]:
-    """The names of all actions, their probabilities, and whether each was taken next."""
+def _next_actions(story: Story, frame: int) -> list[tuple[str, float, int]]:
+    """The names of all actions, their probabilities, and their style: white for the one that was taken next."""
     replay = story.replay
     if replay.odds is None or frame >= replay.steps:
         return []
-    return [
-        (str(name), odds, number == replay.action[frame])
-        for number, (name, odds) in enumerate(
-            zip(replay.metadata["action_names"], np.nan_to_num(replay.odds[frame]).tolist(), strict=True)
-        )
-    ]
+    pairs = zip(replay.metadata["action_names"], np.nan_to_num(replay.odds[frame]).tolist(), strict=True)
+    taken = replay.action[frame]
+    return [(str(name), odds, WHITE if number == taken else SOFT) for number, (name, odds) in enumerate(pairs)]
 
 
 def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:
@@ -218,16 +196,6 @@ def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:
     canvas.reverse(row, 1 + here)
 
 
-def _title(story: Story) -> list[Span]:
-    metadata = story.replay.metadata
-    why = chosen(metadata)
-    return [
-        (f" {story.replay.title} ", COOL),
-        (f"({why}) ", SOFT) if why else ("", SOFT),
-        (f"· {ending(metadata)} ", TEXT),
-    ]
-
-
 def _pace(view: View) -> list[Span]:
     return [("▶" if view.playing else "‖", WARM), (f" {view.speed:g}/s", SOFT)]
 
@@ -239,7 +207,7 @@ def _step(story: Story, view: View) -> str:
 def _actions(story: Story, frame: int) -> list[Span]:
     """The action before this frame, and the one after it with its probability."""
     replay = story.replay
-    came, goes = action_name(replay, frame - 1), action_name(replay, frame)
+    came, goes = replay.action_name(frame - 1), replay.action_name(frame)
     spans = [(came or "the start", TEXT), (" → ", SOFT), (goes or "the end", WHITE)]
     if goes and np.isfinite(replay.probability[frame]):
         spans.append((f" {replay.probability[frame]:.0%}", SOFT))
@@ -255,7 +223,7 @@ def _learnt(story: Story, frame: int) -> list[Span]:
     replay = story.replay
     if not story.learnt or not frame:
         return [("-", SOFT)]
-    if rewarded_by(replay.metadata) == "program":
+    if replay.rewarded_by == "program":
         return _amount(replay.intrinsic, frame)
     return [
         (number(replay.z[frame - 1]), TEXT), (f" seen {replay.count[frame - replay.is_late]}x → ", SOFT),
@@ -265,9 +233,7 @@ def _learnt(story: Story, frame: int) -> list[Span]:
 
 def _amount(values: np.ndarray, frame: int) -> list[Span]:
     """The reward of the step before this frame."""
-    if not frame:
-        return [("-", SOFT)]
-    return [_sum(float(values[frame - 1]))]
+    return [_sum(float(values[frame - 1])) if frame else ("-", SOFT)]
 
 
 def _sum(value: float, width: int = 0) -> Span:
@@ -281,7 +247,7 @@ def _late(story: Story) -> int:
 
 def _weight(story: Story, frame: int) -> int:
     paid = story.rewards[frame + _late(story) :][:1].any()
-    return WHITE if paid else TEXT if message_text(story.replay, frame) else SOFT
+    return WHITE if paid else TEXT if story.replay.message_text(frame) else SOFT
 
 
 # ---- lists over the game
@@ -289,22 +255,22 @@ def _weight(story: Story, frame: int) -> int:
 
 def cover_with_help(canvas: Canvas) -> None:
     """Draws the list of keys over the sheet."""
-    _box(canvas, "keys", len(KEYS_HELP) + 2)
+    width = _box(canvas, "keys", len(KEYS_HELP) + 2)
     for row, (keys, what) in enumerate(KEYS_HELP, 1):
         canvas.put(row, 3, keys, WHITE)
-        canvas.put(row, 20, what, TEXT, _width(canvas) - 21)
+        canvas.put(row, 20, what, TEXT, width - 21)
 
 
 def cover_with_messages(canvas: Canvas, story: Story, first: int, rows: int) -> None:
     """Lists the most frequent messages from number `first` on, over the first `rows` lines of the sheet."""
-    replay, width = story.replay, _width(canvas)
-    _box(canvas, f"top messages · {ending(replay.metadata)} after {replay.steps:,} steps", rows)
+    replay = story.replay
+    width = _box(canvas, f"top messages · {replay.ending} after {replay.steps:,} steps", rows)
     canvas.put(1, 2, f"{'times':>6}  {'reward':>8}  message", SOFT, width - 3)
     listed = story.top[first : first + listed_at_once(rows)]
     for row, top in enumerate(listed, 2):
         text = top.text.strip()
         canvas.put(row, 2, f"{top.times:>6,}", TEXT, width - 3)
-        canvas.put(row, 10, f"{number(top.z):>8}", GOOD if top.z > 0 else BAD if top.z < 0 else SOFT, width - 11)
+        canvas.put(row, 10, *_sum(top.z, 8), width - 11)
         canvas.put(row, 20, text or "(no message)", WHITE if text else SOFT, width - 21)
     if len(listed) < len(story.top):
         canvas.put(rows - 2, 3, f"{first + 1}-{first + len(listed)} of {len(story.top)}", SOFT, width - 4)
@@ -315,14 +281,12 @@ def listed_at_once(rows: int) -> int:
     return max(rows - AROUND, 1)
 
 
-def _width(canvas: Canvas) -> int:
-    return min(canvas.columns, COLUMNS)
-
-
-def _box(canvas: Canvas, title: str, rows: int) -> None:
-    """Draws an empty box of `rows` lines over the game."""
-    inner = max(_width(canvas) - 2, 0)
+def _box(canvas: Canvas, title: str, rows: int) -> int:
+    """Draws an empty box of `rows` lines over the game; returns its width."""
+    width = min(canvas.columns, COLUMNS)
+    inner = max(width - 2, 0)
     for row in range(rows):
         left, fill, right = "┌─┐" if row == 0 else "└─┘" if row == rows - 1 else "│ │"
         canvas.put(row, 0, f"{left}{fill * inner}{right}", SOFT)
     canvas.put(0, 2, f" {title} ", COOL, inner - 2)
+    return width

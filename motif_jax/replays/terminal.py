@@ -15,8 +15,6 @@ import time
 import tty
 from collections.abc import Iterator
 
-import numpy as np
-
 from motif_jax.replays.canvas import Canvas, changes
 from motif_jax.replays.replay import Replay, Story, describe
 from motif_jax.replays.scene import HELP, MESSAGES, View, compose, list_rows, listed_at_once
@@ -55,33 +53,28 @@ def watch(replay: Replay, speed: float) -> Story:
         since, start = time.monotonic(), 0  # frame `start` was shown at time `since`
         while view is not None:
             terminal.show(compose(story, view, *terminal.size(), keys=True))
+            due = (since + (view.frame + 1 - start) / view.speed - time.monotonic()) if view.playing else LOOK_EVERY_S
             shown = view
-            for key in terminal.keys(_wait(view, since, start)):
-                rows, _ = terminal.size()
-                view = press(view, key, story, list_rows(rows, keys=True))
+            for key in terminal.keys(min(max(due, DRAW_EVERY_S), LOOK_EVERY_S)):
+                view = press(view, key, story, listed_at_once(list_rows(terminal.size()[0], keys=True)))
                 if view is None:
                     return story
             now = time.monotonic()
             if (view.playing, view.speed) != (shown.playing, shown.speed) or not view.playing:
                 since, start = now, view.frame
-            else:
-                view = arrive(view, start + int((now - since) * view.speed), story)
+                continue
+            frame = start + int((now - since) * view.speed)
+            if frame < replay.steps:
+                view = view._replace(frame=frame)
+            else:  # playing stops, and the messages are listed
+                view = view._replace(frame=replay.steps, playing=False, over=MESSAGES, scroll=0)
     return story
-
-
-def _wait(view: View, since: float, start: int) -> float:
-    """Seconds until the next change."""
-    if not view.playing:
-        return LOOK_EVERY_S
-    due = since + (view.frame + 1 - start) / view.speed
-    return min(max(due - time.monotonic(), DRAW_EVERY_S), LOOK_EVERY_S)
 
 
 class Terminal:
     """Draws on a terminal and reads its keys; `open_terminal` makes it."""
 
     def __init__(self, source: int, target: int):
-        """Takes the file descriptors of keyboard and screen."""
         self._source, self._target = source, target
         self._shown: Canvas | None = None
 
@@ -91,10 +84,8 @@ class Terminal:
 
     def show(self, canvas: Canvas) -> None:
         """Draws the changes since the last call."""
-        before = self._shown
-        if before is not None and (before.rows, before.columns) != (canvas.rows, canvas.columns):
-            before = None
-        self.write(changes(before, canvas))
+        resized = self._shown is None or self._shown.chars.shape != canvas.chars.shape
+        self.write(changes(None if resized else self._shown, canvas))
         self._shown = canvas
 
     def write(self, text: str) -> None:
@@ -145,67 +136,35 @@ def open_terminal(source: int, target: int) -> Iterator[Terminal]:
 # ---- keys
 
 
-def press(view: View, key: str, story: Story, rows: int) -> View | None:
-    """Returns the view after a key; None: the user quits.
-
-    `key`: a character, or one of left, right, up, down, home, end, page up, page down, escape, enter. `rows`: number of
-    lines for the list of messages.
-    """
+def press(view: View, key: str, story: Story, at_once: int) -> View | None:
+    """The view after a key, a character or one of NAMES; None: the user quits. `at_once`: messages in the list."""
     key = SAME_AS.get(key, key)
     if key == "q":
         return None
+    lists = {"t": MESSAGES, "?": HELP}
     if view.over:
-        return _press_over(view, key, story, rows)
-    last = story.replay.steps
+        moves = {"up": -1, "down": 1, "page up": -at_once, "page down": at_once, " ": at_once}
+        if view.over == MESSAGES and key in (*moves, "home", "end"):
+            last = max(len(story.top) - at_once, 0)
+            where = {"home": 0, "end": last}.get(key, view.scroll + moves.get(key, 0))
+            return view._replace(scroll=min(max(where, 0), last))
+        over = lists.get(key, "")
+        return view._replace(over=over, scroll=0) if over and over != view.over else view._replace(over="")
+    last, rewarded = story.replay.steps, story.rewarded
     if key == " ":
-        if not view.playing and view.frame == last:
-            return view._replace(frame=0, playing=True)
-        return view._replace(playing=not view.playing)
+        again = not view.playing and view.frame == last
+        return view._replace(frame=0 if again else view.frame, playing=not view.playing)
     if key in ("up", "down"):
-        return view._replace(speed=_next_speed(view.speed, faster=key == "up"))
-    if key in ("t", "?"):
-        return view._replace(over=MESSAGES if key == "t" else HELP, scroll=0, playing=False)
+        faster, slower = [speed for speed in SPEEDS if speed > view.speed], [one for one in SPEEDS if one < view.speed]
+        return view._replace(speed=([*faster, view.speed][0] if key == "up" else [view.speed, *slower][-1]))
+    if key in lists:
+        return view._replace(over=lists[key], scroll=0, playing=False)
     frame = {
         "right": view.frame + 1,
         "left": view.frame - 1,
         "home": 0,
         "end": last,
-        "n": _rewarded_after(story, view.frame),
-        "p": _rewarded_before(story, view.frame),
+        "n": next((at for at in rewarded.tolist() if at > view.frame), None),
+        "p": next((at for at in rewarded[::-1].tolist() if at < view.frame), None),
     }.get(key)
     return view if frame is None else view._replace(frame=min(max(frame, 0), last), playing=False)
-
-
-def arrive(view: View, frame: int, story: Story) -> View:
-    """Returns the view when playing reaches a frame; at the end it stops and lists the messages."""
-    if frame < story.replay.steps:
-        return view._replace(frame=frame)
-    return view._replace(frame=story.replay.steps, playing=False, over=MESSAGES, scroll=0)
-
-
-def _press_over(view: View, key: str, story: Story, rows: int) -> View:
-    at_once = listed_at_once(rows)
-    moves = {"up": -1, "down": 1, "page up": -at_once, "page down": at_once, " ": at_once}
-    if view.over == MESSAGES and key in (*moves, "home", "end"):
-        last = max(len(story.top) - at_once, 0)
-        where = {"home": 0, "end": last}.get(key, view.scroll + moves.get(key, 0))
-        return view._replace(scroll=min(max(where, 0), last))
-    if key in ("t", "?") and (key == "t") != (view.over == MESSAGES):
-        return view._replace(over=MESSAGES if key == "t" else HELP, scroll=0)
-    return view._replace(over="")
-
-
-def _next_speed(speed: float, faster: bool) -> float:
-    if faster:
-        return min((other for other in SPEEDS if other > speed), default=speed)
-    return max((other for other in SPEEDS if other < speed), default=speed)
-
-
-def _rewarded_after(story: Story, frame: int) -> int | None:
-    at = int(np.searchsorted(story.rewarded, frame, side="right"))
-    return int(story.rewarded[at]) if at < len(story.rewarded) else None
-
-
-def _rewarded_before(story: Story, frame: int) -> int | None:
-    at = int(np.searchsorted(story.rewarded, frame, side="left"))
-    return int(story.rewarded[at - 1]) if at else None

@@ -46,11 +46,10 @@ def test_the_number_of_seeds_that_a_claim_needs_is_that_of_the_two_sample_formul
 
 def test_a_band_covers_the_steps_that_all_seeds_have():
     curves = [[(0, 0.0), (10, 1.0), (20, 2.0)], [(5, 1.5), (15, 2.5)]]
-    steps, mean, low, high = band(curves, points=3)
-    assert steps.tolist() == [5, 10, 15]
-    assert mean.tolist() == [1.0, 1.5, 2.0]  # of 0.5, 1, 1.5 and 1.5, 2, 2.5
-    assert np.all((low <= mean) & (mean <= high))
+    line, (steps, low, high) = band(curves, points=3)
+    assert line == [(5, 1.0), (10, 1.5), (15, 2.0)]  # of 0.5, 1, 1.5 and 1.5, 2, 2.5
+    assert steps == [5, 10, 15]
+    assert all(below <= mean <= above for below, (_, mean), above in zip(low, line, high, strict=True))
     assert band([[(0, 1.0), (1, 1.0)], [(2, 1.0), (3, 1.0)]]) is None
     assert band([]) is None
-    one = band([[(4, 7.0)]])
-    assert one.mean.tolist() == one.low.tolist() == [7.0]
+    assert band([[(4, 7.0)]]) == ([(4, 7.0)], ([4], [7.0], [7.0]))

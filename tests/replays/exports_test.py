@@ -10,17 +10,7 @@ from PIL import Image
 from real_replay import NEEDED, made, play
 
 from motif_jax.envs.gym_world import encode_picture
-from motif_jax.replays.film import (
-    HEIGHT,
-    PICTURE_ROWS,
-    WIDTH,
-    Painter,
-    film,
-    find_ffmpeg,
-    write_cast,
-    write_gif,
-    write_mp4,
-)
+from motif_jax.replays.film import COLOURS, HEIGHT, PICTURE_ROWS, WIDTH, film, find_ffmpeg, paint, write_film
 from motif_jax.replays.replay import COLUMNS, LEAST_ROWS, ROWS, describe, load_replay, save_replay
 from motif_jax.replays.scene import STATUS_LINES
 from motif_jax.screens import BACKGROUND, SHOWN
@@ -33,7 +23,7 @@ def ignore(_: int) -> None:
 
 def test_a_cast_played_in_a_terminal_shows_every_frame(tmp_path):
     story, done = describe(play()), []
-    write_cast(tmp_path / "a.cast", story, 10.0, done.append)
+    write_film(tmp_path / "a.cast", story, 10.0, done.append)
     header, *events = [json.loads(line) for line in (tmp_path / "a.cast").read_text().splitlines()]
     assert (header["version"], header["width"], header["height"]) == (2, *NEEDED)
     assert len(header["theme"]["palette"].split(":")) == 16
@@ -53,8 +43,8 @@ def test_a_cast_played_in_a_terminal_shows_every_frame(tmp_path):
 
 def test_a_gif_decodes_to_the_sheets(tmp_path):
     story = describe(play())
-    write_gif(tmp_path / "a.gif", story, 30.0, ignore)
-    painter, sheets, total = Painter(), list(film(story, 30.0)), 0
+    write_film(tmp_path / "a.gif", story, 30.0, ignore)
+    sheets, total = list(film(story, 30.0)), 0
     with Image.open(tmp_path / "a.gif") as gif:
         assert gif.n_frames == len(sheets)
         assert gif.size == (NEEDED[0] * WIDTH, NEEDED[1] * HEIGHT)
@@ -63,22 +53,22 @@ def test_a_gif_decodes_to_the_sheets(tmp_path):
             total += gif.info["duration"]
             assert total == pytest.approx(1000 * (sheet.start + sheet.seconds), abs=5)  # no error adds up
             if number % 9 == 0 or number > 58:
-                assert (np.asarray(gif.convert("RGB")) == painter.colours[painter.paint(sheet.canvas)]).all()
+                assert (np.asarray(gif.convert("RGB")) == COLOURS[paint(sheet.canvas)]).all()
     assert (tmp_path / "a.gif").stat().st_size < 5000 * len(sheets)
 
 
 @pytest.fixture(scope="module")
 def ffmpeg() -> str:
     try:
-        return find_ffmpeg("")
+        return find_ffmpeg()
     except UserError:
         pytest.skip("neither ffmpeg nor imageio-ffmpeg is here: bash launch/test.sh installs the latter")
 
 
 def test_an_mp4_decodes_to_the_sheets(tmp_path, ffmpeg):
     story = describe(made([f"message {number}" for number in range(9)], reward=[0] * 8))
-    write_mp4(tmp_path / "a.mp4", story, 4.0, ignore, "")
-    painter, sheets = Painter(), list(film(story, 4.0))
+    write_film(tmp_path / "a.mp4", story, 4.0, ignore)
+    sheets = list(film(story, 4.0))
     height, width = NEEDED[1] * HEIGHT, NEEDED[0] * WIDTH
     decoded = subprocess.run(
         [ffmpeg, "-loglevel", "error", "-i", tmp_path / "a.mp4", "-f", "rawvideo", "-pix_fmt", "rgb24", "pipe:1"],
@@ -87,7 +77,7 @@ def test_an_mp4_decodes_to_the_sheets(tmp_path, ffmpeg):
     pictures = np.frombuffer(decoded, np.uint8).reshape(-1, height, width, 3)
     assert len(pictures) == 12 * (8 / 4 + 2 + 6)  # 12 per second: the least multiple of 4 that players like
     for sheet in sheets:
-        wanted = painter.colours[painter.paint(sheet.canvas)].astype(int)
+        wanted = COLOURS[paint(sheet.canvas)].astype(int)
         assert np.abs(pictures[int(12 * sheet.start) + 1] - wanted).mean() < 4  # of 255
 
 
@@ -95,14 +85,14 @@ def test_films_show_the_games_pictures_and_crop_unused_rows(tmp_path):
     replay = made([str(number) for number in range(4)], reward=[0] * 3)
     replay.chars[...] = ord(" ")
     small = describe(replay)
-    write_gif(tmp_path / "small.gif", small, 10.0, ignore)
+    write_film(tmp_path / "small.gif", small, 10.0, ignore)
     with Image.open(tmp_path / "small.gif") as gif:
         assert gif.size == (NEEDED[0] * WIDTH, (LEAST_ROWS + len(STATUS_LINES)) * HEIGHT)
     red, blue = (encode_picture(np.full((30, 40, 3), color, np.uint8)) for color in ((200, 40, 40), (40, 40, 200)))
     ends = np.cumsum([len(red), 0, len(blue), 0])
     pictures = np.frombuffer(red + blue, np.uint8)
     pictured = replay._replace(pictures=pictures, picture_ends=ends)
-    write_gif(tmp_path / "pictured.gif", describe(pictured), 10.0, ignore)
+    write_film(tmp_path / "pictured.gif", describe(pictured), 10.0, ignore)
     with Image.open(tmp_path / "pictured.gif") as gif:
         assert gif.size == (NEEDED[0] * WIDTH, (PICTURE_ROWS + len(STATUS_LINES)) * HEIGHT)
         middle = []

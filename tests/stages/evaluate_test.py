@@ -8,13 +8,12 @@ from conftest import get_config, is_complete, run_stage, viewed
 from toy_policies import TASK, policies
 
 from motif_jax.envs.nethack.game import FIGURES
-from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_json
 from motif_jax.run import Run
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import play as policy_play
 from motif_jax.stages.evaluate import summary as evaluate_summary
-from motif_jax.stages.evaluate.contenders import FLAG, find_contender, find_contenders
+from motif_jax.stages.evaluate.contenders import FLAG, find_all, find_contenders
 from motif_jax.stages.evaluate.page import report_evaluation
 
 
@@ -43,7 +42,7 @@ def run(workdir, policy: str = "", **values):
     config = settings(policy, **values)
     if not is_complete(evaluate, config, workdir):
         run_stage(evaluate, config, workdir)
-    contender = find_contender(workdir, policy, make_world(config.env), config.evaluate.greedy, FLAG)
+    (contender,) = find_all(viewed(config, "evaluate"), workdir, policy, FLAG)
     folder = workdir / "evaluate" / contender.name
     return evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
 

@@ -11,7 +11,7 @@ from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.files import read_json, read_lines
 from motif_jax.pages.players import label
 from motif_jax.policies.model import read_policy
-from motif_jax.replays.replay import action_name, load_replay, option_name
+from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, train_policy
 from motif_jax.stages.evaluate.page import pack
 from motif_jax.stages.report import read_record
@@ -90,7 +90,7 @@ def test_options_are_evaluated_alone_beside_their_controller(whole):
     ]
     assert replay.metadata["options"] == ["stairs", "gold"]
     assert len(replay.charge) == replay.steps
-    shown = {action_name(replay, number) for number in range(replay.steps)}
+    shown = {replay.action_name(number) for number in range(replay.steps)}
     assert shown <= {f"{action} ({option})" for action in ACTIONS for option in ("stairs", "gold")}
     assert pack(replay)["options"] == ["stairs", "gold"]
     names = [label(player) for player in read_record(whole).players]
@@ -143,7 +143,7 @@ def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path
     ):
         file = next((tmp_path / "evaluate" / name / "replays").glob("*.npz"))
         replay = load_replay(file, "")
-        assert {option_name(replay, number) for number in range(replay.steps)} <= shown
+        assert {replay.option_name(number) for number in range(replay.steps)} <= shown
 
     policy, steered = load_policy(tmp_path, seed=1), load_policy(tmp_path, mixture=STEERED)
     game = TreasureGame()

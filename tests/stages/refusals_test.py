@@ -94,7 +94,7 @@ ROWS = [
     ("programs", TRAINED | {"write_reward.chosen_by": "return, "}, "no figure '': choose from return, "),
     ("programs", TRAINED | {"write_reward.chosen_by": "return, sucess"}, "no figure 'sucess': choose from return, "),
     ("visualize", {"visualize.export": "film.avi"}, "must end in one of .cast, .gif, .mp4"),
-    ("visualize", {"visualize.export": "a.gif", "visualize.speed": 0.001}, "a .gif shows a step for 655 seconds"),
+    ("visualize", {"visualize.export": "a.gif", "visualize.speed": 0.001}, "show a step for longer than 655"),
     ("visualize", {"visualize.episode": "bst"}, "unknown episode 'bst'"),
     ("visualize", {"visualize.policy": "runs/x@all"}, "name one policy"),
     ("visualize", {"visualize.replay": "nowhere.npz"}, "there is no replay 'nowhere.npz'"),

@@ -15,15 +15,8 @@ from motif_jax.envs.worlds import check_world
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies.decoding import check_decoding, decodings_of
 from motif_jax.stages import Stage, check_cluster, later, with_result
-from motif_jax.stages.evaluate.contenders import (
-    EvaluateConfig,
-    check_choice,
-    check_policies,
-    check_variations,
-    find_contenders,
-    is_evaluated,
-    with_variations,
-)
+from motif_jax.stages.evaluate import contenders
+from motif_jax.stages.evaluate.contenders import EvaluateConfig
 from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, rules_of
 from motif_jax.stages.train_values import check_texts_fit
 from motif_jax.structs import UserError
@@ -43,9 +36,9 @@ def check(config: EvaluateConfig) -> None:
     rules_of(world)
     if is_text(world.action):
         check_writing(config, world)
-    check_policies(section, world)
-    check_variations(config, world)
-    check_choice(section.replays, section.episodes)
+    contenders.check_policies(section, world)
+    contenders.check_variations(config, world)
+    contenders.check_choice(section.replays, section.episodes)
     engine = getattr(world, "engine", False)
     check_capacity(section.num_workers, section.games_per_worker, flag="--config.evaluate", engine=engine)
     check_cluster(config.cluster)
@@ -66,14 +59,14 @@ def check_writing(config: EvaluateConfig, world: World) -> None:
 
 def is_complete(config: EvaluateConfig, workdir: Path) -> bool:
     """Whether every player that the config names has a summary over the wanted number of episodes."""
-    for asked in with_variations(config):
-        try:
-            contenders = find_contenders(asked, workdir)
-        except UserError:
-            return False  # `run` reports it; an earlier stage may still make the policy
-        if not all(is_evaluated(asked, workdir, contender) for contender, _ in contenders):
-            return False
-    return True
+    try:
+        return all(
+            contenders.is_evaluated(asked, workdir, contender)
+            for asked in contenders.with_variations(config)
+            for contender, _ in contenders.find_contenders(asked, workdir)
+        )
+    except UserError:  # `run` reports it; an earlier stage may still make the policy
+        return False
 
 
 STAGE = Stage(

@@ -11,26 +11,17 @@ from typing import Any, NamedTuple, Self
 
 from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Text, Whole, flatten, value
 from motif_jax.devices.releases import METADATA, is_release
-from motif_jax.envs.protocols import (
-    CHANGED,
-    CONTROLS,
-    TASK,
-    VARIATIONS_FLAG,
-    by_protocol,
-    is_for_scripted,
-    parse_variation,
-    split_variations,
-    suffix,
-)
+from motif_jax.envs import protocols
+from motif_jax.envs.protocols import TASK, by_protocol
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world, essential, make_world
 from motif_jax.episodes.playback import Track, make_replay
 from motif_jax.files import checkpoint_steps, short_name, to_plain
 from motif_jax.language.config import is_language_model, locate_model, model_hash
 from motif_jax.networks.kinds import LANGUAGE, check_reads
-from motif_jax.policies.choice import LAST, PlayerChoice, list_steps, parse_one
+from motif_jax.policies.choice import LAST, list_steps, parse_one
 from motif_jax.policies.decoding import Decoding, decodings_of
-from motif_jax.replays.replay import save_replay
+from motif_jax.replays.replay import LONGEST, save_replay
 from motif_jax.rewards.registry import ONLINE, program_title, shown_source
 from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
@@ -63,7 +54,7 @@ class Evaluate:
     )
     protocol: str = value(
         TASK,
-        Text(tuple(CHANGED)),
+        Text(tuple(protocols.CHANGED)),
         "rules of evaluation: task: those of env; challenge: the NetHack Challenge's; or BALROG's",
     )
     variations: str = value(
@@ -73,7 +64,7 @@ class Evaluate:
     )
     controls: str = value(
         "",
-        Text(tuple(CONTROLS)),
+        Text(tuple(protocols.CONTROLS)),
         "controls of babyai to evaluate as well, in one table with zero-shot and random play; grounding: does it read "
         "its mission?",
     )
@@ -114,10 +105,7 @@ class Contender(NamedTuple):
 
     def metadata(self) -> dict[str, Any]:
         """Its fields as JSON, for the record of the player."""
-        fields = self._asdict()
-        del fields["decoding"], fields["option"]
-        fields |= {"option": self.option} if self.option else {}
-        return fields | ({"decoding": to_plain(asdict(self.decoding))} if self.decoding else {})
+        return {name: value for name, value in to_plain(self).items() if value or name not in ("decoding", "option")}
 
     def folder(self, workdir: Path) -> Path:
         """The directory of its checkpoints."""
@@ -137,7 +125,6 @@ def check_policies(section: Evaluate, world: World) -> None:
 
 
 def _named(section: Evaluate) -> list[tuple[str, str]]:
-    """The players that `config.evaluate` names, with their flags."""
     return [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
 
 
@@ -153,14 +140,17 @@ def split_option(policy: str, flag: str) -> tuple[str, str]:
 
 def find_contenders(config: EvaluateConfig, workdir: Path) -> list[tuple[Contender, str]]:
     """All players of the evaluation, without duplicates, with their flags; `config.evaluate.policy` comes last."""
-    section, world = config.evaluate, make_world(config.env)
+    section = config.evaluate
     contenders: dict[Contender, str] = {}
     for policy, flag in _named(section):
-        for contender in find_all(config, workdir, policy, world, flag):
+        for contender in find_all(config, workdir, policy, flag):
             contenders.pop(contender, None)
             contenders[contender] = flag
-    if section.controls and section.protocol == TASK and (zero := _untrained(config, workdir, contender)) is not None:
-        contenders = {zero: flag} | {one: flag for one, flag in contenders.items() if one != zero}
+    if section.controls and section.protocol == TASK:
+        folder = contender.folder(workdir) if contender.path else workdir
+        if contender.step and 0 in checkpoint_steps(folder):  # the policy before training comes first
+            (zero,) = find_all(config, workdir, "@0" if contender.path == "." else f"{folder}@0", FLAG)
+            contenders = {zero: flag} | {one: flag for one, flag in contenders.items() if one != zero}
     by_name: dict[str, Contender] = {}
     for contender, flag in contenders.items():
         if by_name.setdefault(contender.name, contender) != contender:
@@ -168,102 +158,74 @@ def find_contenders(config: EvaluateConfig, workdir: Path) -> list[tuple[Contend
     return list(contenders.items())
 
 
-def _untrained(config: EvaluateConfig, workdir: Path, trained: Contender) -> Contender | None:
-    """The policy before training, if its checkpoint of step 0 exists."""
-    folder = trained.folder(workdir) if trained.path else workdir
-    if not trained.step or 0 not in checkpoint_steps(folder):
-        return None
-    policy = "@0" if trained.path == "." else f"{folder}@0"
-    return find_contender(workdir, policy, make_world(config.env), trained.greedy, FLAG)
+def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> list[Contender]:
+    """The players that `policy`, the value of `flag`, names; several for a policy that writes: one per decoding.
 
-
-def find_all(config: EvaluateConfig, workdir: Path, policy: str, world: World, flag: str) -> list[Contender]:
-    """The players that one value of a flag names; several for a policy that writes: one per decoding."""
-    section = config.evaluate
-    if is_text(world.action) and policy not in world.players:
-        return find_writers(workdir, policy, decodings_of(asdict(config.decoding)), flag)
-    return [find_contender(workdir, policy, world, section.greedy, flag, section.protocol)]
-
-
-def find_contender(
-    workdir: Path, policy: str, world: World, greedy: bool, flag: str, protocol: str = TASK
-) -> Contender:
-    """The player that `policy`, the value of `flag`, names. Checkpoints are found, but not read."""
+    Checkpoints are found, but not read.
+    """
+    world, greedy, games = make_world(config.env), config.evaluate.greedy, protocols.suffix(config.evaluate.protocol)
     if policy in world.players:
-        return Contender(f"{policy}{suffix(protocol)}", "", 0, False)
+        return [Contender(f"{policy}{games}", "", 0, False)]
+    if is_text(world.action):
+        name, path, step = _locate(workdir, policy, flag, "values")
+        decodings = decodings_of(asdict(config.decoding))
+        return [Contender(short_name(f"{name}-{step}-{one.name}"), path, step, False, one) for one in decodings]
     policy, option = split_option(policy, flag)
     if is_language_model(policy):
         file = locate_model(policy, flag).absolute()
-        model = file.name.removesuffix(".gguf")
-        return Contender(short_name(f"{model}{suffix(protocol)}"), str(file), 0, greedy)
-    choice = _parse(workdir, policy, flag)
-    directory, steps = list_steps(choice.path, flag)
-    step = _step_of(choice, steps, steps[-1], flag)
-    name, path = _place(workdir, directory, "policy")
+        return [Contender(short_name(f"{file.name.removesuffix('.gguf')}{games}"), str(file), 0, greedy)]
+    name, path, step = _locate(workdir, policy, flag, "policy")
     alone = f"-{option}" if option else ""
-    name = short_name(f"{name}-{step}{alone}{'-greedy' if greedy else ''}{suffix(protocol)}")
-    return Contender(name, path, step, greedy, option=option)
+    name = short_name(f"{name}-{step}{alone}{'-greedy' if greedy else ''}{games}")
+    return [Contender(name, path, step, greedy, option=option)]
 
 
-def find_writers(workdir: Path, policy: str, decodings: list[Decoding], flag: str) -> list[Contender]:
-    """The players for a policy that writes, one per decoding; `policy` is the value of `flag`, "": the workdir's own.
+def _locate(workdir: Path, policy: str, flag: str, stage: str) -> tuple[str, str, int]:
+    """Name, `Contender.path` and step of the checkpoint that a flag names; `stage`: the folder of such checkpoints.
 
-    Checkpoints of `--stage=train_values` are found, but not read.
+    "" and @STEP are checkpoints of this workdir.
     """
-    from motif_jax.policies.values import list_values  # loads JAX
-
-    choice = _parse(workdir, policy, flag)
-    try:
-        directory, steps = list_values(Path(choice.path))
-    except UserError as error:
-        raise UserError(f"{error}: run --stage=train_values first ({flag})") from error
-    if not steps:
-        raise UserError(f"there is no complete checkpoint in {str(directory)!r} ({flag})")
-    step = _step_of(choice, steps, _chosen(directory, steps), flag)
-    name, path = _place(workdir, directory, "values")
-    return [Contender(short_name(f"{name}-{step}-{one.name}"), path, step, False, one) for one in decodings]
-
-
-def _parse(workdir: Path, policy: str, flag: str) -> PlayerChoice:
-    """Parses the value of a flag; "" and @STEP are checkpoints of this workdir."""
-    if not policy:
-        return PlayerChoice(str(workdir), LAST, 1.0)
-    if policy.startswith("@"):
-        return parse_one(f".{policy}", flag)._replace(path=str(workdir))  # that of a sweep may contain a comma
-    return parse_one(policy, flag)
-
-
-def _step_of(choice: PlayerChoice, steps: list[int], last: int, flag: str) -> int:
-    """The step of the chosen checkpoint, which must be in `steps`; `last` if the choice does not name one."""
+    if policy and not policy.startswith("@"):
+        choice = parse_one(policy, flag)
+    else:  # the path of a sweep's workdir may contain a comma
+        choice = parse_one(f".{policy}", flag)._replace(path=str(workdir))
+    if stage == "values":
+        directory, steps, last = _list_values(choice.path, flag)
+    else:
+        directory, steps = list_steps(choice.path, flag)
+        last = steps[-1]
     step = last if choice.which == LAST else int(choice.which)
     if step not in steps:
         has = ", ".join(map(str, steps))
         raise UserError(f"{choice.path!r} has no checkpoint {choice.which!r} ({flag}); it has {has}")
-    return step
-
-
-def _place(workdir: Path, directory: Path, stage: str) -> tuple[str, str]:
-    """Name and `Contender.path` of the policy in a directory of checkpoints; `stage` is the folder above it."""
     if directory == (workdir / stage / "checkpoints").resolve():
-        return stage, "."
+        return stage, ".", step
     home = directory.parent if directory.name == "checkpoints" else directory
-    return (home.parent if home.name == stage else home).name, str(directory)
+    return (home.parent if home.name == stage else home).name, str(directory), step
 
 
-def _chosen(directory: Path, steps: list[int]) -> int:
-    """The checkpoint that training has chosen by return; the last one if training made no choice."""
+def _list_values(path: str, flag: str) -> tuple[Path, list[int], int]:
+    """The checkpoints of `--stage=train_values`, and the one that it has chosen by return, else the last one."""
+    from motif_jax.policies.values import list_values  # loads JAX
+
+    try:
+        directory, steps = list_values(Path(path))
+    except UserError as error:
+        raise UserError(f"{error}: run --stage=train_values first ({flag})") from error
+    if not steps:
+        raise UserError(f"there is no complete checkpoint in {str(directory)!r} ({flag})")
     chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
-    return chosen if chosen in steps else steps[-1]
+    return directory, steps, chosen if chosen in steps else steps[-1]
 
 
 def check_variations(config: EvaluateConfig, world: World) -> None:
     """Raises UserError for variations that cannot be played."""
     section = config.evaluate
-    names = split_variations(section.variations) or section.controls
+    names = protocols.split_variations(section.variations) or section.controls
     if names and (not getattr(world, "varies", False) or section.protocol != TASK):
         raise UserError(
-            f"only the world 'babyai' has variations, and only with its own rules, not {world.name!r} with the rules "
-            f"of {section.protocol!r} ({VARIATIONS_FLAG}, .controls, --config.env.world, --config.evaluate.protocol)"
+            f"only the world 'babyai' has variations, and only with its own rules, not {world.name!r} with those of "
+            f"{section.protocol!r} ({protocols.VARIATIONS_FLAG}, .controls, .protocol, --config.env.world)"
         )
     for varied in with_variations(config)[1:]:
         check_world(varied.by_protocol().env)
@@ -275,9 +237,11 @@ def with_variations(config: EvaluateConfig) -> list[EvaluateConfig]:
     Scripted players play only the variations of the level.
     """
     configs, scripted, own = [config], make_world(config.env).players, config.evaluate
-    for name in dict.fromkeys([*split_variations(own.variations), *CONTROLS[own.controls].values()]):
+    for name in dict.fromkeys(
+        [*protocols.split_variations(own.variations), *protocols.CONTROLS[own.controls].values()]
+    ):
         beside = own.beside
-        if not is_for_scripted(parse_variation(name)):
+        if not protocols.is_for_scripted(protocols.parse_variation(name)):
             beside = ",".join(other for other in own.beside.split(",") if other not in scripted)
         configs.append(replace(config, evaluate=replace(own, protocol=name, beside=beside)))
     return configs
@@ -285,10 +249,10 @@ def with_variations(config: EvaluateConfig) -> list[EvaluateConfig]:
 
 def is_evaluated(config: EvaluateConfig, workdir: Path, contender: Contender) -> bool:
     """Whether this player has an up-to-date summary of as many episodes as the config asks for."""
-    summary = read_json(workdir / "evaluate" / contender.name / SUMMARY)
+    summary = read_json(workdir / "evaluate" / contender.name / SUMMARY) or {}
     wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
-    wanted |= {"stamp": stamp(config, workdir, contender)}
-    return summary is not None and {name: summary.get(name) for name in wanted} == wanted
+    wanted["stamp"] = stamp(config, workdir, contender)
+    return all(summary.get(name) == value for name, value in wanted.items())
 
 
 def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
@@ -359,24 +323,26 @@ def file_of(folder: Path, episode: int) -> Path:
     return folder / "replays" / f"episode-{episode:05}.npz"
 
 
-def record(config: EvaluateConfig, file: Path, row: Row, track: Track, player: Row, words: list[str]) -> bool:
-    """Plays an episode again and writes its replay; returns False, without writing, if it was not the same again."""
+def record(config: EvaluateConfig, file: Path, row: Row, track: Track, player: Row, words: list[str]) -> str:
+    """Plays an episode again and writes its replay; returns why this is not possible, or ""."""
+    if row["steps"] > LONGEST:
+        return f"has {row['steps']:,} steps, more than can be shown"
     replay = make_replay(config.env, config.seed, row, track, replay_metadata(config, player, words))
-    if replay is not None:
-        save_replay(file, replay)
-    return replay is not None
+    if replay is None:
+        return "cannot be repeated exactly"
+    save_replay(file, replay)
+    return ""
 
 
 def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> dict[str, Any]:
     """The metadata of a replay: its player, its games, and the words that it was chosen for."""
-    metadata = {"player": player["name"], "chosen": words}
-    metadata |= {name: player[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
-    metadata |= {"options": player["options"]} if player.get("options") else {}
     shown = "" if player["reward"] else shown_source(player.get("sources", {}))
-    metadata |= {"program": shown} if program_title(shown) else {}
-    late = config.policy.reference_alignment and not program_title(shown)
-    metadata |= {"one_step_late": True} if late else {}  # each step is rewarded for the message before its action
-    return metadata | {"games": games_of(config)}
+    program = shown if program_title(shown) else ""
+    late = config.policy.reference_alignment and not program  # steps are rewarded for the message before their action
+    given = {"options": player.get("options"), "program": program, "one_step_late": late}
+    metadata = {name: player[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
+    metadata |= {name: value for name, value in given.items() if value}
+    return {"player": player["name"], "chosen": words} | metadata | {"games": games_of(config)}
 
 
 def games_of(config: EvaluateConfig) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import collections
 import io
+import itertools
 import json
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 from motif_jax.captions import decode
 from motif_jax.envs.protocols import TITLES, is_variation
 from motif_jax.files import read_json
-from motif_jax.pages.blocks import of_intervals, share_bar, table
+from motif_jax.pages.blocks import cell, share_bar, table
 from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
 from motif_jax.pages.figures import compared, words
 from motif_jax.pages.formats import Interval, esc, exact
@@ -29,13 +31,13 @@ from motif_jax.pages.players import (
     arranged,
     behaviours,
     chance_of,
-    figure_row,
     figures_table,
+    intervals_table,
     label,
     own_of,
 )  # fmt: skip
 from motif_jax.replays.film import open_picture
-from motif_jax.replays.replay import COLUMNS, Replay, load_replay, option_names, rewarded_by
+from motif_jax.replays.replay import COLUMNS, Replay, load_replay
 from motif_jax.run import Head, Run, from_plain
 from motif_jax.screens import REVERSED, SHOWN
 from motif_jax.stages.evaluate.summary import END_NAMES
@@ -107,18 +109,18 @@ def _played(players: Sequence[Player]) -> list[str]:
     own, chance = own_of(players), chance_of(players)
     if not own:
         return []
-    both = [player.figures.get("success") for player in (own, chance) if player]
-    reached = any(success and success.mean for success in both)
-    figure, does = ("score", "scores") if own.figures.get("score") else ("return", "gets a return of")
-    if reached:
-        figure, does = "success", "reaches the goal in a share of"
+    does = {"success": "reaches the goal in a share of", "score": "scores", "return": "gets a return of"}
+    reached = [player.figures.get("success") for player in (own, chance) if player]
+    figure = "score" if own.figures.get("score") else "return"
+    if any(success and success.mean for success in reached):
+        figure = "success"
     mine, theirs = own.figures.get(figure), chance.figures.get(figure) if chance else None
     sentences = []
     if mine:
         beside = f", random play {theirs.spelt}" if theirs else ""
         note = " (means with 95 % intervals)" if any(one and one.words for one in (mine, theirs)) else ""
         games = "one game" if own.episodes == 1 else f"{own.episodes:,} games"
-        sentences.append(f"In {games} it {does} <b>{mine.spelt}</b>{beside}{note}.")
+        sentences.append(f"In {games} it {does[figure]} <b>{mine.spelt}</b>{beside}{note}.")
     if not chance:
         sentences.append('<span class="soft">--config.evaluate.policy=random plays the same games by chance.</span>')
     return sentences
@@ -127,13 +129,14 @@ def _played(players: Sequence[Player]) -> list[str]:
 def _decoded(players: Sequence[Player]) -> str:
     """Sentences on the return of a policy that writes, compared with cloning, as HTML."""
     best, cloned = players[0], [player for player in players if not player.by_values]
-    sentence = f"Decoded with the values of <b>{esc(best.recipe)}</b> ({how(best)}), its return is {_value(best)}"
+    recipe = f"<b>{esc(best.recipe)}</b>"
     if best in cloned:
-        recipe = f"<b>{esc(best.recipe)}</b>"
         sentence = f"Learnt by {recipe} and decoded without values ({esc(best.kind)}), its return is {_value(best)}"
-    elif cloned:
-        most = max(cloned, key=lambda one: one.mean_return)
-        sentence += f"; the same policy without them, at its best, gets {_value(most)}"
+    else:
+        sentence = f"Decoded with the values of {recipe} ({how(best)}), its return is {_value(best)}"
+        if cloned:
+            most = max(cloned, key=lambda one: one.mean_return)
+            sentence += f"; the same policy without them, at its best, gets {_value(most)}"
     return f"{sentence}. These are means over {best.episodes:,} games."
 
 
@@ -151,7 +154,6 @@ def _value(player: Player) -> str:
 
 
 def _evaluation(players: Players) -> list[str]:
-    """The part on evaluation: by the workdir's own rules, then by those of other protocols."""
     own = players[""]
     body = _figures(_few(own)) if own else []
     if varied := {protocol: others for protocol, others in players.items() if is_variation(protocol)}:
@@ -165,18 +167,16 @@ def _evaluation(players: Players) -> list[str]:
 
 def _variations(players: Sequence[Player], varied: Mapping[str, Sequence[Player]]) -> list[str]:
     """Success rates: a row for each variation of the games, a column for each player."""
-    games = {"as in training": players, **varied}
-    names = {label(player): None for others in varied.values() for player in others}
-    figures = []
-    for game, others in games.items():
+    names = list(dict.fromkeys(label(player) for others in varied.values() for player in others))
+    figures: list[tuple[str, str, list[Interval | None], bool]] = []
+    for game, others in ({"as in training": players} | dict(varied)).items():
         by_name = {label(player): player.figures.get("success") for player in others}
-        figures.append((game, [by_name.get(name) for name in names]))
-    rows = [figure_row(game, "", intervals, alike=True) for game, intervals in figures]
+        figures.append((game, "", [by_name.get(name) for name in names], True))
     return [
         "<h3>Variations of the games</h3>",
         '<p class="soft">Success rate in games that were not used in training, in the same episodes '
         "for each player, with 95 % bootstrap intervals.</p>",
-        table(("", *names), rows, kind="figures", sheet=of_intervals(figures, list(names))),
+        intervals_table(names, figures),
     ]
 
 
@@ -190,7 +190,6 @@ def _few(players: Sequence[Player]) -> list[Player]:
 
 
 def _figures(players: Sequence[Player]) -> list[str]:
-    """The part on evaluation, as HTML: figures, ends of episodes, behaviours."""
     body = [
         '<p class="soft">All players play the same games, whose seeds are not used in training; means with 95 % '
         "bootstrap intervals.</p>",
@@ -203,31 +202,28 @@ def _figures(players: Sequence[Player]) -> list[str]:
         )
     ended = [player for player in players if player.ends]
     if ended:
-        body += ["<h3>How the episodes ended</h3>", *(_ends(player, ended) for player in ended)]
+        body += ["<h3>How the episodes ended</h3>", *_ends(ended)]
     body += behaviours([(label(player), player) for player in players])
     return body
 
 
-def _ends(player: Player, others: Sequence[Player]) -> str:
-    """The shares of the ends of one player's episodes, as a bar; an end has the same colour for all players."""
-    colours = dict(zip(_often(others)[:CAUSES_SHOWN], COLOURS, strict=False))
-    total = max(sum(player.ends.values()), 1)
-    shares = [(end, times / total, colours[end]) for end, times in player.ends.items() if end in colours]
-    shares.sort(key=lambda part: -part[1])
-    rest = sum(times for end, times in player.ends.items() if end not in colours) / total
-    if rest:
-        kinds = len(player.ends.keys() - colours.keys())
-        shares.append((f"{kinds} other ends", rest, "tie"))
-    return f"<p>{esc(label(player))}</p>{share_bar(shares, thin=True)}"
-
-
-def _often(players: Iterable[Player]) -> list[str]:
-    """All ends of episodes, the most frequent first."""
-    times: dict[str, float] = {}
+def _ends(players: Sequence[Player]) -> list[str]:
+    """A bar per player with the shares of its episodes' ends; an end has the same colour for all players."""
+    often: collections.Counter[str] = collections.Counter()
     for player in players:
         for end, count in player.ends.items():
-            times[end] = times.get(end, 0.0) + count / max(player.episodes, 1)
-    return sorted(times, key=lambda end: (-times[end], end))
+            often[end] += count / max(player.episodes, 1)  # type: ignore[assignment]
+    named = sorted(often, key=lambda end: (-often[end], end))[:CAUSES_SHOWN]
+    colours = dict(zip(named, COLOURS, strict=False))
+    body = []
+    for player in players:
+        total = max(sum(player.ends.values()), 1)
+        shares = [(end, times / total, colours[end]) for end, times in player.ends.items() if end in colours]
+        shares.sort(key=lambda part: -part[1])
+        if others := [times for end, times in player.ends.items() if end not in colours]:
+            shares.append((f"{len(others)} other ends", sum(others) / total, "tie"))
+        body.append(f"<p>{esc(label(player))}</p>{share_bar(shares, thin=True)}")
+    return body
 
 
 # ---- policies that write
@@ -235,27 +231,25 @@ def _often(players: Iterable[Player]) -> list[str]:
 
 def _sweep(every: Sequence[Player], players: list[Player]) -> list[str]:
     """The part on decoding, as HTML: a chart of return against beta, scripted players as lines; and a table."""
-    by_kind: dict[str, list[Player]] = {}
-    for player in players:
-        by_kind.setdefault(player.kind, []).append(player)
+    by_kind: dict[str, list[tuple[float, Interval]]] = {player.kind: [] for player in players}
+    for player in sorted(players, key=lambda player: player.beta):
+        if interval := player.figures.get("return"):
+            by_kind[player.kind].append((player.beta, interval))
     lines: dict[str, list[tuple[float, float]]] = {}
     bands: dict[str, Band] = {}
-    for kind, some in by_kind.items():
-        some.sort(key=lambda player: player.beta)
-        measured = [(player.beta, interval) for player in some if (interval := player.figures.get("return"))]
+    for kind, measured in by_kind.items():
         name = {"sample": "sampled"}.get(kind, kind)
         lines[name] = [(beta, interval.mean) for beta, interval in measured]
         if len(measured) > 1:
-            ends = [interval.band for _, interval in measured]
-            bands[name] = Band([beta for beta, _ in measured], [low for low, _ in ends], [high for _, high in ends])
-    levels = _levels(every, players, list(by_kind))
-    swept = any(len(points) > 1 for points in lines.values())
+            lows, highs = zip(*(interval.band for _, interval in measured), strict=True)
+            bands[name] = Band([beta for beta, _ in measured], lows, highs)
     recipe = next((player.recipe for player in players if player.recipe), "")
     words = (
         f'<p class="soft">{_decoding(players, esc(recipe))} All players play the same games; means with 95 % '
         "bootstrap intervals.</p>"
     )
-    chart = curves(lines, "beta", title="Return against beta", levels=levels, bands=bands) if swept else ""
+    levels = _levels(every, players, list(by_kind))
+    chart = curves(lines, "beta", title="Return against beta", levels=levels, bands=bands) if bands else ""
     return [words, chart, _table(players, [one for one in every if one not in players])]
 
 
@@ -294,21 +288,14 @@ def _levels(every: Sequence[Player], players: Sequence[Player], kinds: Sequence[
 
 
 def _table(players: Sequence[Player], others: Sequence[Player]) -> str:
-    """A row per decoding, the best return in bold, then one per other player."""
     best = max((player.mean_return for player in players), default=0.0)
     rows = []
     for player in (*players, *others):
         name = how(player) if player in players else esc(player.name)
-        cells = [_cell(player.figures.get(figure)) for figure in ("return", "success", "steps")]
         mark = "b" if player in players and player.mean_return == best else "span"
+        cells = [cell(player.figures.get(figure)) for figure in ("return", "success", "steps")]
         rows.append([f"<{mark}>{name}</{mark}>", f"{player.episodes:,}", *cells])
     return table(("", "games", "return", "success", "steps"), rows, numbers=(1,), kind="fits")
-
-
-def _cell(interval: Interval | None) -> str:
-    if interval is None:
-        return '<span class="soft">–</span>'
-    return f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words}</span>'
 
 
 def _letters(workdir: Path, players: Sequence[Player]) -> list[str]:
@@ -337,15 +324,14 @@ def _written(turn: Mapping[str, Any]) -> str:
     tokens, marks = turn["tokens"], SAID.findall(turn["heard"])
     letters = [one["token"] for one in tokens[: len(marks)]] == list(turn["said"])
     coloured = len(marks) == len(turn["said"]) and "".join(marks) == turn["heard"] and letters
+    colours = [MARKS[mark] for mark in marks] if coloured else []
     cells = []
-    for at, one in enumerate(tokens):
-        colour = MARKS[marks[at]] if coloured and at < len(marks) else ""
+    for one, colour in itertools.zip_longest(tokens, colours[: len(tokens)]):
         style = f' style="color:var(--{colour})"' if colour else ""
         advantage = "" if one["advantage"] is None else f'<small class="soft">{one["advantage"]:+.2f}</small>'
+        odds = (_odds(one[which], bar, one["token"]) for which, bar in (("policy", "tie"), ("shifted", "first")))
         cells.append(
-            '<td style="white-space:nowrap">'
-            f"<b{style}>{esc(one['token'])}</b> {advantage}<br>{_odds(one['policy'], 'tie', one['token'])}"
-            f"{_odds(one['shifted'], 'first', one['token'])}</td>"
+            f'<td style="white-space:nowrap"><b{style}>{esc(one["token"])}</b> {advantage}<br>{"".join(odds)}</td>'
         )
     heard = "" if coloured or not turn["heard"] else f'<p class="soft">{esc(turn["heard"])}</p>'
     return f'<div><div class="scroll"><table class="fits"><tr>{"".join(cells)}</tr></table></div>{heard}</div>'
@@ -380,7 +366,7 @@ def named(player: str, replay: Replay) -> str:
     words += [str(word) for word in metadata["chosen"] if not str(word).isdigit()]
     words.append(f"return {exact(float(replay.reward.sum()))}")
     if not np.isnan(replay.intrinsic).all():
-        words.append(f"{rewarded_by(metadata)} {exact(float(np.nansum(replay.intrinsic)))}")
+        words.append(f"{replay.rewarded_by} {exact(float(np.nansum(replay.intrinsic)))}")
     words.append(str(metadata["cause"] or END_NAMES[metadata["end"]]))
     return " · ".join(words)
 
@@ -404,21 +390,23 @@ def pack(replay: Replay) -> dict[str, Any]:
     numbers: dict[bytes, int] = {}
     message = [numbers.setdefault(line.tobytes(), len(numbers)) for line in replay.message]
     blank = (SHOWN[replay.chars] == ord(" ")) & (replay.colors < REVERSED)  # its colour is invisible
-    parts = [delta(SHOWN[replay.chars]), delta(np.where(blank, 0, replay.colors).astype(np.uint8))]
-    parts += [getattr(replay, name).astype("<f4") for name in FLOATS]
     odds = np.zeros((replay.steps, 0)) if replay.odds is None else replay.odds
-    parts += [odds.astype("<f4")]
     pictures, picture = page_pictures(replay)
-    parts += [replay.count.astype("<i4"), np.array(message, "<i4"), replay.action.astype("<i4")]
-    parts += [] if replay.charge is None else [replay.charge.astype("<i4")]
-    parts += [picture.astype("<i4"), replay.cursor]
+    floats = [*(getattr(replay, name) for name in FLOATS), odds]
+    whole = [replay.count, np.array(message), replay.action, replay.charge, picture]
+    parts = [
+        *(delta(frames) for frames in (SHOWN[replay.chars], np.where(blank, 0, replay.colors).astype(np.uint8))),
+        *(array.astype("<f4") for array in floats),
+        *(array.astype("<i4") for array in whole if array is not None),
+        replay.cursor,
+    ]
     packed = zlib.compress(b"".join(part.tobytes() for part in parts), 9)
     return {
         "steps": replay.steps,
         "late": int(replay.is_late),
         "known": odds.shape[1],
         "actions": [str(name) for name in replay.metadata["action_names"]],
-        "options": None if replay.charge is None else option_names(replay),
+        "options": None if replay.charge is None else replay.option_names,
         "messages": [decode(np.frombuffer(line, np.uint8)) for line in numbers],
         "pictures": [base64.b64encode(one).decode() for one in pictures],
         "box": used_box(replay),

@@ -15,9 +15,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,16 +35,7 @@ from motif_jax.envs.protocols import CONTROLS, TASK, TITLES, is_variation, suffi
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import SeedStream, to_text
 from motif_jax.envs.worlds import make_world, title
-from motif_jax.episodes.playback import (
-    EpisodeEvents,
-    EventCounter,
-    Track,
-    begin,
-    figures_of,
-    read_tracks,
-    replay_of,
-    write_tracks,
-)
+from motif_jax.episodes.playback import EventCounter, Track, begin, figures_of, read_tracks, replay_of, write_tracks
 from motif_jax.episodes.recordings import Pieces, Recordings, StepArrays, plays_the_same_twice
 from motif_jax.files import to_plain, write_lines
 from motif_jax.language.config import is_language_model
@@ -56,7 +48,7 @@ from motif_jax.policies.model import Model, probabilities, read_policy
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.policies.values import read_values
 from motif_jax.policies.writing import Probabilities, ValueWriter, WritingPlayer
-from motif_jax.replays.replay import LONGEST, load_replay, save_replay
+from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
 from motif_jax.rewards.mixtures import Weights, behaviours_of, find_behaviour, named
@@ -64,32 +56,10 @@ from motif_jax.rewards.registry import LEARNT, SOURCES, shown_source
 from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import make_pool, with_result, workers_of
-from motif_jax.stages.evaluate.contenders import (
-    FLAG,
-    REPLAYS_FLAG,
-    Contender,
-    EvaluateConfig,
-    choose,
-    file_of,
-    find_contenders,
-    is_evaluated,
-    record,
-    replay_metadata,
-    stamp,
-    with_variations,
-)
+from motif_jax.stages.evaluate import contenders, summary
+from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, file_of
 from motif_jax.stages.evaluate.page import packed_replay, report_evaluation
-from motif_jax.stages.evaluate.summary import (
-    EPISODES,
-    SUMMARY,
-    EpisodeRow,
-    print_controls,
-    print_sweep,
-    print_table,
-    read_rows,
-    rules_of,
-    summarise_episodes,
-)
+from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_rows, rules_of, summarise_episodes
 from motif_jax.structs import EpisodeInfo, Turn, UserError, naming
 from motif_jax.system.metrics import Progress, Timers
 from motif_jax.transcripts.render import ConversationTokens
@@ -114,19 +84,19 @@ def run(config: EvaluateConfig, workdir: Path) -> None:
     """Evaluates each player without an up-to-date summary, and prints a table of the results."""
     loaded: Writers = {}
     played: dict[str, list[str]] = {}  # names of players by the protocol of their games
-    for asked in with_variations(config):
-        contenders = find_contenders(asked, workdir)
-        names = played[asked.evaluate.protocol] = [contender.name for contender, _ in contenders]
-        due = [(one, flag) for one, flag in contenders if not is_evaluated(asked, workdir, one)]
+    for asked in contenders.with_variations(config):
+        players = contenders.find_contenders(asked, workdir)
+        names = played[asked.evaluate.protocol] = [contender.name for contender, _ in players]
+        due = [(one, flag) for one, flag in players if not contenders.is_evaluated(asked, workdir, one)]
         check_writers(asked, workdir, due, loaded)
         for contender, flag in sorted(due, key=lambda one: not one[0].option):  # a wrong option is refused at once
             Evaluation(asked, workdir, contender, flag, loaded).run()
-        if contenders[-1][0].decoding:
-            print_sweep(workdir / "evaluate", names)
+        if players[-1][0].decoding:
+            summary.print_sweep(workdir / "evaluate", names)
         elif not config.evaluate.controls:
-            print_table(workdir / "evaluate", names[-1], make_world(config.env).figures)
+            summary.print_table(workdir / "evaluate", names[-1], make_world(config.env).figures)
     if config.evaluate.controls:
-        print_controls(workdir / "evaluate", played, CONTROLS[config.evaluate.controls])
+        summary.print_controls(workdir / "evaluate", played, CONTROLS[config.evaluate.controls])
 
 
 class Evaluation:
@@ -139,7 +109,7 @@ class Evaluation:
         self.workdir, self.contender, self.flag = workdir, contender, flag
         self.stage = Run(workdir).stage("evaluate", f"evaluate/{contender.name}")  # the workdir is locked
         self.playing = make_playing(self.config, workdir, contender, flag, loaded)
-        self.metadata = contender.metadata() | self.playing.metadata
+        self.metadata = dict(self.playing.metadata)
         if asked.evaluate.protocol != TASK:
             self.metadata["protocol"] = asked.evaluate.protocol
         self.rows: dict[int, EpisodeRow] = {}
@@ -153,10 +123,21 @@ class Evaluation:
         self.begin()
         if not self.repeatable:
             print_line("evaluate: this game cannot be repeated exactly: it can only be recorded while it is played")
-        start, steps_before, missing = time.monotonic(), self.steps, set(range(self.wanted)) - set(self.rows)
-        keep_frames = None if self.repeatable else self.keep_frames
+        steps, missing = 0, set(range(self.wanted)) - set(self.rows)
+        start = kept = time.monotonic()
+        keeping = 0.0
         try:
-            given_up = play(self.config, self.playing, missing, self.rows, self.tracks, self.keep, keep_frames)
+            played = play(self.config, self.playing, missing, len(self.rows), records=not self.repeatable)
+            with contextlib.closing(played):
+                for number, row, track, frames in played:
+                    self.rows[number], self.tracks[number] = row, track
+                    steps += row["steps"]
+                    if frames:
+                        self.keep_frames(number, frames)
+                    if (now := time.monotonic()) - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
+                        self.keep()
+                        kept = time.monotonic()
+                        keeping = kept - now
         finally:
             self.keep()  # also if a signal ends the program
         if self.rows and not self.repeatable and all(row["did"] is None for row in self.rows.values()):
@@ -164,11 +145,7 @@ class Evaluation:
                 "evaluate: no episode was recorded, so replays and events are missing: the world's "
                 "own Vector lacks the method `replace_games` (as in motif_jax/envs/sequential.py)"
             )
-        self.finish(given_up, self.steps - steps_before, time.monotonic() - start)
-
-    @property
-    def steps(self) -> int:
-        return sum(row["steps"] for row in self.rows.values())
+        self.finish(sorted(missing), steps, time.monotonic() - start)
 
     def begin(self) -> None:
         """Reads the episodes that were played before, or removes them if the player has changed since."""
@@ -183,14 +160,12 @@ class Evaluation:
             self.tracks = read_tracks(folder / TRACKS)
             for row in read_rows(folder / EPISODES):
                 (self.rows if row["episode"] < self.wanted else self.beyond)[row["episode"]] = row
-            self.recorded = choose(self.config, self.rows)
+            self.recorded = contenders.choose(self.config, self.rows)
             if self.rows:
                 print_line(f"evaluate: {len(self.rows):,} of {self.wanted:,} episodes of {name} were played before")
         else:
             if before:
-                print_line(
-                    f"evaluate: {name} is played again, because its parameters or its learnt reward have changed"
-                )
+                print_line(f"evaluate: {name} is played again, as its parameters or its learnt reward have changed")
             for result in RESULTS:
                 (folder / result).unlink(missing_ok=True)
             self.stage.write("player", self.metadata)
@@ -198,20 +173,19 @@ class Evaluation:
         self.stage.bind(self.asked)
 
     def keep(self) -> None:
-        """Writes the episodes so far."""
         if not self.rows:
             return
         write_tracks(self.stage.path / TRACKS, self.tracks)  # first: each line has its steps
         write_lines(self.stage.path / EPISODES, [row for _, row in sorted((self.rows | self.beyond).items())])
         if not self.repeatable:  # not before the rows are on disk, in case the run is killed
-            self.remove_replays(choose(self.config, self.rows).values())
+            self.remove_replays(contenders.choose(self.config, self.rows).values())
 
     def keep_frames(self, number: int, frames: Mapping[str, np.ndarray]) -> None:
         """Writes the replay of a recorded episode if it is one of those to keep so far."""
         so_far = (*self.recorded.values(), number)
-        self.recorded = choose(self.config, {episode: self.rows[episode] for episode in so_far})
+        self.recorded = contenders.choose(self.config, {episode: self.rows[episode] for episode in so_far})
         if number in self.recorded.values():
-            metadata = replay_metadata(self.config, self.metadata, [])
+            metadata = contenders.replay_metadata(self.config, self.metadata, [])
             replay = replay_of(self.config.env, self.rows[number], self.tracks[number], metadata, frames)
             save_replay(file_of(self.stage.path, number), replay)
 
@@ -224,39 +198,35 @@ class Evaluation:
 
     def replays(self) -> dict[str, int]:
         """The episode of each word whose replay exists or can be made; removes all other replays."""
-        kept = choose(self.config, self.rows)
+        kept = contenders.choose(self.config, self.rows)
         if self.repeatable:
             self.remove_replays()
         for number in sorted(set(kept.values())):
-            if why := self.write_replay(number, [word for word, episode in kept.items() if episode == number]):
-                print_line(f"evaluate: no replay of episode {number}{why}")
+            words = [word for word, episode in kept.items() if episode == number]
+            file, row = file_of(self.stage.path, number), self.rows[number]
+            if self.repeatable:
+                why = contenders.record(self.config, file, row, self.tracks[number], self.metadata, words)
+            else:
+                replay = load_replay(file, contenders.REPLAYS_FLAG) if file.is_file() else None
+                why = "was not recorded, or has too many frames"
+                if replay and replay.metadata["figures"] == row:  # else it is of an earlier evaluation
+                    save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
+                    why = ""
+            if why:
+                print_line(f"evaluate: no replay of episode {number}: it {why}")
                 kept = {word: episode for word, episode in kept.items() if episode != number}
         return kept
-
-    def write_replay(self, number: int, words: list[str]) -> str:
-        """Writes the replay of an episode that was chosen for these words; returns "", or why it cannot."""
-        file, row = file_of(self.stage.path, number), self.rows[number]
-        if not self.repeatable:
-            replay = load_replay(file, REPLAYS_FLAG) if file.is_file() else None
-            if replay is None or replay.metadata["figures"] != row:  # of an earlier evaluation
-                return ": it was not recorded, or has too many frames"
-            save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
-        elif row["steps"] > LONGEST:
-            return f", which has more than {LONGEST:,} steps"
-        elif not record(self.config, file, row, self.tracks[number], self.metadata, words):
-            return ": it cannot be repeated exactly"
-        return ""
 
     def finish(self, given_up: list[int], steps: int, seconds: float) -> None:
         """Writes replays, summary and the part of the report, after `steps` new steps in `seconds`."""
         folder, playing, protocol = self.stage.path, self.playing, self.config.evaluate.protocol
         kept = self.replays()
-        if playing.writer and playing.decoding and self.repeatable:
+        if playing.writer and self.repeatable:
             shown = {number: self.tracks[number] for number in sorted(set(kept.values()))}
-            self.stage.write("letters", {"episodes": letters(self.config, playing.writer, playing.decoding, shown)})
+            self.stage.write("letters", {"episodes": letters(self.config, playing, shown)})
         rules = f"with {protocol}" if is_variation(protocol) else f"by the rules of {TITLES.get(protocol, protocol)}"
         summary = self.metadata | {
-            "stamp": stamp(self.config, self.workdir, self.contender),
+            "stamp": contenders.stamp(self.config, self.workdir, self.contender),
             "episodes": self.wanted,
             "episodes_given_up": given_up,
             "repeatable": self.repeatable,
@@ -283,17 +253,16 @@ class Evaluation:
 
 
 class LoadedPlayer(NamedTuple):
-    """A loaded player with its reward sources, and checksums that show whether they have changed."""
+    """A loaded player with its reward sources."""
 
-    name: str
+    contender: Contender
     sources: RewardSources
-    metadata: dict[str, Any]  # checksums of parameters, and of the reward sources with all their settings; the goal
+    # What the player is; checksums of its parameters, and of the reward sources with all their settings; the goal.
+    metadata: dict[str, Any]
     scripted: str = ""  # name of a scripted player
     model: Model | None = None
-    greedy: bool = False
     only: int | Weights | None = None  # the option or the mixture that plays alone, of a policy with options
     writer: ValueWriter | None = None  # of a policy that writes
-    decoding: Decoding | None = None
 
 
 def make_playing(
@@ -306,31 +275,31 @@ def make_playing(
     untrained = is_language_model(contender.path)
     if contender.path and not contender.decoding and not untrained:
         return make_trained(config, workdir, contender, flag)
-    name, sources = contender.name, sources_of_workdir(config, workdir)
+    model, writer, scripted = None, None, ""
+    sources, metadata = sources_of_workdir(config, workdir), contender.metadata()
     if contender.decoding:
         writer = load_writer(config, workdir, contender, flag, loaded)
-        metadata: dict[str, Any] = {"parameters": writer.model.checksum(), "recipe": writer.model.recipe.name}
+        metadata |= {"parameters": writer.model.checksum(), "recipe": writer.model.recipe.name}
         if any(map(math.isfinite, bounds := writer.model.bounds)):
             metadata["bounds"] = to_plain(bounds)
-        return LoadedPlayer(
-            name, sources, metadata | source_metadata(sources), writer=writer, decoding=contender.decoding
-        )
-    if untrained:
+    elif untrained:
         language = replace(config.policy.language, model=contender.path, weights=PRETRAINED, head=SCORE, lora_rank=0)
         changed = replace(config, policy=replace(config.policy, language=language))
         _, model = make_language_policy(changed, make_world(config.env), workdir, learns=False)
-        metadata = {"parameters": sum_of(model), "formula": language.formula}
-        return LoadedPlayer(name, sources, metadata | source_metadata(sources), model=model, greedy=contender.greedy)
-    scripted = name.removesuffix(suffix(config.evaluate.protocol))
-    return LoadedPlayer(name, sources, {"parameters": None} | source_metadata(sources), scripted)
+        metadata |= {"parameters": sum_of(model), "formula": language.formula}
+    else:
+        metadata["parameters"] = None
+        scripted = contender.name.removesuffix(suffix(config.evaluate.protocol))
+    metadata |= source_metadata(sources)
+    return LoadedPlayer(contender, sources, metadata, scripted, model, writer=writer)
 
 
 def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, flag: str) -> LoadedPlayer:
     """`make_playing` for the checkpoint of a policy that chooses actions."""
     path = str(workdir) if contender.path == "." else contender.path
     trusted = trusted_classes(config, config.policy.network)
-    model, metadata, sources = load(path, contender.step, make_world(config.env), flag, trusted)
-    if left_out := sorted(metadata.get("sources", {}).keys() - {one.name for one in sources}):
+    model, trained, sources = load(path, contender.step, make_world(config.env), flag, trusted)
+    if left_out := sorted(trained.get("sources", {}).keys() - {one.name for one in sources}):
         print_line(
             f"evaluate: {contender.name} was trained with {', '.join(left_out)}, reward sources that this config does "
             "not name: their returns are left out (--config.policy.sources)"
@@ -338,14 +307,14 @@ def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, fl
     if not sources.learnt:
         of_workdir = (one for one in sources_of_workdir(config, workdir) if one.source.is_learnt)
         sources = RewardSources([*of_workdir, *sources])
-    report_other_games(contender.name, metadata["config"].get("env", {}), config)
-    checksums = {"parameters": sum_of(model)} | source_metadata(sources)
-    plan = metadata["model"].get("options", {})
+    report_other_games(contender.name, trained["config"].get("env", {}), config)
+    metadata = contender.metadata() | {"parameters": sum_of(model)} | source_metadata(sources)
+    plan = trained["model"].get("options", {})
     with naming(flag):
         only = find_behaviour(contender.option, plan) if contender.option else None
     names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
-    checksums |= {"options": names} if names else {}
-    return LoadedPlayer(contender.name, sources, checksums, model=model, greedy=contender.greedy, only=only)
+    metadata |= {"options": names} if names else {}
+    return LoadedPlayer(contender, sources, metadata, model=model, only=only)
 
 
 def sum_of(model: Model) -> str:
@@ -359,7 +328,7 @@ def sum_of(model: Model) -> str:
 def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
     """The reward sources of the workdir's policy; without a learnt one among them, the config's learnt reward."""
     try:
-        directory, steps = list_steps(str(workdir / "policy"), FLAG)
+        directory, steps = list_steps(str(workdir / "policy"), contenders.FLAG)
     except UserError:  # no policy
         steps = []
     sources = RewardSources()
@@ -414,14 +383,11 @@ def load_writer(config: EvaluateConfig, workdir: Path, contender: Contender, fla
 
 
 def check_writers(
-    config: EvaluateConfig, workdir: Path, contenders: Iterable[tuple[Contender, str]], loaded: Writers
+    config: EvaluateConfig, workdir: Path, players: Iterable[tuple[Contender, str]], loaded: Writers
 ) -> None:
-    """Loads every policy that writes, so that errors come before the first game; reports values without effect.
-
-    Each contender comes with the flag that names it.
-    """
+    """Loads every policy that writes, so that errors come before the first game; reports values without effect."""
     decodings: dict[tuple[str, Recipe], list[Decoding]] = {}
-    for contender, flag in contenders:
+    for contender, flag in players:
         if contender.decoding:
             recipe = load_writer(config, workdir, contender, flag, loaded).model.recipe
             decodings.setdefault((contender.path, recipe), []).append(contender.decoding)
@@ -448,59 +414,35 @@ def report_other_games(name: str, trained: dict[str, Any], config: EvaluateConfi
 
 
 def play(
-    config: EvaluateConfig,
-    playing: LoadedPlayer,
-    wanted: set[int],
-    rows: dict[int, EpisodeRow],
-    tracks: dict[int, Track],
-    keep: Callable[[], None],
-    keep_frames: Callable[[int, dict[str, np.ndarray]], None] | None = None,
-) -> list[int]:
-    """Plays the wanted episodes and adds their results to `rows` and `tracks`.
+    config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], done: int, records: bool
+) -> Generator[tuple[int, EpisodeRow, Track, Mapping[str, np.ndarray]]]:
+    """Plays the missing episodes, beside `done` others, and yields number, row, steps and recorded frames of each.
 
-    Args:
-      config: of the experiment.
-      playing: the player.
-      wanted: numbers of episodes.
-      rows, tracks: figures and steps of each episode, by its number; updated in place.
-      keep: called about every KEEP_EVERY_S seconds, to write both to disk.
-      keep_frames: called with the number and the frames of each recorded episode, for games that cannot be repeated
-        exactly. None: events of episodes are counted by playing them again.
-
-    Returns:
-      Numbers of the episodes that were given up, because their game ended every worker; they do not have a row.
+    Those that then remain in `missing` were given up, because their game ended every worker. `records`: the game cannot
+    be repeated exactly, so its frames are recorded; otherwise its events are counted by playing it again.
     """
-    missing = set(wanted)
     if not missing:
-        return []
-    world = make_world(config.env)
+        return
+    world, name = make_world(config.env), playing.contender.name
     happenings, figures = rules_of(world).happenings(), tuple(world.figures)
-    recordings = Recordings(happenings) if keep_frames else None
+    recordings = Recordings(happenings) if records else None
     with (
         contextlib.closing(playing.sources),
-        recordings or EventCounter(config.env, config.seed, happenings) as counter,
+        contextlib.closing(recordings or EventCounter(config.env, config.seed, happenings)) as counter,
         contextlib.closing(episodes(config, playing, missing, recordings.folder if recordings else "")) as ended,
+        contextlib.closing(Progress(f"evaluate {name}", done + len(missing), "episodes", done)) as progress,
     ):
-        done = len(rows)
-        progress = Progress(f"evaluate {playing.name}", done + len(missing), "episodes", done)
-        kept, keeping = time.monotonic(), 0.0
         for some in ended:
             for info, steps in some:
                 if due := info.episode in missing:
                     missing.remove(info.episode)
-                    tracks[info.episode] = Track(**{name: steps[name] for name in Track._fields if name in steps})
-                    rows[info.episode] = as_row(info, figures, steps, counter, playing.sources)
-                recorded = recordings.take(info.episode) if recordings else None
-                if due and recorded and keep_frames:  # a second attempt does not have a row
-                    keep_frames(info.episode, recorded)
-            progress.update(len(rows))
-            if time.monotonic() - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
-                began = time.monotonic()
-                keep()
-                kept = time.monotonic()
-                keeping = kept - began
-        progress.close()
-    return sorted(missing)
+                    track = Track(**{field: steps[field] for field in Track._fields if field in steps})
+                    row = as_row(info, figures, steps, counter, playing.sources)
+                frames = recordings.take(info.episode) if recordings else {}  # also of a second attempt, without a row
+                if due:
+                    done += 1
+                    yield info.episode, row, track, frames
+            progress.update(done)
 
 
 def episodes(
@@ -508,14 +450,8 @@ def episodes(
 ) -> Generator[list[tuple[EpisodeInfo, StepArrays]]]:
     """Plays until no episode is missing, except those that were given up; yields at times those that have just ended.
 
-    Args:
-      config: of the experiment.
-      playing: the player.
-      missing: numbers of episodes, which the caller removes as they end.
-      record: the directory for recordings of the episodes; "": nothing is recorded.
-
-    Yields:
-      Summary and steps of episodes, also of some that are not missing.
+    The caller removes episodes from `missing` as they end; others may end as well. `record`: the directory for their
+    recordings; "": nothing is recorded.
     """
     section, seed = config.evaluate, config.seed + min(missing)
     # Recordings are files of this host.
@@ -528,10 +464,11 @@ def episodes(
     games -= games % groups
     policy: PolicyPlayer | WritingPlayer | None = None
     if playing.model:
-        policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, playing.greedy, only=playing.only)
-    elif playing.writer and playing.decoding:
+        greedy = playing.contender.greedy
+        policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, greedy, only=playing.only)
+    elif playing.writer and playing.contender.decoding:
         width = math.prod(make_world(config.env).action.shape)
-        policy = WritingPlayer(playing.writer, playing.decoding, width, workers * games, seed)
+        policy = WritingPlayer(playing.writer, playing.contender.decoding, width, workers * games, seed)
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
     with make_pool(
         cluster, config.env, tuple(sorted(observations)), num_workers=here, games_per_worker=games,
@@ -561,14 +498,13 @@ def as_steps(arrays: Arrays, sources: RewardSources, num_actions: int) -> StepAr
 
     Unknown values are NaN. The first `num_actions` logits are those of actions, unless these have several parts.
     """
-    action = arrays["action"]
     nothing = np.full(arrays["reward"].shape, np.nan, np.float32)  # an action may have more axes
-    steps = {"action": action, "first": arrays["first"], "value": arrays.get("value", nothing)}
-    steps |= {"charge": arrays["charge"]} if "charge" in arrays else {}
-    steps |= {"probability": arrays.get("probability", nothing), "z": nothing, "intrinsic": nothing}
+    steps: StepArrays = {name: arrays[name] for name in ("action", "first", "charge") if name in arrays}
+    steps |= {name: arrays.get(name, nothing) for name in ("value", "probability")}
+    steps |= {"z": nothing, "intrinsic": nothing}
     if "logits" in arrays and num_actions:
         odds = probabilities(arrays["logits"][..., :num_actions])
-        steps["probability"] = np.take_along_axis(odds, action[..., None], -1)[..., 0]
+        steps["probability"] = np.take_along_axis(odds, arrays["action"][..., None], -1)[..., 0]
         if odds.shape[-1] <= FEW:
             steps["odds"] = np.asarray(odds, np.float32)
     moments = sources.moments(arrays)
@@ -594,38 +530,36 @@ def as_row(
     counter: EventCounter | Recordings,
     sources: RewardSources,
 ) -> EpisodeRow:
-    """The line of one finished episode in `episodes.jsonl`, with the world's `figures`."""
-    events = counter.describe(info, steps["action"])
-    return figures_of(info, figures) | returns_of(steps, sources) | (events or EpisodeEvents("", None))._asdict()
+    """The line of one finished episode in `episodes.jsonl`, with the world's `figures`.
 
-
-def returns_of(steps: StepArrays, sources: RewardSources) -> EpisodeRow:
-    """The learnt return of an episode, None without one; `returns` has those of other sources, `terms` of programs."""
-    row: EpisodeRow = {"intrinsic_return": float(steps["intrinsic"].sum(dtype=np.float64)) if sources.learnt else None}
-    returns: dict[str, float] = {}
+    Its learnt return is None without a learnt reward; `returns` has those of other sources, `terms` of programs.
+    """
+    events, paid = counter.describe(info, steps["action"]), ("intrinsic", REWARD, TERM)
+    sums = {key: float(array.sum(dtype=np.float64)) for key, array in steps.items() if key.startswith(paid)}
+    row = figures_of(info, figures) | {"intrinsic_return": sums["intrinsic"] if sources.learnt else None}
+    returns = {key.removeprefix(REWARD): value for key, value in sums.items() if key.startswith(REWARD)}
     terms: dict[str, dict[str, float]] = {}
-    for key, array in steps.items():
-        if key.startswith(REWARD):
-            returns[key.removeprefix(REWARD)] = float(array.sum(dtype=np.float64))
-        elif key.startswith(TERM):
+    for key, value in sums.items():
+        if key.startswith(TERM):
             name, _, text = key.removeprefix(TERM).partition(": ")
-            terms.setdefault(name, {})[text] = float(array.sum(dtype=np.float64))
-    return row | ({"returns": returns} if returns else {}) | ({"terms": terms} if terms else {})
+            terms.setdefault(name, {})[text] = value
+    return row | {name: one for name, one in (("returns", returns), ("terms", terms)) if one} | events._asdict()
 
 
 # ---- the tokens of policies that write
 
 
-def letters(
-    config: EvaluateConfig, writer: ValueWriter, decoding: Decoding, tracks: Mapping[int, Track]
-) -> dict[int, list[dict[str, Any]]]:
+def letters(config: EvaluateConfig, playing: LoadedPlayer, tracks: Mapping[int, Track]) -> dict[int, Any]:
     """The turns of each episode: probabilities of the policy alone, and with beta (Q - V).
 
     A turn is {"said": text, "heard": the answer, "reward", "tokens": [{"token", "policy": [[token, p], ...],
     "shifted": [[token, p], ...], "advantage": Q - V of the token, or null}]}.
     """
     world = make_world(config.env)
+    writer, decoding = playing.writer, playing.contender.decoding
     assert isinstance(world, TextWorld)
+    assert writer is not None
+    assert decoding is not None
     letters_of = {}
     for number, track in tracks.items():
         with reported(config.env), contextlib.closing(world.game(shown=False)) as game:
@@ -645,12 +579,11 @@ def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list
     read: list[list[int]] = []  # the conversation, and again from each text at which it begins anew
     spans: list[tuple[int, int, int]] = []  # of the agent's texts: which of `read`, start, stop
     shown: list[dict[str, Any]] = []
-    for at in range(heard_first, len(turns)):
-        turn = turns[at]
+    for turn, following in itertools.zip_longest(turns[heard_first:], turns[heard_first + 1 :]):
         if not turn.is_action:
             talk.heard(turn.text)
             continue
-        answer = turns[at + 1].text if at + 1 < len(turns) and not turns[at + 1].is_action else ""
+        answer = following.text if following and not following.is_action else ""
         shown.append({"said": turn.text, "heard": answer, "reward": turn.reward, "tokens": []})
         start, written = len(talk.context()), renderer.said(turn.text)
         talk.said(written)
@@ -666,16 +599,15 @@ def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list
 
 
 def _one_token(writer: ValueWriter, odds: Probabilities, before: int, token: int) -> dict[str, Any]:
-    """A token with the probabilities at the position `before` it."""
+    """A token with the probabilities, and the most probable tokens, at the position `before` it."""
+
+    def likely(odds: np.ndarray) -> list[list[Any]]:
+        order = np.argsort(-odds, kind="stable")[:MOST_LIKELY].tolist()
+        return [[writer.name_of(token), round(float(odds[token]), 4)] for token in order if odds[token] > 0]
+
     return {
         "token": writer.name_of(token),
-        "policy": _likely(writer, odds.policy[before]),
-        "shifted": _likely(writer, odds.shifted[before]),
+        "policy": likely(odds.policy[before]),
+        "shifted": likely(odds.shifted[before]),
         "advantage": None if odds.advantage is None else round(float(odds.advantage[before, token]), 3),
     }
-
-
-def _likely(writer: ValueWriter, odds: np.ndarray) -> list[list[Any]]:
-    """The most probable tokens, with their probabilities."""
-    order = np.argsort(-odds, kind="stable")[:MOST_LIKELY].tolist()
-    return [[writer.name_of(token), round(float(odds[token]), 4)] for token in order if odds[token] > 0]

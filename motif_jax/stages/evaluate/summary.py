@@ -30,6 +30,7 @@ END_NAMES = {  # for episodes without a cause
 RESAMPLES = 2000
 BESIDE = 4  # other players in the table
 HAPPENINGS = 8  # in the table
+OTHER_REWARD, NEVER = "another reward", dict.fromkeys(("mean", "low", "high"), 0.0)
 
 EpisodeRow = dict[str, Any]  # a line of `episodes.jsonl`
 Statistics = dict[str, float | None]
@@ -51,10 +52,7 @@ def summarise_episodes(
     """Figures (None if episodes lack one), returns of other reward sources and of terms, events, numbers of ends.
 
     Args:
-      rows: lines of `episodes.jsonl`.
-      seed: of the intervals.
-      figures: of the world, beside COMMON.
-      rules: of the world, by which its events were counted.
+      figures, rules: of the world: figures beside COMMON, and the rules by which its events were counted.
       families: names of its kinds of missions, by FAMILY; with several kinds, success in each is a figure.
       episodes: the wanted number; an interval over fewer has their number as its `n`. None: the number of rows.
     """
@@ -129,63 +127,53 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
 
 
 def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
-    """Prints a row per figure, with a column for the player `name` and for up to BESIDE players evaluated before.
+    """Prints a row per figure, the world's `own` too, with columns for the player `name` and up to BESIDE others."""
+    summaries = {path.parent.name: files.read_json(path) for path in sorted(directory.glob(f"*/{SUMMARY}"))}
+    mine = summaries.pop(name)
+    others = [one for one, summary in summaries.items() if summary.get("protocol") == mine.get("protocol")]
+    summaries = {name: mine} | {one: summaries[one] for one in others[:BESIDE]}
 
-    Args:
-      directory: with a directory per player.
-      name: of the player.
-      own: figures of the world, beside COMMON, placed after the return.
-    """
-    mine = read_json(directory / name / SUMMARY) or {}
-    others = {path.parent.name: read_json(path) or {} for path in sorted(directory.glob(f"*/{SUMMARY}"))}
-    alike = [other for other, summary in others.items() if summary.get("protocol") == mine.get("protocol")]
-    others = {other: others[other] for other in alike if other != name}
-    summaries = {name: mine, **dict(list(others.items())[:BESIDE])}
-    often = sorted(mine["did"], key=lambda happening: -mine["did"][happening]["mean"])[:HAPPENINGS]
-    listed = dict.fromkeys([*keys_of(own), *sorted(mine["figures"])])  # also the success in each family of missions
-    figures = [figure for figure in listed if any(summary["figures"].get(figure) for summary in summaries.values())]
-    rewarded = sorted(mine["returns"])  # the sources beside the learnt reward
-    columns = {other: [f"{summary['episodes']:,} episodes"] for other, summary in summaries.items()}
-    for other, summary in summaries.items():
-        for figure in figures:
-            comparable = figure != "intrinsic_return" or summary["reward"] == mine["reward"]
-            cell = show(summary["figures"].get(figure), median=True)
-            columns[other].append(cell if comparable else "another reward")
-        for source in rewarded:
-            comparable = summary.get("sources", {}).get(source) == mine.get("sources", {}).get(source)
-            columns[other].append(show(summary["returns"].get(source)) if comparable else "another reward")
-        never = dict.fromkeys(("mean", "low", "high"), 0.0) if summary["did"] else None
-        columns[other] += [show(summary["did"].get(happening, never)) for happening in often]
-    names = (*figures, *(f"{source} return" for source in rewarded), *often)
-    cells = zip(*columns.values(), strict=True)
-    _print_rows([["", *columns], *([name, *row] for name, row in zip(("", *names), cells, strict=True))])
+    rows = [["", *summaries], ["", *(f"{summary['episodes']:,} episodes" for summary in summaries.values())]]
+    for figure in dict.fromkeys([*keys_of(own), *sorted(mine["figures"])]):  # also the success in families of missions
+        cells = [
+            show(summary["figures"].get(figure), median=True)
+            if figure != "intrinsic_return" or summary["reward"] == mine["reward"]
+            else OTHER_REWARD
+            for summary in summaries.values()
+        ]
+        if any(summary["figures"].get(figure) for summary in summaries.values()):
+            rows.append([figure, *cells])
+    for source in sorted(mine["returns"]):  # the sources beside the learnt reward
+        cells = [
+            show(summary["returns"].get(source))
+            if summary.get("sources", {}).get(source) == mine.get("sources", {}).get(source)
+            else OTHER_REWARD
+            for summary in summaries.values()
+        ]
+        rows.append([f"{source} return", *cells])
+    for event in sorted(mine["did"], key=lambda event: -mine["did"][event]["mean"])[:HAPPENINGS]:
+        did = [summary["did"] for summary in summaries.values()]
+        rows.append([event, *(show(one.get(event, NEVER if one else None)) for one in did)])
+    _print_rows(rows)
     if len(others) > BESIDE:
         print_line(f"and {len(others) - BESIDE} more in {directory}")
 
 
 def print_controls(directory: Path, played: Mapping[str, Sequence[str]], controls: Mapping[str, str]) -> None:
-    """Prints success and return in all games, own and varied, a row per player and kind of missions.
-
-    Writes `controls.json`, too.
-
-    Args:
-      directory: with a directory per player.
-      played: names of players, by the protocol of the games.
-      controls: names of protocols.
-    """
+    """Prints success and return of the players by protocol, and by the names of `controls`; writes `controls.json`."""
     shown, names = ("success", "return", "steps"), {protocol: name for name, protocol in controls.items()}
     table: list[dict[str, Any]] = []
     for protocol, players in played.items():
+        games = names.get(protocol, "true missions" if protocol == TASK else protocol)
         for name in reversed(players):  # the policy itself comes first
-            summary = read_json(directory / name / SUMMARY) or {}
-            figures, games = summary["figures"], names.get(protocol, "true missions" if protocol == TASK else protocol)
+            summary = files.read_json(directory / name / SUMMARY)
             row = {"games": games, "protocol": protocol, "player": name.removesuffix(suffix(protocol))}
-            table.append(row | {"episodes": summary["episodes"]} | {figure: figures.get(figure) for figure in shown})
-            table += [
-                row | {"games": f"{games}, {figure.partition('_')[2]}", "episodes": "", "success": figures[figure]}
-                for figure in figures
-                if figure.startswith("success_")
-            ]
+            table.append(row | {"episodes": summary["episodes"]} | {one: summary["figures"].get(one) for one in shown})
+            for figure, success in summary["figures"].items():
+                if figure.startswith("success_"):
+                    table.append(
+                        row | {"games": f"{games}, {figure.partition('_')[2]}", "episodes": "", "success": success}
+                    )
     files.write_json(directory / "controls.json", {"rows": table})
     head = ["games", "protocol", "player", "episodes"]
     rows = [[*(str(row[name]) for name in head), *(show(row.get(figure)) for figure in shown)] for row in table]
@@ -193,12 +181,7 @@ def print_controls(directory: Path, played: Mapping[str, Sequence[str]], control
 
 
 def print_sweep(directory: Path, names: Sequence[str]) -> None:
-    """Prints a row per player with return, success and steps; the best return has a star. Writes `sweep.json`, too.
-
-    Args:
-      directory: with a directory per player.
-      names: of the players: decodings of one policy, and others.
-    """
+    """Prints a row per player with return, success and steps; the best decoding has a star. Writes `sweep.json`."""
     shown, table = ("return", "success", "steps"), list[dict[str, Any]]()
     for name in names:
         summary = files.read_json(directory / name / SUMMARY)
@@ -215,10 +198,10 @@ def print_sweep(directory: Path, names: Sequence[str]) -> None:
 
 
 def _print_rows(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *rest in rows:
         cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
-        print_line(f"{first:{widths[0]}}  " + "  ".join(cells))
+        print_line("  ".join([f"{first:{widths[0]}}", *cells]))
 
 
 def show(figure: Mapping[str, float | None] | None, median: bool = False) -> str:

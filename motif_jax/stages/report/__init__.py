@@ -21,24 +21,12 @@ import motif_jax
 from motif_jax.config.table import PATHS, Whole, section, value
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
-from motif_jax.pages.blocks import asset, folded, page, table
+from motif_jax.pages import players
+from motif_jax.pages.blocks import asset, folded, noted, page, table
 from motif_jax.pages.charts import COLOURS, curves
 from motif_jax.pages.figures import curve, curves_of
 from motif_jax.pages.formats import amount, duration, esc, machine_words
-from motif_jax.pages.players import (
-    SUMMARIES,
-    WATCHED,
-    Player,
-    Players,
-    Watched,
-    arranged,
-    behaviours,
-    chance_of,
-    choose,
-    figures_table,
-    own_of,
-    replay_blocks,
-)
+from motif_jax.pages.players import SUMMARIES, WATCHED, Player, Players, Watched
 from motif_jax.run import SECTIONS, Head, Run
 from motif_jax.stages import Experiment, Stage, without_lock
 from motif_jax.structs import UserError
@@ -126,8 +114,8 @@ def compose(config: ReportConfig, runs: list[RunRecord], home: Path) -> str:
     record = runs[0]
     watched = Run(record.path).read_each(f"evaluate/*/{WATCHED}.json", Watched)
     played = [(one.path == ".", watched[one.name]) for one in record.players if one.name in watched]
-    replays = choose(played, config.report.replays)
-    written = {"Watch it play": replay_blocks(replays) if replays else [], "What it ran on": ran_on(record)}
+    replays = players.choose(played, config.report.replays)
+    written = {"Watch it play": players.replay_blocks(replays) if replays else [], "What it ran on": ran_on(record)}
     if len(runs) > 1:
         written["Runs side by side"] = of_runs(by_name(runs), home)
     for one in sorted(Run(record.path).sections(), key=lambda one: by_stage(one.stage)):
@@ -165,20 +153,20 @@ def first_screen(record: RunRecord) -> list[str]:
 
 def ran_on(record: RunRecord) -> list[str]:
     """The part on the machine, as HTML: machine, versions, dates, and the whole config."""
-    machine, config = record.head.machine or {}, record.head.config or {}
-    rows: list[tuple[str, Any]] = [("processor", machine_words(machine))]
-    if machine.get("memory_gib"):
-        rows.append(("memory", f"{machine['memory_gib']} GiB"))
-    if machine.get("system"):
-        rows.append(("system", esc(f"{machine['system']}, Python {machine.get('python', '')}")))
-    rows += [("commit", esc(machine.get("commit", ""))), ("versions", record.versions)]
-    rows += [
-        (f"{what} made", esc(record.made[stage]))
-        for what, stage in (("dataset", "collect"), ("reward", "train_reward"), ("policy", "train_policy"))
-        if stage in record.made
-    ]
-    rows += [("seed", esc(config["seed"]))] if "seed" in config else []
-    body = [table(("", ""), [[esc(name), value] for name, value in rows if value], kind="fits")]
+    machine, config, made = record.head.machine or {}, record.head.config or {}, record.made
+    memory, system = machine.get("memory_gib"), machine.get("system")
+    rows = {
+        "processor": machine_words(machine),
+        "memory": f"{memory} GiB" if memory else "",
+        "system": esc(f"{system}, Python {machine.get('python', '')}") if system else "",
+        "commit": esc(machine.get("commit", "")),
+        "versions": record.versions,
+        "dataset made": esc(made.get("collect", "")),
+        "reward made": esc(made.get("train_reward", "")),
+        "policy made": esc(made.get("train_policy", "")),
+        "seed": esc(config.get("seed", "")),
+    }
+    body = [table(("", ""), [row for row in rows.items() if row[1]], kind="fits")]
     return [*body, folded("the whole config", json.dumps(config, indent=2, sort_keys=True))] if config else body
 
 
@@ -208,16 +196,16 @@ class RunRecord(NamedTuple):
     @property
     def own(self) -> Player | None:
         """The evaluation of the workdir's policy, at its latest evaluated checkpoint."""
-        return own_of(self.players)
+        return players.own_of(self.players)
 
     @property
     def chance(self) -> Player | None:
-        return chance_of(self.players)
+        return players.chance_of(self.players)
 
     @property
     def evaluated(self) -> Player | None:
         """The evaluation of the run's own policy; by a protocol's rules if there is no other."""
-        return next((one for players in (self.players, *self.by_protocol.values()) if (one := own_of(players))), None)
+        return next(filter(None, map(players.own_of, (self.players, *self.by_protocol.values()))), None)
 
     @property
     def versions(self) -> str:
@@ -234,7 +222,7 @@ def read_record(path: Path) -> RunRecord:
         words |= {name: value for name, value in asdict(head).items() if value is not None}
     made = {stage: head.made for (stage, _), head in heads.items() if head.made}
     rows = run.stage("train_policy", "policy").rows()
-    others = arranged(run.read_each(SUMMARIES, Player))
+    others = players.arranged(run.read_each(SUMMARIES, Player))
     own = others.pop("")
     return RunRecord(path.resolve().name, path, Head(**words), made, rows, own, others)
 
@@ -248,73 +236,44 @@ def by_stage(name: str) -> int:
 
 
 def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
-    """The part that compares several runs, as HTML.
-
-    Args:
-      runs: workdirs by name, this one first.
-      home: directory of the report.
-    """
-    differ = differences(list(runs.values()))
-    body = [_origins(runs, home)]
-    if differ:
+    """The part that compares several runs, by name, this one first, as HTML; `home`: directory of the report."""
+    rows = []
+    for run, record in runs.items():
+        page, head, most = link(record.path, home), record.head, games(record).get("env.max_episode_steps")
+        named = f'<a href="{esc(page)}">{esc(run)}</a>' if page else f"<b>{esc(run)}</b>"
+        task = noted(esc(head.task or "–"), f"at most {most} steps" if most else "")
+        judged = esc(head.goal or "–"), head.judge or "–", head.agreement or "–"
+        rows.append([named, task, *judged, amount(head.steps), duration(head.seconds)])
+    head_row = ("run", "task", "asked for", "by", "reward agrees with its labels", "steps", "trained for")
+    body = [table(head_row, rows, (4, 5, 6))]
+    if differ := differences(list(runs.values())):
         listed = "; ".join(f"{name}: {', '.join(values)}" for name, values in differ.items())
         body.append(f'<p class="soft">The games of these runs differ, so compare with care ({esc(listed)}).</p>')
     charts, colours = [], dict(zip(runs, COLOURS * len(runs), strict=False))
     metrics = (metric for record in runs.values() for row in record.rows for metric in row)
-    for name, title, note, _ in curves_of(metrics):
+    for name, title, note in curves_of(metrics):
         lines = {run: curve(record.rows, name) for run, record in runs.items()}
         lines = {run: points for run, points in lines.items() if any(value for _, value in points)}  # not always zero
-        if name in ALONE or not lines:
-            continue
-        if name == "episode/intrinsic_return":
-            note = "each by its own reward"
-        charts.append(curves(lines, "steps", title=title, note=note, colours=colours))
+        if lines and name not in ALONE:
+            note = "each by its own reward" if name == "episode/intrinsic_return" else note
+            charts.append(curves(lines, "steps", title=title, note=note, colours=colours))
     if charts:
         body += ["<h3>Training</h3>", f'<div class="charts">{"".join(charts)}</div>']
-    chance = next((record.chance for record in runs.values() if record.chance), None) if not differ else None
-    named = [(run, own) for run, record in runs.items() if (own := record.own)]
-    named += [("random play", chance)] if chance else []
-    if len(named) > 1:
-        body += [
-            "<h3>Evaluation</h3>",
-            '<p class="soft">Means with 95 % bootstrap intervals.</p>',
-            figures_table(named),
-            *behaviours(named),
-        ]
+    named_players = [(run, own) for run, record in runs.items() if (own := record.own)]
+    if not differ:
+        named_players += [("random play", chance) for record in runs.values() if (chance := record.chance)][:1]
+    if len(named_players) > 1:
+        body += ["<h3>Evaluation</h3>", '<p class="soft">Means with 95 % bootstrap intervals.</p>']
+        body += [players.figures_table(named_players), *players.behaviours(named_players)]
     liked = {run: record.head.likes for run, record in runs.items() if record.head.likes}
     likes = [f"<div><h3>{esc(run)} likes most</h3>{captions}</div>" for run, captions in liked.items()]
     return [*body, f'<div class="pair">{"".join(likes)}</div>'] if likes else body
-
-
-def _origins(runs: Mapping[str, RunRecord], home: Path) -> str:
-    """A table of the runs: task, goal, annotator, accuracy, length of training."""
-    rows = []
-    for run, record in runs.items():
-        page, head = link(record.path, home), record.head
-        rows.append([
-            f'<a href="{esc(page)}">{esc(run)}</a>' if page else f"<b>{esc(run)}</b>",
-            _task(record),
-            esc(head.goal or "–"),
-            head.judge or "–",
-            head.agreement or "–",
-            amount(head.steps) if head.steps is not None else "–",
-            duration(head.seconds) if head.seconds is not None else "–",
-        ])  # fmt: skip
-    return table(
-        ("run", "task", "asked for", "by", "reward agrees with its labels", "steps", "trained for"), rows, (4, 5, 6)
-    )
 
 
 def link(workdir: Path, home: Path) -> str:
     """The path of a workdir's report relative to another report's directory `home`; "" without one."""
     page, home = (workdir / "report/index.html").resolve(), home.resolve()
     return Path(os.path.relpath(page, home)).as_posix() if page.is_file() and page.parent != home else ""
-
-
-def _task(record: RunRecord) -> str:
-    """The task of a run and its limit of steps, as HTML."""
-    most = games(record).get("env.max_episode_steps")
-    return esc(record.head.task or "–") + (f"<br><small class=soft>at most {esc(most)} steps</small>" if most else "")
 
 
 def games(record: RunRecord) -> dict[str, str]:
@@ -328,23 +287,19 @@ def games(record: RunRecord) -> dict[str, str]:
 
 def differences(runs: Sequence[RunRecord]) -> dict[str, list[str]]:
     """Settings of the games, and seeds, that differ between runs, with their values."""
-    values: dict[str, dict[str, None]] = {}
-    for one in runs:
-        for name, setting in games(one).items():
-            values.setdefault(name, {})[setting] = None
-    return {name: list(kinds) for name, kinds in values.items() if len(kinds) > 1}
+    settings = [games(one) for one in runs]
+    values = {name: [one[name] for one in settings if name in one] for one in settings for name in one}
+    return {name: list(dict.fromkeys(kinds)) for name, kinds in values.items() if len({*kinds}) > 1}
 
 
 def by_name(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:
     """Runs by the names of their directories, with as many parents as make the names unique."""
+    paths = [one.path.resolve().parts for one in runs]
     names: dict[str, RunRecord] = {}
-    for one in runs:
-        parts = one.path.resolve().parts
-        same = [other.path.resolve().parts for other in runs if other is not one]
-        depth = 1
-        while depth < len(parts) and any(other[-depth:] == parts[-depth:] for other in same):
-            depth += 1
-        names["/".join(parts[-depth:])] = one
+    for one, parts in zip(runs, paths, strict=True):
+        ends = (parts[-depth:] for depth in range(1, len(parts)))
+        unique = next((end for end in ends if sum(other[-len(end) :] == end for other in paths) == 1), parts)
+        names["/".join(unique)] = one
     return names
 
 

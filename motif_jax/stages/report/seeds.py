@@ -17,8 +17,8 @@ import numpy as np
 
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
-from motif_jax.pages.blocks import Sheet, page, quoted, table
-from motif_jax.pages.charts import COLOURS, Band, curves, dots, reach
+from motif_jax.pages.blocks import cell, noted, page, quoted, table
+from motif_jax.pages.charts import COLOURS, curves, dots, reach
 from motif_jax.pages.figures import better, curve, curves_of, in_order, words
 from motif_jax.pages.formats import Interval, amount, duration, esc, exact, machine_words
 from motif_jax.pages.over_seeds import band, estimate, improvement, interquartile_mean, seeds_needed
@@ -35,31 +35,23 @@ class Variant(NamedTuple):
     """Runs with the same values and different seeds."""
 
     name: str
+    seeds: list[int]
     runs: dict[int, RunRecord]  # runs with results, by seed
-    missing: list[int]  # seeds whose policy was not evaluated, by these rules or by any
 
 
 def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: Sequence[str] = ()) -> Path:
-    """Writes `workdir/report/index.html` about all runs and prints their figures; returns the file.
-
-    Args:
-      runs: all runs of the experiment; those without results are named on the page.
-      workdir: of the experiment, in which each run has its folder.
-      arguments: of the command that ran them.
-    """
-    home = workdir / "report"
+    """Writes the page about all runs, which `arguments` have run, and prints their figures; returns the file."""
+    file = workdir / "report/index.html"
     variants = gather(runs, workdir)
     if not any(variant.runs for variant in variants):
         raise UserError(f"none of the {len(runs)} runs in {str(workdir)!r} has anything to report yet (--workdir)")
-    text = page(
-        f"{workdir.resolve().name}: {len(runs)} runs", ["<main>", *body(variants, workdir, home, arguments), "</main>"]
-    )
-    write_whole(home / "index.html", text)
-    for players in by_rules(variants).values():
+    blocks = body(variants, workdir, file.parent, arguments)
+    write_whole(file, page(f"{workdir.resolve().name}: {len(runs)} runs", ["<main>", *blocks, "</main>"]))
+    for rules, players in by_rules(variants):
         for name, scores in columns(players).items():
             means = (f"{figure} {estimate(values).spelt}" for figure, values in scores.items())
-            print_line(f"{name}{of_rules(players)}: {'; '.join(means)}")
-    return home / "index.html"
+            print_line(f"{name}{rules}: {'; '.join(means)}")
+    return file
 
 
 def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequence[str]) -> list[str]:
@@ -71,40 +63,29 @@ def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequ
         '<p class="lead">A dot is one run: the mean over its evaluated episodes. The mark is the mean over runs, the '
         "shade its 95 % interval over seeds (bootstrap).</p>",
     ]
-    for players in by_rules(variants).values():
-        for variant in players:
-            if variant.missing:
-                named = (f" of {variant.name}" if variant.name else "") + of_rules(players)
-                left_out = ", ".join(map(str, variant.missing))
-                lines.append(
-                    f'<p class="absent">Not evaluated yet{esc(named)}: seed {left_out}. They are left out.</p>'
-                )
+    parts = []
+    for rules, players in by_rules(variants):
+        for name, every, runs in players:
+            if missing := [str(seed) for seed in sorted(every) if seed not in runs or runs[seed].own is None]:
+                who = esc((f" of {name}" if name else "") + rules)
+                left_out = f"Not evaluated yet{who}: seed {', '.join(missing)}. They are left out."
+                lines.append(f'<p class="absent">{left_out}</p>')
+        scores, constant = without_constant(columns(players))
+        if scores or constant:
+            figures = figures_table(scores) if scores else ""
+            parts.append((f"Figures over seeds{esc(rules)}", [figures, alike(constant)]))
+        if len(scores) > 1:
+            parts.append((f"Is it better{esc(rules)}?", [comparison(scores, has_one_reward(players))]))
     fewest = min(sum(run.evaluated is not None for run in variant.runs.values()) for variant in variants)
     if fewest < FEW:
         needs = f"A claim about learning needs at least {FEW} evaluated seeds; these are {fewest}."
         lines.append(f'<p class="absent">{needs}</p>')
-    for players in by_rules(variants).values():
-        scores, constant = without_constant(columns(players))
-        if scores or constant:
-            lines += [
-                f"<section><h2>Figures over seeds{esc(of_rules(players))}</h2>",
-                figures_table(scores) if scores else "",
-                alike(constant),
-                "</section>",
-            ]
-        if len(scores) > 1:
-            compared = comparison(scores, has_one_reward(players))
-            lines += [f"<section><h2>Is it better{esc(of_rules(players))}?</h2>", compared, "</section>"]
     if charts := training(variants):
-        lines += ["<section><h2>Training</h2>", f'<div class="charts">{"".join(charts)}</div></section>']
-    lines += ["<section><h2>The runs</h2>", runs_table(variants, home), "</section>"]
-    return [*lines, "<section><h2>How it was made</h2>", made_by(variants, arguments), "</section>"]
-
-
-def of_rules(players: Sequence[Variant]) -> str:
-    """The end of a title: by which rules, or in which variation, the players were evaluated."""
-    rules = next((one.rules for variant in players for run in variant.runs.values() for one in run.players), "")
-    return f", {rules}" if rules else ""
+        parts.append(("Training", [f'<div class="charts">{"".join(charts)}</div>']))
+    parts += [("The runs", [runs_table(variants, home)]), ("How it was made", [made_by(variants, arguments)])]
+    for title, blocks in parts:
+        lines += [f"<section><h2>{title}</h2>", *blocks, "</section>"]
+    return lines
 
 
 def alike(constant: Mapping[str, float]) -> str:
@@ -143,41 +124,33 @@ def figures_table(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
         low, high = reach([*intervals.values(), *ends])
         what, note = words(figure)
         side = better(figure, figures)
-        note = "; ".join(filter(None, (note, f"{side} is better" if side else "")))
-        cells = [f"{esc(what)}<br><small class=soft>{esc(note)}</small>" if note else esc(what)]
+        cells = [noted(esc(what), "; ".join(filter(None, (note, f"{side} is better" if side else ""))))]
         for number, name in enumerate(variants):
             if name not in values:
-                cells.append('<span class="soft">–</span>')
+                cells.append(cell(None))
                 continue
             interval, middle = intervals[name], interquartile_mean(values[name])
             sheet.append((what, name, interval.mean, interval.low, interval.high, middle, len(values[name]), side))
-            cells.append(
-                f'<b>{exact(interval.mean)}</b> <span class="soft">{interval.words} · IQM {exact(middle)}</span>'
-                f"{dots(values[name].tolist(), interval, low, high, COLOURS[number % len(COLOURS)])}"
-            )
+            scale = dots(values[name].tolist(), interval, low, high, COLOURS[number % len(COLOURS)])
+            cells.append(cell(interval, f" · IQM {exact(middle)}") + scale)
         rows.append(cells)
     head = ("figure", "of", "mean", "low", "high", "interquartile mean", "seeds", "better")
-    return table(("", *variants), rows, kind="figures", sheet=Sheet(head, sheet))
+    return table(("", *variants), rows, kind="figures", sheet=(head, sheet))
 
 
 def comparison(variants: Mapping[str, Mapping[str, np.ndarray]], one_reward: bool) -> str:
-    """Each variant against random play, and against the first variant: probability of improvement, seeds needed.
-
-    `one_reward`: whether learnt returns can be compared.
-    """
+    """Each variant against random play, and the first one; learnt returns as well if they are of `one_reward`."""
     names = list(variants)
     pairs = [(name, CHANCE) for name in names if CHANCE in variants and name != CHANCE]
     pairs += [(name, names[0]) for name in names[1:] if name != CHANCE]
-    rows = []
     figures = {figure for scores in variants.values() for figure in scores}
+    rows = []
     for ours, theirs in pairs:
-        for figure in variants[ours]:
-            if figure not in variants[theirs] or (figure == "intrinsic_return" and not one_reward):
-                continue
+        shared = [figure for figure in variants[ours] if figure in variants[theirs]]
+        for figure in (one for one in shared if one != "intrinsic_return" or one_reward):
             first, second = variants[ours][figure], variants[theirs][figure]
-            side = better(figure, figures)
+            side, needed = better(figure, figures), seeds_needed(first, second)
             sign = -1.0 if side == "lower" else 1.0
-            needed = seeds_needed(first, second)
             rows.append([
                 f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(words(figure)[0]), side or "not known",
                 f"{first.mean() - second.mean():+.2f}", improvement(sign * first, sign * second).spelt,
@@ -195,15 +168,11 @@ def training(variants: Sequence[Variant]) -> list[str]:
     """Curves of training: the mean over the seeds of each variant, with its interval."""
     charts = []
     runs = [one for variant in variants for one in variant.runs.values()]
-    for name, title, note, _ in curves_of(metric for one in runs for row in one.rows for metric in row):
-        lines: dict[str, list[tuple[float, float]]] = {}
-        bands: dict[str, Band] = {}
-        for variant in variants:
-            over = band([points for one in variant.runs.values() if (points := curve(one.rows, name))])
-            if over is not None:
-                label = variant.name or "mean over seeds"
-                lines[label] = list(zip(over.steps.tolist(), over.mean.tolist(), strict=True))
-                bands[label] = Band(over.steps.tolist(), over.low.tolist(), over.high.tolist())
+    for name, title, note in curves_of(metric for one in runs for row in one.rows for metric in row):
+        rows = {variant.name or "mean over seeds": [one.rows for one in variant.runs.values()] for variant in variants}
+        over = {label: band([points for one in runs if (points := curve(one, name))]) for label, runs in rows.items()}
+        lines = {label: one[0] for label, one in over.items() if one}
+        bands = {label: one[1] for label, one in over.items() if one}
         if len({value for points in lines.values() for _, value in points}) > 1:
             charts.append(curves(lines, "steps", title=title, note=note, bands=bands))
     return charts
@@ -212,31 +181,19 @@ def training(variants: Sequence[Variant]) -> list[str]:
 def runs_table(variants: Sequence[Variant], home: Path) -> str:
     """All runs with links to their own pages; as CSV also with the figures of each."""
     rows, sheet = [], []
-    figures = in_order(
-        figure
-        for variant in variants
-        for one in variant.runs.values()
-        if one.evaluated
-        for figure in one.evaluated.figures
-    )
-    for variant in variants:
-        for seed, one in sorted(variant.runs.items()):
-            target, title = link(one.path, home), f"{variant.name} seed {seed}".strip()
-            done, evaluated = one.head, one.evaluated
-            rows.append([
-                f'<a href="{esc(target)}">{esc(title)}</a>' if target else esc(title),
-                amount(done.steps) if done.steps is not None else "–",
-                duration(done.seconds) if done.seconds is not None else "–",
-                f"{evaluated.episodes:,}" if evaluated else "–",
-            ])  # fmt: skip
-            own = evaluated.figures if evaluated else {}
-            means = [interval.mean if (interval := own.get(figure)) else None for figure in figures]
-            sheet.append(
-                (variant.name, seed, done.steps, done.seconds, evaluated.episodes if evaluated else None, *means)
-            )
+    runs = [(variant.name, seed, one) for variant in variants for seed, one in sorted(variant.runs.items())]
+    figures = in_order(figure for _, _, one in runs if one.evaluated for figure in one.evaluated.figures)
+    for name, seed, one in runs:
+        target, title = link(one.path, home), f"{name} seed {seed}".strip()
+        named = f'<a href="{esc(target)}">{esc(title)}</a>' if target else esc(title)
+        done, own = one.head, one.evaluated.figures if one.evaluated else {}
+        episodes = one.evaluated.episodes if one.evaluated else None
+        rows.append([named, amount(done.steps), duration(done.seconds), "–" if episodes is None else f"{episodes:,}"])
+        means = [interval.mean if (interval := own.get(figure)) else None for figure in figures]
+        sheet.append((name, seed, done.steps, done.seconds, episodes, *means))
     head = ("variant", "seed", "steps", "seconds", "episodes", *(words(figure)[0] for figure in figures))
     names = ("run", "steps", "trained for", "episodes evaluated")
-    return table(names, rows, (1, 2, 3), kind="fits", sheet=Sheet(head, sheet))
+    return table(names, rows, (1, 2, 3), kind="fits", sheet=(head, sheet))
 
 
 # ---- the figures
@@ -246,29 +203,24 @@ def gather(runs: Sequence[PlannedRun], workdir: Path) -> list[Variant]:
     """Reads the results of all runs and groups them by variant."""
     variants: dict[str, Variant] = {}
     for run in runs:
-        variant = variants.setdefault(run.variant, Variant(run.variant, {}, []))
+        variant = variants.setdefault(run.variant, Variant(run.variant, [], {}))
+        variant.seeds.append(run.seed)
         one = read_record(workdir / run.folder)
         if one.rows or one.evaluated or one.head.asked:
             variant.runs[run.seed] = one
-        if one.evaluated is None:
-            variant.missing.append(run.seed)
     return list(variants.values())
 
 
-def by_rules(variants: Sequence[Variant]) -> dict[str, list[Variant]]:
-    """The variants as each protocol evaluated them, first by the workdirs' own rules (""), with the seeds it misses."""
+def by_rules(variants: Sequence[Variant]) -> list[tuple[str, list[Variant]]]:
+    """The variants as each protocol evaluated them, first by the workdirs' own rules, with the end of its titles."""
     runs = [one for variant in variants for one in variant.runs.values()]
-    used = dict.fromkeys(
-        ([""] if any(one.players for one in runs) else []) + [name for one in runs for name in one.by_protocol]
-    )
-    by_protocol: dict[str, list[Variant]] = {}
-    for name in used or [""]:
-        by_protocol[name] = []
-        for one in variants:
-            players = {seed: run.by(name) for seed, run in one.runs.items()}
-            missing = {seed for seed, run in players.items() if run.own is None}
-            by_protocol[name].append(one._replace(runs=players, missing=sorted(missing.union(one.missing))))
-    return by_protocol
+    own = [""] if any(one.players for one in runs) else []
+    evaluations = []
+    for protocol in dict.fromkeys([*own, *(name for one in runs for name in one.by_protocol)]) or [""]:
+        players = [one._replace(runs={seed: run.by(protocol) for seed, run in one.runs.items()}) for one in variants]
+        rules = next((one.rules for each in players for run in each.runs.values() for one in run.players), "")
+        evaluations.append((f", {rules}" if rules else "", players))
+    return evaluations
 
 
 def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
@@ -304,18 +256,21 @@ def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
 
     {} if the policies of these runs do not write. Players that some runs did not evaluate are left out.
     """
+
+    def called(player: Player) -> str:
+        return f"beta {player.beta:g}, {player.kind}" if player.decoding else player.name
+
     runs = list(variant.runs.values())
-    own = {one.decoding for run in runs for one in run.players if one.decoding and one.path == "."}
-    players_by_name: dict[str, list[Player | None]] = {}
-    for decoding in sorted(own, key=lambda one: (one.words != "sample", one.words, one.beta)):
-        players = [next((one for one in run.players if one.decoding == decoding), None) for run in runs]
-        players_by_name[f"beta {decoding.beta:g}, {decoding.words}"] = players
-    scripted = sorted({one.name for run in runs for one in run.players if own and not one.path} - {"random"})
-    players_by_name |= {
-        name: [next((one for one in run.players if one.name == name), None) for run in runs] for name in scripted
-    }
+    every = [one for run in runs for one in run.players]
+    own = [one for one in every if one.decoding and one.path == "."]
+    own.sort(key=lambda one: (one.kind != "sample", one.kind, one.beta))
+    scripted = sorted({one.name for one in every if own and not one.path} - {"random"})
     before = f"{variant.name}: " if variant.name else ""
-    return {f"{before}{name}": scores_of(players) for name, players in players_by_name.items() if None not in players}
+    players_by_name = {
+        f"{before}{name}": [next((one for one in run.players if called(one) == name), None) for run in runs]
+        for name in (*map(called, own), *scripted)
+    }
+    return {name: scores_of(players) for name, players in players_by_name.items() if None not in players}
 
 
 def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
@@ -331,10 +286,7 @@ def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
 def without_constant(
     variants: Mapping[str, Mapping[str, np.ndarray]],
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, float]]:
-    """The figures that differ between runs, by name; and the value of each figure that is the same in all runs.
-
-    The figures of a single run count as different.
-    """
+    """The figures that differ between runs, by name, as those of a single run do; and the value of each other one."""
     values: dict[str, list[float]] = {}
     for scores in variants.values():
         for figure, array in scores.items():

@@ -154,12 +154,12 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
     sources = list(dict.fromkeys(match[1] for match in returns if match))  # beside the learnt reward
     charts, own, chance = [], own_of(players), chance_of(players)
     drawn = {f"episode/{name}_return" for name in sources}  # drawn by `_return_curve`
-    for name, title, note, figure in curves_of({metric for row in rows for metric in row} - drawn):
+    for name, title, note in curves_of({metric for row in rows for metric in row} - drawn):
         points = curve(rows, name)
         if not any(value for _, value in points):
             continue  # always zero, such as success in a task without a goal
-        level = chance.figures.get(figure) if figure and chance else None
-        is_other = figure == "intrinsic_return" and chance and own and chance.reward != own.reward
+        level = chance.figures.get(name.removeprefix("episode/")) if chance else None
+        is_other = name == LEARNT_RETURN and chance and own and chance.reward != own.reward
         levels = [Level("random play", level)] if level and not is_other else []
         charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
     charts += [chart for name in sources if (chart := _return_curve(rows, name, own, chance))]

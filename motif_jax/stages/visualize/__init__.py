@@ -11,13 +11,12 @@ Without a terminal, a summary of the episode is printed in a few lines.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from motif_jax.config.table import PATH, Number, Text, value
 from motif_jax.console import clean, print_line, print_lines
@@ -27,26 +26,15 @@ from motif_jax.envs.worlds import check_world, essential, make_world
 from motif_jax.episodes.playback import Track, read_tracks, replay_of
 from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.policies.choice import parse_one
-from motif_jax.replays.replay import LONGEST, load_replay, save_replay
+from motif_jax.replays.film import WRITERS, count_sheets, find_ffmpeg, write_film
+from motif_jax.replays.replay import describe, load_replay, save_replay, summary
+from motif_jax.replays.terminal import can_watch, watch
 from motif_jax.stages import Stage, without_lock
-from motif_jax.stages.evaluate.contenders import (
-    REPLAYS_FLAG,
-    WORDS,
-    Contender,
-    EvaluateConfig,
-    file_of,
-    find_all,
-    games_of,
-    record,
-    replay_metadata,
-    split_option,
-)
+from motif_jax.stages.evaluate import contenders
+from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, file_of
 from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_json, read_rows
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 from motif_jax.system.metrics import Progress
-
-if TYPE_CHECKING:
-    from motif_jax.replays.replay import Story
 
 
 @dataclass(frozen=True)
@@ -69,7 +57,6 @@ class VisualizeConfig(EvaluateConfig):
     visualize: Visualize = Visualize()
 
 
-EXPORTS = (".cast", ".gif", ".mp4")
 LONGEST_S = 655  # longest duration of one picture of a GIF, in seconds
 MESSAGES = 20  # in the summary that is printed
 FLAG = "--config.visualize"
@@ -84,12 +71,7 @@ def check(config: VisualizeConfig) -> None:
     """Raises UserError for values that cannot work, before anything is played."""
     section = config.visualize
     if section.export:
-        _check_export(Path(section.export))
-        if section.export.lower().endswith(".gif") and 1 / section.speed > LONGEST_S:
-            raise UserError(
-                f"a .gif shows a step for {LONGEST_S} seconds at most, but a speed of {section.speed:g} steps per "
-                f"second needs more ({FLAG}.speed, .export)"
-            )
+        _check_export(Path(section.export), section.speed)
     if section.replay:
         if section.policy:
             raise UserError(f"name a policy ({FLAG}.policy) or a replay ({FLAG}.replay), not both")
@@ -99,49 +81,50 @@ def check(config: VisualizeConfig) -> None:
     check_protocol(config.env, config.evaluate.protocol)
     world = check_world(config.by_protocol().env)
     if section.policy not in (*world.players, ""):
-        policy, _ = split_option(section.policy, f"{FLAG}.policy")
+        policy, _ = contenders.split_option(section.policy, f"{FLAG}.policy")
         parse_one(f".{policy}" if policy.startswith("@") else policy or ".", f"{FLAG}.policy")
-    if section.episode not in WORDS and not section.episode.isdecimal():
+    if section.episode not in contenders.WORDS and not section.episode.isdecimal():
         raise UserError(
-            f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(WORDS)} or a number from 0 on"
+            f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(contenders.WORDS)} or a number"
         )
 
 
-def _check_export(path: Path) -> None:
-    if path.suffix.lower() not in EXPORTS:
-        raise UserError(f"{str(path)!r} must end in one of {', '.join(EXPORTS)} ({FLAG}.export)")
-    if path.is_dir():
-        raise UserError(f"{str(path)!r} is a directory ({FLAG}.export)")
-    home = next(parent for parent in path.absolute().parents if parent.exists())  # missing directories are made later
-    if not home.is_dir() or not os.access(home, os.W_OK):
-        raise UserError(f"cannot write {str(path)!r}: {str(home)!r} is not a writable directory ({FLAG}.export)")
-    if path.suffix.lower() == ".mp4":
-        from motif_jax.replays.film import find_ffmpeg
-
-        find_ffmpeg(f"{FLAG}.export")
+def _check_export(path: Path, speed: float) -> None:
+    kind, folder = path.suffix.lower(), next(parent for parent in path.absolute().parents if parent.exists())
+    why = ""  # missing directories are made later
+    if kind not in WRITERS:
+        why = f"must end in one of {', '.join(WRITERS)}"
+    elif path.is_dir():
+        why = "is a directory"
+    elif not folder.is_dir() or not os.access(folder, os.W_OK):
+        why = f"cannot be written: {str(folder)!r} is not a writable directory"
+    elif kind == ".gif" and 1 / speed > LONGEST_S:
+        why = f"would show a step for longer than {LONGEST_S} seconds, at {speed:g} steps per second ({FLAG}.speed)"
+    if why:
+        raise UserError(f"{str(path)!r} {why} ({FLAG}.export)")
+    if kind == ".mp4":
+        with naming(f"{FLAG}.export"):
+            find_ffmpeg()
 
 
 def run(config: VisualizeConfig, workdir: Path) -> None:
     """Shows the episode, or writes it to a file."""
-    from motif_jax.replays.replay import describe, summary
-    from motif_jax.replays.terminal import can_watch, watch
-
-    # ---- which episode
     section = config.visualize
     if section.replay:
-        path, flag = Path(section.replay), f"{FLAG}.replay"
+        replay = load_replay(Path(section.replay), f"{FLAG}.replay")
     else:
-        path, flag = obtain(config, workdir), f"{FLAG}.episode"
-    replay = load_replay(path, flag)
-
-    # ---- show it
+        replay = load_replay(obtain(config, workdir), f"{FLAG}.episode")
     if section.export:
-        _export(Path(section.export), describe(replay), section.speed)
+        path, story = Path(section.export), describe(replay)
+        progress = Progress(path.name, count_sheets(story, section.speed), "pictures")
+        with naming(f"{FLAG}.export"), contextlib.closing(progress):
+            write_film(path, story, section.speed, progress.update)
+        print_line(f"visualize: {clean(replay.title)}, written to {str(path)!r} ({path.stat().st_size / 1e6:,.1f} MB)")
     elif can_watch():
         print_lines(summary(watch(replay, section.speed), MESSAGES))
     else:
         print_lines(summary(describe(replay), MESSAGES) + "\n")
-        print_line(f"Playback needs a terminal; to export it: {FLAG}.export=episode.gif (or {', '.join(EXPORTS)})")
+        print_line(f"Playback needs a terminal; to export it: {FLAG}.export=episode.gif (or {', '.join(WRITERS)})")
 
 
 def obtain(config: VisualizeConfig, workdir: Path) -> Path:
@@ -149,28 +132,27 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
 
     Episode 0 stands in for a word, such as "best", whose episode was not kept.
     """
-    policy, episode = config.visualize.policy, config.visualize.episode
-    config = config.by_protocol()
-    contenders = find_all(config, workdir, policy, make_world(config.env), f"{FLAG}.policy")
-    contender = max(contenders, key=lambda one: mean_return(workdir, one))  # the best of several decodings
+    config, episode = config.by_protocol(), config.visualize.episode
+    players = contenders.find_all(config, workdir, config.visualize.policy, f"{FLAG}.policy")
+    contender = max(players, key=lambda one: mean_return(workdir, one))  # the best of several decodings
     folder = workdir / "evaluate" / contender.name
-    summary = read_json(folder / SUMMARY) if is_of_these_games(config, folder) else None
+    evaluated = read_json(folder / SUMMARY) if is_of_these_games(config, folder) else None
     if not episode.isdecimal():
-        kept = (summary or {}).get("replays", {})
+        kept = (evaluated or {}).get("replays", {})
         if episode in kept:
             return file_of(folder, kept[episode])
         if episode == "best" and (released := released_replay(Path(contender.path))):
             return released
         print_line(
             f"the {episode!r} episode of {contender.name} was not kept ({FLAG}.episode), so this is episode 0; "
-            f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({REPLAYS_FLAG})"
+            f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({contenders.REPLAYS_FLAG})"
         )
         episode = "0"
     number = int(episode)
-    if summary and file_of(folder, number).is_file():
+    if evaluated and file_of(folder, number).is_file():
         return file_of(folder, number)
     file = file_of(workdir / "visualize" / contender.name, number)
-    tracks = read_tracks(folder / "tracks.npz") if summary else {}
+    tracks = read_tracks(folder / "tracks.npz") if evaluated else {}
     if number in tracks:
         row = next(row for row in read_rows(folder / EPISODES) if row["episode"] == number)
         write(config, file, row, tracks[number], read_json(folder / "player.json") or {})
@@ -181,8 +163,8 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
 
 def mean_return(workdir: Path, contender: Contender) -> float:
     """The mean return of an evaluated player; minus infinity if it was not evaluated."""
-    summary = read_json(workdir / "evaluate" / contender.name / SUMMARY) or {"figures": {}}
-    return (summary["figures"].get("return") or {"mean": -math.inf})["mean"]
+    evaluated = read_json(workdir / "evaluate" / contender.name / SUMMARY) or {"figures": {}}
+    return (evaluated["figures"].get("return") or {"mean": -math.inf})["mean"]
 
 
 def is_of_these_games(config: VisualizeConfig, folder: Path) -> bool:
@@ -191,7 +173,7 @@ def is_of_these_games(config: VisualizeConfig, folder: Path) -> bool:
     if recorded is None:
         return False
     games = essential(by_protocol(recorded["env"], recorded["evaluate"]["protocol"]))
-    return {**games, "seed": recorded["seed"]} == games_of(config)
+    return {**games, "seed": recorded["seed"]} == contenders.games_of(config)
 
 
 def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, number: int, file: Path) -> None:
@@ -199,44 +181,28 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     from motif_jax.stages.evaluate.play import make_playing, play
 
     playing = make_playing(config, workdir, contender, f"{FLAG}.policy", {})
-    player = contender.metadata() | playing.metadata
+    player = playing.metadata
     if file.is_file():
         before = load_replay(file, "--workdir").metadata
-        now = {"games": games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
+        now = {"games": contenders.games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
         if {name: before.get(name) for name in now} == now:
             return
-    rows: dict[int, Any] = {}
-    tracks: dict[int, Track] = {}
-    frames: dict[int, Any] = {}
     config = replace(config, cluster=replace(config.cluster, game_hosts=0))  # one episode is played here
     same = plays_the_same_twice(config.env, config.seed, config.evaluate.games_per_worker > 1)
-    if play(config, playing, {number}, rows, tracks, lambda: None, None if same else frames.__setitem__):
+    played = [*play(config, playing, {number}, 0, records=not same)]
+    if not played:
         raise UserError(f"episode {number} cannot be played: its game ends its worker ({FLAG}.episode)")
-    if number in frames:
-        metadata = replay_metadata(config, player, [])
-        save_replay(file, replay_of(config.env, rows[number], tracks[number], metadata, frames[number]))
+    _, row, track, frames = played[0]
+    if frames:
+        save_replay(file, replay_of(config.env, row, track, contenders.replay_metadata(config, player, []), frames))
     else:
-        write(config, file, rows[number], tracks[number], player)
+        write(config, file, row, track, player)
 
 
 def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, player: Mapping[str, Any]) -> None:
     """Plays an episode again and writes its replay."""
-    if row["steps"] > LONGEST:
-        raise UserError(f"episode {row['episode']} has {row['steps']:,} steps, more than can be shown ({FLAG}.episode)")
-    if not record(config, file, row, track, player, []):
-        raise UserError(f"episode {row['episode']} cannot be repeated exactly, so it has no replay ({FLAG}.episode)")
-
-
-def _export(path: Path, story: Story, speed: float) -> None:
-    from motif_jax.replays.film import count_sheets, write_cast, write_gif, write_mp4
-
-    write_film = functools.partial(write_mp4, flag=f"{FLAG}.export")
-    writers: dict[str, Callable[..., None]] = {".cast": write_cast, ".gif": write_gif, ".mp4": write_film}
-    with contextlib.closing(Progress(path.name, count_sheets(story, speed), "pictures")) as bar:
-        writers[path.suffix.lower()](path, story, speed, bar.update)
-    print_line(
-        f"visualize: {clean(story.replay.title)}, written to {str(path)!r} ({path.stat().st_size / 1e6:,.1f} MB)"
-    )
+    if why := contenders.record(config, file, row, track, player, []):
+        raise UserError(f"episode {row['episode']} {why} ({FLAG}.episode)")
 
 
 STAGE = Stage(
