@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from motif_jax.files import write_whole
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import read_bytes
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
@@ -120,17 +120,16 @@ class BuiltInTokeniser:
              "rstrip": False, "normalized": False} for index in sorted(self._special)
         ]  # fmt: skip
         end = {"SpecialToken": {"id": self.end, "type_id": 0}}
-        text = {"Sequence": {"id": "A", "type_id": 0}}
-        other = {"Sequence": {"id": "B", "type_id": 0}}
+        text, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
         after = {
             "type": "TemplateProcessing", "single": [text, end], "pair": [text, other, end],
             "special_tokens": {self.end: {"id": self.end, "ids": [self.end_id], "tokens": [self.end]}},
         }  # fmt: skip
-        model = {"type": "WordLevel", "vocab": self._ids, "unk_token": UNKNOWN}
         whole = {
             "version": "1.0", "truncation": None, "padding": None, "added_tokens": special, "normalizer": None,
             "pre_tokenizer": self.split(), "post_processor": after,
-            "decoder": None if self.between else {"type": "Fuse"}, "model": model,
+            "decoder": None if self.between else {"type": "Fuse"},
+            "model": {"type": "WordLevel", "vocab": self._ids, "unk_token": UNKNOWN},
         }  # fmt: skip
         return json.dumps(whole, ensure_ascii=False, indent=1)
 
@@ -198,16 +197,14 @@ class HubTokeniser:
         for token in whole["added_tokens"]:
             token["content"] = names.get(token["content"], token["content"])
         model = whole["model"]
-        vocabulary = model["vocab"]
-        if isinstance(vocabulary, dict):
-            model["vocab"] = {names.get(word, word): number for word, number in vocabulary.items()}
+        if isinstance(model["vocab"], dict):
+            model["vocab"] = {names.get(word, word): number for word, number in model["vocab"].items()}
         else:  # Unigram: [[word, score], ...]
-            model["vocab"] = [[names.get(word, word), score] for word, score in vocabulary]
+            model["vocab"] = [[names.get(word, word), score] for word, score in model["vocab"]]
         if model.get("unk_token"):
             model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
         if "merges" in model:
-            merges = model["merges"]
-            model["merges"] = [pair for pair in merges if names.keys().isdisjoint((*pair, "".join(pair)))]
+            model["merges"] = [pair for pair in model["merges"] if names.keys().isdisjoint((*pair, "".join(pair)))]
         return _from_text(json.dumps(whole))
 
 
@@ -241,15 +238,8 @@ def digest(tokeniser: Tokeniser) -> str:
 
 def read_tokeniser(file: Path) -> Tokeniser:
     """Reads a `tokenizer.json`; raises UserError, with one sentence, if it cannot be used."""
-    try:
-        text = read_bytes(file, LARGEST).decode()
-        return tokeniser_from_text(text)
-    except UserError as error:
-        raise UserError(f"{str(file)!r}: {error}") from error
-    except OSError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"cannot read {str(file)!r} as a tokeniser: {' '.join(str(error).split())[:200]}") from error
+    with legible(f"{str(file)!r} as a tokeniser"):
+        return tokeniser_from_text(read_bytes(file, LARGEST).decode())
 
 
 def tokeniser_from_text(text: str) -> Tokeniser:
@@ -271,18 +261,12 @@ def tokeniser_from_text(text: str) -> Tokeniser:
     except (UserError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of the library, which is written in Rust, is no Exception
-        raise ValueError(str(error) or type(error).__name__) from error
+        raise ValueError(str(error)[:200] or type(error).__name__) from error
 
 
 def write_tokeniser(directory: Path, tokeniser: Tokeniser) -> None:
     """Writes `tokenizer.json`, and what transformers needs beside it to load it."""
     write_whole(directory / FILE, tokeniser.text.encode())
     if isinstance(tokeniser, BuiltInTokeniser):
-        settings = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "pad_token": PAD,
-            "eos_token": tokeniser.end,
-            "unk_token": UNKNOWN,
-        }
-        text = json.dumps(settings, indent=1).encode()
-        write_whole(directory / SETTINGS, text)
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": PAD, "eos_token": tokeniser.end}
+        write_whole(directory / SETTINGS, json.dumps(settings | {"unk_token": UNKNOWN}, indent=1).encode())
