@@ -21,13 +21,7 @@ def config_from_hub(hub: Mapping[str, Any]) -> LanguageConfig:
     family = hub.get("model_type")
     if family not in FAMILIES:
         raise ValueError(f"its model_type must be one of {', '.join(FAMILIES)}, not {family!r:.80}")
-    read = _Reader(hub)
-    if family == "t5":
-        config = _t5(read)
-    elif family == "gpt2":
-        config = _gpt2(read)
-    else:
-        config = _llama(read, family)
+    config = {"t5": _t5, "gpt2": _gpt2}.get(family, _llama)(_Reader(hub), family)
     for token in (config.start, config.pad, *config.ends):
         if token >= config.vocabulary:
             raise ValueError(f"its special token {token} must be below its vocab_size, {config.vocabulary}")
@@ -40,13 +34,13 @@ def config_from_hub(hub: Mapping[str, Any]) -> LanguageConfig:
     return config
 
 
-def _gpt2(read: _Reader) -> LanguageConfig:
+def _gpt2(read: _Reader, family: str) -> LanguageConfig:
     width, heads = read.size("n_embd"), read.size("n_head")
-    read.refuse("scale_attn_weights", True)
-    read.refuse("scale_attn_by_inverse_layer_idx", False)
-    read.refuse("add_cross_attention", False)
+    only = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+    if wrong := [name for name, value in only.items() if read.flag(name, value) is not value]:
+        raise ValueError(f"its {wrong[0]} is {not only[wrong[0]]}, which is not supported")
     return LanguageConfig(
-        "gpt2", read.size("vocab_size", kind="vocabulary"), width, read.size("n_layer", kind="layers"), heads,
+        family, read.size("vocab_size", kind="vocabulary"), width, read.size("n_layer", kind="layers"), heads,
         head_size=_divide(width, heads), mlp_size=read.size("n_inner", 4 * width), gated=False, norm="layer",
         activation=read.text("activation_function", "gelu_new"), epsilon=read.number("layer_norm_epsilon", 1e-5),
         positions="learned", max_positions=read.size("n_positions", kind="positions"), kv_heads=heads,
@@ -59,7 +53,7 @@ def _llama(read: _Reader, family: str) -> LanguageConfig:
     width, heads = read.size("hidden_size"), read.size("num_attention_heads")
     positions = read.size("max_position_embeddings", 2048 if family == "llama" else 32_768, kind="positions")
     if family == "mistral":
-        window = read.size("sliding_window", 0 if read.says("sliding_window") else 4096, kind="positions")
+        window = read.size("sliding_window", 0 if "sliding_window" in read.names else 4096, kind="positions")
     else:
         window = read.size("sliding_window", 4096, kind="positions") if read.flag("use_sliding_window", False) else 0
     bias = read.flag("attention_bias", False)
@@ -76,7 +70,7 @@ def _llama(read: _Reader, family: str) -> LanguageConfig:
     )  # fmt: skip
 
 
-def _t5(read: _Reader) -> LanguageConfig:
+def _t5(read: _Reader, family: str) -> LanguageConfig:
     heads, layers = read.size("num_heads"), read.size("num_layers", kind="layers")
     gate, _, activation = read.text("feed_forward_proj", "relu").rpartition("-")
     tied = read.flag("tie_word_embeddings", True)
@@ -89,7 +83,7 @@ def _t5(read: _Reader) -> LanguageConfig:
     if buckets < 4 or max_distance <= buckets // 2:
         raise ValueError(f"its {buckets} buckets of relative positions do not reach as far as {max_distance}")
     return LanguageConfig(
-        "t5", read.size("vocab_size", kind="vocabulary"), read.size("d_model"),
+        family, read.size("vocab_size", kind="vocabulary"), read.size("d_model"),
         read.size("num_decoder_layers", layers, kind="layers"), heads, head_size=read.size("d_kv"),
         mlp_size=read.size("d_ff"), activation=activation, gated=bool(gate), norm="rms",
         epsilon=read.number("layer_norm_epsilon", 1e-6), positions="relative", tied=tied, kv_heads=heads,
@@ -109,11 +103,8 @@ class _Reader:
     """Checks the values of a `config.json` when they are read; null counts as absent."""
 
     def __init__(self, hub: Mapping[str, Any]):
-        self._whole = hub
+        self.names = hub.keys()
         self._hub = {name: value for name, value in hub.items() if value is not None}
-
-    def says(self, name: str) -> bool:
-        return name in self._whole
 
     def _get(self, name: str, default: Any, types: tuple[type, ...]) -> Any:
         value = self._hub.get(name, default)
@@ -140,10 +131,6 @@ class _Reader:
 
     def text(self, name: str, default: str) -> str:
         return self._get(name, default, (str,))
-
-    def refuse(self, name: str, only: bool) -> None:
-        if self.flag(name, only) is not only:
-            raise ValueError(f"its {name} is {not only}, which is not supported")
 
     def token(self, name: str, default: int = 0) -> int:
         value = self._get(name, default, (int,))
@@ -178,12 +165,10 @@ class _Reader:
 def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
     """The content of a `config.json` from which transformers and `config_from_hub` build this model."""
     common = {
-        "model_type": config.family,
-        "vocab_size": config.vocabulary,
+        "model_type": config.family, "vocab_size": config.vocabulary, "tie_word_embeddings": config.tied,
         "pad_token_id": config.pad if config.pad >= 0 else None,
         "eos_token_id": config.ends[0] if len(config.ends) == 1 else list(config.ends) or None,
-        "tie_word_embeddings": config.tied,
-    }
+    }  # fmt: skip
     if config.family == "t5":
         return common | {
             "architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True, "d_model": config.width,
@@ -204,11 +189,10 @@ def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
     name = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}[config.family]
     rotary = config.rotary
     rope: dict[str, Any] = {"rope_theta": rotary.theta, "rope_type": rotary.kind}
-    if rotary.kind != "default":
-        rope["factor"] = rotary.factor
+    rope |= {} if rotary.kind == "default" else {"factor": rotary.factor}
     if rotary.kind == "llama3":
-        rope |= {"low_freq_factor": rotary.low, "high_freq_factor": rotary.high}
-        rope["original_max_position_embeddings"] = rotary.old_length
+        rope |= {"low_freq_factor": rotary.low, "high_freq_factor": rotary.high,
+                 "original_max_position_embeddings": rotary.old_length}  # fmt: skip
     return common | {
         "architectures": [f"{name}ForCausalLM"], "hidden_size": config.width, "num_hidden_layers": config.layers,
         "num_attention_heads": config.heads, "num_key_value_heads": config.kv_heads, "head_dim": config.head_size,
