@@ -36,7 +36,7 @@ from motif_jax.language.generation import (
     search,
 )
 from motif_jax.language.layers import Types
-from motif_jax.language.model import PrefixState
+from motif_jax.language.model import PrefixState, repeat_rows
 from motif_jax.language.packing import TextBatches
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
 from motif_jax.structs import UserError
@@ -44,8 +44,6 @@ from motif_jax.tokens import Tokeniser, write_tokeniser
 
 MULTIPLE = 8  # trees of choices are padded to a multiple of 8 nodes, so that few programs are compiled
 AddToLogits = Callable[[Any, jax.Array, jax.Array], jax.Array]
-
-
 State = TypeVar("State")
 
 
@@ -102,7 +100,7 @@ class Language:
         lists: list[Any] = [choices] if shared else list(choices)
         if not shared and len(lists) != len(rows):
             raise UserError(f"there are choices for {len(lists)} contexts, but {len(rows)} contexts")
-        tokens = [[self._texts.encode_choice(choice) for choice in of_row] for of_row in lists]
+        tokens = [self._texts.encode(of_row, what="choice") for of_row in lists]
         most = max(map(len, tokens), default=0)
         if not most:
             raise UserError("there are no choices to score")
@@ -149,7 +147,21 @@ class Language:
         special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
         rows = self._texts.encode(contexts, special, marks)
         starts = [self.tokeniser.encode(text) for text in begin] if begin is not None else [[] for _ in rows]
-        self._check_drawing(rows, starts, max_tokens, temperature, top_k, top_p, beams, length_penalty)
+        values = {"max_tokens": max_tokens, "beams": beams, "temperature": temperature, "top_k": top_k}
+        for (name, value), least in zip(values.items(), (1, 1, 0, 0), strict=True):
+            if not least <= value < float("inf"):
+                raise UserError(f"{name} must be at least {least} and finite, not {value}")
+        longest = max(map(len, starts), default=0)
+        for sentence, is_wrong in {
+            "a beam search does not sample: leave out temperature, top_k and top_p, or set beams=1":
+                beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1),
+            "only a beam search uses length_penalty: leave it out, or set beams above 1": beams == 1 and length_penalty,
+            f"top_p must be between 0 and 1, not {top_p}": not 0 <= top_p <= 1,
+            f"there are {len(starts)} texts to begin with, but {len(rows)} contexts": len(starts) != len(rows),
+            f"a text to begin with has {longest} tokens, more than max_tokens, {max_tokens}": longest > max_tokens,
+        }.items():  # fmt: skip
+            if is_wrong:
+                raise UserError(sentence)
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
         written = self.generate_tokens(
             rows, max_tokens, keys, TokenSampling(temperature, top_k, top_p), beams=beams,
@@ -189,9 +201,8 @@ class Language:
             limits = TokenLimits(allowed_tokens, stops, filled, jnp.int32(max(self.config.pad, 0)))
             chunk_keys = keys[np.resize(chunk, self._texts.size(len(chunk)))]
             padded = self._texts.pad([rows[row] for row in chunk])
-            answer = run(
-                self.params, *padded, chunk_keys, sampling, limits, np.float32(length_penalty), shift_arguments
-            )
+            settings = sampling, limits, np.float32(length_penalty), shift_arguments
+            answer = run(self.params, *padded, chunk_keys, *settings)
             for row, tokens, length in zip(chunk, np.asarray(answer.tokens), np.asarray(answer.lengths), strict=False):
                 written = tokens[:length].tolist()
                 continuations[row] = written[:-1] if written and written[-1] in ends else written
@@ -242,30 +253,6 @@ class Language:
 
     # ---- generation
 
-    def _check_drawing(
-        self, rows: Sequence, starts: Sequence[Sequence[int]], max_tokens: int, temperature: float, top_k: int,
-        top_p: float, beams: int, length_penalty: float,
-    ) -> None:  # fmt: skip
-        values = (
-            ("max_tokens", max_tokens, 1),
-            ("beams", beams, 1),
-            ("temperature", temperature, 0),
-            ("top_k", top_k, 0),
-        )
-        for name, value, least in values:
-            if not least <= value < float("inf"):
-                raise UserError(f"{name} must be at least {least} and finite, not {value}")
-        if beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1):
-            raise UserError("a beam search does not sample: leave out temperature, top_k and top_p, or set beams=1")
-        if beams == 1 and length_penalty:
-            raise UserError("only a beam search uses length_penalty: leave it out, or set beams above 1")
-        if not 0 <= top_p <= 1:
-            raise UserError(f"top_p must be between 0 and 1, not {top_p}")
-        if len(starts) != len(rows):
-            raise UserError(f"there are {len(starts)} texts to begin with, but {len(rows)} contexts")
-        if (longest := max(map(len, starts), default=0)) > max_tokens:
-            raise UserError(f"a text to begin with has {longest} tokens, more than max_tokens, {max_tokens}")
-
     def _may_generate(self, allowed: Iterable[int] | None) -> jax.Array:
         """Which tokens may be generated: never padding, nor rows of the embedding beyond the tokeniser. [V] bool"""
         allowed_tokens = np.arange(self.config.vocabulary) < self.tokeniser.size
@@ -288,7 +275,7 @@ class Language:
         def begin(params: Any, tokens: Any, segments: Any) -> tuple[PrefixState, jax.Array]:
             model = nnx.merge(self.graph, params)
             reading, hidden = model.begin(tokens[:1], segments[:1], room)
-            return reading.repeated(repeats), jnp.repeat(model.logits(hidden), repeats, 0)
+            return repeat_rows((reading, model.logits(hidden)), repeats)
 
         def read(params: Any, reading: PrefixState, tokens: Any) -> tuple[PrefixState, jax.Array]:
             model = nnx.merge(self.graph, params)

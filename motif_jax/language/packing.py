@@ -112,14 +112,10 @@ def _up(number: int, digits: int, least: int) -> int:
 
 
 def lay(tokens: jax.Array, lengths: jax.Array, nodes: jax.Array, above: jax.Array, places: Places) -> Packed:
-    """Moves tokens to their places, on the device.
+    """Moves tokens [N, L] of texts, with their `lengths` [N], to their places, on the device.
 
-    Args:
-      tokens: [N, L]
-      lengths: number of tokens of each text. [N]
-      nodes: tokens of the tree, the same for all texts. [1, K]
-      above: ancestors of each node, itself included. [1, K, K] bool
-      places: of these texts.
+    `nodes`: tokens of the tree, the same for all texts [1, K]. `above`: ancestors of each node, itself included.
+    [1, K, K] bool
     """
     (num_texts, length), num_nodes = tokens.shape, nodes.shape[1]
     total = places.rows * places.size
@@ -163,37 +159,25 @@ class TextBatches(NamedTuple):
     batch_size: int  # maximum number of rows
 
     def encode(
-        self, contexts: Sequence[str] | Sequence[list[int]], special_tokens: bool, marks: bool = False
-    ) -> list[list[int]]:
-        """The tokens of contexts, see `Tokeniser.encode`; raises UserError for a context without tokens.
+        self, texts: Sequence[str] | Sequence[list[int]], special_tokens: bool = False, marks: bool = False,
+        what: str = "context",
+    ) -> list[list[int]]:  # fmt: skip
+        """The tokens of texts, see `Tokeniser.encode`; raises UserError for one without tokens.
 
-        Contexts that are tokens already stay as they are.
+        Texts that are tokens already stay as they are. `what` they are.
         """
-        rows = [
-            self.tokeniser.encode(context, special_tokens, marks) if isinstance(context, str) else context
-            for context in contexts
-        ]
-        for number, row in enumerate(rows):
-            if not row:
-                raise UserError(f"context {number} has no tokens, but a language model needs at least one")
+        rows = [self.tokeniser.encode(one, special_tokens, marks) if isinstance(one, str) else one for one in texts]
+        if empty := [number for number, row in enumerate(rows) if not row]:
+            raise UserError(f"{what} {empty[0]} has no tokens, but a language model needs at least one")
         return rows
-
-    def encode_choice(self, choice: str) -> list[int]:
-        """The tokens of a choice; raises UserError if it has none."""
-        tokens = self.tokeniser.encode(choice)
-        if not tokens:
-            raise UserError(f"the choice {choice!r:.80} has no tokens")
-        return tokens
 
     def chunks(self, rows: Sequence[Sequence[int]], room: int) -> Iterator[list[int]]:
         """Groups the numbers of the rows by similar length, for batches; `room` tokens may follow each row."""
         most = self.config.max_positions
         for number, row in enumerate(rows):
             if most and len(row) + room > most:
-                raise UserError(
-                    f"context {number} has {len(row)} tokens, and {room} may follow, but this language model reads "
-                    f"at most {most}"
-                )
+                follow = f"and {room} may follow, but this language model reads at most {most}"
+                raise UserError(f"context {number} has {len(row)} tokens, {follow}")
         order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
         for start in range(0, len(order), self.batch_size):
             yield order[start : start + self.batch_size]
@@ -216,15 +200,9 @@ class TextBatches(NamedTuple):
 def pad_rows(
     rows: Sequence[Sequence[int] | np.ndarray], multiple: int = BUCKET, least: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens padded with zeros on the right, and segments: 1 for tokens, 0 for padding.
+    """Tokens padded with zeros on the right, and segments: 1 for tokens, 0 for padding. [B, L] int32 each
 
-    Args:
-      rows: B rows of tokens.
-      multiple: the width L is rounded up to a multiple of this.
-      least: minimum width before rounding.
-
-    Returns:
-      tokens and segments, [B, L] int32 each.
+    `multiple`: the width L is rounded up to a multiple of this. `least`: minimum width before rounding.
     """
     width = -(-max(least, *map(len, rows)) // multiple) * multiple
     tokens, segments = (np.zeros((len(rows), width), np.int32) for _ in range(2))

@@ -23,9 +23,7 @@ from motif_jax.offline.values import ModelFunctions, Params, apply_head, conditi
 from motif_jax.schedules import schedule
 from motif_jax.transcripts.render import Rows
 
-STEPS: str = "steps"
-LEARNT: str = "learnt"
-TOKENS: str = "tokens"  # counts: decisions with values, tokens cloned, all tokens but the first of each episode
+STEPS, LEARNT, TOKENS = "steps", "learnt", "tokens"  # counts: decisions with values, tokens cloned, all but the first
 
 
 class OfflineState(NamedTuple):
@@ -52,12 +50,7 @@ def make_optimizer(settings: OfflineSettings) -> optax.GradientTransformation:
 
 
 def init_state(
-    key: jax.Array,
-    language: ModelFunctions,
-    recipe: Recipe,
-    settings: OfflineSettings,
-    policy: Params,
-    trunk: Params,
+    key: jax.Array, language: ModelFunctions, recipe: Recipe, settings: OfflineSettings, policy: Params, trunk: Params,
     bias: float = 0.0,
 ) -> OfflineState:  # fmt: skip
     """Makes the state before the first update.
@@ -89,20 +82,16 @@ class Objective(NamedTuple):
 
 
 def objective_of(
-    language: ModelFunctions,
-    recipe: Recipe,
-    settings: OfflineSettings,
+    language: ModelFunctions, recipe: Recipe, settings: OfflineSettings,
     merge: Callable[[Weights], Weights] = lambda weights: weights,
-) -> Objective:
-    """The objective of a recipe that learns from transcripts.
-
-    `merge`: adds learnt low-rank additions to the model's weights.
-    """
+) -> Objective:  # fmt: skip
+    """The objective of a recipe that learns from transcripts; `merge` adds learnt low-rank additions to the weights."""
+    divisors = {"policy": TOKENS if settings.mean_over_all_tokens else LEARNT, "accuracy": LEARNT}
     return Objective(
         lambda weights, batch: sum_terms(language, recipe, settings, merge(weights), batch),
         lambda batch: count(recipe, batch),
-        lambda name: divisor_of(name, recipe, settings),
-        {name: weight for name, (weight, _) in weights_of(recipe, settings).items()},
+        lambda name: divisors.get(name, STEPS),
+        weights_of(recipe, settings),
     )
 
 
@@ -136,15 +125,12 @@ def make_update(objective: Objective, settings: OfflineSettings) -> Callable[...
             gradients, means = part_of(batch)
         else:
             split = jax.tree.map(lambda array: array.reshape(parts, -1, *array.shape[1:]), batch)
-            empty = jax.tree.map(
-                lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-                jax.eval_shape(part_of, jax.tree.map(lambda array: array[0], split)),
-            )
+            shapes = jax.eval_shape(part_of, jax.tree.map(lambda array: array[0], split))
 
             def add(sums: Any, part: TranscriptBatch) -> tuple[Any, None]:
                 return jax.tree.map(jnp.add, sums, part_of(part)), None
 
-            (gradients, means), _ = jax.lax.scan(add, empty, split)
+            (gradients, means), _ = jax.lax.scan(add, optax.tree.zeros_like(shapes), split)
         gradients, means = total((gradients, means))
         loss = weighted(means)
         changes, optimizer_state = optimizer.update(gradients, state.optimizer, state.learnt)
@@ -222,24 +208,15 @@ def count(recipe: Recipe, batch: TranscriptBatch) -> Sums:
     return {name: jnp.float32(number) for name, number in counts.items()}
 
 
-def weights_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, tuple[float, str]]:
-    """Returns each term's weight in the loss and the name of its count."""
-    weights: dict[str, tuple[float, str]] = {}
-    if recipe.learns_policy:
-        weights["policy"] = (settings.policy_weight, TOKENS if settings.mean_over_all_tokens else LEARNT)
+def weights_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, float]:
+    """Returns each term's weight in the loss."""
+    weights = {"policy": settings.policy_weight} if recipe.learns_policy else {}
     if recipe.has_values:
-        weights["q"] = (settings.q_weight, STEPS)
+        weights["q"] = settings.q_weight
         if recipe.has_trunk:
-            weights["v"] = (settings.v_weight, STEPS)
-        weights |= {name: (one.weight, STEPS) for name, one in token_losses(recipe, settings).items()}
+            weights["v"] = settings.v_weight
+        weights |= {name: weight for name, (weight, _) in token_losses(recipe, settings).items()}
     return weights
-
-
-def divisor_of(name: str, recipe: Recipe, settings: OfflineSettings) -> str:
-    """Returns the name of the count that divides a sum."""
-    if name == "accuracy":
-        return LEARNT
-    return weights_of(recipe, settings).get(name, (0.0, STEPS))[1]
 
 
 def sum_terms(
@@ -258,13 +235,9 @@ def sum_terms(
 
 
 def _policy_terms(
-    language: ModelFunctions,
-    recipe: Recipe,
-    settings: OfflineSettings,
-    weights: Weights,
-    rows: Rows,
+    language: ModelFunctions, recipe: Recipe, settings: OfflineSettings, weights: Weights, rows: Rows,
     advantage: jax.Array | None,
-) -> Sums:
+) -> Sums:  # fmt: skip
     added = None
     if recipe.conditioned:
         first = mdp.first_of_segment(rows.segments) == jnp.arange(rows.tokens.shape[1])
@@ -301,11 +274,7 @@ def steps_of(recipe: Recipe, rows: Rows) -> mdp.Decisions:
 def value_terms(
     language: ModelFunctions, recipe: Recipe, settings: OfflineSettings, weights: Weights, rows: Rows
 ) -> tuple[Sums, jax.Array]:
-    """Sums the losses and metrics over the decisions of a batch.
-
-    Returns:
-      The sums, and the target Q - V of the chosen actions at `steps_of`. [B, T]
-    """
+    """Sums losses and metrics over decisions; also returns the target Q - V of the actions at `steps_of`. [B, T]"""
     learnt, target = weights.learnt, weights.target
     steps, action = steps_of(recipe, rows), next_tokens(rows)
     hidden = language.hidden(learnt["trunk"], rows.tokens, rows.segments, None)  # [B, T, width]
@@ -360,9 +329,8 @@ def reply_terms(language: ModelFunctions, settings: OfflineSettings, weights: We
     target = least([apply_head(head, replies.features)[..., 0] for head in weights.target["q"]])  # [B, K, n]
     best = jnp.take_along_axis(target.max(-1), number, 1)  # [B, T]
     following = jnp.take_along_axis(best, steps.next_step, 1)
-    y = losses.bootstrap(
-        steps.reward / settings.reward_scale, jnp.float32(steps.terminal), following, settings.discount
-    )
+    reward = steps.reward / settings.reward_scale
+    y = losses.bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount)
     sums: Sums = {"q": jnp.zeros(()), "conservative": jnp.zeros(()), "q_mean": jnp.zeros(())}
     density = -language.width * math.log(2.0)
     for head in weights.learnt["q"]:
@@ -372,10 +340,9 @@ def reply_terms(language: ModelFunctions, settings: OfflineSettings, weights: We
             for array in (replies.features, replies.random)
         )
         log_probs = jnp.take_along_axis(replies.log_probs, number[..., None], 1)
+        conservative = losses.replies_loss(q, at_replies, log_probs, at_random, density)
         sums["q"] += masked_sum(optax.squared_error(q, y), steps.mask)
-        sums["conservative"] += masked_sum(
-            losses.replies_loss(q, at_replies, log_probs, at_random, density), steps.mask
-        )
+        sums["conservative"] += masked_sum(conservative, steps.mask)
         sums["q_mean"] += masked_sum(q, steps.mask) / len(weights.learnt["q"])
     return sums
 
@@ -390,8 +357,8 @@ def _read_heads(
     def read(hidden: jax.Array, action: jax.Array) -> dict[str, list[jax.Array]]:
         alls = [apply_head(head, hidden) for head in heads]
         terms = {"q": [losses.taken(q_all, action) for q_all in alls]}
-        for name, one in token_losses(recipe, settings).items():
-            terms[name] = [one.of(q_all, action) for q_all in alls]
+        for name, (_, loss) in token_losses(recipe, settings).items():
+            terms[name] = [loss(q_all, action) for q_all in alls]
         return terms
 
     return in_chunks(read, settings.chunk)(hidden, action)
@@ -423,21 +390,16 @@ def _log_policy(language: ModelFunctions, weights: Weights, rows: Rows, action: 
     return -losses.cross_entropy(logits, action)
 
 
-class TokenLoss(NamedTuple):
-    """A loss of Q over all tokens, beside that of its target."""
-
-    weight: float
-    of: Callable[[jax.Array, jax.Array], jax.Array]  # Q of all tokens, the recorded one -> [...]
-
-
-def token_losses(recipe: Recipe, settings: OfflineSettings) -> dict[str, TokenLoss]:
-    """Returns the additional losses of Q."""
-    added = {}
+def token_losses(
+    recipe: Recipe, settings: OfflineSettings
+) -> dict[str, tuple[float, Callable[[jax.Array, jax.Array], jax.Array]]]:
+    """Returns weight and function (Q of all tokens, the recorded one) of Q's losses beside that of its target."""
+    added: dict[str, Any] = {}
     if CONSERVATIVE.when(recipe, settings):
-        of = partial(losses.conservative_loss, temperature=settings.conservative_temperature)
-        added["conservative"] = TokenLoss(settings.conservative_weight, of)
+        loss = partial(losses.conservative_loss, temperature=settings.conservative_temperature)
+        added["conservative"] = settings.conservative_weight, loss
     if MARGIN.when(recipe, settings):
-        added["margin"] = TokenLoss(settings.margin_weight, partial(losses.margin_loss, margin=settings.margin))
+        added["margin"] = settings.margin_weight, partial(losses.margin_loss, margin=settings.margin)
     return added
 
 
@@ -485,16 +447,14 @@ def group_terms(
     rows, play = batch.rows, batch.play
     action, counted = next_tokens(rows), play.weight > 0
 
-    def read(params: Params) -> tuple[jax.Array, jax.Array]:
+    def read(params: Params) -> Any:
         def log_probs(hidden: jax.Array, action: jax.Array) -> Any:
             logits = language.logits(params, hidden)
             odds = jax.lax.stop_gradient(jax.nn.log_softmax(logits))
             entropy = -jnp.where(odds > -jnp.inf, jnp.exp(odds) * odds, 0.0).sum(-1)
             return -losses.cross_entropy(logits, action), entropy
 
-        hidden = language.hidden(params, rows.tokens, rows.segments, None)
-        log_prob, entropy = in_chunks(log_probs, chunk)(hidden, action)
-        return log_prob, entropy
+        return in_chunks(log_probs, chunk)(language.hidden(params, rows.tokens, rows.segments, None), action)
 
     log_now, entropy = read(weights.policy)
     apart = jnp.where(counted, log_now - play.log_written, 0.0)

@@ -75,11 +75,6 @@ def check(config: CloningConfig) -> None:
 
 
 STAGE = offline_stage(
-    "train_language",
-    FOLDER,
-    f"{MODEL}/config.json",
-    config=CloningConfig,
-    sections=("transcripts", "language", "train_language"),
-    check=check,
-    run=later("motif_jax.stages.train_language.model:train"),
-)
+    "train_language", FOLDER, f"{MODEL}/config.json", config=CloningConfig, check=check,
+    sections=("transcripts", "language", "train_language"), run=later("motif_jax.stages.train_language.model:train"),
+)  # fmt: skip
