@@ -58,12 +58,9 @@ HEAD = "lm_head.weight"
 def read_language_model(
     directory: Path, types: Types = FLOAT32, remat: bool = False
 ) -> tuple[Any, Any, LanguageConfig]:
-    """Reads a model.
+    """Reads a model: graph and parameters as of `nnx.split`, with NumPy arrays, and the config.
 
     `directory`: in the layout above, or of an adapter; or a GGUF file, or a name that `locate_model` knows.
-
-    Returns:
-      Graph and parameters as of `nnx.split`, with NumPy arrays, and the config.
     """
     adapter, directory = peft.find_adapter(locate_model(directory))
     config = read_config(directory)
@@ -136,11 +133,11 @@ def read_chat_format(directory: Path) -> ChatFormat | None:
         return recognise_chat(read_foreign(directory, TEMPLATE, bytes.decode))
     if not (directory / SETTINGS).exists():
         return None
-    templates = read_foreign(directory, SETTINGS).get("chat_template")
-    for entry in templates if isinstance(templates, list) else [{"name": "default", "template": templates}]:
-        if isinstance(entry, dict) and entry.get("name") == "default" and isinstance(entry.get("template"), str):
-            return recognise_chat(entry["template"])
-    return None
+    template = read_foreign(directory, SETTINGS).get("chat_template")
+    if isinstance(template, list):  # of named templates
+        named = [one.get("template") for one in template if isinstance(one, dict) and one.get("name") == "default"]
+        template = next(iter(named), None)
+    return recognise_chat(template) if isinstance(template, str) else None
 
 
 def check_size(tokeniser: Tokeniser, config: LanguageConfig, where: str = "") -> None:

@@ -6,6 +6,7 @@ write different texts in the same moment. ILQL's scripts top_advantage and eval_
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -73,11 +74,8 @@ def rank_shares(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
 
 def last_values(values: np.ndarray, rows: Rows, utterance: int, count: int) -> np.ndarray:
     """Returns values [B, T] at the last `count` tokens of one utterance of each row, an episode. [B, count]"""
-    last = np.empty((len(values), count), values.dtype)
-    for row, closes in enumerate(np.asarray(rows.closes)):
-        ends = np.flatnonzero(closes)
-        last[row] = values[row, ends[utterance] + 1 - count : ends[utterance] + 1]
-    return last
+    ends = [np.flatnonzero(closes)[utterance] + 1 for closes in np.asarray(rows.closes)]
+    return np.stack([row[end - count : end] for row, end in zip(values, ends, strict=True)])
 
 
 def top_advantages(chosen: Chosen, rows: Rows) -> list[Utterance]:
@@ -97,14 +95,13 @@ def make_readers(language: ModelFunctions, state: OfflineState, bounds: tuple[fl
     "online": Q of the learnt networks. "target": Q of the target networks, clipped to `bounds`, as in training and
     decoding.
     """
-    chosen = jax.jit(lambda *arguments: chosen_values(language, *arguments))
-    learnt, target = state.learnt, state.target
+    chosen = jax.jit(functools.partial(chosen_values, language))
 
     def read_target(rows: Rows) -> Chosen:
-        values = chosen(target, learnt, rows)
+        values = chosen(state.target, state.learnt, rows)
         return values._replace(q=values.q.clip(*bounds))
 
-    return {"online": lambda rows: chosen(learnt, learnt, rows), "target": read_target}
+    return {"online": lambda rows: chosen(state.learnt, state.learnt, rows), "target": read_target}
 
 
 def best_texts(
@@ -133,8 +130,7 @@ def best_texts(
 def ranks(readers: dict[str, ReadValues], renderer: Renderer, transcripts: Transcripts, width: int) -> dict[str, Any]:
     """Compares Q of the expert's text with Q of the other player's in the same moment, by the text's number.
 
-    Returns:
-      {"1": {"pairs": N, "online": [share at each of the last tokens], "target": [...]}, ...}; {} without branches.
+    {"1": {"pairs": N, "online": [share at each of the last tokens], "target": [...]}, ...}; {} without branches.
     """
     results: dict[str, Any] = {}
     for number, pairs in sorted(_pairs(transcripts).items()):

@@ -34,12 +34,11 @@ SCORED = ("text", "score", "parent_text")  # columns
 
 
 def read_lmrl(file: Path) -> Iterator[Episode]:
-    """Yields the episodes of an LMRL-Gym file."""
-    for episodes in read_lines(file, lambda row: (_lmrl_episode(row),)):
-        yield from episodes
+    """The episodes of an LMRL-Gym file."""
+    return read_lines(file, lambda row: (_lmrl_episode(row),))
 
 
-def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]]) -> Iterator[tuple[Episode, ...]]:
+def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]]) -> Iterator[Episode]:
     """Yields the episodes of each line of JSON; `parse` raises ValueError for a value without an episode."""
     with opened(file) as lines:
         for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), b""), 1):
@@ -50,7 +49,7 @@ def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]]) -> Itera
                 continue
             with legible(f"{where} as an episode", FLAG):
                 episodes = parse(_parsed(line))
-            yield episodes
+            yield from episodes
 
 
 def _lmrl_episode(row: Any) -> Episode:
@@ -258,9 +257,8 @@ Message = dict[str, str]
 
 
 def read_trl(file: Path) -> Iterator[Episode]:
-    """Yields the episodes of a file in any of the formats; a preference has two."""
-    for episodes in read_lines(file, _episodes):
-        yield from episodes
+    """The episodes of a file in any of the formats; a preference has two."""
+    return read_lines(file, _episodes)
 
 
 def _episodes(row: Any) -> tuple[Episode, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -66,14 +67,12 @@ def run(config: ExportConfig, workdir: Path) -> None:
     if config.export.transcripts != "none":
         export_transcripts(config, workdir)
         return
-    if config.export.language != "none":
-        kind = config.export.language
-        directory = Path(config.export.to) if config.export.to else workdir / f"language-{kind}"
-        check_output(config.export, directory)
+    kind = config.export.language
+    directory = Path(config.export.to or workdir / ("export" if kind == "none" else f"language-{kind}"))
+    check_output(config.export, directory)
+    if kind != "none":
         export_language(workdir, directory, kind)
         return
-    directory = Path(config.export.to) if config.export.to else workdir / "export"
-    check_output(config.export, directory)
     name = (directory if config.export.to else workdir).resolve().name
     if directory.resolve().parent == ZOO.resolve():
         name = f"{PREFIX}/{name}"
@@ -84,10 +83,10 @@ def run(config: ExportConfig, workdir: Path) -> None:
         evaluated = find_evaluations(workdir, contents["policy"].step)
         results = find_results(workdir, contents["policy"].step, evaluated)
         replay = find_replay(workdir, evaluated)
-    metadata = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
-    metadata |= {kind: {"step": part.step, "facts": part.facts} for kind, part in contents.items()} | {
-        "results": results
-    }
+    made_by = f"motif_jax {motif_jax.__version__}"
+    metadata: dict[str, Any] = {"name": name, "made_by": made_by, "licence": config.export.licence}
+    metadata |= {kind: {"step": part.step, "facts": part.facts} for kind, part in contents.items()}
+    metadata["results"] = results
     arrays = {kind: part.arrays for kind, part in contents.items()}
     card = write_card(metadata, arrays, config.export.about)
     write_release(directory, arrays, metadata, card, replay)
@@ -100,8 +99,8 @@ def run(config: ExportConfig, workdir: Path) -> None:
 def export_transcripts(config: ExportConfig, workdir: Path) -> None:
     """Writes the transcripts in one of TRL's formats."""
     form = config.export.transcripts
-    file = Path(config.export.to) if config.export.to else workdir / f"trl/{form}.jsonl"
-    transcripts = Transcripts(Path(config.transcripts.path) if config.transcripts.path else workdir / "transcripts")
+    file = Path(config.export.to or workdir / f"trl/{form}.jsonl")
+    transcripts = Transcripts(Path(config.transcripts.path or workdir / "transcripts"))
     count = write_trl(transcripts, file, form, config.export.turns_mib)
     print_line(f"export: {count:,} lines of {len(transcripts):,} episodes in {file}")
 
@@ -189,9 +188,7 @@ def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
         if not value.decides or key not in flat:
             continue
         *sections, name = key.split(".")
-        inner = nested
-        for section in sections:
-            inner = inner.setdefault(section, {})
+        inner = functools.reduce(lambda inner, section: inner.setdefault(section, {}), sections, nested)
         text = flat[key]
         text = without_folders(text) if key in NAMING_SOURCES else text
         is_path = value.kind in (PATH, PATHS) or (isinstance(text, str) and text.startswith("/"))
@@ -234,25 +231,26 @@ def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
     steps = [summary["step"] for summary in latest]
     shared = [figure for figure in scores[0] if all(figure in means for means in scores)]
     estimates = {figure: estimate(np.array([means[figure] for means in scores])) for figure in shared}
-    return {
-        "seeds": len(scores),
-        "trained_steps": [min(steps), max(steps)],
-        "over_seeds": {name: {"mean": one.mean, "low": one.low, "high": one.high} for name, one in estimates.items()},
-    }
+    over_seeds = {name: {"mean": one.mean, "low": one.low, "high": one.high} for name, one in estimates.items()}
+    return {"seeds": len(scores), "trained_steps": [min(steps), max(steps)], "over_seeds": over_seeds}
 
 
 def _latest_evaluation(workdir: Path) -> Facts | None:
     """The summary of a workdir's latest policy that was evaluated with the task's rules."""
-    own = [one for one in Run(workdir).read_each(SUMMARIES, dict).values() if one["path"] == "." and not one["greedy"]]
-    own = [one for one in own if one.get("protocol", TASK) == TASK and not one.get("option")]
-    return max(own, key=lambda one: one["step"], default=None)
+    own = _own_evaluations(workdir).values()
+    by_rules = [one for one in own if one.get("protocol", TASK) == TASK and not one["greedy"]]
+    return max(by_rules, key=lambda one: one["step"], default=None)
+
+
+def _own_evaluations(workdir: Path) -> dict[str, Facts]:
+    """The summaries of the workdir's own policies."""
+    every = Run(workdir).read_each(SUMMARIES, dict)
+    return {name: one for name, one in every.items() if one["path"] == "." and not one.get("option")}
 
 
 def find_evaluations(workdir: Path, step: int) -> dict[str, Facts]:
     """The evaluations of the workdir's policy at this step, by name: first those with the task's rules, not greedy."""
-    every = Run(workdir).read_each(SUMMARIES, dict)
-    own = {name: one for name, one in every.items() if (one["path"], one["step"]) == (".", step)}
-    own = {name: one for name, one in own.items() if not one.get("option")}
+    own = {name: one for name, one in _own_evaluations(workdir).items() if one["step"] == step}
     by_rules = sorted(own, key=lambda name: (own[name].get("protocol", TASK) != TASK, own[name]["greedy"], name))
     return {name: own[name] for name in by_rules}
 
@@ -323,10 +321,8 @@ def arguments(metadata: Facts, kind: str, where: str) -> str:
 
 def _env(metadata: Facts) -> Facts:
     """The section `env` of the config that the policy, or else the reward, was trained with."""
-    sections = [
-        metadata[kind]["facts"].get("config", {}).get("env") for kind in ("policy", "reward") if kind in metadata
-    ]
-    return next(filter(None, sections), {})
+    kinds = [kind for kind in ("policy", "reward") if kind in metadata]
+    return next(filter(None, (metadata[kind]["facts"].get("config", {}).get("env") for kind in kinds)), {})
 
 
 def _made(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tuple[str, str]]:
@@ -343,11 +339,9 @@ def _made(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tupl
         seconds = f" in {training['seconds']:,.0f} s" if "seconds" in training else ""
         machine = training.get("machine", {})
         where = f" on {machine['cores']} cores of {machine['processor']}" if "processor" in machine else ""
-        rows.append(
-            ("training", f"{metadata['policy']['step']:,} steps{seconds}{where}, {settings.get('algorithm', '')}")
-        )
-        rows.append(("rewarded by", _rewarded(own["sources"], settings.get("extrinsic_coefficient", 0.0))))
-        rows.append(("seed", own["config"].get("seed")))
+        steps = f"{metadata['policy']['step']:,} steps{seconds}{where}, {settings.get('algorithm', '')}"
+        rewarded = _rewarded(own["sources"], settings.get("extrinsic_coefficient", 0.0))
+        rows += [("training", steps), ("rewarded by", rewarded), ("seed", own["config"].get("seed"))]
     if "reward" in metadata:
         own = metadata["reward"]["facts"]
         config, history = own.get("config", {}), own.get("history") or [{}]
@@ -383,11 +377,12 @@ def _figures(evaluation: Facts) -> str:
     """A row per figure: mean with its 95 % interval, and median; also for random play, if it was evaluated."""
     beside = evaluation["random"]
     head = ["per game", "mean [95 % interval]", "median", *(["random play", "median"] if beside else [])]
-    rows = []
-    for figure in in_order(evaluation["figures"]):
-        interval = evaluation["figures"][figure]
-        if interval:
-            rows.append([figure, *_cells(interval), *(_cells(beside.get(figure)) if beside else [])])
+    figures = evaluation["figures"]
+    rows = [
+        [figure, *_cells(figures[figure]), *(_cells(beside.get(figure)) if beside else [])]
+        for figure in in_order(figures)
+        if figures[figure]
+    ]
     return _table(head, rows)
 
 

@@ -30,15 +30,7 @@ from motif_jax.tokens import (
     WordTokeniser,
     read_tokeniser,
 )
-from motif_jax.transcripts.imports import (
-    FLAG,
-    import_episodes,
-    read_lmrl,
-    read_lmrl_wordle,
-    read_reddit,
-    read_trl,
-    read_visdial,
-)
+from motif_jax.transcripts import imports
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
 from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer
 from motif_jax.transcripts.store import Transcripts, are_decision_points, decision_point, vocabulary
@@ -124,9 +116,9 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
                 episodes = _episodes(files, given.import_format)
         provenance["files"] = [file.name for file in files]
         is_new = not path.exists()
-        transcripts = import_episodes(episodes, path, provenance) if is_new else Transcripts(path)
+        transcripts = imports.import_episodes(episodes, path, provenance) if is_new else Transcripts(path)
         if transcripts.record["provenance"] != provenance:
-            raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({FLAG})")
+            raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({imports.FLAG})")
         report_transcripts(workdir)  # also of earlier ones: a kill may have come between the two
         if is_new:
             texts = f"{len(transcripts):,} episodes with {transcripts.num_texts:,} texts"
@@ -140,12 +132,12 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
 
 def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
     if kind == "reddit":
-        return read_reddit(files)
+        return imports.read_reddit(files)
     if kind == "visdial":
         if len(files) > 2:
-            raise UserError(f"visual dialogues have one file, and perhaps one of ranks, not {len(files)} ({FLAG})")
-        return read_visdial(*files)
-    read = {"lmrl": read_lmrl, "lmrl_wordle": read_lmrl_wordle, "trl": read_trl}[kind]
+            raise UserError(f"visual dialogues have one or two files, not {len(files)} ({imports.FLAG})")
+        return imports.read_visdial(*files)
+    read = {"lmrl": imports.read_lmrl, "lmrl_wordle": imports.read_lmrl_wordle, "trl": imports.read_trl}[kind]
     return itertools.chain.from_iterable(map(read, files))
 
 
