@@ -140,12 +140,9 @@ def print_memory(
 ) -> None:
     """Prints the memory that a training takes; raises UserError if not even its parameters fit.
 
-    Args:
-      what: the subject of the sentence.
-      learnt: parameters, or their shapes.
-      weights, learning, activations: bytes of all parameters; of gradients and optimizer; of activations.
-      copies: bytes that the host keeps or writes; they count if its devices have no memory of their own.
-      flags: those that reduce the memory.
+    `weights`, `learning`, `activations`: bytes of all parameters; of gradients and optimizer; of activations.
+    `copies`: bytes that the host keeps or writes; they count if its devices have no memory of their own. `flags`:
+    those that reduce the memory.
     """
     count = sum(leaf.size for leaf in jax.tree.leaves(learnt))
     device = jax.local_devices()[0]
@@ -153,14 +150,14 @@ def print_memory(
     available = memory.free if memory else available_mib() * 2**20
     learning += 0 if memory else copies
     if weights + learning > available:
-        raise UserError(
-            f"{what} learns {count:,} parameters, which needs {in_words(weights + learning)} of memory, but only "
-            f"{in_words(available)} are free ({flags})"
-        )
+        needed = f"needs {in_words(weights + learning)} of memory, but only {in_words(available)} are free"
+        raise UserError(f"{what} learns {count:,} parameters, which {needed} ({flags})")
+    warning = f": too little, if this estimate is right ({flags})"
     print_line(
         f"{what} learns {count:,} parameters: weights {in_words(weights)}, gradients, optimizer and copies "
         f"{in_words(learning)}, activations about {in_words(activations)}, of {in_words(available)} that are free"
-        + (f": too little, if this estimate is right ({flags})" if weights + learning + activations > available else "")
+        + warning
+        * (weights + learning + activations > available)
     )
 
 

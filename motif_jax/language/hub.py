@@ -143,10 +143,8 @@ def read_chat_format(directory: Path) -> ChatFormat | None:
 def check_size(tokeniser: Tokeniser, config: LanguageConfig, where: str = "") -> None:
     """Raises UserError if the tokeniser, which comes from `where`, has more tokens than the embedding has rows."""
     if tokeniser.size > config.vocabulary:
-        raise UserError(
-            f"the tokeniser{where} has {tokeniser.size:,} tokens, but the language model's embedding only "
-            f"{config.vocabulary:,} rows"
-        )
+        rows = f"the language model's embedding only {config.vocabulary:,} rows"
+        raise UserError(f"the tokeniser{where} has {tokeniser.size:,} tokens, but {rows}")
 
 
 def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
@@ -192,16 +190,12 @@ def _check(
         ],
     }
     if listed := [f"{len(names)} {how} ({_some(names)})" for how, names in problems.items() if names]:
-        raise UserError(
-            f"the tensors in {str(directory)!r} do not fit the {config.family} in its "
-            f"{'metadata' if directory.is_file() else CONFIG}: {'; '.join(listed)}"
-        )
+        model = f"the {config.family} in its {'metadata' if directory.is_file() else CONFIG}"
+        raise UserError(f"the tensors in {str(directory)!r} do not fit {model}: {'; '.join(listed)}")
     needed = sum(leaf.size * leaf.dtype.itemsize for leaf in wanted.values())
     if needed >> 20 > (available := available_mib()):
-        raise UserError(
-            f"the model in {str(directory)!r} needs {in_words(needed)} of memory as "
-            f"{next(iter(wanted.values())).dtype}, but {in_words(available * 2**20)} are available"
-        )
+        memory = f"{in_words(needed)} of memory as {next(iter(wanted.values())).dtype}"
+        raise UserError(f"{str(directory)!r} needs {memory}, but {in_words(available * 2**20)} are available")
 
 
 def _some(names: list[str]) -> str:

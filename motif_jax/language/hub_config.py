@@ -37,14 +37,14 @@ def config_from_hub(hub: Mapping[str, Any]) -> LanguageConfig:
 def _gpt2(read: _Reader, family: str) -> LanguageConfig:
     width, heads = read.size("n_embd"), read.size("n_head")
     only = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
-    if wrong := [name for name, value in only.items() if read.flag(name, value) is not value]:
+    if wrong := [name for name, value in only.items() if read.plain(name, value) is not value]:
         raise ValueError(f"its {wrong[0]} is {not only[wrong[0]]}, which is not supported")
     return LanguageConfig(
         family, read.size("vocab_size", kind="vocabulary"), width, read.size("n_layer", kind="layers"), heads,
         head_size=_divide(width, heads), mlp_size=read.size("n_inner", 4 * width), gated=False, norm="layer",
-        activation=read.text("activation_function", "gelu_new"), epsilon=read.number("layer_norm_epsilon", 1e-5),
+        activation=read.plain("activation_function", "gelu_new"), epsilon=read.number("layer_norm_epsilon", 1e-5),
         positions="learned", max_positions=read.size("n_positions", kind="positions"), kv_heads=heads,
-        tied=read.flag("tie_word_embeddings", True), attention_bias=True, output_bias=True, mlp_bias=True,
+        tied=read.plain("tie_word_embeddings", True), attention_bias=True, output_bias=True, mlp_bias=True,
         **read.tokens(),
     )  # fmt: skip
 
@@ -55,25 +55,25 @@ def _llama(read: _Reader, family: str) -> LanguageConfig:
     if family == "mistral":
         window = read.size("sliding_window", 0 if "sliding_window" in read.names else 4096, kind="positions")
     else:
-        window = read.size("sliding_window", 4096, kind="positions") if read.flag("use_sliding_window", False) else 0
-    bias = read.flag("attention_bias", False)
+        window = read.size("sliding_window", 4096, kind="positions") if read.plain("use_sliding_window", False) else 0
+    bias = read.plain("attention_bias", False)
     head_size = read.size("head_dim", 128 if family == "qwen3" else 0) or _divide(width, heads)
     return LanguageConfig(
         family, read.size("vocab_size", kind="vocabulary"), width, read.size("num_hidden_layers", kind="layers"), heads,
         head_size=head_size, mlp_size=read.size("intermediate_size"), gated=True, norm="rms",
-        activation=read.text("hidden_act", "silu"), epsilon=read.number("rms_norm_eps", 1e-6), positions="rotary",
+        activation=read.plain("hidden_act", "silu"), epsilon=read.number("rms_norm_eps", 1e-6), positions="rotary",
         # Within one window, sliding attention equals full attention.
         max_positions=min(positions, window or positions),
-        kv_heads=read.size("num_key_value_heads", heads), tied=read.flag("tie_word_embeddings", False),
+        kv_heads=read.size("num_key_value_heads", heads), tied=read.plain("tie_word_embeddings", False),
         attention_bias=True if family == "qwen2" else bias, output_bias=bias and family != "qwen2",
-        mlp_bias=read.flag("mlp_bias", False), query_norm=family == "qwen3", rotary=read.rotary(), **read.tokens(),
+        mlp_bias=read.plain("mlp_bias", False), query_norm=family == "qwen3", rotary=read.rotary(), **read.tokens(),
     )  # fmt: skip
 
 
 def _t5(read: _Reader, family: str) -> LanguageConfig:
     heads, layers = read.size("num_heads"), read.size("num_layers", kind="layers")
-    gate, _, activation = read.text("feed_forward_proj", "relu").rpartition("-")
-    tied = read.flag("tie_word_embeddings", True)
+    gate, _, activation = read.plain("feed_forward_proj", "relu").rpartition("-")
+    tied = read.plain("tie_word_embeddings", True)
     if activation == "gelu" and gate:
         activation = "gelu_new"  # T5's "gated-gelu" means this one
     if gate not in ("", "gated"):
@@ -87,7 +87,7 @@ def _t5(read: _Reader, family: str) -> LanguageConfig:
         read.size("num_decoder_layers", layers, kind="layers"), heads, head_size=read.size("d_kv"),
         mlp_size=read.size("d_ff"), activation=activation, gated=bool(gate), norm="rms",
         epsilon=read.number("layer_norm_epsilon", 1e-6), positions="relative", tied=tied, kv_heads=heads,
-        encoder_layers=layers, scale_logits=read.flag("scale_decoder_outputs", tied),
+        encoder_layers=layers, scale_logits=read.plain("scale_decoder_outputs", tied),
         buckets=buckets, max_distance=max_distance, start=read.token("decoder_start_token_id"),
         **read.tokens(),
     )  # fmt: skip
@@ -126,11 +126,9 @@ class _Reader:
             raise ValueError(f"its {name} must be {USABLE}, not {shown(value)}")
         return float(value)
 
-    def flag(self, name: str, default: bool) -> bool:
-        return self._get(name, default, (bool,))
-
-    def text(self, name: str, default: str) -> str:
-        return self._get(name, default, (str,))
+    def plain(self, name: str, default: Any) -> Any:
+        """A value of the type of its default."""
+        return self._get(name, default, (type(default),))
 
     def token(self, name: str, default: int = 0) -> int:
         value = self._get(name, default, (int,))
@@ -150,7 +148,7 @@ class _Reader:
         values = self._get("rope_parameters", self._hub.get("rope_scaling", {}), (dict,))
         read = _Reader(values)
         theta = read.number("rope_theta", theta)
-        kind = read.text("rope_type", read.text("type", "default"))
+        kind = read.plain("rope_type", read.plain("type", "default"))
         if kind == "default":
             return Rotary(theta)
         if kind not in ("linear", "llama3"):

@@ -256,10 +256,12 @@ def _policy_terms(
         if recipe.per_utterance:  # all tokens of an utterance share its weight
             end = mdp.utterance_ends(rows)
             advantage, has_advantage = (jnp.take_along_axis(array, end, 1) for array in (advantage, has_advantage))
+        beta = settings.advantage_beta
         if settings.advantage_sign:
-            loss *= losses.sign_weight(advantage, settings.advantage_beta)
-        else:
-            loss *= losses.advantage_weight(advantage, settings.advantage_beta, settings.advantage_weight)
+            weight = jnp.where(advantage > 0, beta, 1.0 - beta)
+        else:  # AWAC, arXiv 2006.09359
+            weight = jnp.minimum(jnp.exp(beta * advantage), settings.advantage_weight)
+        loss *= jax.lax.stop_gradient(weight)
         mask = mask & has_advantage
     return {"policy": masked_sum(loss, mask), "accuracy": masked_sum(right, rows.is_action)}
 
@@ -396,7 +398,9 @@ def token_losses(
     """Returns weight and function (Q of all tokens, the recorded one) of Q's losses beside that of its target."""
     added: dict[str, Any] = {}
     if CONSERVATIVE.when(recipe, settings):
-        loss = partial(losses.conservative_loss, temperature=settings.conservative_temperature)
+        # The cross-entropy of the recorded token under softmax(Q / temperature), which lowers Q of others (CQL).
+        temperature = settings.conservative_temperature
+        loss = lambda q_all, action: losses.cross_entropy(q_all / temperature, action)  # noqa: E731
         added["conservative"] = settings.conservative_weight, loss
     if MARGIN.when(recipe, settings):
         added["margin"] = settings.margin_weight, partial(losses.margin_loss, margin=settings.margin)

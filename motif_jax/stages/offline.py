@@ -242,10 +242,8 @@ class Training:
         if self.hosts.agree(vote)[0] == Vote.STOP:
             self.check()
             self.save()
-            raise Stopped(
-                f"stopped by {self.stop.asked or 'a signal to another host'} after {self.done.steps:,} updates, which "
-                "are saved; run the same command again to resume"
-            )
+            saved = f"after {self.done.steps:,} updates, which are saved; run the same command again to resume"
+            raise Stopped(f"stopped by {self.stop.asked or 'a signal to another host'} {saved}")
 
 
 def _start_or_resume(
@@ -255,12 +253,9 @@ def _start_or_resume(
     state, done, number, folder = job.state, Done(), -1, stage.path / "checkpoints"
     if latest := latest_of_all(checkpoints, folder, hosts):
         number, arrays, metadata = latest
-        for name, value in job.identity.items():
-            if metadata.get(name) != value:
-                raise UserError(
-                    f"the {name.replace('_', ' ')} changed since the training in {str(stage.path)!r} began: choose "
-                    "another --workdir, or remove this directory"
-                )
+        if changed := [name.replace("_", " ") for name, value in job.identity.items() if metadata.get(name) != value]:
+            began = f"since the training in {str(stage.path)!r} began"
+            raise UserError(f"the {changed[0]} changed {began}: choose another --workdir, or remove this directory")
         state = rebuild(state, leaves_by_path(arrays["train"]), folder, "--workdir")
         done = from_plain(Done, metadata["progress"])
         if checkpoints:

@@ -231,10 +231,8 @@ class Renderer:
             if list(self._encode(whole, marks=True)) != self.tokens(episode) and all(
                 list(self._encode(name, marks=True)) == list(self._encode(name)) for name in names
             ):
-                raise UserError(
-                    f"the tokeniser gives episode {episode:,} other tokens as a whole than text by text: choose "
-                    f"another template, with marks that the tokeniser keeps apart ({FLAG})"
-                )
+                what = f"the tokeniser gives episode {episode:,} other tokens as a whole than text by text"
+                raise UserError(f"{what}: choose a template whose marks it keeps apart ({FLAG})")
 
     def _piece(self, piece: int) -> list[int]:
         return self._tokens[self._starts[piece] : self._starts[piece] + self._sizes[piece]].tolist()

@@ -54,15 +54,12 @@ def check(config: CloningConfig) -> None:
     check_learning(config.train_language, "train_language")
     check_model(language.model, language.width, language.heads, "--config.language")
     if not language.model and language.tokeniser == "letters" and config.transcripts.template != "marks":
-        raise UserError(
-            "a tokeniser of letters has marks for the template 'marks' only, and not for "
-            f"{config.transcripts.template!r} (--config.language.tokeniser, --config.transcripts.template)"
-        )
+        only = f"marks for the template 'marks' only, and not for {config.transcripts.template!r}"
+        flags = "--config.language.tokeniser, --config.transcripts.template"
+        raise UserError(f"a tokeniser of letters has {only} ({flags})")
     if language.lora_rank and not language.model:
-        raise UserError(
-            "low-rank additions to an untrained model learn little: name a model, or choose lora_rank 0 "
-            "(--config.language.lora_rank, .model)"
-        )
+        why = "low-rank additions to an untrained model learn little: name a model, or choose lora_rank 0"
+        raise UserError(f"{why} (--config.language.lora_rank, .model)")
     check_template(language, config.transcripts.template, "--config.language.model")
     check_origin(config.transcripts)
     if config.transcripts.import_format == MANUAL and config.transcripts.import_from:

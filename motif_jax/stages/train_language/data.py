@@ -182,10 +182,8 @@ def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
         return  # tokenisers of bytes know all texts
     for text in transcripts.texts():
         if UNKNOWN_TOKEN in tokeniser.encode(text):
-            raise UserError(
-                f"the policy's tokeniser was made for other transcripts: it does not know all of {text[:60]!r} in "
-                f"{str(transcripts.path)!r} ({flag}, --config.transcripts.path)"
-            )
+            where = f"{text[:60]!r} in {str(transcripts.path)!r} ({flag}, --config.transcripts.path)"
+            raise UserError(f"the policy's tokeniser, made for other transcripts, does not know all of {where}")
 
 
 def check_template(
@@ -212,7 +210,5 @@ def check_template(
 def check_words(tokeniser: Tokeniser, template: str) -> None:
     """Raises UserError for the template "words" if tokens are not words."""
     if template == "words" and not isinstance(tokeniser, WordTokeniser):
-        raise UserError(
-            "the template 'words' is for tokenisers whose tokens are words, unlike this model's: choose marks, "
-            f"lines or none ({TEMPLATE_FLAG})"
-        )
+        why = "the template 'words' is for tokenisers whose tokens are words, unlike this model's"
+        raise UserError(f"{why}: choose marks, lines or none ({TEMPLATE_FLAG})")

@@ -115,10 +115,7 @@ def check(config: ValuesConfig) -> None:
     if section.games:
         world = check_world(config.env)
         if not isinstance(world, TextWorld):
-            raise UserError(
-                f"the world {world.name!r} is not played by writing, so its games cannot evaluate the values "
-                f"({flag}.games)"
-            )
+            raise UserError(f"the world {world.name!r} is not played by writing, but by actions ({flag}.games)")
         if recipe.shifts and not section.games_beta:
             raise UserError(f"beta 0 would play without the values ({flag}.games_beta)")
         check_decoding(recipe, [decoding_in_training(recipe, config.decoding, section.games_beta)])
@@ -153,10 +150,8 @@ def check_texts_fit(config: ValuesConfig) -> None:
         return
     longest, text = getattr(config, stage).max_length, config.decoding.max_tokens
     if text >= longest:
-        raise UserError(
-            f"a text of {text:,} tokens does not fit into the {longest:,} that the model reads, after at least one of "
-            f"the conversation (--config.decoding.max_tokens, --config.{stage}.max_length)"
-        )
+        flags = f"--config.decoding.max_tokens, --config.{stage}.max_length"
+        raise UserError(f"a text of {text:,} tokens and one before it do not fit into {longest:,} ({flags})")
 
 
 STAGE = offline_stage(
