@@ -209,12 +209,6 @@ class Stack(nnx.Module):
         keys, values = jax.lax.map(run, params)
         return Memory(memory.mask, None, (keys.swapaxes(0, 1), values.swapaxes(0, 1)))
 
-    def empty_cache(self, num_rows: int, room: int, dtype: jnp.dtype) -> Cache:
-        """An empty cache with `room` slots per row."""
-        blocks = () if self.unrolled else (self.num_blocks,)
-        empty = jnp.zeros((num_rows, *blocks, self.config.kv_heads, room, self.config.head_size), dtype)
-        return ((empty, empty),) * (self.num_blocks if self.unrolled else 1)
-
     def _bias(self, sight: Sight) -> jax.Array | None:
         """T5's bias by relative position, the same in all blocks. [B, N, T, S]"""
         if self.relative is None:
@@ -405,7 +399,10 @@ class EncoderDecoder(LanguageModel):
     def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[PrefixState, jax.Array]:
         num_rows = len(tokens)
         mask, _, pairs = self.decoder.remember(self.encode(tokens, segments))
-        cache = self.decoder.empty_cache(num_rows, 1 + room, self.types.compute)
+        blocks = () if self.decoder.unrolled else (self.config.layers,)
+        shape = num_rows, *blocks, self.config.kv_heads, 1 + room, self.config.head_size
+        empty = jnp.zeros(shape, self.types.compute)
+        cache = ((empty, empty),) * (self.config.layers if self.decoder.unrolled else 1)
         reading = PrefixState(cache, jnp.zeros((num_rows, 1 + room), bool), jnp.int32(0), (pairs, mask))
         return self.read(reading, jnp.full(num_rows, self.config.start))
 

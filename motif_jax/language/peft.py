@@ -79,7 +79,13 @@ def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
         return None, directory
     content, tensors = read_foreign(directory, CONFIG), open_tensors(directory, TENSORS)
     adapter = make_adapter(content, tensors, directory / CONFIG)
-    base = base_of(adapter.base, directory)
+    for name in (Path(adapter.base), directory / adapter.base):  # also relative to the adapter's own
+        with contextlib.suppress(UserError):
+            base = locate_model(name)
+            break
+    else:
+        what = f"the model {adapter.base!r:.200}, which is not a directory here"
+        raise UserError(f"the adapter in {str(directory)!r} is for {what}: put its path into {CONFIG}")
     if base.is_dir() and not (base / MODEL).exists():
         raise UserError(f"there is no {MODEL} in {str(base)!r}, the model of the adapter in {str(directory)!r}")
     if (base / CONFIG).exists() and not base.samefile(directory):
@@ -106,17 +112,6 @@ def make_adapter(content: dict[str, Any], tensors: Mapping[str, Tensor], file: P
         if not a[0] or a[0] != b[1]:
             raise UserError(f"lora_A and lora_B of {module!r:.200} in the adapter do not fit each other")
     return Adapter(base, content, tensors)
-
-
-def base_of(adapter_base: str, directory: Path) -> Path:
-    """The directory or file of an adapter's model, also relative to the adapter's own."""
-    for name in (adapter_base, directory / adapter_base):
-        with contextlib.suppress(UserError):
-            return locate_model(name)
-    raise UserError(
-        f"the adapter in {str(directory)!r} is for the model {adapter_base!r:.200}, which is not a directory here: "
-        f"put the directory's path into {CONFIG} (base_model_name_or_path)"
-    )
 
 
 def check_used(adapter: Adapter, names: set[str], directory: Path) -> None:

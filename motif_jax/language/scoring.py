@@ -48,7 +48,9 @@ def make_tree(choices: Sequence[Sequence[Sequence[int]]], multiple: int = 1) -> 
     `choices`: tokens of the choices of each context; a single entry serves all contexts. Numbers of nodes, choices and
     tokens are rounded up to multiples of `multiple`, for fewer compiled programs.
     """
-    tries = [_make_trie(of_row) for of_row in choices]
+    prefixes = [[tuple(choice[:end]) for choice in of_row for end in range(1, len(choice))] for of_row in choices]
+    # Numbers of all proper prefixes of the choices; 0 is the empty one.
+    tries = [{path: number for number, path in enumerate(dict.fromkeys([(), *paths]))} for paths in prefixes]
     num_rows, num_choices = len(choices), _up(max(map(len, choices)), multiple)
     num_nodes = _up(max(len(trie) for trie in tries) - 1, multiple)
     length = _up(max((len(choice) for of_row in choices for choice in of_row), default=0), multiple)
@@ -69,15 +71,6 @@ def make_tree(choices: Sequence[Sequence[Sequence[int]]], multiple: int = 1) -> 
                 tree.parents[row, choice, position] = trie[tuple(tokens[:position])]
                 tree.valid[row, choice, position] = True
     return tree
-
-
-def _make_trie(choices: Sequence[Sequence[int]]) -> dict[tuple[int, ...], int]:
-    """Numbers all proper prefixes of the choices; 0 is the empty prefix."""
-    trie: dict[tuple[int, ...], int] = {(): 0}
-    for choice in choices:
-        for end in range(1, len(choice)):
-            trie.setdefault(tuple(choice[:end]), len(trie))
-    return trie
 
 
 def _up(number: int, multiple: int) -> int:

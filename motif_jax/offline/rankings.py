@@ -67,15 +67,9 @@ def chosen_values(language: ModelFunctions, of_q: Params, of_v: Params, rows: Ro
 def rank_shares(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
     """Returns the share of states in which the better action has the higher Q, per token; ties count half. [K]
 
-    `better`, `worse`: Q at the last K tokens of two actions in the same states, from `last_values`. [N, K] each
+    `better`, `worse`: Q at the last K tokens of two actions in the same states. [N, K] each
     """
     return ((better > worse) + 0.5 * (better == worse)).mean(0)
-
-
-def last_values(values: np.ndarray, rows: Rows, utterance: int, count: int) -> np.ndarray:
-    """Returns values [B, T] at the last `count` tokens of one utterance of each row, an episode. [B, count]"""
-    ends = [np.flatnonzero(closes)[utterance] + 1 for closes in np.asarray(rows.closes)]
-    return np.stack([row[end - count : end] for row, end in zip(values, ends, strict=True)])
 
 
 def top_advantages(chosen: Chosen, rows: Rows) -> list[Utterance]:
@@ -185,11 +179,13 @@ def _tokens_of(renderer: Renderer, episodes: np.ndarray, utterance: int, width: 
 def _last_q(
     read: ReadValues, renderer: Renderer, episodes: np.ndarray, utterance: int, count: int, width: int
 ) -> np.ndarray:
-    """Q at the last tokens of the text `utterance` of each episode. [N, count]"""
-    return np.concatenate([
-        last_values(np.asarray(read(rows).q), rows, utterance, count)[: len(numbers)]
-        for numbers, rows in _batches(renderer, episodes, width)
-    ])  # fmt: skip
+    """Q at the last `count` tokens of the text `utterance` of each episode. [N, count]"""
+    last = []
+    for numbers, rows in _batches(renderer, episodes, width):
+        for q, closes in zip(np.asarray(read(rows).q), np.asarray(rows.closes)[: len(numbers)], strict=False):
+            end = np.flatnonzero(closes)[utterance] + 1
+            last.append(q[end - count : end])
+    return np.stack(last)
 
 
 def _batches(renderer: Renderer, episodes: np.ndarray, width: int) -> Iterator[tuple[np.ndarray, Rows]]:

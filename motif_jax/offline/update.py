@@ -288,7 +288,9 @@ def value_terms(
     of_target = _read_targets(target["q"], hidden_target, action, recipe, settings.chunk)
     q_target = jnp.clip(of_target["q"], settings.value_min, settings.value_max)
     if recipe.soft_max:
-        reward += _log_policy(language, weights, rows, action)
+        policy = jax.lax.stop_gradient(weights.policy)
+        logits = language.logits(policy, language.hidden(policy, rows.tokens, rows.segments, None))
+        reward += -losses.cross_entropy(logits, action)
     following = jnp.take_along_axis(of_target.get("max", value), steps.next_state, 1)
     y = jax.lax.stop_gradient(losses.bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount))
     v = jnp.take_along_axis(value, steps.state, 1)
@@ -383,13 +385,6 @@ def _read_targets(
         return targets
 
     return jax.lax.stop_gradient(in_chunks(read, chunk)(hidden, action))
-
-
-def _log_policy(language: ModelFunctions, weights: Weights, rows: Rows, action: jax.Array) -> jax.Array:
-    """Returns log pi of the chosen tokens, without gradient. [B, T]"""
-    policy = jax.lax.stop_gradient(weights.policy)
-    logits = language.logits(policy, language.hidden(policy, rows.tokens, rows.segments, None))
-    return -losses.cross_entropy(logits, action)
 
 
 def token_losses(

@@ -367,14 +367,6 @@ def best_episodes(episodes: np.ndarray, returns: np.ndarray, share: float) -> np
     return np.sort(episodes[order[:count]])
 
 
-def warn_of_truncation(session: Session, lengths: np.ndarray) -> None:
-    """Prints a line if episodes have more tokens than a row. `lengths`: of the episodes, in tokens."""
-    longest, stage = session.section.max_length, session.stage.name
-    if (long := int((lengths > longest).sum())) and session.hosts.me == 0:
-        most = f"more than {longest:,} tokens and are truncated (the longest has {int(lengths.max()):,})"
-        print_line(f"{stage}: {long:,} of {len(lengths):,} episodes have {most} (--config.{stage}.max_length)")
-
-
 def make_job(
     config: Experiment, session: Session, title: str, recipe: Recipe, parts: LanguageParts, renderer: Renderer,
     figures: Callable[[Any, dict[str, float]], dict[str, float]], *, trunk: Any = None, bias: float = 0.0,
@@ -391,7 +383,10 @@ def make_job(
       replies: see `make_batches`.
     """
     section, mesh, transcripts = session.section, session.mesh, session.transcripts
-    warn_of_truncation(session, renderer.lengths)
+    longest, lengths, stage = section.max_length, renderer.lengths, session.stage.name
+    if (long := int((lengths > longest).sum())) and session.hosts.me == 0:
+        most = f"more than {longest:,} tokens and are truncated (the longest has {int(lengths.max()):,})"
+        print_line(f"{stage}: {long:,} of {len(lengths):,} episodes have {most} (--config.{stage}.max_length)")
     learnt, held = choose_episodes(section, recipe, transcripts, config.seed)
     plan, validation, batch = make_batches(session, renderer, learnt, held, config.seed, replies)
     settings = settings_of(section, section.num_epochs * len(plan(0)))  # other epochs may differ a little

@@ -158,7 +158,8 @@ class Renderer:
         """The distinct tokens of the agent's texts and of their end mark, ascending. [N] int32"""
         turns = self._turns
         pieces = [*np.unique(turns.text[turns.is_action]).tolist(), self._mark + ACTION_END]
-        return np.unique(np.concatenate([self._piece(piece) for piece in pieces])).astype(np.int32)
+        ends = self._starts + self._sizes
+        return np.unique(np.concatenate([self._tokens[self._starts[piece] : ends[piece]] for piece in pieces]))
 
     def agent_texts_with(self, token: int) -> int:
         """The number of the agent's turns that contain a token."""
@@ -233,9 +234,6 @@ class Renderer:
             ):
                 what = f"the tokeniser gives episode {episode:,} other tokens as a whole than text by text"
                 raise UserError(f"{what}: choose a template whose marks it keeps apart ({FLAG})")
-
-    def _piece(self, piece: int) -> list[int]:
-        return self._tokens[self._starts[piece] : self._starts[piece] + self._sizes[piece]].tolist()
 
 
 # Tokenises a conversation turn by turn, with the same result as `Renderer` gives for the recorded conversation.

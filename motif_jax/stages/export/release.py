@@ -340,7 +340,10 @@ def _made(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tupl
         machine = training.get("machine", {})
         where = f" on {machine['cores']} cores of {machine['processor']}" if "processor" in machine else ""
         steps = f"{metadata['policy']['step']:,} steps{seconds}{where}, {settings.get('algorithm', '')}"
-        rewarded = _rewarded(own["sources"], settings.get("extrinsic_coefficient", 0.0))
+        weights = {"the game": settings.get("extrinsic_coefficient", 0.0)}
+        for name, source in own["sources"].items():
+            weights["the learnt reward" if name == LEARNT else name] = source["coefficient"]
+        rewarded = ", ".join(f"{name} x {weight:g}" for name, weight in weights.items() if weight)
         rows += [("training", steps), ("rewarded by", rewarded), ("seed", own["config"].get("seed"))]
     if "reward" in metadata:
         own = metadata["reward"]["facts"]
@@ -355,12 +358,6 @@ def _made(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tupl
             rows.append(("agrees with", f"{accuracy:.1%} of the preferences that were set aside"))
     rows.append(("made by", metadata["made_by"]))
     return [(name, clean(value)) for name, value in rows if value not in (None, "")]
-
-
-def _rewarded(sources: Facts, game: float) -> str:
-    coefficients = {"the game": game} | {name: source["coefficient"] for name, source in sources.items()}
-    words = {LEARNT: "the learnt reward"}
-    return ", ".join(f"{words.get(name, name)} x {weight:g}" for name, weight in coefficients.items() if weight)
 
 
 def _count(arrays: Mapping[Any, Any]) -> str:

@@ -84,7 +84,11 @@ def train(config: ValuesConfig, workdir: Path) -> None:
     open_data = functools.partial(open_transcripts, config, workdir)
     with open_session(config, section, workdir, STAGE, FOLDER, open_data) as session:
         stage, transcripts = session.stage, session.transcripts
-        parts = find_policy(config, recipe, workdir, transcripts)
+        language, flag = config.language, "--config.language.model"
+        if section.start != "new":
+            model = section.policy or str(find_trained(workdir, FLAG))
+            language, flag = replace(language, model=model), FLAG
+        parts = make_parts(language, transcripts, section, config.seed, flag, STAGE, recipe=recipe)
         renderer = renderer_of(config, recipe, transcripts, parts)
         job = make_values_job(config, recipe, session, parts, renderer)
         goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
@@ -101,14 +105,6 @@ def renderer_of(config: ValuesConfig, recipe: Recipe, transcripts: Transcripts, 
     """The renderer, with the discount of the returns that the recipe learns from."""
     discount = config.train_values.discount if recipe.from_returns else 1.0
     return make_renderer(transcripts, parts.tokeniser, config.transcripts.template, discount)
-
-
-def find_policy(config: ValuesConfig, recipe: Recipe, workdir: Path, transcripts: Transcripts) -> LanguageParts:
-    """The policy for the values: from a directory, from train_language, or new."""
-    section, language, flag = config.train_values, config.language, "--config.language.model"
-    if section.start != "new":
-        language, flag = replace(language, model=section.policy or str(find_trained(workdir, FLAG))), FLAG
-    return make_parts(language, transcripts, section, config.seed, flag, STAGE, recipe=recipe)
 
 
 def make_values_job(
