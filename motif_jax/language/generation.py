@@ -29,15 +29,10 @@ class TokenSampling(NamedTuple):
 
 
 def draw(logits: jax.Array, keys: jax.Array, sampling: TokenSampling) -> jax.Array:
-    """Draws one token per row.
+    """Draws one token per row. [B]
 
-    Args:
-      logits: [B, V]; minus infinity for tokens that may not be drawn.
-      keys: random keys, one per row [B], so a row's token does not depend on the other rows.
-      sampling: the temperature is applied first, then top-k, then top-p, as in transformers.
-
-    Returns:
-      Tokens. [B]
+    `logits`: [B, V]; minus infinity for tokens that may not be drawn. `keys`: one per row [B], so a row's token does
+    not depend on the other rows. The temperature is applied first, then top-k, then top-p, as in transformers.
     """
     temperature, top_k, top_p = (jnp.broadcast_to(value, logits.shape[:1])[:, None] for value in sampling)
     scaled = logits / jnp.where(temperature > 0, temperature, 1)

@@ -304,14 +304,11 @@ class Decoder(LanguageModel):
     def read_tree(
         self, tokens: jax.Array, segments: jax.Array, nodes: jax.Array, above: jax.Array, places: Places | None = None
     ) -> jax.Array:
-        """Hidden states at the end of contexts, and at the nodes of a tree of continuations. [B, 1 + K, width]
+        """Hidden states at the end of contexts [B, L], and at the nodes of a tree of continuations. [B, 1 + K, width]
 
-        Args:
-          tokens, segments: contexts of one segment each. [B, L]
-          nodes: tokens of the tree. [B or 1, K]
-          above: ancestors of each node, itself included. [B or 1, K, K] bool
-          places: where contexts that are padded on the right share rows, all with the same tree; the result is the
-            same. None: each context has a row.
+        `nodes`: tokens of the tree. [B or 1, K]. `above`: ancestors of each node, itself included. [B or 1, K, K] bool.
+        `places`: where contexts that are padded on the right share rows, all with the same tree; the result is the
+        same. None: each context has a row.
         """
         if places is not None:
             packed = lay(tokens, (segments > 0).sum(1), nodes, above, places)
@@ -347,12 +344,10 @@ class Decoder(LanguageModel):
         return PrefixState(cache, seen, reading.at + 1), hidden[:, 0]
 
     def read_branches(self, reading: PrefixState, tokens: jax.Array, above: jax.Array) -> jax.Array:
-        """Hidden states of texts that all continue one text, packed as a tree. [1, K, width]
+        """Hidden states of texts that all continue one text, packed as a tree of `tokens`. [1, K] -> [1, K, width]
 
-        Args:
-          reading: of a single row, with room for K tokens.
-          tokens: of the nodes. [1, K]
-          above: ancestors of each node, itself included; earlier nodes all. [1, K, K] bool
+        `reading`: of a single row, with room for K tokens. `above`: ancestors of each node, itself included; earlier
+        nodes all. [1, K, K] bool
         """
         before = jnp.broadcast_to(reading.seen[:, None], (1, tokens.shape[1], reading.seen.shape[1]))
         sight = sight_of(jax.lax.dynamic_update_slice(before, above, (0, 0, reading.at)))

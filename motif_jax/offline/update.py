@@ -96,11 +96,10 @@ def objective_of(
 
 
 def make_update(objective: Objective, settings: OfflineSettings) -> Callable[..., Any]:
-    """Makes the training step, for `mesh.map_update(update, mesh, batch_axis=0, num_constants=1)`.
+    """Makes the step `update(state, given, batch) -> (state, metrics)`, for `mesh.map_update(..., num_constants=1)`.
 
-    Returns:
-      `update(state, given, batch) -> (state, metrics)`. Metrics are means over the decisions of the whole batch. If
-      the loss or a gradient is not finite, only `step` changes, and `metrics["finite"]` is 0.
+    Metrics are means over the decisions of the whole batch. If the loss or a gradient is not finite, only `step`
+    changes, and `metrics["finite"]` is 0.
     """
     optimizer, parts = make_optimizer(settings), settings.num_parts
 
@@ -156,10 +155,9 @@ def follow(target: Params, learnt: Params, step: jax.Array, settings: OfflineSet
 
 
 def make_measure(objective: Objective) -> Callable[..., Any]:
-    """Makes a function that evaluates losses, for `mesh.map_update(measure, ..., num_constants=2)`.
+    """Makes `measure(sums, state, given, batch) -> sums`, for `mesh.map_update(measure, ..., num_constants=2)`.
 
-    Returns:
-      `measure(sums, state, given, batch) -> sums`: adds the batch's sums and counts to those of earlier batches.
+    It adds the batch's sums and counts to those of earlier batches.
     """
 
     def measure(sums: Sums, state: OfflineState, given: Params, batch: TranscriptBatch) -> Sums:

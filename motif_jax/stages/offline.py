@@ -147,7 +147,6 @@ class Training:
         self, job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, stop: StopAsked,
         stack: contextlib.ExitStack,
     ):  # fmt: skip
-        """Starts or resumes. `stack` closes the files."""
         self.job, self.stage, self.section, self.hosts, self.stop = job, stage, section, hosts, stop
         self.checkpoints = stack.enter_context(stage.checkpoints(section.keep_checkpoints))
         self.state, self.done = _start_or_resume(job, stage, self.checkpoints, hosts)

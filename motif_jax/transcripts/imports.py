@@ -101,11 +101,8 @@ def read_visdial(file: Path, ranks: Path | None = None) -> Iterator[Episode]:
     """Yields visual dialogues as episodes: a caption, then the agent's questions and the answers.
 
     Each question has the reward -1, the last one 0. A dialogue ends early when its rank has risen by half of the
-    possible rise, as in ILQL's environment.
-
-    Args:
-      file: the dialogues.
-      ranks: a file with a list of lists: the image's percentile rank after the caption, then its change per answer.
+    possible rise, as in ILQL's environment. `ranks`: a file with a list of lists: the image's percentile rank after
+    the caption, then its change per answer.
     """
     dialogues = _read_json_list(file)
     changes = _read_json_list(ranks) if ranks else None

@@ -168,7 +168,6 @@ class Renderer:
         return int(np.isin(texts_of_agent, np.unique(pieces)).sum())
 
     def _agent_begins(self) -> bool:
-        """Whether the first token of some episode is the agent's."""
         turns = self._turns
         has_tokens = np.flatnonzero(self._sizes[turns.text] + self._sizes[self._mark + TEXT_END - turns.is_action])
         first = np.searchsorted(has_tokens, turns.starts[turns.starts < turns.ends])
@@ -182,11 +181,8 @@ class Renderer:
         return np.where(empty | padded[first], ACTION_START, TEXT_START)
 
     def _flat(self, episodes: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The concatenated tokens of episodes.
-
-        Returns:
-          Tokens; the row of each; whether it is the agent's; whether it ends an utterance of the agent; the reward of
-          that utterance. [N] each
+        """The concatenated tokens of episodes; the row of each; whether it is the agent's; whether it ends an utterance
+        of the agent; the reward of that utterance. [N] each
         """
         turns, mark = self._turns, self._mark
         starts, counts = turns.starts[episodes], (turns.ends - turns.starts)[episodes]

@@ -137,7 +137,6 @@ class Transcripts:
         return array
 
     def _check(self) -> None:
-        """Raises UserError if the arrays do not belong together."""
         turns, episodes = len(self.text), len(self.ends)
         with legible(f"the transcripts {str(self.path)!r}", self._flag):
             fits = (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from motif_jax.pages.players import SUMMARIES
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.decoding import TRAINED
 from motif_jax.policies.model import read_policy
-from motif_jax.rewards.learnt import Reward, load_reward
+from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.rewards.registry import LEARNT, without_folders
 from motif_jax.rewards.sources import RewardSources, trusted_classes
@@ -76,18 +77,15 @@ def run(config: ExportConfig, workdir: Path) -> None:
     name = (directory if config.export.to else workdir).resolve().name
     if directory.resolve().parent == ZOO.resolve():
         name = f"{PREFIX}/{name}"
-    contents = find_contents(config, workdir)
+    contents, arrays = find_contents(config, workdir)
     results: dict[str, Any] = {"seeds": 1, "evaluations": []}
     replay = None
     if "policy" in contents:
-        evaluated = find_evaluations(workdir, contents["policy"].step)
-        results = find_results(workdir, contents["policy"].step, evaluated)
-        replay = find_replay(workdir, evaluated)
-    made_by = f"motif_jax {motif_jax.__version__}"
-    metadata: dict[str, Any] = {"name": name, "made_by": made_by, "licence": config.export.licence}
-    metadata |= {kind: {"step": part.step, "facts": part.facts} for kind, part in contents.items()}
-    metadata["results"] = results
-    arrays = {kind: part.arrays for kind, part in contents.items()}
+        step = contents["policy"]["step"]
+        evaluated = find_evaluations(workdir, step)
+        results, replay = find_results(workdir, step, evaluated), find_replay(workdir, evaluated)
+    metadata = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
+    metadata |= contents | {"results": results}
     card = write_card(metadata, arrays, config.export.about)
     write_release(directory, arrays, metadata, card, replay)
     sizes = {file.name: file.stat().st_size for file in sorted(directory.iterdir()) if file.is_file()}
@@ -127,31 +125,28 @@ def export_language(workdir: Path, directory: Path, kind: str) -> None:
 # ---- what a release has
 
 
-class ReleasePart(NamedTuple):
-    """A policy or a reward."""
+def find_contents(config: ExportConfig, workdir: Path) -> tuple[dict[str, Any], dict[str, Arrays]]:
+    """The last policy of a workdir and the reward that it was trained with; without one, the workdir's own reward.
 
-    step: int  # of the policy's training, or the reward's epoch
-    facts: dict[str, Any]
-    arrays: Arrays  # by their paths
-
-
-def find_contents(config: ExportConfig, workdir: Path) -> dict[str, ReleasePart]:
-    """The last policy of a workdir and the reward that it was trained with; without one, the workdir's own reward."""
-    contents: dict[str, ReleasePart] = {}
-    reward = _own_reward(config, workdir)
-    try:
-        find_checkpoints(workdir, "policy")
-    except UserError:
-        pass  # a reward may be released alone
-    else:
+    Returns the step of the policy's training, or the reward's epoch, and the facts of each; and their arrays by paths.
+    """
+    contents: dict[str, Any] = {}
+    arrays: dict[str, Arrays] = {}
+    kept: dict[str, Path] = {}
+    for kind, place in (("reward", (workdir / "reward",)), ("policy", (workdir, "policy"))):
+        with contextlib.suppress(UserError):  # each may be released alone
+            kept[kind] = find_checkpoints(*place)
+    reward = load_reward(kept["reward"], config.policy.reward_checkpoint) if "reward" in kept else None
+    if "policy" in kept:
         _, steps = list_steps(str(workdir), "--workdir")
         model, metadata, sources = read_policy(workdir, str(steps[-1]), trusted_classes(config, config.policy.network))
-        arrays = _below("params", model.params) | _below("frozen", model.frozen)
-        arrays |= _below("sources", RewardSources(one for one in sources if not one.source.is_learnt).arrays())
+        own_sources = RewardSources(one for one in sources if not one.source.is_learnt).arrays()
+        parts = {"params": model.params, "frozen": model.frozen, "sources": own_sources}
+        arrays["policy"] = {path: array for name, tree in parts.items() for path, array in _below(name, tree).items()}
         metadata = metadata | {"sources": sources.facts(), "config": deciding_values(metadata["config"])}
         if "reads" in metadata["model"]:  # JSON files have sorted keys
             metadata["model"] = metadata["model"] | {"order": list(model.reads)}
-        contents["policy"] = ReleasePart(steps[-1], metadata, arrays)
+        contents["policy"] = {"step": steps[-1], "facts": metadata}
         if sources.learnt:
             learnt = sources.learnt.reward
             same = reward is not None and reward_checksum(reward) == reward_checksum(learnt)
@@ -160,21 +155,12 @@ def find_contents(config: ExportConfig, workdir: Path) -> dict[str, ReleasePart]
         metadata = reward.facts | {"model": reward.options, "statistics": reward.statistics.record()}
         if "config" in metadata:
             metadata["config"] = deciding_values(metadata["config"])
-        arrays = _below("params", reward.params)
-        arrays |= {("captions",): reward.captions, ("counts",): reward.counts}
-        contents["reward"] = ReleasePart(int(metadata.get("epoch") or 0), metadata, arrays)
+        rest = {("captions",): reward.captions, ("counts",): reward.counts}
+        arrays["reward"] = _below("params", reward.params) | rest
+        contents["reward"] = {"step": int(metadata.get("epoch") or 0), "facts": metadata}
     if not contents:
         raise UserError(f"there is neither a policy nor a reward in {str(workdir)!r} to export (--workdir)")
-    return contents
-
-
-def _own_reward(config: ExportConfig, workdir: Path) -> Reward | None:
-    """The reward of the workdir, with all facts; None if the workdir does not have one."""
-    try:
-        directory = find_checkpoints(workdir / "reward")
-    except UserError:
-        return None
-    return load_reward(directory, config.policy.reward_checkpoint)
+    return contents, arrays
 
 
 def _below(name: str, tree: Any) -> Arrays:
@@ -243,7 +229,6 @@ def _latest_evaluation(workdir: Path) -> Facts | None:
 
 
 def _own_evaluations(workdir: Path) -> dict[str, Facts]:
-    """The summaries of the workdir's own policies."""
     every = Run(workdir).read_each(SUMMARIES, dict)
     return {name: one for name, one in every.items() if one["path"] == "." and not one.get("option")}
 
