@@ -53,12 +53,9 @@ class Tokeniser(Protocol):
     text: str  # of its tokenizer.json
 
     def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
-        """The tokens of a text.
+        """The tokens of any text; with `special_tokens`, also some around it, such as an end of text.
 
-        Args:
-          text: any text.
-          special_tokens: put special tokens around it, such as an end of text.
-          marks: where the text has the name of a mark, it is the mark; only for texts of this program.
+        `marks`: where the text has the name of a mark, it is the mark; only for texts of this program.
         """
 
     def encode_pieces(self, pieces: Sequence[str]) -> list[int]:

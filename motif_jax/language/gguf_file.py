@@ -16,6 +16,7 @@ order.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import math
@@ -58,7 +59,7 @@ FREQUENCIES = "rope_freqs.weight"
 class Header(NamedTuple):
     """Everything before the tensors' numbers."""
 
-    metadata: dict[str, Any]  # arrays as lists of texts and as NumPy arrays
+    metadata: dict[str, Any]  # the tokeniser's arrays as lists of texts and as NumPy arrays; no others
     tensors: dict[str, GgufTensor]
 
 
@@ -119,7 +120,8 @@ class _Bytes:
         num_tensors, num_values = self.number("Q"), self.number("Q")
         values = [(self.text(), self.value()) for _ in range(num_values)]
         described = [(self.text(), *self.tensor()) for _ in range(num_tensors)]
-        metadata = dict(values)
+        arrays = (list, np.ndarray)
+        metadata = {name: one for name, one in values if name in (TOKENS, KINDS, MERGES) or not isinstance(one, arrays)}
         for what, items in (("value", values), ("tensor", described)):
             if len({name for name, *_ in items}) < len(items):
                 raise ValueError(f"it has a {what} twice")
@@ -247,13 +249,11 @@ def _hub_values(header: Header) -> dict[str, Any]:
 
 def _ends(metadata: dict[str, Any]) -> list[Any]:
     """The tokens that end a text: those that the metadata name, and control tokens with well-known names."""
-    named = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
-    named = [end for end in named if end is not None]
-    tokens, kinds = metadata.get(TOKENS), metadata.get(KINDS)
-    well_known: list[Any] = []
-    if isinstance(tokens, list) and isinstance(kinds, np.ndarray) and len(tokens) == len(kinds):
-        well_known = [number for number in np.flatnonzero(kinds == CONTROL).tolist() if tokens[number] in ENDS]
-    return list(dict.fromkeys([*named, *well_known]))
+    ends = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
+    with contextlib.suppress(ValueError):  # without a tokeniser
+        tokens = enumerate(zip(*_words(metadata), strict=True))
+        ends += [number for number, (word, kind) in tokens if kind == CONTROL and word in ENDS]
+    return list(dict.fromkeys(end for end in ends if end is not None))
 
 
 def _rope_scaling(value: Callable[..., Any], tensors: dict[str, GgufTensor]) -> dict[str, Any] | None:
@@ -341,12 +341,6 @@ def read_gguf_tokeniser(path: Path) -> Tokeniser:
     metadata = read_header(path).metadata
     with legible(f"the tokeniser of {str(path)!r}"):
         return tokeniser_from_text(_tokenizer_json(metadata))
-
-
-def read_gguf_template(path: Path) -> str:
-    """The chat template of a GGUF file, a program in Jinja; "" if it has none."""
-    template = read_header(path).metadata.get("tokenizer.chat_template")
-    return template if isinstance(template, str) else ""
 
 
 def _tokenizer_json(metadata: dict[str, Any]) -> str:

@@ -116,24 +116,21 @@ def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
     directory = locate_model(directory)
     if not os.path.exists(directory / FILE):
         directory = peft.find_adapter(directory)[1]
-    if directory.is_file():
-        tokeniser = gguf_file.read_gguf_tokeniser(directory)
-    else:
-        tokeniser = read_tokeniser(find_file(directory, FILE))
+    is_file = directory.is_file()
+    tokeniser = gguf_file.read_gguf_tokeniser(directory) if is_file else read_tokeniser(find_file(directory, FILE))
     check_size(tokeniser, config, f" in {str(directory)!r}")
     return tokeniser
 
 
 def read_chat_format(directory: Path) -> ChatFormat | None:
     """The format of conversations that a model has learnt; None if it has none, or an unknown one."""
-    directory = peft.find_adapter(locate_model(directory))[1]
+    directory, template = peft.find_adapter(locate_model(directory))[1], None
     if directory.is_file():
-        return recognise_chat(gguf_file.read_gguf_template(directory))
-    if (directory / TEMPLATE).exists():
-        return recognise_chat(read_foreign(directory, TEMPLATE, bytes.decode))
-    if not (directory / SETTINGS).exists():
-        return None
-    template = read_foreign(directory, SETTINGS).get("chat_template")
+        template = gguf_file.read_header(directory).metadata.get("tokenizer.chat_template")
+    elif (directory / TEMPLATE).exists():
+        template = read_foreign(directory, TEMPLATE, bytes.decode)
+    elif (directory / SETTINGS).exists():
+        template = read_foreign(directory, SETTINGS).get("chat_template")
     if isinstance(template, list):  # of named templates
         named = [one.get("template") for one in template if isinstance(one, dict) and one.get("name") == "default"]
         template = next(iter(named), None)

@@ -161,15 +161,9 @@ class Language:
     ) -> list[list[int]]:  # fmt: skip
         """Continues texts that are given as tokens, such as conversations; values are not checked as in `generate`.
 
-        Args:
-          rows: the tokens of B texts.
-          keys: random keys, one per text. [B]
-          sampling: numbers for all texts.
-          ends: tokens that end a continuation, beside those of the model.
-          starts: tokens with which the continuations begin, one list per text.
-
-        Returns:
-          The tokens of the continuations, without those that ended them.
+        `keys`: random keys, one per text [B]. `ends`: tokens that end a continuation, beside those of the model.
+        `starts`: tokens with which the continuations begin, one list per text. The tokens that ended the continuations
+        are left out.
         """
         allowed_tokens = self._may_generate(allowed)
         ends = (*self.config.ends, *ends)
@@ -198,14 +192,9 @@ class Language:
     ) -> list[tuple[list[int], Any]]:
         """Continues one text several times, with the tokens that a guide, such as a grammar, allows at each step.
 
-        Args:
-          row: the tokens of the text.
-          guide: has `start`, a state; `ends`, tokens that end a text beside the model's; `allowed(state)`, the tokens
-            that may follow, at least one [V] bool; and `after(state, token)`, the state after a token that goes on.
-          keys: random keys, one per continuation. [B]
-
-        Returns:
-          The tokens of each continuation, without the one that ended it, and the guide's state after them.
+        `guide`: has `start`, a state; `ends`, tokens that end a text beside the model's; `allowed(state)`, the tokens
+        that may follow, at least one [V] bool; and `after(state, token)`, the state after a token that goes on. `keys`:
+        one per continuation [B]. Returns their tokens, without those that ended them, and the guide's last states.
         """
         next(self._chunks([row], max_tokens))  # refuses a text that is too long
         sampling = TokenSampling(*map(jnp.asarray, sampling, (jnp.float32, jnp.int32, jnp.float32)))

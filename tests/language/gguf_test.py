@@ -199,6 +199,7 @@ def refuse(file, sentence):
     ({"tensors": {"blk.1.attn_q.weight": np.zeros((64, 64), np.int32)}}, "of the type I32, but must have F32"),
     ({"tensors": {"blk.1.attn_norm.weight": np.full(64, np.inf, np.float32)}}, "has a value that is not finite"),
     ({"changes": {"tokenizer.ggml.model": "llama"}}, "tokenizer.ggml.model must be gpt2 .BPE of bytes., not 'llama'"),
+    ({"changes": {"tokenizer.ggml.pre": ["qwen2"]}}, "tokenizer.ggml.pre must be one of default, .*, not None"),
     ({"changes": {"tokenizer.ggml.pre": "tekken"}}, "tokenizer.ggml.pre must be one of default, .*, not 'tekken'"),
     ({"changes": {"tokenizer.ggml.tokens": [1, 2]}}, "it has no tokenizer.ggml.tokens that are texts"),
     ({"changes": {"tokenizer.ggml.tokens": ["a", "a"], "tokenizer.ggml.token_type": [1, 1]}}, "are not distinct"),

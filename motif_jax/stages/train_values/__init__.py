@@ -95,21 +95,20 @@ def check(config: ValuesConfig) -> None:
     check_origin(config.transcripts)
     if recipe.plays:
         check_groups(config)
-    if section.value_min >= section.value_max:
-        values = f"value_min {section.value_min} must be below value_max {section.value_max}"
-        raise UserError(f"{values} ({flag}.value_min, .value_max)")
-    if section.start == "new" and not recipe.learns_policy:
-        raise UserError(
-            f"the recipe {section.recipe!r} does not learn the policy, which therefore cannot be new: choose "
-            f"{section.recipe}+joint, or another start ({flag}.recipe, .start)"
-        )
-    if section.start == "new" and section.policy:
-        raise UserError(f"the policy is either new or read from a directory ({flag}.start, .policy)")
-    if config.language.lora_rank and (recipe.learns_policy or section.start != "policy"):
-        raise UserError(
-            f"low-rank additions learn values that begin as a given policy, and not {section.recipe!r} with start "
-            f"{section.start!r}: choose lora_rank 0 (--config.language.lora_rank, {flag}.recipe, .start)"
-        )
+    new, name = section.start == "new", repr(section.recipe)
+    for exists, problem in (
+        (section.value_min >= section.value_max,
+         f"value_min {section.value_min} must be below value_max {section.value_max} ({flag}.value_min, .value_max)"),
+        (new and not recipe.learns_policy,
+         f"the recipe {name} does not learn the policy, which therefore cannot be new: choose {section.recipe}+joint, "
+         f"or another start ({flag}.recipe, .start)"),
+        (new and section.policy, f"the policy is either new or read from a directory ({flag}.start, .policy)"),
+        (config.language.lora_rank and (recipe.learns_policy or section.start != "policy"),
+         f"low-rank additions learn values that begin as a given policy, and not {name} with start {section.start!r}: "
+         f"choose lora_rank 0 (--config.language.lora_rank, {flag}.recipe, .start)"),
+    ):  # fmt: skip
+        if exists:
+            raise UserError(problem)
     model = f"{flag}.policy" if section.policy else "--config.language.model"
     check_template(config.language, config.transcripts.template, model, section.policy, writes=True)
     if section.games:
