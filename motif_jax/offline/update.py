@@ -23,7 +23,9 @@ from motif_jax.offline.values import ModelFunctions, Params, apply_head, conditi
 from motif_jax.schedules import schedule
 from motif_jax.transcripts.render import Rows
 
-STEPS, LEARNT, TOKENS = "steps", "learnt", "tokens"  # counts: decisions with values, tokens cloned, all but the first
+STEPS: str = "steps"
+LEARNT: str = "learnt"
+TOKENS: str = "tokens"  # counts: decisions with values, tokens cloned, all tokens but the first of each episode
 
 
 class OfflineState(NamedTuple):

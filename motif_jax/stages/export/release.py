@@ -325,10 +325,10 @@ def _made(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tupl
         machine = training.get("machine", {})
         where = f" on {machine['cores']} cores of {machine['processor']}" if "processor" in machine else ""
         steps = f"{metadata['policy']['step']:,} steps{seconds}{where}, {settings.get('algorithm', '')}"
+        words = {LEARNT: "the learnt reward"}
         weights = {"the game": settings.get("extrinsic_coefficient", 0.0)}
-        for name, source in own["sources"].items():
-            weights["the learnt reward" if name == LEARNT else name] = source["coefficient"]
-        rewarded = ", ".join(f"{name} x {weight:g}" for name, weight in weights.items() if weight)
+        weights |= {name: source["coefficient"] for name, source in own["sources"].items()}
+        rewarded = ", ".join(f"{words.get(name, name)} x {weight:g}" for name, weight in weights.items() if weight)
         rows += [("training", steps), ("rewarded by", rewarded), ("seed", own["config"].get("seed"))]
     if "reward" in metadata:
         own = metadata["reward"]["facts"]
