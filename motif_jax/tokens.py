@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from motif_jax.files import write_whole
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import read_bytes
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
@@ -53,7 +53,7 @@ class Tokeniser(Protocol):
     text: str  # of its tokenizer.json
 
     def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
-        """The tokens of a text; `special_tokens`: with those around it, such as an end of text.
+        """The tokens of any text; with `special_tokens`, also some around it, such as an end of text.
 
         `marks`: where the text has the name of a mark, it is the mark; only for texts of this program.
         """
@@ -116,17 +116,16 @@ class BuiltInTokeniser:
              "rstrip": False, "normalized": False} for index in sorted(self._special)
         ]  # fmt: skip
         end = {"SpecialToken": {"id": self.end, "type_id": 0}}
-        text = {"Sequence": {"id": "A", "type_id": 0}}
-        other = {"Sequence": {"id": "B", "type_id": 0}}
+        text, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
         after = {
             "type": "TemplateProcessing", "single": [text, end], "pair": [text, other, end],
             "special_tokens": {self.end: {"id": self.end, "ids": [self.end_id], "tokens": [self.end]}},
         }  # fmt: skip
-        model = {"type": "WordLevel", "vocab": self._ids, "unk_token": UNKNOWN}
         whole = {
             "version": "1.0", "truncation": None, "padding": None, "added_tokens": special, "normalizer": None,
             "pre_tokenizer": self.split(), "post_processor": after,
-            "decoder": None if self.between else {"type": "Fuse"}, "model": model,
+            "decoder": None if self.between else {"type": "Fuse"},
+            "model": {"type": "WordLevel", "vocab": self._ids, "unk_token": UNKNOWN},
         }  # fmt: skip
         return json.dumps(whole, ensure_ascii=False, indent=1)
 
@@ -194,16 +193,14 @@ class HubTokeniser:
         for token in whole["added_tokens"]:
             token["content"] = names.get(token["content"], token["content"])
         model = whole["model"]
-        vocabulary = model["vocab"]
-        if isinstance(vocabulary, dict):
-            model["vocab"] = {names.get(word, word): number for word, number in vocabulary.items()}
+        if isinstance(model["vocab"], dict):
+            model["vocab"] = {names.get(word, word): number for word, number in model["vocab"].items()}
         else:  # Unigram: [[word, score], ...]
-            model["vocab"] = [[names.get(word, word), score] for word, score in vocabulary]
+            model["vocab"] = [[names.get(word, word), score] for word, score in model["vocab"]]
         if model.get("unk_token"):
             model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
         if "merges" in model:
-            merges = model["merges"]
-            model["merges"] = [pair for pair in merges if names.keys().isdisjoint((*pair, "".join(pair)))]
+            model["merges"] = [pair for pair in model["merges"] if names.keys().isdisjoint((*pair, "".join(pair)))]
         return _from_text(json.dumps(whole))
 
 
@@ -237,14 +234,8 @@ def digest(tokeniser: Tokeniser) -> str:
 
 def read_tokeniser(file: Path) -> Tokeniser:
     """Reads a `tokenizer.json`; raises UserError, with one sentence, if it cannot be used."""
-    try:
+    with legible(f"{str(file)!r} as a tokeniser"):
         return tokeniser_from_text(read_bytes(file, LARGEST).decode())
-    except UserError as error:
-        raise UserError(f"{str(file)!r}: {error}") from error
-    except OSError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"cannot read {str(file)!r} as a tokeniser: {' '.join(str(error).split())[:200]}") from error
 
 
 def tokeniser_from_text(text: str) -> Tokeniser:
@@ -266,7 +257,7 @@ def tokeniser_from_text(text: str) -> Tokeniser:
     except (UserError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of the library, which is written in Rust, is no Exception
-        raise ValueError(str(error) or type(error).__name__) from error
+        raise ValueError(str(error)[:200] or type(error).__name__) from error
 
 
 def write_tokeniser(directory: Path, tokeniser: Tokeniser) -> None:

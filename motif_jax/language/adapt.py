@@ -8,7 +8,8 @@ gradients nor optimizer state, which saves most of the memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -57,7 +58,7 @@ def add_low_rank(model: Model, names: Sequence[str], rank: int, alpha: float, se
     are multiplied by alpha / rank.
     """
     model, rngs = nnx.clone(model), nnx.Rngs(seed)
-    matrices = {path: module for path, module in _modules(model, Linear) if "blocks" in path}
+    matrices = {path: module for path, module in _modules(model, Linear).items() if "blocks" in path}
     for path in _called(names, matrices):
         _put(model, path, LowRank(matrices[path], rank, alpha, rngs=rngs))
     return model
@@ -66,23 +67,19 @@ def add_low_rank(model: Model, names: Sequence[str], rank: int, alpha: float, se
 def merge_low_rank(model: Model) -> Model:
     """A copy of the model with all low-rank products added to their matrices."""
     model = nnx.clone(model)
-    for path, module in list(_modules(model, LowRank)):
+    for path, module in _modules(model, LowRank).items():
         _put(model, path, module.merged())
     return model
 
 
 def new_additions(params: Any, names: Sequence[str], rank: int, seed: int) -> dict[str, dict[str, jax.Array]]:
     """The same low-rank factors beside the parameters of a model, for `with_additions`; see `add_low_rank`."""
-    kernels = {
-        path[:-1]: leaf for path, leaf in leaves_by_path(params).items() if path[-1] == "kernel" and "blocks" in path
-    }
-    rngs = nnx.Rngs(seed)
-    return {
-        "-".join((*path, "kernel")): dict(
-            zip(("low_a", "low_b"), _factors(kernels[path].shape, rank, rngs), strict=True)
-        )
-        for path in _called(names, kernels)
-    }
+    leaves, rngs = leaves_by_path(params), nnx.Rngs(seed)
+    additions = {}
+    for path in _called(names, [path[:-1] for path in leaves if path[-1] == "kernel" and "blocks" in path]):
+        low_a, low_b = _factors(leaves[*path, "kernel"].shape, rank, rngs)
+        additions["-".join((*path, "kernel"))] = {"low_a": low_a, "low_b": low_b}
+    return additions
 
 
 def with_additions(params: Any, additions: Mapping[str, Mapping[str, jax.Array]], factor: float) -> Any:
@@ -96,10 +93,8 @@ def with_additions(params: Any, additions: Mapping[str, Mapping[str, jax.Array]]
     return jax.tree_util.tree_map_with_path(merge, params)
 
 
-def _modules(model: Any, kind: type) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    for path, module in nnx.iter_modules(model):
-        if type(module) is kind:
-            yield path, module
+def _modules(model: Any, kind: type) -> dict[tuple[Any, ...], Any]:
+    return {path: module for path, module in nnx.iter_modules(model) if type(module) is kind}
 
 
 def _factors(shape: Sequence[int], rank: int, rngs: nnx.Rngs) -> tuple[jax.Array, jax.Array]:
@@ -111,7 +106,7 @@ def _factors(shape: Sequence[int], rank: int, rngs: nnx.Rngs) -> tuple[jax.Array
 
 def _called(names: Sequence[str], paths: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """The paths that end with one of these names; raises UserError for a name of no matrix."""
-    dotted = {path: "." + ".".join(map(str, path)) for path in paths}
+    dotted = {path: ".".join(map(str, ("", *path))) for path in paths}
     for name in names:
         if not any(path.endswith(f".{name}") for path in dotted.values()):
             available = ", ".join(sorted({path.partition(".blocks.")[2] for path in dotted.values()}))
@@ -120,9 +115,7 @@ def _called(names: Sequence[str], paths: Iterable[tuple[Any, ...]]) -> list[tupl
 
 
 def _put(model: Any, path: Sequence[Any], module: nnx.Module) -> None:
-    for name in path[:-1]:
-        model = getattr(model, name)
-    setattr(model, path[-1], module)
+    setattr(functools.reduce(getattr, path[:-1], model), path[-1], module)
 
 
 # Estimates the memory that training a language model takes, before the model is read.
@@ -147,12 +140,9 @@ def print_memory(
 ) -> None:
     """Prints the memory that a training takes; raises UserError if not even its parameters fit.
 
-    Args:
-      what: the subject of the sentence.
-      learnt: parameters, or their shapes.
-      weights, learning, activations: bytes of all parameters; of gradients and optimizer; of activations.
-      copies: bytes that the host keeps or writes; they count if its devices have no memory of their own.
-      flags: those that reduce the memory.
+    `weights`, `learning`, `activations`: bytes of all parameters; of gradients and optimizer; of activations.
+    `copies`: bytes that the host keeps or writes; they count if its devices have no memory of their own. `flags`:
+    those that reduce the memory.
     """
     count = sum(leaf.size for leaf in jax.tree.leaves(learnt))
     device = jax.local_devices()[0]
@@ -160,14 +150,14 @@ def print_memory(
     available = memory.free if memory else available_mib() * 2**20
     learning += 0 if memory else copies
     if weights + learning > available:
-        raise UserError(
-            f"{what} learns {count:,} parameters, which needs {in_words(weights + learning)} of memory, but only "
-            f"{in_words(available)} are free ({flags})"
-        )
+        needed = f"needs {in_words(weights + learning)} of memory, but only {in_words(available)} are free"
+        raise UserError(f"{what} learns {count:,} parameters, which {needed} ({flags})")
+    warning = f": too little, if this estimate is right ({flags})"
     print_line(
         f"{what} learns {count:,} parameters: weights {in_words(weights)}, gradients, optimizer and copies "
         f"{in_words(learning)}, activations about {in_words(activations)}, of {in_words(available)} that are free"
-        + (f": too little, if this estimate is right ({flags})" if weights + learning + activations > available else "")
+        + warning
+        * (weights + learning + activations > available)
     )
 
 

@@ -55,14 +55,10 @@ class ChatFormat(NamedTuple):
     system: str = ""  # the system's message where there is none
 
     def pieces(self, messages: Sequence[Mapping[str, str]], answer: bool = True) -> list[str]:
-        """The parts of the text for `Tokeniser.encode_pieces`.
+        """The parts of the text for `Tokeniser.encode_pieces`: those of this program, and contents of messages between.
 
-        Args:
-          messages: each with `role` and `content`, as in OpenAI's interface.
-          answer: whether the assistant's next message is to follow.
-
-        Returns:
-          Texts of this program at even positions, and contents of messages between them.
+        `messages`: each with `role` and `content`, as in OpenAI's interface. `answer`: whether the assistant's next
+        message is to follow.
         """
         turns = [(message["role"], message["content"]) for message in messages]
         if wrong := [role for role, _ in turns if role not in ROLES]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from motif_jax.language.model import Decoder, EncoderDecoder, PrefixState, repeat_rows, take_rows
+from motif_jax.language.model import Decoder, EncoderDecoder, PrefixState, repeat_rows, take_last, take_rows
 
 NEVER = -jnp.inf
 FEW = 256  # tokens sorted when each row draws from its top FEW or fewer
@@ -29,15 +29,10 @@ class TokenSampling(NamedTuple):
 
 
 def draw(logits: jax.Array, keys: jax.Array, sampling: TokenSampling) -> jax.Array:
-    """Draws one token per row.
+    """Draws one token per row. [B]
 
-    Args:
-      logits: [B, V]; minus infinity for tokens that may not be drawn.
-      keys: random keys, one per row [B], so a row's token does not depend on the other rows.
-      sampling: the temperature is applied first, then top-k, then top-p, as in transformers.
-
-    Returns:
-      Tokens. [B]
+    `logits`: [B, V]; minus infinity for tokens that may not be drawn. `keys`: one per row [B], so a row's token does
+    not depend on the other rows. The temperature is applied first, then top-k, then top-p, as in transformers.
     """
     temperature, top_k, top_p = (jnp.broadcast_to(value, logits.shape[:1])[:, None] for value in sampling)
     scaled = logits / jnp.where(temperature > 0, temperature, 1)
@@ -90,15 +85,6 @@ class Generated(NamedTuple):
     log_probs: jax.Array  # of each token among the allowed ones, shift included, at temperature 1. [B, length]
 
 
-class _Rows(NamedTuple):
-    """Settings of each row of a batch, the same at every step."""
-
-    keys: jax.Array
-    sampling: TokenSampling  # [B] each
-    allowed: jax.Array
-    forced: jax.Array
-
-
 class _Loop(NamedTuple):
     step: jax.Array
     reading: PrefixState
@@ -108,10 +94,6 @@ class _Loop(NamedTuple):
     done: jax.Array
     tokens: jax.Array
     log_probs: jax.Array
-
-    def rows(self, index: jax.Array) -> _Loop:
-        """Selects rows."""
-        return _Loop(self.step, self.reading.rows(index), *take_rows(tuple(self[2:]), index))
 
 
 def no_limits(vocabulary: int, num_rows: int, ends: tuple[int, ...] = ()) -> TokenLimits:
@@ -138,22 +120,23 @@ def generate(
     hidden, token = repeat_rows((hidden, last_token(model, tokens, segments)), repeats)
     num_rows = len(token)
     first = _Loop(
-        jnp.int32(0), reading.repeated(repeats), hidden, token, carry, jnp.zeros(num_rows, bool),
+        jnp.int32(0), repeat_rows(reading, repeats), hidden, token, carry, jnp.zeros(num_rows, bool),
         jnp.full((num_rows, length), limits.pad, jnp.int32), jnp.zeros((num_rows, length)),
     )  # fmt: skip
     of_rows = TokenSampling(*(jnp.broadcast_to(value, num_rows) for value in sampling))
     allowed = jnp.broadcast_to(limits.allowed, (num_rows, model.config.vocabulary))
 
-    def run(loop: _Loop, rows: _Rows, most: int) -> _Loop:
-        """Continues until at most `most` rows have not ended."""
+    def run(loop: _Loop, settings: tuple[Any, ...], most: int) -> _Loop:
+        """Continues until at most `most` rows have not ended; `settings` of each row are the same at every step."""
+        keys, sampling, allowed, forced = settings
 
         def is_running(loop: _Loop) -> jax.Array:
             return (loop.step < length) & ((~loop.done).sum() > most)
 
         def step(loop: _Loop) -> _Loop:
-            logits, carry = next_logits(model, loop.hidden, loop.token, rows.allowed, shift, arguments, loop.carry)
-            drawn = draw(logits, keys_of(rows.keys, loop.step), rows.sampling)
-            token = jnp.where(loop.done, limits.pad, impose(drawn, rows.forced, loop.step))
+            logits, carry = next_logits(model, loop.hidden, loop.token, allowed, shift, arguments, loop.carry)
+            drawn = draw(logits, keys_of(keys, loop.step), sampling)
+            token = jnp.where(loop.done, limits.pad, impose(drawn, forced, loop.step))
             odds = jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], 1)[:, 0]
             tokens = loop.tokens.at[:, loop.step].set(token)
             log_probs = loop.log_probs.at[:, loop.step].set(jnp.where(loop.done, 0, odds))
@@ -163,13 +146,13 @@ def generate(
 
         return jax.lax.while_loop(is_running, step, loop)
 
-    rows = _Rows(keys, of_rows, allowed, limits.forced)
+    rows = keys, of_rows, allowed, limits.forced
     few = num_rows // 4 if num_rows >= PACK_ROWS and length >= PACK_LENGTH else 0
     last = run(first, rows, few)
     tokens, log_probs = last.tokens, last.log_probs
     if few:
         index = jnp.argsort(last.done, stable=True)[:few]
-        rest = run(last.rows(index), take_rows(rows, index), 0)
+        rest = run(take_rows(last, index), take_rows(rows, index), 0)
         tokens, log_probs = tokens.at[index].set(rest.tokens), log_probs.at[index].set(rest.log_probs)
     return Generated(tokens, row_lengths(tokens, limits), log_probs)
 
@@ -203,8 +186,7 @@ def last_token(model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax
     """The last token that the model read before generation. [B]"""
     if model.config.is_encoder_decoder:
         return jnp.full(len(tokens), model.config.start, jnp.int32)
-    last = segments.shape[1] - 1 - jnp.argmax(segments[:, ::-1] > 0, 1)
-    return jnp.take_along_axis(tokens, last[:, None], 1)[:, 0].astype(jnp.int32)
+    return take_last(tokens[..., None], segments)[:, 0, 0].astype(jnp.int32)
 
 
 def row_lengths(tokens: jax.Array, limits: TokenLimits) -> jax.Array:
@@ -237,13 +219,9 @@ def search(
     length: int, length_penalty: jax.Array | float = 0.0, shift: Shift | None = None, arguments: Any = (),
     carry: Any = (),
 ) -> Generated:  # fmt: skip
-    """The best continuation of each context.
+    """The best continuation of each context; for the arguments see `generate`.
 
-    Args:
-      tokens, segments: contexts of one segment each; see `model.py`. [B, L]
-      num_beams: W; 1 is greedy decoding.
-      length_penalty: 0 compares sums of log-probabilities, 1 their means.
-      shift, arguments, carry: see `generation.generate`.
+    `num_beams`: W; 1 is greedy decoding. `length_penalty`: 0 compares sums of log-probabilities, 1 their means.
     """
     num_rows, width = len(tokens), num_beams
     vocabulary = model.config.vocabulary
@@ -251,9 +229,10 @@ def search(
     spread = jnp.repeat(jnp.arange(num_rows), width)
     allowed = limits.allowed if limits.allowed.ndim == 1 else limits.allowed[spread]
     shape = num_rows, width
+    starts: tuple[Any, Any, Any, Any] = reading, hidden, last_token(model, tokens, segments), carry
+    starts = take_rows(starts, spread)
     first = _Search(
-        jnp.int32(0), reading.rows(spread), hidden[spread], last_token(model, tokens, segments)[spread],
-        take_rows(carry, spread), jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32),
+        jnp.int32(0), *starts, jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32),
         jnp.full((*shape, length), limits.pad, jnp.int32), jnp.zeros((*shape, length)),
     )  # fmt: skip
 
@@ -277,7 +256,7 @@ def search(
 
         rows = (jnp.arange(num_rows)[:, None] * width + beam).reshape(-1)
         gain = jnp.take_along_axis(added.reshape(num_rows, -1), best, 1)
-        reading, hidden = model.read(now.reading.rows(rows), token.reshape(-1))
+        reading, hidden = model.read(take_rows(now.reading, rows), token.reshape(-1))
         return _Search(
             now.step + 1, reading, hidden, token.reshape(-1), take_rows(carry, rows),
             pick(now.done) | limits.stops[token], pick(lengths), pick(now.tokens).at[:, :, now.step].set(token),

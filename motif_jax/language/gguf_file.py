@@ -6,8 +6,8 @@
     the tensors' numbers
 
 Such a file comes from other people. Every length in it is compared with the bytes that the file has before anything
-is read or allocated; a UserError names the first thing that is wrong. The library `gguf` dequantises. Its own reader is
-not used: it trusts the lengths, and takes ten seconds for the tokens of a small model.
+is read or allocated. The library `gguf` dequantises. Its own reader is not used: it trusts the lengths, and takes ten
+seconds for the tokens of a small model.
 
 The tensors get the names and orientation of Hugging Face's files. llama.cpp rotates the neighbours (2i, 2i + 1) of a
 head where Hugging Face rotates (i, i + H/2), so files of the family llama have the rows of queries and keys in another
@@ -16,6 +16,7 @@ order.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import math
@@ -29,20 +30,15 @@ import numpy as np
 
 from motif_jax.language.config import LanguageConfig, is_usable
 from motif_jax.language.hub_config import LARGEST_SIDE, config_from_hub
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 from motif_jax.tokens import Tokeniser, tokeniser_from_text
 
 FAMILIES = ("llama", "qwen2", "qwen3")  # general.architecture
 VERSIONS = (2, 3)
-HEADER = 2**27  # maximum bytes before the tensors
-MOST_VALUES, MOST_TENSORS = 2**12, 2**14
-MOST_TEXTS = 2**21  # in all arrays; tokens and merges of the largest vocabularies are a quarter of it
+HEADER, ITEMS = 2**27, 2**22  # maximum bytes and items before the tensors; the largest vocabularies have a quarter
 SCALARS = dict(zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True))  # types of numbers, and those of `struct`
 TEXT, ARRAY = 8, 9  # further types of metadata
-TYPES = {
-    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K",
-    30: "BF16",
-}  # fmt: skip
+TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 CHUNK = 2**18  # numbers that are dequantised at a time, whole blocks of each type
 TOKENS, KINDS, MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "merges"))
 CONTROL, OWN, UNUSED = 3, 4, 5  # kinds of tokens: special ones, further ones that are added as they are, and fillers
@@ -63,7 +59,7 @@ FREQUENCIES = "rope_freqs.weight"
 class Header(NamedTuple):
     """Everything before the tensors' numbers."""
 
-    metadata: dict[str, Any]  # the tokeniser's arrays as lists of texts and as NumPy arrays; None for other arrays
+    metadata: dict[str, Any]  # the tokeniser's arrays as lists of texts and as NumPy arrays; no others
     tensors: dict[str, GgufTensor]
 
 
@@ -103,13 +99,8 @@ def read_header(path: Path) -> Header:
     """Reads everything before the tensors' numbers; raises UserError for another kind of file or a damaged one."""
     if importlib.util.find_spec("gguf") is None:
         raise UserError(f"reading {str(path)!r} needs the library gguf: pip install 'motif_jax[language]'")
-    try:
-        with open(path, "rb") as file:
-            return _Bytes(file, path).header()
-    except OSError as error:
-        raise UserError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise UserError(f"cannot read {str(path)!r} as a GGUF file: {error}") from error
+    with legible(f"{str(path)!r} as a GGUF file"), open(path, "rb") as file:
+        return _Bytes(file, path).header()
 
 
 class _Bytes:
@@ -118,8 +109,7 @@ class _Bytes:
     def __init__(self, file: BinaryIO, path: Path):
         self.file, self.path = file, path
         self.size = path.stat().st_size
-        self.left = min(self.size, HEADER)
-        self.texts = MOST_TEXTS
+        self.left, self.items = min(self.size, HEADER), ITEMS
 
     def header(self) -> Header:
         if self.take(min(4, self.left)) != b"GGUF":
@@ -128,27 +118,19 @@ class _Bytes:
         if version not in VERSIONS:
             raise ValueError(f"its version must be 2 or 3, little-endian, not {version}")
         num_tensors, num_values = self.number("Q"), self.number("Q")
-        if num_tensors > MOST_TENSORS or num_values > MOST_VALUES:
-            raise ValueError(
-                f"it has {num_tensors:,} tensors and {num_values:,} metadata, more than {MOST_TENSORS:,} and "
-                f"{MOST_VALUES:,}"
-            )
-        metadata: dict[str, Any] = {}
-        for _ in range(num_values):
-            name = self.text()
-            if name in metadata:
-                raise ValueError(f"it has {name!r:.100} twice")
-            metadata[name] = self.value(self.number("I"), keep=name in (TOKENS, KINDS, MERGES))
+        values = [(self.text(), self.value()) for _ in range(num_values)]
         described = [(self.text(), *self.tensor()) for _ in range(num_tensors)]
+        arrays = (list, np.ndarray)
+        metadata = {name: one for name, one in values if name in (TOKENS, KINDS, MERGES) or not isinstance(one, arrays)}
+        for what, items in (("value", values), ("tensor", described)):
+            if len({name for name, *_ in items}) < len(items):
+                raise ValueError(f"it has a {what} twice")
         align = metadata.get("general.alignment", 32)
         if type(align) is not int or not 0 < align <= 2**20 or align & (align - 1):
             raise ValueError(f"its general.alignment must be a power of two, not {align!r:.80}")
-        start = -(-self.file.tell() // align) * align
+        start = total = -(-self.file.tell() // align) * align
         tensors: dict[str, GgufTensor] = {}
-        total = start
         for name, kind, shape, offset in described:
-            if name in tensors:
-                raise ValueError(f"it has the tensor {name!r:.100} twice")
             count = math.prod(shape[:-1]) * _row_bytes(kind, shape[-1])
             total += count
             if offset % align:
@@ -159,10 +141,10 @@ class _Bytes:
         return Header(metadata, tensors)
 
     def take(self, count: int) -> bytes:
-        data = self.file.read(count) if count <= self.left else b""
+        self.left, self.items = self.left - count, self.items - 1
+        data = self.file.read(count) if min(self.left, self.items) >= 0 else b""
         if len(data) < count:
             raise ValueError(f"its header claims more than the {min(self.size, HEADER):,} bytes that it can have")
-        self.left -= count
         return data
 
     def number(self, kind: str) -> Any:
@@ -171,8 +153,8 @@ class _Bytes:
     def text(self) -> str:
         return self.take(self.number("Q")).decode()
 
-    def value(self, kind: int, keep: bool) -> Any:
-        """One value; an array is read if it is kept, otherwise passed over."""
+    def value(self) -> Any:
+        kind = self.number("I")
         if kind in SCALARS:
             return self.number(SCALARS[kind])
         if kind == TEXT:
@@ -182,37 +164,25 @@ class _Bytes:
         kind, count = self.number("I"), self.number("Q")
         if kind in SCALARS:
             data = self.take(count * struct.calcsize(SCALARS[kind]))
-            return np.frombuffer(data, f"<{SCALARS[kind]}") if keep else None
+            return np.frombuffer(data, f"<{SCALARS[kind]}")
         if kind != TEXT:
             raise ValueError(f"it has an array of the type {kind}, which is not read")
-        self.texts -= count
-        if self.texts < 0 or 8 * count > self.left:
-            raise ValueError(f"it has an array of {count:,} texts, more than fit into the file or {MOST_TEXTS:,}")
-        if keep:
-            return [self.text() for _ in range(count)]
-        for _ in range(count):
-            self.take(self.number("Q"))
-        return None
+        return [self.text() for _ in range(count)]
 
     def tensor(self) -> tuple[str, list[int], int]:
         """Type, shape and offset of a tensor."""
+        from gguf.constants import GGMLQuantizationType
+
         dims = self.number("I")
         if not 1 <= dims <= 4:
             raise ValueError(f"it has a tensor of {dims} dimensions, not 1 to 4")
         shape = [self.number("Q") for _ in range(dims)][::-1]
-        kind = self.number("I")
+        kind = GGMLQuantizationType(self.number("I")).name  # ValueError if there is no such type
         if kind not in TYPES:
-            raise ValueError(f"it has a tensor of the type {_name_of(kind)}, but must have {', '.join(TYPES.values())}")
+            raise ValueError(f"it has a tensor of the type {kind}, but must have {', '.join(TYPES)}")
         if not all(1 <= size <= self.size * 8 for size in shape):
             raise ValueError(f"it has a tensor of the shape {shape}")
-        return TYPES[kind], shape, self.number("Q")
-
-
-def _name_of(kind: int) -> str:
-    """The name of a type of tensors, for people."""
-    from gguf.constants import GGMLQuantizationType
-
-    return GGMLQuantizationType(kind).name if kind in list(GGMLQuantizationType) else str(kind)
+        return kind, shape, self.number("Q")
 
 
 def _row_bytes(kind: str, numbers: int) -> int:
@@ -231,10 +201,8 @@ def _row_bytes(kind: str, numbers: int) -> int:
 def read_gguf_config(path: Path) -> LanguageConfig:
     """Reads the architecture alone; raises UserError if the model cannot be built."""
     header = read_header(path)
-    try:
+    with legible(f"the model of {str(path)!r}"):
         return config_from_hub(_hub_values(header))
-    except ValueError as error:
-        raise UserError(f"cannot build the model of {str(path)!r}: {error}") from error
 
 
 def _hub_values(header: Header) -> dict[str, Any]:
@@ -281,13 +249,11 @@ def _hub_values(header: Header) -> dict[str, Any]:
 
 def _ends(metadata: dict[str, Any]) -> list[Any]:
     """The tokens that end a text: those that the metadata name, and control tokens with well-known names."""
-    named = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
-    named = [end for end in named if end is not None]
-    tokens, kinds = metadata.get(TOKENS), metadata.get(KINDS)
-    well_known: list[Any] = []
-    if isinstance(tokens, list) and isinstance(kinds, np.ndarray) and len(tokens) == len(kinds):
-        well_known = [number for number in np.flatnonzero(kinds == CONTROL).tolist() if tokens[number] in ENDS]
-    return list(dict.fromkeys([*named, *well_known]))
+    ends = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
+    with contextlib.suppress(ValueError):  # without a tokeniser
+        tokens = enumerate(zip(*_words(metadata), strict=True))
+        ends += [number for number, (word, kind) in tokens if kind == CONTROL and word in ENDS]
+    return list(dict.fromkeys(end for end in ends if end is not None))
 
 
 def _rope_scaling(value: Callable[..., Any], tensors: dict[str, GgufTensor]) -> dict[str, Any] | None:
@@ -373,19 +339,8 @@ PRE_TOKENISERS = {  # by the name in the file; the tokenisers are those of the p
 def read_gguf_tokeniser(path: Path) -> Tokeniser:
     """The tokeniser of a GGUF file; raises UserError, with one sentence, if it cannot be made."""
     metadata = read_header(path).metadata
-    try:
+    with legible(f"the tokeniser of {str(path)!r}"):
         return tokeniser_from_text(_tokenizer_json(metadata))
-    except UserError as error:
-        raise UserError(f"{str(path)!r}: {error}") from error
-    except ValueError as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"cannot read the tokeniser of {str(path)!r}: {reason}") from error
-
-
-def read_gguf_template(path: Path) -> str:
-    """The chat template of a GGUF file, a program in Jinja; "" if it has none."""
-    template = read_header(path).metadata.get("tokenizer.chat_template")
-    return template if isinstance(template, str) else ""
 
 
 def _tokenizer_json(metadata: dict[str, Any]) -> str:
@@ -405,11 +360,10 @@ def _tokenizer_json(metadata: dict[str, Any]) -> str:
          "lstrip": False, "rstrip": False, "normalized": False}
         for number in range(len(words)) if kinds[number] in (CONTROL, OWN)
     ]  # fmt: skip
-    around = [_around(metadata, name, words, default) for name, default in (("bos", split.begins), ("eos", False))]
     content = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": split.normalizer,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": list(split.steps)},
-        "post_processor": _template(vocabulary, *around),
+        "post_processor": _template(metadata, words, split.begins),
         "decoder": _byte_level(use_regex=True),
         "model": {
             "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
@@ -448,28 +402,20 @@ def _merges(metadata: dict[str, Any], vocabulary: dict[str, int]) -> list[list[s
     return pairs
 
 
-def _around(metadata: dict[str, Any], name: str, words: list[str], default: bool) -> list[str]:
-    """The token that is put before or after each text, or nothing."""
-    adds = metadata.get(f"tokenizer.ggml.add_{name}_token", default)
-    number = metadata.get(f"tokenizer.ggml.{name}_token_id")
-    if not adds or number is None:
-        return []
-    if type(number) is not int or not 0 <= number < len(words):
-        raise ValueError(f"its tokenizer.ggml.{name}_token_id must be below {len(words)}, not {number!r:.80}")
-    return [words[number]]
-
-
-def _template(vocabulary: dict[str, int], before: list[str], after: list[str]) -> dict[str, Any]:
-    """The entry of tokenizer.json that puts special tokens around texts."""
-
-    def special(words: list[str]) -> list[dict[str, Any]]:
-        return [{"SpecialToken": {"id": word, "type_id": 0}} for word in words]
-
-    one, other = ({"Sequence": {"id": name, "type_id": number}} for number, name in enumerate("AB"))
-    return {
-        "type": "TemplateProcessing", "single": [*special(before), one, *special(after)],
-        "pair": [*special(before), one, *special(after), *special(before), other, *special(after)],
-        "special_tokens": {
-            word: {"id": word, "ids": [vocabulary[word]], "tokens": [word]} for word in {*before, *after}
-        },
-    }  # fmt: skip
+def _template(metadata: dict[str, Any], words: list[str], begins: bool) -> dict[str, Any]:
+    """The entry of tokenizer.json that puts special tokens around texts; `begins`: by default one before them."""
+    special: dict[str, dict[str, Any]] = {}
+    around: dict[str, list[dict[str, Any]]] = {"bos": [], "eos": []}
+    for name, default in (("bos", begins), ("eos", False)):
+        number = metadata.get(f"tokenizer.ggml.{name}_token_id")
+        if not metadata.get(f"tokenizer.ggml.add_{name}_token", default) or number is None:
+            continue
+        if type(number) is not int or not 0 <= number < len(words):
+            raise ValueError(f"its tokenizer.ggml.{name}_token_id must be below {len(words)}, not {number!r:.80}")
+        special[words[number]] = {"id": words[number], "ids": [number], "tokens": [words[number]]}
+        around[name] = [{"SpecialToken": {"id": words[number], "type_id": 0}}]
+    one, other = (
+        [*around["bos"], {"Sequence": {"id": name, "type_id": number}}, *around["eos"]]
+        for number, name in enumerate("AB")
+    )
+    return {"type": "TemplateProcessing", "single": one, "pair": [*one, *other], "special_tokens": special}

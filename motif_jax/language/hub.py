@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,16 +36,15 @@ from motif_jax.language.layers import FLOAT32, Types
 from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
 from motif_jax.language.tensors import (
     Tensor,
-    blocks_of,
     canonical,
     find_file,
     hub_tensors,
     open_tensors,
-    read_foreign_text,
-    read_json,
+    parts_of,
+    read_foreign,
     same,
 )
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 from motif_jax.system.errors import in_words
 from motif_jax.system.machine import available_mib
 from motif_jax.tokens import FILE, SETTINGS, Tokeniser, read_tokeniser
@@ -58,12 +58,9 @@ HEAD = "lm_head.weight"
 def read_language_model(
     directory: Path, types: Types = FLOAT32, remat: bool = False
 ) -> tuple[Any, Any, LanguageConfig]:
-    """Reads a model.
+    """Reads a model: graph and parameters as of `nnx.split`, with NumPy arrays, and the config.
 
     `directory`: in the layout above, or of an adapter; or a GGUF file, or a name that `locate_model` knows.
-
-    Returns:
-      Graph and parameters as of `nnx.split`, with NumPy arrays, and the config.
     """
     adapter, directory = peft.find_adapter(locate_model(directory))
     config = read_config(directory)
@@ -78,23 +75,16 @@ def read_language_model(
     graph, shapes = _split_shapes(config, types, remat)
     wanted = leaves_by_path(shapes)
     _check(directory, config, wanted, tensors)
-    _check_memory(directory, wanted)
-    arrays = {}
+    arrays = {path: np.empty(leaf.shape, leaf.dtype) for path, leaf in wanted.items()}
     used: set[str] = set()
-    for path, leaf in wanted.items():
-        name = ".".join(path)
-        hub_tensor = hub_tensors(config)[name]
-        array = np.empty(leaf.shape, leaf.dtype)
-        parts = array if "{}" in hub_tensor.name else array[None]
-        for part, (their_name, _) in zip(parts, blocks_of(leaf.shape, hub_tensor), strict=True):
-            tensor = tensors[their_name].array
-            used.add(their_name)
-            view = hub_tensor.ours(tensor if adapter is None else adapter.added(their_name, tensor))
-            for first in range(0, view.shape[-1], 256):  # transposing in strips takes a sixth of the time
-                part[..., first : first + 256] = view[..., first : first + 256]
-            if not np.isfinite(part).all():
-                raise UserError(f"{their_name} in {tensors[their_name].file!r} has a value that is not finite")
-        arrays[path] = array
+    for path, at, name, place, _ in parts_of(config, wanted):
+        used.add(name)
+        tensor, part = tensors[name].array, arrays[path][at]
+        view = place.ours(tensor if adapter is None else adapter.added(name, tensor))
+        for first in range(0, view.shape[-1], 256):  # transposing in strips takes a sixth of the time
+            part[..., first : first + 256] = view[..., first : first + 256]
+        if not np.isfinite(part).all():
+            raise UserError(f"{name} in {tensors[name].file!r} has a value that is not finite")
     if adapter is not None:
         peft.check_used(adapter, used, directory)
     return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
@@ -111,17 +101,13 @@ def read_config(directory: Path) -> LanguageConfig:
     directory = peft.find_adapter(locate_model(directory))[1]
     if directory.is_file():
         return gguf_file.read_gguf_config(directory)
-    file = directory / CONFIG
-    content = read_json(directory, CONFIG)
-    try:
+    content = read_foreign(directory, CONFIG)
+    with legible(f"the model in {str(directory)!r}"):
         config = config_from_hub(content)
         if (directory / GENERATION).exists():
-            file = directory / GENERATION
-            ends_of_generation = read_json(directory, GENERATION).get("eos_token_id")
-            ends = config_from_hub({**content, "eos_token_id": ends_of_generation}).ends
-            config = config._replace(ends=tuple(dict.fromkeys((*config.ends, *ends))))
-    except ValueError as error:
-        raise UserError(f"cannot build the model of {str(file)!r}: {error}") from error
+            more = {"eos_token_id": read_foreign(directory, GENERATION).get("eos_token_id")}
+            ends = (*config.ends, *config_from_hub(content | more).ends)
+            config = config._replace(ends=tuple(dict.fromkeys(ends)))
     return config
 
 
@@ -130,70 +116,58 @@ def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
     directory = locate_model(directory)
     if not os.path.exists(directory / FILE):
         directory = peft.find_adapter(directory)[1]
-    if directory.is_file():
-        tokeniser = gguf_file.read_gguf_tokeniser(directory)
-    else:
-        tokeniser = read_tokeniser(find_file(directory, FILE))
+    is_file = directory.is_file()
+    tokeniser = gguf_file.read_gguf_tokeniser(directory) if is_file else read_tokeniser(find_file(directory, FILE))
     check_size(tokeniser, config, f" in {str(directory)!r}")
     return tokeniser
 
 
 def read_chat_format(directory: Path) -> ChatFormat | None:
     """The format of conversations that a model has learnt; None if it has none, or an unknown one."""
-    directory = peft.find_adapter(locate_model(directory))[1]
+    directory, template = peft.find_adapter(locate_model(directory))[1], None
     if directory.is_file():
-        return recognise_chat(gguf_file.read_gguf_template(directory))
-    if (directory / TEMPLATE).exists():
-        return recognise_chat(read_foreign_text(directory, TEMPLATE))
-    if not (directory / SETTINGS).exists():
-        return None
-    templates = read_json(directory, SETTINGS).get("chat_template")
-    for entry in templates if isinstance(templates, list) else [{"name": "default", "template": templates}]:
-        if isinstance(entry, dict) and entry.get("name") == "default" and isinstance(entry.get("template"), str):
-            return recognise_chat(entry["template"])
-    return None
+        template = gguf_file.read_header(directory).metadata.get("tokenizer.chat_template")
+    elif (directory / TEMPLATE).exists():
+        template = read_foreign(directory, TEMPLATE, bytes.decode)
+    elif (directory / SETTINGS).exists():
+        template = read_foreign(directory, SETTINGS).get("chat_template")
+    if isinstance(template, list):  # of named templates
+        named = [one.get("template") for one in template if isinstance(one, dict) and one.get("name") == "default"]
+        template = next(iter(named), None)
+    return recognise_chat(template) if isinstance(template, str) else None
 
 
 def check_size(tokeniser: Tokeniser, config: LanguageConfig, where: str = "") -> None:
     """Raises UserError if the tokeniser, which comes from `where`, has more tokens than the embedding has rows."""
     if tokeniser.size > config.vocabulary:
-        raise UserError(
-            f"the tokeniser{where} has {tokeniser.size:,} tokens, but the language model's embedding only "
-            f"{config.vocabulary:,} rows"
-        )
+        rows = f"the language model's embedding only {config.vocabulary:,} rows"
+        raise UserError(f"the tokeniser{where} has {tokeniser.size:,} tokens, but {rows}")
 
 
 def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
     """All tensors by the names in `hub_tensors`. They stay in their files until they are used."""
+    index: dict[str, Any] = {}
+    names = [TENSORS]
     if (directory / INDEX).exists():
-        index = read_json(directory, INDEX).get("weight_map")
-        if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
-            raise UserError(f"{str(directory / INDEX)!r} has no weight_map from tensors to files")
-        names = sorted(set(index.values()))
-        if wrong := [name for name in names if Path(name).name != name or not name.endswith(".safetensors")]:
-            raise UserError(
-                f"{str(directory / INDEX)!r} names {wrong[0]!r:.200}, which is not a .safetensors file beside it"
-            )
-    elif (directory / TENSORS).exists():
-        index, names = None, [TENSORS]
-    else:
+        index = read_foreign(directory, INDEX).get("weight_map")
+        files = index.values() if isinstance(index, dict) else [None]
+        if not all(re.fullmatch(r"[^/]+\.safetensors", str(file)) for file in files):
+            raise UserError(f"{str(directory / INDEX)!r} has no weight_map to .safetensors files beside it")
+        names = sorted(set(files))
+    elif not (directory / TENSORS).exists():
         others = [file.name for file in sorted(directory.glob("*.bin"))]
         why = f"; {others[0]!r} is a pickle, which is not read: save the model with safetensors" if others else ""
         raise UserError(f"there is neither {TENSORS} nor {INDEX} in {str(directory)!r}{why}")
     tensors: dict[str, Tensor] = {}
-    for file_name in names:
-        file = find_file(directory, file_name)
-        opened, names_in_file = open_tensors(file)
-        lost = [name for name, where in (index or {}).items() if where == file_name and name not in names_in_file]
-        if lost:
-            raise UserError(f"{str(file)!r} lacks {lost[0]!r:.200}, which {INDEX} says is in it")
-        for name in names_in_file:
-            ours = canonical(name, config)
-            if ours is None:
+    for file in names:
+        opened = open_tensors(directory, file)
+        if lost := [name for name, where in index.items() if where == file and name not in opened]:
+            raise UserError(f"{str(directory / file)!r} lacks {lost[0]!r:.200}, which {INDEX} says is in it")
+        for name, tensor in opened.items():
+            if (ours := canonical(name, config)) is None:
                 continue
-            tensor = Tensor.of(opened, name, file)
             if ours in tensors and not same(tensors[ours], tensor):
-                raise UserError(f"{name!r:.200} in {str(file)!r} is not the same as {ours}, which it should be")
+                raise UserError(f"{name!r:.200} in {tensor.file!r} is not the same as {ours}, which it should be")
             tensors[ours] = tensor
     return tensors
 
@@ -201,36 +175,24 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
 def _check(
     directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Mapping[str, Tensor | gguf_file.GgufTensor]
 ) -> None:
-    """Raises one UserError about all tensors that are missing, unknown, or of another shape."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for path, leaf in wanted.items():
-        name = ".".join(path)
-        hub_tensor = hub_tensors(config)[name]
-        for their_name, shape in blocks_of(leaf.shape, hub_tensor):
-            shapes[their_name] = hub_tensor.their_shape(shape)
-    missing = [name for name in shapes if name not in tensors]
-    unknown = [name for name in tensors if name not in shapes and not (name == HEAD and config.tied)]
-    reshaped = [
-        f"{name} is {tensors[name].shape}, not {list(shape)}"
-        for name, shape in shapes.items()
-        if name in tensors and tensors[name].shape != list(shape)
-    ]
-    parts = (("missing", missing), ("unknown", unknown), ("of another shape", reshaped))
-    if problems := [f"{len(names)} {how} ({_some(names)})" for how, names in parts if names]:
-        raise UserError(
-            f"the tensors in {str(directory)!r} do not fit the {config.family} in its "
-            f"{'metadata' if directory.is_file() else CONFIG}: {'; '.join(problems)}"
-        )
-
-
-def _check_memory(directory: Path, wanted: Mapping) -> None:
-    """Raises UserError if the parameters do not fit into the memory that is available."""
+    """Raises UserError if tensors are missing, unknown, or of another shape, or do not fit into the memory."""
+    shapes = {part.name: part.shape for part in parts_of(config, wanted)}
+    problems = {
+        "missing": [name for name in shapes if name not in tensors],
+        "unknown": [name for name in tensors if name not in shapes and not (name == HEAD and config.tied)],
+        "of another shape": [
+            f"{name} is {tensors[name].shape}, not {list(shape)}"
+            for name, shape in shapes.items()
+            if name in tensors and tensors[name].shape != list(shape)
+        ],
+    }
+    if listed := [f"{len(names)} {how} ({_some(names)})" for how, names in problems.items() if names]:
+        model = f"the {config.family} in its {'metadata' if directory.is_file() else CONFIG}"
+        raise UserError(f"the tensors in {str(directory)!r} do not fit {model}: {'; '.join(listed)}")
     needed = sum(leaf.size * leaf.dtype.itemsize for leaf in wanted.values())
     if needed >> 20 > (available := available_mib()):
-        raise UserError(
-            f"the model in {str(directory)!r} needs {in_words(needed)} of memory as "
-            f"{next(iter(wanted.values())).dtype}, but {in_words(available * 2**20)} are available"
-        )
+        memory = f"{in_words(needed)} of memory as {next(iter(wanted.values())).dtype}"
+        raise UserError(f"{str(directory)!r} needs {memory}, but {in_words(available * 2**20)} are available")
 
 
 def _some(names: list[str]) -> str:
@@ -247,13 +209,10 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
         raise UserError(f"there is a model in {str(directory)!r} already: choose another directory")
     config = model.config
     tensors: dict[str, np.ndarray] = {}
-    for path, leaf in leaves_by_path(nnx.state(model, nnx.Param)).items():
-        name, array = ".".join(path), np.asarray(leaf)
-        hub_tensor = hub_tensors(config)[name]
-        parts = array if "{}" in hub_tensor.name else array[None]
-        for part, (their_name, shape) in zip(parts, blocks_of(array.shape, hub_tensor), strict=True):
-            tensor = tensors.setdefault(their_name, np.empty(hub_tensor.their_shape(shape), array.dtype))
-            hub_tensor.ours(tensor)[...] = part  # a view
+    arrays = {path: np.asarray(leaf) for path, leaf in leaves_by_path(nnx.state(model, nnx.Param)).items()}
+    for path, at, name, place, shape in parts_of(config, arrays):
+        tensor = tensors.setdefault(name, np.empty(shape, arrays[path].dtype))
+        place.ours(tensor)[...] = arrays[path][at]  # a view
     if config.family == "t5" and config.tied and not config.scale_logits:
         tensors[HEAD] = tensors["shared.weight"]  # the config alone would be read as untied
     shards: list[dict[str, np.ndarray]] = [{}]

@@ -21,13 +21,7 @@ def config_from_hub(hub: Mapping[str, Any]) -> LanguageConfig:
     family = hub.get("model_type")
     if family not in FAMILIES:
         raise ValueError(f"its model_type must be one of {', '.join(FAMILIES)}, not {family!r:.80}")
-    read = _Reader(hub)
-    if family == "t5":
-        config = _t5(read)
-    elif family == "gpt2":
-        config = _gpt2(read)
-    else:
-        config = _llama(read, family)
+    config = {"t5": _t5, "gpt2": _gpt2}.get(family, _llama)(_Reader(hub), family)
     for token in (config.start, config.pad, *config.ends):
         if token >= config.vocabulary:
             raise ValueError(f"its special token {token} must be below its vocab_size, {config.vocabulary}")
@@ -40,17 +34,17 @@ def config_from_hub(hub: Mapping[str, Any]) -> LanguageConfig:
     return config
 
 
-def _gpt2(read: _Reader) -> LanguageConfig:
+def _gpt2(read: _Reader, family: str) -> LanguageConfig:
     width, heads = read.size("n_embd"), read.size("n_head")
-    read.refuse("scale_attn_weights", True)
-    read.refuse("scale_attn_by_inverse_layer_idx", False)
-    read.refuse("add_cross_attention", False)
+    only = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+    if wrong := [name for name, value in only.items() if read.plain(name, value) is not value]:
+        raise ValueError(f"its {wrong[0]} is {not only[wrong[0]]}, which is not supported")
     return LanguageConfig(
-        "gpt2", read.size("vocab_size", kind="vocabulary"), width, read.size("n_layer", kind="layers"), heads,
+        family, read.size("vocab_size", kind="vocabulary"), width, read.size("n_layer", kind="layers"), heads,
         head_size=_divide(width, heads), mlp_size=read.size("n_inner", 4 * width), gated=False, norm="layer",
-        activation=read.text("activation_function", "gelu_new"), epsilon=read.number("layer_norm_epsilon", 1e-5),
+        activation=read.plain("activation_function", "gelu_new"), epsilon=read.number("layer_norm_epsilon", 1e-5),
         positions="learned", max_positions=read.size("n_positions", kind="positions"), kv_heads=heads,
-        tied=read.flag("tie_word_embeddings", True), attention_bias=True, output_bias=True, mlp_bias=True,
+        tied=read.plain("tie_word_embeddings", True), attention_bias=True, output_bias=True, mlp_bias=True,
         **read.tokens(),
     )  # fmt: skip
 
@@ -59,27 +53,27 @@ def _llama(read: _Reader, family: str) -> LanguageConfig:
     width, heads = read.size("hidden_size"), read.size("num_attention_heads")
     positions = read.size("max_position_embeddings", 2048 if family == "llama" else 32_768, kind="positions")
     if family == "mistral":
-        window = read.size("sliding_window", 0 if read.says("sliding_window") else 4096, kind="positions")
+        window = read.size("sliding_window", 0 if "sliding_window" in read.names else 4096, kind="positions")
     else:
-        window = read.size("sliding_window", 4096, kind="positions") if read.flag("use_sliding_window", False) else 0
-    bias = read.flag("attention_bias", False)
+        window = read.size("sliding_window", 4096, kind="positions") if read.plain("use_sliding_window", False) else 0
+    bias = read.plain("attention_bias", False)
     head_size = read.size("head_dim", 128 if family == "qwen3" else 0) or _divide(width, heads)
     return LanguageConfig(
         family, read.size("vocab_size", kind="vocabulary"), width, read.size("num_hidden_layers", kind="layers"), heads,
         head_size=head_size, mlp_size=read.size("intermediate_size"), gated=True, norm="rms",
-        activation=read.text("hidden_act", "silu"), epsilon=read.number("rms_norm_eps", 1e-6), positions="rotary",
+        activation=read.plain("hidden_act", "silu"), epsilon=read.number("rms_norm_eps", 1e-6), positions="rotary",
         # Within one window, sliding attention equals full attention.
         max_positions=min(positions, window or positions),
-        kv_heads=read.size("num_key_value_heads", heads), tied=read.flag("tie_word_embeddings", False),
+        kv_heads=read.size("num_key_value_heads", heads), tied=read.plain("tie_word_embeddings", False),
         attention_bias=True if family == "qwen2" else bias, output_bias=bias and family != "qwen2",
-        mlp_bias=read.flag("mlp_bias", False), query_norm=family == "qwen3", rotary=read.rotary(), **read.tokens(),
+        mlp_bias=read.plain("mlp_bias", False), query_norm=family == "qwen3", rotary=read.rotary(), **read.tokens(),
     )  # fmt: skip
 
 
-def _t5(read: _Reader) -> LanguageConfig:
+def _t5(read: _Reader, family: str) -> LanguageConfig:
     heads, layers = read.size("num_heads"), read.size("num_layers", kind="layers")
-    gate, _, activation = read.text("feed_forward_proj", "relu").rpartition("-")
-    tied = read.flag("tie_word_embeddings", True)
+    gate, _, activation = read.plain("feed_forward_proj", "relu").rpartition("-")
+    tied = read.plain("tie_word_embeddings", True)
     if activation == "gelu" and gate:
         activation = "gelu_new"  # T5's "gated-gelu" means this one
     if gate not in ("", "gated"):
@@ -89,11 +83,11 @@ def _t5(read: _Reader) -> LanguageConfig:
     if buckets < 4 or max_distance <= buckets // 2:
         raise ValueError(f"its {buckets} buckets of relative positions do not reach as far as {max_distance}")
     return LanguageConfig(
-        "t5", read.size("vocab_size", kind="vocabulary"), read.size("d_model"),
+        family, read.size("vocab_size", kind="vocabulary"), read.size("d_model"),
         read.size("num_decoder_layers", layers, kind="layers"), heads, head_size=read.size("d_kv"),
         mlp_size=read.size("d_ff"), activation=activation, gated=bool(gate), norm="rms",
         epsilon=read.number("layer_norm_epsilon", 1e-6), positions="relative", tied=tied, kv_heads=heads,
-        encoder_layers=layers, scale_logits=read.flag("scale_decoder_outputs", tied),
+        encoder_layers=layers, scale_logits=read.plain("scale_decoder_outputs", tied),
         buckets=buckets, max_distance=max_distance, start=read.token("decoder_start_token_id"),
         **read.tokens(),
     )  # fmt: skip
@@ -109,11 +103,8 @@ class _Reader:
     """Checks the values of a `config.json` when they are read; null counts as absent."""
 
     def __init__(self, hub: Mapping[str, Any]):
-        self._whole = hub
+        self.names = hub.keys()
         self._hub = {name: value for name, value in hub.items() if value is not None}
-
-    def says(self, name: str) -> bool:
-        return name in self._whole
 
     def _get(self, name: str, default: Any, types: tuple[type, ...]) -> Any:
         value = self._hub.get(name, default)
@@ -135,15 +126,9 @@ class _Reader:
             raise ValueError(f"its {name} must be {USABLE}, not {shown(value)}")
         return float(value)
 
-    def flag(self, name: str, default: bool) -> bool:
-        return self._get(name, default, (bool,))
-
-    def text(self, name: str, default: str) -> str:
-        return self._get(name, default, (str,))
-
-    def refuse(self, name: str, only: bool) -> None:
-        if self.flag(name, only) is not only:
-            raise ValueError(f"its {name} is {not only}, which is not supported")
+    def plain(self, name: str, default: Any) -> Any:
+        """A value of the type of its default."""
+        return self._get(name, default, (type(default),))
 
     def token(self, name: str, default: int = 0) -> int:
         value = self._get(name, default, (int,))
@@ -163,7 +148,7 @@ class _Reader:
         values = self._get("rope_parameters", self._hub.get("rope_scaling", {}), (dict,))
         read = _Reader(values)
         theta = read.number("rope_theta", theta)
-        kind = read.text("rope_type", read.text("type", "default"))
+        kind = read.plain("rope_type", read.plain("type", "default"))
         if kind == "default":
             return Rotary(theta)
         if kind not in ("linear", "llama3"):
@@ -178,12 +163,10 @@ class _Reader:
 def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
     """The content of a `config.json` from which transformers and `config_from_hub` build this model."""
     common = {
-        "model_type": config.family,
-        "vocab_size": config.vocabulary,
+        "model_type": config.family, "vocab_size": config.vocabulary, "tie_word_embeddings": config.tied,
         "pad_token_id": config.pad if config.pad >= 0 else None,
         "eos_token_id": config.ends[0] if len(config.ends) == 1 else list(config.ends) or None,
-        "tie_word_embeddings": config.tied,
-    }
+    }  # fmt: skip
     if config.family == "t5":
         return common | {
             "architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True, "d_model": config.width,
@@ -204,11 +187,10 @@ def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
     name = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}[config.family]
     rotary = config.rotary
     rope: dict[str, Any] = {"rope_theta": rotary.theta, "rope_type": rotary.kind}
-    if rotary.kind != "default":
-        rope["factor"] = rotary.factor
+    rope |= {} if rotary.kind == "default" else {"factor": rotary.factor}
     if rotary.kind == "llama3":
-        rope |= {"low_freq_factor": rotary.low, "high_freq_factor": rotary.high}
-        rope["original_max_position_embeddings"] = rotary.old_length
+        rope |= {"low_freq_factor": rotary.low, "high_freq_factor": rotary.high,
+                 "original_max_position_embeddings": rotary.old_length}  # fmt: skip
     return common | {
         "architectures": [f"{name}ForCausalLM"], "hidden_size": config.width, "num_hidden_layers": config.layers,
         "num_attention_heads": config.heads, "num_key_value_heads": config.kv_heads, "head_dim": config.head_size,

@@ -122,14 +122,10 @@ class Attention(nnx.Module):
     def __call__(
         self, x: jax.Array, pair: KeysValues, mask: jax.Array, bias: jax.Array | None, turn: jax.Array | None = None
     ) -> jax.Array:
-        """Attends from T tokens to S tokens. [B, T, width]
+        """Attends from T tokens to S tokens, whose keys and values are `pair`. [B, T, width] -> the same
 
-        Args:
-          x: [B, T, width]
-          pair: keys and values of the S tokens.
-          mask: whether a token attends to another. [B or 1, 1, T, S] bool
-          bias: added to the attention logits. [B or 1, N, T, S], or None
-          turn: rotary angles of x, see `rotary_turn`.
+        `mask`: whether a token attends to another. [B or 1, 1, T, S] bool. `bias`: added to the attention logits.
+        [B or 1, N, T, S], or None. `turn`: rotary angles of x, see `rotary_turn`.
         """
         queries = self._heads(self.q(x))
         queries = rotate(queries if self.q_norm is None else self.q_norm(queries), turn)
@@ -145,12 +141,9 @@ class Attention(nnx.Module):
 def attend(
     queries: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array, bias: jax.Array | None
 ) -> jax.Array:
-    """Softmax attention. The division by the sum of the weights comes last, on the smallest array. [B, N, T, H]
+    """Softmax attention. The division by the sum of the weights comes last, on the smallest array.
 
-    Args:
-      queries: [B, N, T, H]
-      keys, values: [B, K, S, H], each for a group of N / K heads.
-      mask, bias: see `Attention`.
+    Queries are [B, N, T, H], as the result; keys and values are [B, K, S, H], each for a group of N / K heads.
     """
     rows, heads, length, size = queries.shape
     grouped = queries.reshape(rows, keys.shape[1], -1, size)  # queries that share keys

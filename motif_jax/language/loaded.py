@@ -7,9 +7,9 @@ model.generate(["Translate to German: good morning"], max_tokens=20, temperature
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from motif_jax.devices.mesh import make_mesh, place, replicate, shard
+from motif_jax.devices.mesh import batch_parts, make_mesh, place, replicate, shard
 from motif_jax.files import write_whole
 from motif_jax.language import hub
 from motif_jax.language.adapt import merge_low_rank, sharding_rules
@@ -36,30 +36,14 @@ from motif_jax.language.generation import (
     search,
 )
 from motif_jax.language.layers import Types
-from motif_jax.language.model import PrefixState
-from motif_jax.language.packing import TextBatches
+from motif_jax.language.model import PrefixState, repeat_rows
+from motif_jax.language.packing import pad_rows
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, write_tokeniser
 
 MULTIPLE = 8  # trees of choices are padded to a multiple of 8 nodes, so that few programs are compiled
 AddToLogits = Callable[[Any, jax.Array, jax.Array], jax.Array]
-
-
-State = TypeVar("State")
-
-
-class Guide(Protocol[State]):
-    """Says which tokens may follow, such as those of a grammar."""
-
-    start: State
-    ends: Sequence[int]  # tokens that end a text, beside those of the model
-
-    def allowed(self, state: State) -> np.ndarray:
-        """The tokens that may follow, at least one. [V] bool"""
-
-    def after(self, state: State, token: int) -> State:
-        """The state after an allowed token that does not end the text."""
 
 
 class Language:
@@ -72,11 +56,10 @@ class Language:
         """Takes a Flax model, such as that of `make_language_model`; for the rest see `load_language`."""
         self.config: LanguageConfig = model.config
         self.chat_format = chat_format  # how conversations become texts; None if unknown
-        self.tokeniser, self._mesh = tokeniser, make_mesh(1) if mesh is None else mesh
-        self._texts = TextBatches(model.config, tokeniser, self._mesh, batch_size)
+        self.tokeniser, self._mesh, self._batch_size = tokeniser, make_mesh(1) if mesh is None else mesh, batch_size
         hub.check_size(tokeniser, self.config)
         self._programs: dict[Any, Callable[..., Generated]] = {}
-        self._guided_programs = dict[tuple[int, int], tuple[Callable[..., Any], ...]]()
+        self._guided_programs: dict[tuple[int, int], tuple[Callable[..., Any], ...]] = {}
         self.graph, params = nnx.split(model)
         self.params = place(params, self._mesh, sharding_rules(self.config, self._mesh.shape["tensor"]))
         self._score = jax.jit(lambda params, *inputs: score(nnx.merge(self.graph, params), *inputs).log_probs)
@@ -97,24 +80,24 @@ class Language:
         Returns:
           [B, C] float32; minus infinity where a context has fewer choices than another one.
         """
-        rows = self._texts.encode(contexts, special_tokens, marks)
+        rows = self._encode(contexts, special_tokens, marks)
         shared = not choices or isinstance(choices[0], str)
         lists: list[Any] = [choices] if shared else list(choices)
         if not shared and len(lists) != len(rows):
             raise UserError(f"there are choices for {len(lists)} contexts, but {len(rows)} contexts")
-        tokens = [[self._texts.encode_choice(choice) for choice in of_row] for of_row in lists]
+        tokens = [self._encode(of_row, what="choice") for of_row in lists]
         most = max(map(len, tokens), default=0)
         if not most:
             raise UserError("there are no choices to score")
         common = replicate(make_tree(tokens, MULTIPLE), self._mesh) if shared else None
         log_probs = np.full((len(rows), most), -np.inf, np.float32)
         longest = max(len(choice) for of_row in tokens for choice in of_row)
-        for chunk in self._texts.chunks(rows, longest - 1):  # a choice's last token is not read
+        for chunk in self._chunks(rows, longest - 1):  # a choice's last token is not read
             tree = common
             if tree is None:
                 own = make_tree([tokens[row] for row in chunk], MULTIPLE)
-                tree = shard(ChoiceTree(*(self._texts.fill(array, len(chunk)) for array in own)), self._mesh)
-            scores = self._score(self.params, *self._texts.pad([rows[row] for row in chunk]), tree)
+                tree = shard(ChoiceTree(*(self._fill(array, len(chunk)) for array in own)), self._mesh)
+            scores = self._score(self.params, *self._pad([rows[row] for row in chunk]), tree)
             width = min(most, scores.shape[1])
             log_probs[chunk, :width] = np.asarray(scores)[: len(chunk), :width]
         return log_probs
@@ -147,9 +130,23 @@ class Language:
           The continuations, without their contexts.
         """
         special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
-        rows = self._texts.encode(contexts, special, marks)
+        rows = self._encode(contexts, special, marks)
         starts = [self.tokeniser.encode(text) for text in begin] if begin is not None else [[] for _ in rows]
-        self._check_drawing(rows, starts, max_tokens, temperature, top_k, top_p, beams, length_penalty)
+        values = {"max_tokens": max_tokens, "beams": beams, "temperature": temperature, "top_k": top_k}
+        for (name, value), least in zip(values.items(), (1, 1, 0, 0), strict=True):
+            if not least <= value < float("inf"):
+                raise UserError(f"{name} must be at least {least} and finite, not {value}")
+        longest = max(map(len, starts), default=0)
+        for sentence, is_wrong in {
+            "a beam search does not sample: leave out temperature, top_k and top_p, or set beams=1":
+                beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1),
+            "only a beam search uses length_penalty: leave it out, or set beams above 1": beams == 1 and length_penalty,
+            f"top_p must be between 0 and 1, not {top_p}": not 0 <= top_p <= 1,
+            f"there are {len(starts)} texts to begin with, but {len(rows)} contexts": len(starts) != len(rows),
+            f"a text to begin with has {longest} tokens, more than max_tokens, {max_tokens}": longest > max_tokens,
+        }.items():  # fmt: skip
+            if is_wrong:
+                raise UserError(sentence)
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
         written = self.generate_tokens(
             rows, max_tokens, keys, TokenSampling(temperature, top_k, top_p), beams=beams,
@@ -164,15 +161,9 @@ class Language:
     ) -> list[list[int]]:  # fmt: skip
         """Continues texts that are given as tokens, such as conversations; values are not checked as in `generate`.
 
-        Args:
-          rows: the tokens of B texts.
-          keys: random keys, one per text. [B]
-          sampling: numbers for all texts.
-          ends: tokens that end a continuation, beside those of the model.
-          starts: tokens with which the continuations begin, one list per text.
-
-        Returns:
-          The tokens of the continuations, without those that ended them.
+        `keys`: random keys, one per text [B]. `ends`: tokens that end a continuation, beside those of the model.
+        `starts`: tokens with which the continuations begin, one list per text. The tokens that ended the continuations
+        are left out.
         """
         allowed_tokens = self._may_generate(allowed)
         ends = (*self.config.ends, *ends)
@@ -181,38 +172,34 @@ class Language:
         sampling = TokenSampling(*map(jnp.asarray, sampling, (jnp.float32, jnp.int32, jnp.float32)))
         starts = [[]] * len(rows) if starts is None else starts
         continuations: list[list[int]] = [[]] * len(rows)
-        for chunk in self._texts.chunks(rows, max_tokens):
+        for chunk in self._chunks(rows, max_tokens):
             forced = np.full((len(chunk), max_tokens), FREE, np.int32)
             for number, row in enumerate(chunk):
                 forced[number, : len(starts[row])] = starts[row]
-            filled = jnp.asarray(self._texts.fill(forced, len(chunk)))
+            filled = jnp.asarray(self._fill(forced, len(chunk)))
             limits = TokenLimits(allowed_tokens, stops, filled, jnp.int32(max(self.config.pad, 0)))
-            chunk_keys = keys[np.resize(chunk, self._texts.size(len(chunk)))]
-            padded = self._texts.pad([rows[row] for row in chunk])
-            answer = run(
-                self.params, *padded, chunk_keys, sampling, limits, np.float32(length_penalty), shift_arguments
-            )
+            chunk_keys = keys[np.resize(chunk, self._size(len(chunk)))]
+            padded = self._pad([rows[row] for row in chunk])
+            settings = sampling, limits, np.float32(length_penalty), shift_arguments
+            answer = run(self.params, *padded, chunk_keys, *settings)
             for row, tokens, length in zip(chunk, np.asarray(answer.tokens), np.asarray(answer.lengths), strict=False):
                 written = tokens[:length].tolist()
                 continuations[row] = written[:-1] if written and written[-1] in ends else written
         return continuations
 
     def generate_guided(
-        self, row: list[int], guide: Guide[State], max_tokens: int, keys: jax.Array, sampling: TokenSampling
-    ) -> list[tuple[list[int], State]]:
-        """Continues one text several times, with the tokens that a guide allows at each step.
+        self, row: list[int], guide: Any, max_tokens: int, keys: jax.Array, sampling: TokenSampling
+    ) -> list[tuple[list[int], Any]]:
+        """Continues one text several times, with the tokens that a guide, such as a grammar, allows at each step.
 
-        Args:
-          row: the tokens of the text.
-          keys: random keys, one per continuation. [B]
-
-        Returns:
-          The tokens of each continuation, without the one that ended it, and the guide's state after them.
+        `guide`: has `start`, a state; `ends`, tokens that end a text beside the model's; `allowed(state)`, the tokens
+        that may follow, at least one [V] bool; and `after(state, token)`, the state after a token that goes on. `keys`:
+        one per continuation [B]. Returns their tokens, without those that ended them, and the guide's last states.
         """
-        next(self._texts.chunks([row], max_tokens))  # refuses a text that is too long
+        next(self._chunks([row], max_tokens))  # refuses a text that is too long
         sampling = TokenSampling(*map(jnp.asarray, sampling, (jnp.float32, jnp.int32, jnp.float32)))
         begin, read, pick = self._guided(max_tokens, len(keys))
-        reading, logits = begin(self.params, *self._texts.pad([row]))
+        reading, logits = begin(self.params, *self._pad([row]))
         ends = {*self.config.ends, *guide.ends}
         states, written = [guide.start] * len(keys), [list[int]() for _ in keys]
         running = [*range(len(keys))]
@@ -240,31 +227,40 @@ class Language:
             write_whole(directory / hub.TEMPLATE, chat.template.encode())
         hub.write_language_model(directory, merge_low_rank(model))
 
-    # ---- generation
+    def _encode(
+        self, texts: Sequence[str] | Sequence[list[int]], special_tokens: bool = False, marks: bool = False,
+        what: str = "context",
+    ) -> list[list[int]]:  # fmt: skip
+        """The tokens of texts, if they are not tokens already; raises UserError for a text without tokens."""
+        rows = [self.tokeniser.encode(one, special_tokens, marks) if isinstance(one, str) else one for one in texts]
+        if empty := [number for number, row in enumerate(rows) if not row]:
+            raise UserError(f"{what} {empty[0]} has no tokens, but a language model needs at least one")
+        return rows
 
-    def _check_drawing(
-        self, rows: Sequence, starts: Sequence[Sequence[int]], max_tokens: int, temperature: float, top_k: int,
-        top_p: float, beams: int, length_penalty: float,
-    ) -> None:  # fmt: skip
-        values = (
-            ("max_tokens", max_tokens, 1),
-            ("beams", beams, 1),
-            ("temperature", temperature, 0),
-            ("top_k", top_k, 0),
-        )
-        for name, value, least in values:
-            if not least <= value < float("inf"):
-                raise UserError(f"{name} must be at least {least} and finite, not {value}")
-        if beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1):
-            raise UserError("a beam search does not sample: leave out temperature, top_k and top_p, or set beams=1")
-        if beams == 1 and length_penalty:
-            raise UserError("only a beam search uses length_penalty: leave it out, or set beams above 1")
-        if not 0 <= top_p <= 1:
-            raise UserError(f"top_p must be between 0 and 1, not {top_p}")
-        if len(starts) != len(rows):
-            raise UserError(f"there are {len(starts)} texts to begin with, but {len(rows)} contexts")
-        if (longest := max(map(len, starts), default=0)) > max_tokens:
-            raise UserError(f"a text to begin with has {longest} tokens, more than max_tokens, {max_tokens}")
+    def _chunks(self, rows: Sequence[Sequence[int]], room: int) -> Iterator[list[int]]:
+        """Groups the numbers of the rows by similar length, for batches; `room` tokens may follow each row."""
+        most = self.config.max_positions
+        for number, row in enumerate(rows):
+            if most and len(row) + room > most:
+                follow = f"and {room} may follow, but this language model reads at most {most}"
+                raise UserError(f"context {number} has {len(row)} tokens, {follow}")
+        order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
+        for start in range(0, len(order), self._batch_size):
+            yield order[start : start + self._batch_size]
+
+    def _size(self, num_rows: int) -> int:
+        """The padded number of rows: the next power of two, rounded up to a multiple of the mesh's batch parts."""
+        parts = batch_parts(self._mesh)
+        return -(-(1 << (num_rows - 1).bit_length()) // parts) * parts
+
+    def _fill(self, array: np.ndarray, num_rows: int) -> np.ndarray:
+        """Pads a batch of `num_rows` to its size with copies of the first row."""
+        return np.concatenate([array, np.repeat(array[:1], self._size(num_rows) - num_rows, 0)])
+
+    def _pad(self, rows: Sequence[Sequence[int]]) -> tuple[Any, Any]:
+        """Tokens and segments, padded with copies of the first row."""
+        tokens, segments = pad_rows(rows)
+        return shard((self._fill(tokens, len(rows)), self._fill(segments, len(rows))), self._mesh)
 
     def _may_generate(self, allowed: Iterable[int] | None) -> jax.Array:
         """Which tokens may be generated: never padding, nor rows of the embedding beyond the tokeniser. [V] bool"""
@@ -288,7 +284,7 @@ class Language:
         def begin(params: Any, tokens: Any, segments: Any) -> tuple[PrefixState, jax.Array]:
             model = nnx.merge(self.graph, params)
             reading, hidden = model.begin(tokens[:1], segments[:1], room)
-            return reading.repeated(repeats), jnp.repeat(model.logits(hidden), repeats, 0)
+            return repeat_rows((reading, model.logits(hidden)), repeats)
 
         def read(params: Any, reading: PrefixState, tokens: Any) -> tuple[PrefixState, jax.Array]:
             model = nnx.merge(self.graph, params)

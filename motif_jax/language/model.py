@@ -17,6 +17,7 @@ blocks are unrolled, and each has a cache of its own.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -122,14 +123,8 @@ class Stack(nnx.Module):
     ):  # fmt: skip
         """Makes the parameters.
 
-        Args:
-          config: the architecture.
-          num_blocks: number of blocks.
-          types: types of the arrays.
-          both_ways: tokens also attend to later tokens, as in an encoder.
-          cross: the blocks attend to an encoder's output.
-          remat: recompute the inside of blocks for gradients instead of storing it: less memory, more time.
-          rngs: for the initial parameters.
+        `both_ways`: tokens also attend to later tokens, as in an encoder. `cross`: the blocks attend to an encoder's
+        output. `remat`: recompute the inside of blocks for gradients instead of storing it: less memory, more time.
         """
         self.config, self.num_blocks, self.both_ways, self.remat = config, num_blocks, both_ways, remat
         self.unrolled = num_blocks <= UNROLLED and not remat
@@ -214,12 +209,6 @@ class Stack(nnx.Module):
         keys, values = jax.lax.map(run, params)
         return Memory(memory.mask, None, (keys.swapaxes(0, 1), values.swapaxes(0, 1)))
 
-    def empty_cache(self, num_rows: int, room: int, dtype: jnp.dtype) -> Cache:
-        """An empty cache with `room` slots per row."""
-        blocks = () if self.unrolled else (self.num_blocks,)
-        empty = jnp.zeros((num_rows, *blocks, self.config.kv_heads, room, self.config.head_size), dtype)
-        return ((empty, empty),) * (self.num_blocks if self.unrolled else 1)
-
     def _bias(self, sight: Sight) -> jax.Array | None:
         """T5's bias by relative position, the same in all blocks. [B, N, T, S]"""
         if self.relative is None:
@@ -238,25 +227,15 @@ class PrefixState(NamedTuple):
     at: jax.Array  # the next slot. []
     memory: Any = ()  # in an encoder-decoder: keys, values and mask of the encoder. [B, ...] each
 
-    def rows(self, index: jax.Array) -> PrefixState:
-        """Selects rows, possibly repeated."""
-        cache, seen, memory = take_rows((self.cache, self.seen, self.memory), index)
-        return PrefixState(cache, seen, self.at, memory)
-
-    def repeated(self, times: int) -> PrefixState:
-        """Each row `times` times, side by side."""
-        cache, seen, memory = repeat_rows((self.cache, self.seen, self.memory), times)
-        return PrefixState(cache, seen, self.at, memory)
-
 
 def take_rows(tree: Any, index: jax.Array) -> Any:
-    """Selects rows of all arrays."""
-    return jax.tree.map(lambda leaf: leaf[index], tree)
+    """Selects rows, possibly repeated, of all arrays but single numbers."""
+    return jax.tree.map(lambda leaf: leaf[index] if leaf.ndim else leaf, tree)
 
 
 def repeat_rows(tree: Any, times: int) -> Any:
-    """Repeats each row of all arrays, side by side."""
-    return jax.tree.map(lambda leaf: jnp.repeat(leaf, times, 0), tree) if times > 1 else tree
+    """Repeats each row of all arrays but single numbers, side by side."""
+    return jax.tree.map(lambda leaf: jnp.repeat(leaf, times, 0) if times > 1 and leaf.ndim else leaf, tree)
 
 
 def causal_mask(segments: jax.Array) -> jax.Array:
@@ -319,23 +298,17 @@ class Decoder(LanguageModel):
         return x if self.positions is None else x + self.positions[...][positions].astype(x.dtype)
 
     def __call__(self, tokens: jax.Array, segments: jax.Array, added: jax.Array | None = None) -> jax.Array:
-        """Hidden states of all tokens. [B, L] -> [B, L, width]
-
-        `added` is added to the embedded tokens. [B, L, width]
-        """
-        return self._look(tokens, causal_mask(segments), added)
+        """Hidden states of all tokens; `added` [B, L, width] is added to the embedded ones. [B, L] -> [B, L, width]"""
+        return self.stack(*self._see(tokens, causal_mask(segments), added))
 
     def read_tree(
         self, tokens: jax.Array, segments: jax.Array, nodes: jax.Array, above: jax.Array, places: Places | None = None
     ) -> jax.Array:
-        """Hidden states at the end of contexts, and at the nodes of a tree of continuations. [B, 1 + K, width]
+        """Hidden states at the end of contexts [B, L], and at the nodes of a tree of continuations. [B, 1 + K, width]
 
-        Args:
-          tokens, segments: contexts of one segment each. [B, L]
-          nodes: tokens of the tree. [B or 1, K]
-          above: ancestors of each node, itself included. [B or 1, K, K] bool
-          places: where contexts that are padded on the right share rows, all with the same tree; the result is the
-            same. None: each context has a row.
+        `nodes`: tokens of the tree. [B or 1, K]. `above`: ancestors of each node, itself included. [B or 1, K, K] bool.
+        `places`: where contexts that are padded on the right share rows, all with the same tree; the result is the
+        same. None: each context has a row.
         """
         if places is not None:
             packed = lay(tokens, (segments > 0).sum(1), nodes, above, places)
@@ -349,16 +322,13 @@ class Decoder(LanguageModel):
         context = jnp.pad(causal_mask(segments), ((0, 0), (0, 0), (0, num_nodes)))
         visible = jnp.broadcast_to((segments > 0)[:, None], (num_rows, num_nodes, length))
         mask = jnp.concatenate([context, jnp.concatenate([visible, above], 2)], 1)
-        hidden = self._look(jnp.concatenate([tokens, nodes], 1), mask)
+        hidden = self.stack(*self._see(jnp.concatenate([tokens, nodes], 1), mask))
         return jnp.concatenate([take_last(hidden[:, :length], segments), hidden[:, length:]], 1)
 
     def begin(
         self, tokens: jax.Array, segments: jax.Array, room: int, added: jax.Array | None = None
     ) -> tuple[PrefixState, jax.Array]:
-        """Reads contexts [B, L] into a cache with room for more tokens; also returns the last hidden states [B, width].
-
-        `added` is added to the embedded tokens. [B, L, width]
-        """
+        """Reads contexts [B, L] into a cache with room for more; also returns the last hidden states [B, width]."""
         x, sight = self._see(tokens, causal_mask(segments), added)
         hidden, cache = self.stack.begin(x, sight, room)
         seen = jnp.pad(segments > 0, ((0, 0), (0, room)))
@@ -374,21 +344,16 @@ class Decoder(LanguageModel):
         return PrefixState(cache, seen, reading.at + 1), hidden[:, 0]
 
     def read_branches(self, reading: PrefixState, tokens: jax.Array, above: jax.Array) -> jax.Array:
-        """Hidden states of texts that all continue one text, packed as a tree. [1, K, width]
+        """Hidden states of texts that all continue one text, packed as a tree of `tokens`. [1, K] -> [1, K, width]
 
-        Args:
-          reading: of a single row, with room for K tokens.
-          tokens: of the nodes. [1, K]
-          above: ancestors of each node, itself included; earlier nodes all. [1, K, K] bool
+        `reading`: of a single row, with room for K tokens. `above`: ancestors of each node, itself included; earlier
+        nodes all. [1, K, K] bool
         """
         before = jnp.broadcast_to(reading.seen[:, None], (1, tokens.shape[1], reading.seen.shape[1]))
         sight = sight_of(jax.lax.dynamic_update_slice(before, above, (0, 0, reading.at)))
         return self.stack.read(self.embed(tokens, sight.positions), sight, reading.cache, reading.at)[0]
 
-    def _look(self, tokens: jax.Array, mask: jax.Array, added: jax.Array | None = None) -> jax.Array:
-        return self.stack(*self._see(tokens, mask, added))
-
-    def _see(self, tokens: jax.Array, mask: jax.Array, added: jax.Array | None) -> tuple[jax.Array, Sight]:
+    def _see(self, tokens: jax.Array, mask: jax.Array, added: jax.Array | None = None) -> tuple[jax.Array, Sight]:
         """The inputs of the blocks: embedded tokens, and the tokens to which each attends."""
         sight = sight_of(mask)
         x = self.embed(tokens, sight.positions)
@@ -416,12 +381,7 @@ class EncoderDecoder(LanguageModel):
     def __call__(
         self, tokens: jax.Array, segments: jax.Array, answers: jax.Array, answer_segments: jax.Array
     ) -> jax.Array:
-        """Hidden states of the decoder. [B, T, width]
-
-        Args:
-          tokens, segments: contexts of one segment each. [B, L]
-          answers, answer_segments: input of the decoder, start token included. [B, T]
-        """
+        """Hidden states of the decoder, for contexts [B, L] and its own input [B, T], start token included."""
         return self._decode(self.encode(tokens, segments), answers, causal_mask(answer_segments))
 
     def read_tree(self, tokens: jax.Array, segments: jax.Array, nodes: jax.Array, above: jax.Array) -> jax.Array:
@@ -434,7 +394,10 @@ class EncoderDecoder(LanguageModel):
     def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[PrefixState, jax.Array]:
         num_rows = len(tokens)
         mask, _, pairs = self.decoder.remember(self.encode(tokens, segments))
-        cache = self.decoder.empty_cache(num_rows, 1 + room, self.types.compute)
+        blocks = () if self.decoder.unrolled else (self.config.layers,)
+        shape = num_rows, *blocks, self.config.kv_heads, 1 + room, self.config.head_size
+        empty = jnp.zeros(shape, self.types.compute)
+        cache = ((empty, empty),) * (self.config.layers if self.decoder.unrolled else 1)
         reading = PrefixState(cache, jnp.zeros((num_rows, 1 + room), bool), jnp.int32(0), (pairs, mask))
         return self.read(reading, jnp.full(num_rows, self.config.start))
 
@@ -465,9 +428,5 @@ def make_language_model(
     config: LanguageConfig, types: Types = FLOAT32, remat: bool = False, seed: int | None = 0
 ) -> Decoder | EncoderDecoder:
     """A new model. If `seed` is None, parameters are shapes only."""
-    kind = EncoderDecoder if config.is_encoder_decoder else Decoder
-
-    def make() -> Decoder | EncoderDecoder:
-        return kind(config, types, remat, rngs=nnx.Rngs(seed or 0))
-
-    return nnx.eval_shape(make) if seed is None else make()
+    make = functools.partial(EncoderDecoder if config.is_encoder_decoder else Decoder, config, types, remat)
+    return nnx.eval_shape(lambda: make(rngs=nnx.Rngs(0))) if seed is None else make(rngs=nnx.Rngs(seed))

@@ -28,7 +28,7 @@ from motif_jax.config.table import LARGEST, shown
 from motif_jax.files import write_json, write_whole
 from motif_jax.language.adapt import LowRank
 from motif_jax.language.config import locate_model
-from motif_jax.language.tensors import Tensor, blocks_of, find_file, hub_tensors, open_tensors, read_json
+from motif_jax.language.tensors import Tensor, blocks_of, hub_tensors, open_tensors, read_foreign
 from motif_jax.structs import UserError
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
@@ -44,7 +44,6 @@ PLAIN: dict[str, tuple[Any, ...]] = {  # settings that change the sum, and the v
     "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal"),
 }  # fmt: skip
 KINDS = {"alpha_pattern": dict, "use_rslora": bool, "fan_in_fan_out": bool}  # of other values that are read, or null
-KINDS_IN_WORDS = {dict: "a table", bool: "true or false"}
 
 
 class Adapter(NamedTuple):
@@ -65,26 +64,28 @@ class Adapter(NamedTuple):
             raise UserError(f"the adapter's {name!r:.200} is {shape}, the model's {list(tensor.shape)}")
         with np.errstate(over="ignore", invalid="ignore"):
             low, high = (part.array.astype(np.float32) for part in (a, b))
-            product = high @ low * self._factor(module.removeprefix(PREFIX), len(low))
+            alpha = _alpha(self.content, name.removesuffix(".weight"))
+            rank = math.sqrt(len(low)) if self.content.get("use_rslora") else len(low)
+            product = high @ low * (alpha / rank)
             added = (tensor.astype(np.float32) + (product.T if turned else product)).astype(tensor.dtype)
         if not np.isfinite(added).all():
             raise UserError(f"{name!r:.200} with the adapter's addition has a value that is not finite")
         return added
-
-    def _factor(self, module: str, rank: int) -> float:
-        alpha = _by_pattern(self.content.get("alpha_pattern"), module, self.content["lora_alpha"])
-        return alpha / (math.sqrt(rank) if self.content.get("use_rslora") else rank)
 
 
 def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
     """The adapter in a directory, if there is one, and the directory of its model, which may be the same."""
     if not os.path.exists(directory / CONFIG):  # False for names too long
         return None, directory
-    content, file = read_json(directory, CONFIG), find_file(directory, TENSORS)
-    opened, names = open_tensors(file)
-    tensors = {name: Tensor.of(opened, name, file) for name in names}
+    content, tensors = read_foreign(directory, CONFIG), open_tensors(directory, TENSORS)
     adapter = make_adapter(content, tensors, directory / CONFIG)
-    base = base_of(adapter.base, directory)
+    for name in (Path(adapter.base), directory / adapter.base):  # also relative to the adapter's own
+        with contextlib.suppress(UserError):
+            base = locate_model(name)
+            break
+    else:
+        what = f"the model {adapter.base!r:.200}, which is not a directory here"
+        raise UserError(f"the adapter in {str(directory)!r} is for {what}: put its path into {CONFIG}")
     if base.is_dir() and not (base / MODEL).exists():
         raise UserError(f"there is no {MODEL} in {str(base)!r}, the model of the adapter in {str(directory)!r}")
     if (base / CONFIG).exists() and not base.samefile(directory):
@@ -102,27 +103,15 @@ def make_adapter(content: dict[str, Any], tensors: Mapping[str, Tensor], file: P
         raise UserError(f"{str(file)!r} has no base_model_name_or_path and lora_alpha")
     for name, kind in KINDS.items():
         if not isinstance(content.get(name), (kind, NoneType)):
-            raise UserError(f"{str(file)!r} has {name} {shown(content[name])}, which must be {KINDS_IN_WORDS[kind]}")
-    modules = {name.removesuffix(end) for name in tensors for end in ENDS.values() if name.endswith(end)}
+            raise UserError(f"{str(file)!r} has {name} {shown(content[name])}, which must be a {kind.__name__}")
     for name, tensor in tensors.items():
         if not name.startswith(PREFIX) or not name.endswith(tuple(ENDS.values())) or len(tensor.shape) != 2:
             raise UserError(f"the adapter of {str(file)!r} has {name!r:.200}, which is not a low-rank product")
-    for module in modules:
+        module = name.rpartition(".lora_")[0]
         a, b = (tensors[module + end].shape if module + end in tensors else [0, 0] for end in ENDS.values())
         if not a[0] or a[0] != b[1]:
             raise UserError(f"lora_A and lora_B of {module!r:.200} in the adapter do not fit each other")
     return Adapter(base, content, tensors)
-
-
-def base_of(adapter_base: str, directory: Path) -> Path:
-    """The directory or file of an adapter's model, also relative to the adapter's own."""
-    for name in (adapter_base, directory / adapter_base):
-        with contextlib.suppress(UserError):
-            return locate_model(name)
-    raise UserError(
-        f"the adapter in {str(directory)!r} is for the model {adapter_base!r:.200}, which is not a directory here: "
-        f"put the directory's path into {CONFIG} (base_model_name_or_path)"
-    )
 
 
 def check_used(adapter: Adapter, names: set[str], directory: Path) -> None:
@@ -172,12 +161,12 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) <= LARGEST  # False for NaN
 
 
-def _by_pattern(patterns: Any, module: str, default: float) -> float:
-    """The value of the first pattern that the end of the module's name matches; patterns must be plain names."""
-    for pattern, alpha in (patterns or {}).items():
+def _alpha(content: dict[str, Any], module: str) -> float:
+    """That of the first pattern which the end of the module's name matches; patterns must be plain names."""
+    for pattern, alpha in (content.get("alpha_pattern") or {}).items():
         name = pattern.replace("\\", "")
         if not re.fullmatch(r"[\w.]+", name) or not _is_number(alpha):
             raise UserError(f"the adapter's alpha_pattern {pattern!r:.100} is not a module's name with a number")
         if f".{module}".endswith(f".{name}"):
             return float(alpha)
-    return default
+    return content["lora_alpha"]

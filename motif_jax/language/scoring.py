@@ -48,17 +48,17 @@ def make_tree(choices: Sequence[Sequence[Sequence[int]]], multiple: int = 1) -> 
     `choices`: tokens of the choices of each context; a single entry serves all contexts. Numbers of nodes, choices and
     tokens are rounded up to multiples of `multiple`, for fewer compiled programs.
     """
-    tries = [_make_trie(of_row) for of_row in choices]
+    prefixes = [[tuple(choice[:end]) for choice in of_row for end in range(1, len(choice))] for of_row in choices]
+    # Numbers of all proper prefixes of the choices; 0 is the empty one.
+    tries = [{path: number for number, path in enumerate(dict.fromkeys([(), *paths]))} for paths in prefixes]
     num_rows, num_choices = len(choices), _up(max(map(len, choices)), multiple)
     num_nodes = _up(max(len(trie) for trie in tries) - 1, multiple)
     length = _up(max((len(choice) for of_row in choices for choice in of_row), default=0), multiple)
+    shape = num_rows, num_choices, length
     tree = ChoiceTree(
-        np.zeros((num_rows, num_nodes), np.int32),
-        np.zeros((num_rows, num_nodes, num_nodes), bool),
-        np.zeros((num_rows, num_choices, length), np.int32),
-        np.zeros((num_rows, num_choices, length), np.int32),
-        np.zeros((num_rows, num_choices, length), bool),
-    )
+        np.zeros((num_rows, num_nodes), np.int32), np.zeros((num_rows, num_nodes, num_nodes), bool),
+        np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape, bool),
+    )  # fmt: skip
     for row, (of_row, trie) in enumerate(zip(choices, tries, strict=True)):
         for path, number in trie.items():
             if path:
@@ -73,33 +73,17 @@ def make_tree(choices: Sequence[Sequence[Sequence[int]]], multiple: int = 1) -> 
     return tree
 
 
-def _make_trie(choices: Sequence[Sequence[int]]) -> dict[tuple[int, ...], int]:
-    """Numbers all proper prefixes of the choices; 0 is the empty prefix."""
-    trie: dict[tuple[int, ...], int] = {(): 0}
-    for choice in choices:
-        for end in range(1, len(choice)):
-            trie.setdefault(tuple(choice[:end]), len(trie))
-    return trie
-
-
 def _up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
 def score(
-    model: Decoder | EncoderDecoder,
-    tokens: jax.Array,
-    segments: jax.Array,
-    tree: ChoiceTree,
+    model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Array, tree: ChoiceTree,
     places: Places | None = None,
-) -> Scores:
-    """Scores choices.
+) -> Scores:  # fmt: skip
+    """Scores choices for contexts of one segment each; see `model.py`. [B, L]
 
-    Args:
-      model: the language model.
-      tokens, segments: contexts of one segment each; see `model.py`. [B, L]
-      tree: the choices.
-      places: of contexts that share rows, for a decoder; see `Decoder.read_tree`.
+    `places`: of contexts that share rows, for a decoder; see `Decoder.read_tree`.
     """
     packed = () if places is None else (places,)
     hidden = model.read_tree(tokens, segments, jnp.asarray(tree.nodes), jnp.asarray(tree.above), *packed)

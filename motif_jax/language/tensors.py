@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,16 +24,11 @@ class Tensor(NamedTuple):
     name: str  # in its file
     file: str
 
-    @classmethod
-    def of(cls, opened: Any, name: str, file: Path) -> Tensor:
-        """A tensor of an open file; raises UserError if its numbers are not floats."""
-        if (dtype := opened.get_slice(name).get_dtype()) not in FLOATS:
-            raise UserError(f"{name!r:.200} in {str(file)!r} has type {dtype}, but must have {', '.join(FLOATS)}")
-        return cls(opened, name, str(file))
-
     @property
     def array(self) -> np.ndarray:
-        """The numbers, as a copy."""
+        """The numbers, as a copy; raises UserError if they are not floats."""
+        if (dtype := self.opened.get_slice(self.name).get_dtype()) not in FLOATS:
+            raise UserError(f"{self.name!r:.200} in {self.file!r} has type {dtype}, but must have {', '.join(FLOATS)}")
         return self.opened.get_tensor(self.name)
 
     @property
@@ -41,17 +36,8 @@ class Tensor(NamedTuple):
         return self.opened.get_slice(self.name).get_shape()
 
 
-def read_json(directory: Path, name: str) -> dict[str, Any]:
-    """The content of a JSON file of the directory."""
-    return _read(directory, name, parse_foreign_json)
-
-
-def read_foreign_text(directory: Path, name: str) -> str:
-    """The content of a text file of the directory."""
-    return _read(directory, name, bytes.decode)
-
-
-def _read(directory: Path, name: str, parse: Callable[[bytes], Any]) -> Any:
+def read_foreign(directory: Path, name: str, parse: Callable[[bytes], Any] = parse_foreign_json) -> Any:
+    """The content of a file of the directory, by default a JSON object."""
     file = find_file(directory, name)
     with legible(repr(str(file))):
         return parse(read_bytes(file, LIMIT))
@@ -68,16 +54,13 @@ def find_file(directory: Path, name: str) -> Path:
     return file
 
 
-def open_tensors(file: Path) -> tuple[Any, list[str]]:
-    """An opened file of tensors, checked by the library, and the names in it."""
-    try:
+def open_tensors(directory: Path, name: str) -> dict[str, Tensor]:
+    """The tensors in a file of the directory, which the library checks."""
+    file = find_file(directory, name)
+    with legible(repr(str(file)), "", SafetensorError):
         check_regular(file)
         opened = safe_open(file, "numpy")
-        return opened, opened.keys()
-    except OSError as error:
-        raise UserError(f"cannot read {str(file)!r}: {error.strerror or error}") from error
-    except (SafetensorError, ValueError) as error:
-        raise UserError(f"cannot read {str(file)!r}: {' '.join(str(error).split())[:200]}") from error
+        return {name: Tensor(opened, name, str(file)) for name in opened.keys()}  # noqa: SIM118
 
 
 def same(one: Tensor, other: Tensor) -> bool:
@@ -205,3 +188,22 @@ def blocks_of(shape: tuple[int, ...], tensor: HubTensor) -> Iterator[tuple[str, 
         return
     for number in range(shape[0]):
         yield tensor.name.format(number), shape[1:]
+
+
+class Part(NamedTuple):
+    """A part of one of our arrays that is in a single tensor."""
+
+    path: tuple[str, ...]  # of our array
+    at: Any  # index of the part in it
+    name: str  # of the tensor
+    place: HubTensor
+    shape: tuple[int, ...]  # of the tensor
+
+
+def parts_of(config: LanguageConfig, leaves: Mapping[tuple[str, ...], Any]) -> Iterator[Part]:
+    """All parts of the arrays, or shapes, of a model."""
+    places = hub_tensors(config)
+    for path, leaf in leaves.items():
+        place = places[".".join(path)]
+        for number, (name, shape) in enumerate(blocks_of(leaf.shape, place)):
+            yield Part(path, number if "{}" in place.name else ..., name, place, place.their_shape(shape))

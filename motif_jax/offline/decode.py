@@ -80,14 +80,9 @@ def value_of_texts(
     language: ModelFunctions, recipe: Recipe, values: ShiftArguments, tokens: jax.Array, segments: jax.Array,
     candidates: jax.Array, lengths: jax.Array,
 ) -> jax.Array:  # fmt: skip
-    """Computes values of candidate texts: the sum of Q - V over their tokens, or the Q of the text. [B]
+    """Computes values of candidate texts: the sum of Q - V over their tokens, or the Q of the text; 0 without values.
 
-    Args:
-      recipe: of the values; without values, all results are 0.
-      values: see `ShiftArguments`; beta and clip are not used.
-      tokens, segments: the context. [B, L]
-      candidates: tokens of the candidates, including the end mark. [B, N]
-      lengths: number of the candidates' tokens. [B]
+    `tokens`, `segments`: the contexts. [B, L]. `candidates`: with their end marks. [B, N]. `lengths`: of these. [B]
     """
     valid = jnp.arange(candidates.shape[1]) < lengths[:, None]
     texts = jnp.concatenate([tokens, candidates], 1)

@@ -28,11 +28,6 @@ def bootstrap(reward: jax.Array, terminal: jax.Array, following: jax.Array, disc
     return reward + discount * (1.0 - terminal) * following
 
 
-def conservative_loss(q_all: jax.Array, action: jax.Array, temperature: float = 1.0) -> jax.Array:
-    """Cross-entropy of the recorded action under softmax(Q / temperature), which lowers Q of others (CQL)."""
-    return cross_entropy(q_all / temperature, action)
-
-
 def margin_loss(q_all: jax.Array, action: jax.Array, margin: float) -> jax.Array:
     """Sum over actions a of max(Q(a) - Q(recorded) + margin, 0)^2."""
     gap = q_all - taken(q_all, action)[..., None] + margin
@@ -44,16 +39,6 @@ def cross_entropy(logits: jax.Array, action: jax.Array) -> jax.Array:
     return jax.nn.logsumexp(logits, -1) - taken(logits, action)
 
 
-def advantage_weight(advantage: jax.Array, beta: float, largest: float) -> jax.Array:
-    """exp(beta advantage), at most `largest`: advantage-weighted learning of a policy (AWAC, arXiv 2006.09359)."""
-    return jax.lax.stop_gradient(jnp.minimum(jnp.exp(beta * advantage), largest))
-
-
-def sign_weight(advantage: jax.Array, beta: float) -> jax.Array:
-    """beta where the advantage is positive, else 1 - beta."""
-    return jax.lax.stop_gradient(jnp.where(advantage > 0, beta, 1.0 - beta))
-
-
 def replies_loss(
     q: jax.Array, q_replies: jax.Array, log_probs: jax.Array, q_random: jax.Array, log_density: float
 ) -> jax.Array:
@@ -62,12 +47,8 @@ def replies_loss(
     CHAI, arXiv 2204.08426. Two corrections of its code: it divides by the number of arguments, where the logarithm is
     due, and uses log 2d as the log density of random features in [-1, 1]^d, which is -d log 2.
 
-    Args:
-      q: of the recorded utterance. [...]
-      q_replies: of sampled replies. [..., n]
-      log_probs: of the replies, under the policy that sampled them. [..., n]
-      q_random: of random features. [..., m]
-      log_density: of random features.
+    `q`: of the recorded utterance [...]. `q_replies`, `log_probs`: of sampled replies, under the policy that sampled
+    them [..., n]. `q_random`: of random features [..., m].
     """
     chex.assert_equal_shape([q_replies, log_probs])
     weighted = jnp.concatenate([q_replies - log_probs, q_random - log_density], -1)

@@ -57,7 +57,7 @@ def utterance_steps(rows: Rows, followed: bool = False) -> Decisions:
     positions = jnp.arange(rows.tokens.shape[1])
     last = last_of_segment(rows.segments)
     ends = _shifted(jnp.asarray(rows.closes))  # at the last token of an utterance
-    reward = jnp.pad(jnp.asarray(rows.reward), ((0, 0), (1, 0)))[:, :-1]
+    reward = _shifted(jnp.asarray(rows.reward))
     starts = utterance_starts(rows)
     state = jax.lax.cummax(jnp.where(_shifted(starts), positions - 1, 0), axis=1)
     # If the environment is silent, the next utterance starts at the last token of this one.
@@ -131,7 +131,7 @@ def utterance_ends(rows: Rows) -> jax.Array:
 
 
 def _shifted(mask: jax.Array) -> jax.Array:
-    """Shifts a mask by one position to the right. [B, T] bool"""
+    """Shifts by one position to the right. [B, T]"""
     return jnp.pad(mask, ((0, 0), (1, 0)))[:, :-1]
 
 

@@ -6,6 +6,7 @@ write different texts in the same moment. ILQL's scripts top_advantage and eval_
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -66,18 +67,9 @@ def chosen_values(language: ModelFunctions, of_q: Params, of_v: Params, rows: Ro
 def rank_shares(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
     """Returns the share of states in which the better action has the higher Q, per token; ties count half. [K]
 
-    `better`, `worse`: Q at the last K tokens of two actions in the same states, from `last_values`. [N, K] each
+    `better`, `worse`: Q at the last K tokens of two actions in the same states. [N, K] each
     """
     return ((better > worse) + 0.5 * (better == worse)).mean(0)
-
-
-def last_values(values: np.ndarray, rows: Rows, utterance: int, count: int) -> np.ndarray:
-    """Returns values [B, T] at the last `count` tokens of one utterance of each row, an episode. [B, count]"""
-    last = np.empty((len(values), count), values.dtype)
-    for row, closes in enumerate(np.asarray(rows.closes)):
-        ends = np.flatnonzero(closes)
-        last[row] = values[row, ends[utterance] + 1 - count : ends[utterance] + 1]
-    return last
 
 
 def top_advantages(chosen: Chosen, rows: Rows) -> list[Utterance]:
@@ -97,14 +89,13 @@ def make_readers(language: ModelFunctions, state: OfflineState, bounds: tuple[fl
     "online": Q of the learnt networks. "target": Q of the target networks, clipped to `bounds`, as in training and
     decoding.
     """
-    chosen = jax.jit(lambda *arguments: chosen_values(language, *arguments))
-    learnt, target = state.learnt, state.target
+    chosen = jax.jit(functools.partial(chosen_values, language))
 
     def read_target(rows: Rows) -> Chosen:
-        values = chosen(target, learnt, rows)
+        values = chosen(state.target, state.learnt, rows)
         return values._replace(q=values.q.clip(*bounds))
 
-    return {"online": lambda rows: chosen(learnt, learnt, rows), "target": read_target}
+    return {"online": lambda rows: chosen(state.learnt, state.learnt, rows), "target": read_target}
 
 
 def best_texts(
@@ -133,8 +124,7 @@ def best_texts(
 def ranks(readers: dict[str, ReadValues], renderer: Renderer, transcripts: Transcripts, width: int) -> dict[str, Any]:
     """Compares Q of the expert's text with Q of the other player's in the same moment, by the text's number.
 
-    Returns:
-      {"1": {"pairs": N, "online": [share at each of the last tokens], "target": [...]}, ...}; {} without branches.
+    {"1": {"pairs": N, "online": [share at each of the last tokens], "target": [...]}, ...}; {} without branches.
     """
     results: dict[str, Any] = {}
     for number, pairs in sorted(_pairs(transcripts).items()):
@@ -189,11 +179,13 @@ def _tokens_of(renderer: Renderer, episodes: np.ndarray, utterance: int, width: 
 def _last_q(
     read: ReadValues, renderer: Renderer, episodes: np.ndarray, utterance: int, count: int, width: int
 ) -> np.ndarray:
-    """Q at the last tokens of the text `utterance` of each episode. [N, count]"""
-    return np.concatenate([
-        last_values(np.asarray(read(rows).q), rows, utterance, count)[: len(numbers)]
-        for numbers, rows in _batches(renderer, episodes, width)
-    ])  # fmt: skip
+    """Q at the last `count` tokens of the text `utterance` of each episode. [N, count]"""
+    last = []
+    for numbers, rows in _batches(renderer, episodes, width):
+        for q, closes in zip(np.asarray(read(rows).q), np.asarray(rows.closes)[: len(numbers)], strict=False):
+            end = np.flatnonzero(closes)[utterance] + 1
+            last.append(q[end - count : end])
+    return np.stack(last)
 
 
 def _batches(renderer: Renderer, episodes: np.ndarray, width: int) -> Iterator[tuple[np.ndarray, Rows]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, fields
 from typing import NamedTuple
@@ -94,6 +95,7 @@ def names() -> tuple[str, ...]:
 
 # Values of the config for offline learning: of the sections train_language and train_values, and of the update.
 
+deciding = functools.partial(value, decides=True)
 # `when` takes a recipe and the section train_values.
 VALUES = Use("recipes that learn values", lambda recipe, _: recipe.has_values)
 HEADS = Use("values per token or text", lambda recipe, _: recipe.has_trunk)
@@ -105,8 +107,7 @@ CONSERVATIVE = Use("recipes with CQL's term", lambda recipe, _: recipe.conservat
 BY_TOKEN = Use("CQL's term per token", lambda recipe, _: recipe.conservative and recipe.per_token)
 WEIGHTED = Use("awac", lambda recipe, _: recipe.by_advantage)
 UNSIGNED = Use(
-    "awac without advantage_sign",
-    lambda recipe, section: WEIGHTED.when(recipe, section) and not section.advantage_sign,
+    "awac without advantage_sign", lambda recipe, section: recipe.by_advantage and not section.advantage_sign
 )
 SCALED = Use("recipes that use rewards", lambda recipe, _: recipe.has_values or recipe.conditioned)
 SELECTIVE = Use("filtered_bc", lambda recipe, _: recipe.selective)
@@ -120,19 +121,19 @@ DISCOUNTED = Use("recipes that learn values, and gigpo", lambda recipe, _: recip
 class Learning:
     """The optimizer and its loss."""
 
-    learning_rate: float = value(1e-3, Number(0, above=True), "learning rate after the warm-up", decides=True)
-    learning_rate_end: float = value(0.1, Number(0, 1), "final share of it", decides=True)
-    learning_rate_decay: str = value("cosine", Text(tuple(SCHEDULES)), "the way to this share", decides=True)
-    warmup_steps: int = value(50, Whole(0), "updates of linear warm-up", decides=True)
-    weight_decay: float = value(0.0, Number(0), "weight decay of AdamW", decides=True)
-    adam_b1: float = value(0.9, Number(0, 1, below=True), "Adam's beta 1", decides=True)
-    adam_b2: float = value(0.999, Number(0, 1, below=True), "Adam's beta 2", decides=True)
-    adam_eps: float = value(1e-8, Number(0, above=True), "Adam's epsilon", decides=True)
-    max_gradient_norm: float = value(
-        1.0, Number(0, infinite=True), "gradient clipping: maximum global norm; 0: none", decides=True
+    learning_rate: float = deciding(1e-3, Number(0, above=True), "learning rate after the warm-up")
+    learning_rate_end: float = deciding(0.1, Number(0, 1), "final share of it")
+    learning_rate_decay: str = deciding("cosine", Text(tuple(SCHEDULES)), "the way to this share")
+    warmup_steps: int = deciding(50, Whole(0), "updates of linear warm-up")
+    weight_decay: float = deciding(0.0, Number(0), "weight decay of AdamW")
+    adam_b1: float = deciding(0.9, Number(0, 1, below=True), "Adam's beta 1")
+    adam_b2: float = deciding(0.999, Number(0, 1, below=True), "Adam's beta 2")
+    adam_eps: float = deciding(1e-8, Number(0, above=True), "Adam's epsilon")
+    max_gradient_norm: float = deciding(
+        1.0, Number(0, infinite=True), "gradient clipping: maximum global norm; 0: none"
     )
-    mean_over_all_tokens: bool = value(
-        False, Flag(), "cloning's loss is a mean over all tokens rather than the agent's", decides=True, only_for=CLONES
+    mean_over_all_tokens: bool = deciding(
+        False, Flag(), "cloning's loss is a mean over all tokens rather than the agent's", only_for=CLONES
     )
     num_parts: int = value(1, Whole(1, 2**10), "gradient accumulation: parts of a batch, to save memory")
     chunk: int = value(0, Whole(0), "tokens per chunk of logits, or Q, to save memory; 0: all")
@@ -142,90 +143,67 @@ class Learning:
 class ValueTerms:
     """Values and their losses."""
 
-    discount: float = value(0.99, Number(0, 1), "discount factor", decides=True, only_for=DISCOUNTED)
-    expectile: float = value(
-        0.7, Number(0, 1, above=True, below=True), "expectile of V; 0.5: the mean", decides=True, only_for=EXPECTILE
+    discount: float = deciding(0.99, Number(0, 1), "discount factor", only_for=DISCOUNTED)
+    expectile: float = deciding(
+        0.7, Number(0, 1, above=True, below=True), "expectile of V; 0.5: the mean", only_for=EXPECTILE
     )
-    double_q: bool = value(True, Flag(), "use the smaller of two Q", decides=True, only_for=VALUES)
-    polyak: float = value(
-        0.005, Number(0, 1, above=True), "share of new parameters in the target", decides=True, only_for=POLYAK
+    double_q: bool = deciding(True, Flag(), "use the smaller of two Q", only_for=VALUES)
+    polyak: float = deciding(0.005, Number(0, 1, above=True), "share of new parameters in the target", only_for=POLYAK)
+    hard_update_every: int = deciding(
+        0, Whole(0), "updates after which the target is replaced instead; 0: never", only_for=VALUES
     )
-    hard_update_every: int = value(
-        0, Whole(0), "updates after which the target is replaced instead; 0: never", decides=True, only_for=VALUES
+    v_weight: float = deciding(1.0, Number(0), "weight of V's loss", only_for=HEADS)
+    q_weight: float = deciding(1.0, Number(0), "weight of Q's loss", only_for=VALUES)
+    conservative_weight: float = deciding(0.01, Number(0), "weight of CQL's term", only_for=CONSERVATIVE)
+    conservative_temperature: float = deciding(
+        1.0, Number(0, above=True), "temperature of CQL's term", only_for=BY_TOKEN
     )
-    v_weight: float = value(1.0, Number(0), "weight of V's loss", decides=True, only_for=HEADS)
-    q_weight: float = value(1.0, Number(0), "weight of Q's loss", decides=True, only_for=VALUES)
-    conservative_weight: float = value(0.01, Number(0), "weight of CQL's term", decides=True, only_for=CONSERVATIVE)
-    conservative_temperature: float = value(
-        1.0, Number(0, above=True), "temperature of CQL's term", decides=True, only_for=BY_TOKEN
+    margin_weight: float = deciding(
+        0.0, Number(0), "weight of the margin loss, which keeps other tokens below", only_for=TOKEN
     )
-    margin_weight: float = value(
-        0.0, Number(0), "weight of the margin loss, which keeps other tokens below", decides=True, only_for=TOKEN
+    margin: float = deciding(0.0, Number(0), "the margin", only_for=MARGIN)
+    policy_weight: float = deciding(1.0, Number(0), "weight of cloning", only_for=CLONES)
+    advantage_beta: float = deciding(
+        4.0, Number(0), "AWAC's factor of advantages in their exponential", only_for=WEIGHTED
     )
-    margin: float = value(0.0, Number(0), "the margin", decides=True, only_for=MARGIN)
-    policy_weight: float = value(1.0, Number(0), "weight of cloning", decides=True, only_for=CLONES)
-    advantage_beta: float = value(
-        4.0, Number(0), "AWAC's factor of advantages in their exponential", decides=True, only_for=WEIGHTED
+    advantage_weight: float = deciding(
+        20.0, Number(0, above=True, infinite=True), "largest weight of a token", only_for=UNSIGNED
     )
-    advantage_weight: float = value(
-        20.0, Number(0, above=True, infinite=True), "largest weight of a token", decides=True, only_for=UNSIGNED
-    )
-    advantage_sign: bool = value(
-        False, Flag(), "only the sign of the advantage counts", decides=True, only_for=WEIGHTED
-    )
-    value_min: float = value(
-        -math.inf, Number(infinite=True), "lower bound of the target's Q", decides=True, only_for=HEADS
-    )
-    value_max: float = value(
-        math.inf, Number(infinite=True), "upper bound of the target's Q", decides=True, only_for=HEADS
-    )
-    reward_scale: float = value(1.0, Number(0, above=True), "rewards are divided by it", decides=True, only_for=SCALED)
+    advantage_sign: bool = deciding(False, Flag(), "only the sign of the advantage counts", only_for=WEIGHTED)
+    value_min: float = deciding(-math.inf, Number(infinite=True), "lower bound of the target's Q", only_for=HEADS)
+    value_max: float = deciding(math.inf, Number(infinite=True), "upper bound of the target's Q", only_for=HEADS)
+    reward_scale: float = deciding(1.0, Number(0, above=True), "rewards are divided by it", only_for=SCALED)
 
 
 @dataclass(frozen=True)
 class GroupLearning:
     """Games that the policy plays, in groups that begin alike."""
 
-    group_size: int = value(
-        8, Whole(2, 65_536), "games that begin alike, with the same seed", decides=True, only_for=GROUPS
+    group_size: int = deciding(8, Whole(2, 65_536), "games that begin alike, with the same seed", only_for=GROUPS)
+    divide_by: str = deciding(
+        "deviation", Text(("deviation", "nothing")), "divisor of the advantages in a group", only_for=GROUPS
     )
-    divide_by: str = value(
-        "deviation",
-        Text(("deviation", "nothing")),
-        "divisor of the advantages in a group",
-        decides=True,
-        only_for=GROUPS,
-    )
-    mean_over: str = value(
+    mean_over: str = deciding(
         "tokens",
         Text(("tokens", "episodes", "limit")),
         "mean of the loss: of all tokens; of episodes; of episodes, whose sums are divided by max_length",
-        decides=True,
         only_for=GROUPS,
     )
-    ratio: str = value(
-        "token",
-        Text(("token", "episode")),
-        "probability ratios of tokens, or their means in episodes",
-        decides=True,
-        only_for=GROUPS,
+    ratio: str = deciding(
+        "token", Text(("token", "episode")), "probability ratios of tokens, or their means in episodes", only_for=GROUPS
     )
-    clip_low: float = value(0.2, Number(0, 1), "clipping of ratios below 1", decides=True, only_for=GROUPS)
-    clip_high: float = value(
-        0.0, Number(0, infinite=True), "clipping of ratios above 1; 0: as clip_low", decides=True, only_for=GROUPS
+    clip_low: float = deciding(0.2, Number(0, 1), "clipping of ratios below 1", only_for=GROUPS)
+    clip_high: float = deciding(
+        0.0, Number(0, infinite=True), "clipping of ratios above 1; 0: as clip_low", only_for=GROUPS
     )
-    reference_coefficient: float = value(
-        0.0,
-        Number(0, 1e6),
-        "weight of the divergence from the policy at the start; 0: none",
-        decides=True,
-        only_for=GROUPS,
+    reference_coefficient: float = deciding(
+        0.0, Number(0, 1e6), "weight of the divergence from the policy at the start; 0: none", only_for=GROUPS
     )
-    step_weight: float = value(
-        1.0, Number(0, 1e6), "weight of the advantages among texts in the same moment", decides=True, only_for=STEPS
+    step_weight: float = deciding(
+        1.0, Number(0, 1e6), "weight of the advantages among texts in the same moment", only_for=STEPS
     )
-    updates_per_round: int = value(1, Whole(1, 1000), "updates with the same games", decides=True, only_for=GROUPS)
-    rounds: int = value(100, Whole(1, 10**6), "rounds of batch_size games in an epoch", decides=True, only_for=GROUPS)
+    updates_per_round: int = deciding(1, Whole(1, 1000), "updates with the same games", only_for=GROUPS)
+    rounds: int = deciding(100, Whole(1, 10**6), "rounds of batch_size games in an epoch", only_for=GROUPS)
 
 
 @dataclass(frozen=True)
@@ -239,19 +217,15 @@ class OfflineSettings(Learning, ValueTerms, GroupLearning):
 class Running:
     """Batches, epochs and checkpoints."""
 
-    best_share: float = value(
-        0.2, Number(0, 1, above=True), "share of the episodes, by their return", decides=True, only_for=SELECTIVE
+    best_share: float = deciding(
+        0.2, Number(0, 1, above=True), "share of the episodes, by their return", only_for=SELECTIVE
     )
-    batch_size: int = value(64, Whole(1, 2**20), "rows per batch, over all hosts", decides=True)
-    max_length: int = value(256, Whole(2, 2**20), "tokens per row; longer episodes are truncated", decides=True)
-    packed: bool = value(
-        True, Flag(), "pack several episodes into a row; False: one per row, batched by length", decides=True
-    )
-    in_order: bool = value(
-        False, Flag(), "keep the order of the transcripts, as a curriculum; False: shuffle", decides=True
-    )
-    validation_share: float = value(
-        0.05, Number(0, 1, above=True, below=True), "share of the episodes held out for validation", decides=True
+    batch_size: int = deciding(64, Whole(1, 2**20), "rows per batch, over all hosts")
+    max_length: int = deciding(256, Whole(2, 2**20), "tokens per row; longer episodes are truncated")
+    packed: bool = deciding(True, Flag(), "pack several episodes into a row; False: one per row, batched by length")
+    in_order: bool = deciding(False, Flag(), "keep the order of the transcripts, as a curriculum; False: shuffle")
+    validation_share: float = deciding(
+        0.05, Number(0, 1, above=True, below=True), "share of the episodes held out for validation"
     )
     num_epochs: int = value(1, Whole(1, 10**6), "epochs")
     log_every: int = value(50, Whole(1), "updates per row of metrics")
@@ -276,13 +250,8 @@ def settings_of(section: OfflineSection, total_steps: int) -> OfflineSettings:
 
 
 def check_learning(section: OfflineSection, stage: str) -> None:
-    """Raises UserError for parts that do not divide a batch, or a rate that cannot end as asked.
-
-    `stage`: the section's name.
-    """
+    """Raises UserError for parts that do not divide a batch of the section `stage`, or an impossible decay."""
     if section.batch_size % section.num_parts:
-        raise UserError(
-            f"batch_size {section.batch_size} cannot be split into {section.num_parts} parts "
-            f"(--config.{stage}.batch_size, .num_parts)"
-        )
+        problem = f"batch_size {section.batch_size} cannot be split into {section.num_parts} parts"
+        raise UserError(f"{problem} (--config.{stage}.batch_size, .num_parts)")
     check_end(section.learning_rate_decay, section.learning_rate_end, f"--config.{stage}.learning_rate_end")

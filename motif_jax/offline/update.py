@@ -52,12 +52,7 @@ def make_optimizer(settings: OfflineSettings) -> optax.GradientTransformation:
 
 
 def init_state(
-    key: jax.Array,
-    language: ModelFunctions,
-    recipe: Recipe,
-    settings: OfflineSettings,
-    policy: Params,
-    trunk: Params,
+    key: jax.Array, language: ModelFunctions, recipe: Recipe, settings: OfflineSettings, policy: Params, trunk: Params,
     bias: float = 0.0,
 ) -> OfflineState:  # fmt: skip
     """Makes the state before the first update.
@@ -89,29 +84,24 @@ class Objective(NamedTuple):
 
 
 def objective_of(
-    language: ModelFunctions,
-    recipe: Recipe,
-    settings: OfflineSettings,
+    language: ModelFunctions, recipe: Recipe, settings: OfflineSettings,
     merge: Callable[[Weights], Weights] = lambda weights: weights,
-) -> Objective:
-    """The objective of a recipe that learns from transcripts.
-
-    `merge`: adds learnt low-rank additions to the model's weights.
-    """
+) -> Objective:  # fmt: skip
+    """The objective of a recipe that learns from transcripts; `merge` adds learnt low-rank additions to the weights."""
+    divisors = {"policy": TOKENS if settings.mean_over_all_tokens else LEARNT, "accuracy": LEARNT}
     return Objective(
         lambda weights, batch: sum_terms(language, recipe, settings, merge(weights), batch),
         lambda batch: count(recipe, batch),
-        lambda name: divisor_of(name, recipe, settings),
-        {name: weight for name, (weight, _) in weights_of(recipe, settings).items()},
+        lambda name: divisors.get(name, STEPS),
+        weights_of(recipe, settings),
     )
 
 
 def make_update(objective: Objective, settings: OfflineSettings) -> Callable[..., Any]:
-    """Makes the training step, for `mesh.map_update(update, mesh, batch_axis=0, num_constants=1)`.
+    """Makes the step `update(state, given, batch) -> (state, metrics)`, for `mesh.map_update(..., num_constants=1)`.
 
-    Returns:
-      `update(state, given, batch) -> (state, metrics)`. Metrics are means over the decisions of the whole batch. If
-      the loss or a gradient is not finite, only `step` changes, and `metrics["finite"]` is 0.
+    Metrics are means over the decisions of the whole batch. If the loss or a gradient is not finite, only `step`
+    changes, and `metrics["finite"]` is 0.
     """
     optimizer, parts = make_optimizer(settings), settings.num_parts
 
@@ -136,15 +126,12 @@ def make_update(objective: Objective, settings: OfflineSettings) -> Callable[...
             gradients, means = part_of(batch)
         else:
             split = jax.tree.map(lambda array: array.reshape(parts, -1, *array.shape[1:]), batch)
-            empty = jax.tree.map(
-                lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-                jax.eval_shape(part_of, jax.tree.map(lambda array: array[0], split)),
-            )
+            shapes = jax.eval_shape(part_of, jax.tree.map(lambda array: array[0], split))
 
             def add(sums: Any, part: TranscriptBatch) -> tuple[Any, None]:
                 return jax.tree.map(jnp.add, sums, part_of(part)), None
 
-            (gradients, means), _ = jax.lax.scan(add, empty, split)
+            (gradients, means), _ = jax.lax.scan(add, optax.tree.zeros_like(shapes), split)
         gradients, means = total((gradients, means))
         loss = weighted(means)
         changes, optimizer_state = optimizer.update(gradients, state.optimizer, state.learnt)
@@ -170,10 +157,9 @@ def follow(target: Params, learnt: Params, step: jax.Array, settings: OfflineSet
 
 
 def make_measure(objective: Objective) -> Callable[..., Any]:
-    """Makes a function that evaluates losses, for `mesh.map_update(measure, ..., num_constants=2)`.
+    """Makes `measure(sums, state, given, batch) -> sums`, for `mesh.map_update(measure, ..., num_constants=2)`.
 
-    Returns:
-      `measure(sums, state, given, batch) -> sums`: adds the batch's sums and counts to those of earlier batches.
+    It adds the batch's sums and counts to those of earlier batches.
     """
 
     def measure(sums: Sums, state: OfflineState, given: Params, batch: TranscriptBatch) -> Sums:
@@ -222,24 +208,15 @@ def count(recipe: Recipe, batch: TranscriptBatch) -> Sums:
     return {name: jnp.float32(number) for name, number in counts.items()}
 
 
-def weights_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, tuple[float, str]]:
-    """Returns each term's weight in the loss and the name of its count."""
-    weights: dict[str, tuple[float, str]] = {}
-    if recipe.learns_policy:
-        weights["policy"] = (settings.policy_weight, TOKENS if settings.mean_over_all_tokens else LEARNT)
+def weights_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, float]:
+    """Returns each term's weight in the loss."""
+    weights = {"policy": settings.policy_weight} if recipe.learns_policy else {}
     if recipe.has_values:
-        weights["q"] = (settings.q_weight, STEPS)
+        weights["q"] = settings.q_weight
         if recipe.has_trunk:
-            weights["v"] = (settings.v_weight, STEPS)
-        weights |= {name: (one.weight, STEPS) for name, one in token_losses(recipe, settings).items()}
+            weights["v"] = settings.v_weight
+        weights |= {name: weight for name, (weight, _) in token_losses(recipe, settings).items()}
     return weights
-
-
-def divisor_of(name: str, recipe: Recipe, settings: OfflineSettings) -> str:
-    """Returns the name of the count that divides a sum."""
-    if name == "accuracy":
-        return LEARNT
-    return weights_of(recipe, settings).get(name, (0.0, STEPS))[1]
 
 
 def sum_terms(
@@ -258,13 +235,9 @@ def sum_terms(
 
 
 def _policy_terms(
-    language: ModelFunctions,
-    recipe: Recipe,
-    settings: OfflineSettings,
-    weights: Weights,
-    rows: Rows,
+    language: ModelFunctions, recipe: Recipe, settings: OfflineSettings, weights: Weights, rows: Rows,
     advantage: jax.Array | None,
-) -> Sums:
+) -> Sums:  # fmt: skip
     added = None
     if recipe.conditioned:
         first = mdp.first_of_segment(rows.segments) == jnp.arange(rows.tokens.shape[1])
@@ -283,10 +256,12 @@ def _policy_terms(
         if recipe.per_utterance:  # all tokens of an utterance share its weight
             end = mdp.utterance_ends(rows)
             advantage, has_advantage = (jnp.take_along_axis(array, end, 1) for array in (advantage, has_advantage))
+        beta = settings.advantage_beta
         if settings.advantage_sign:
-            loss *= losses.sign_weight(advantage, settings.advantage_beta)
-        else:
-            loss *= losses.advantage_weight(advantage, settings.advantage_beta, settings.advantage_weight)
+            weight = jnp.where(advantage > 0, beta, 1.0 - beta)
+        else:  # AWAC, arXiv 2006.09359
+            weight = jnp.minimum(jnp.exp(beta * advantage), settings.advantage_weight)
+        loss *= jax.lax.stop_gradient(weight)
         mask = mask & has_advantage
     return {"policy": masked_sum(loss, mask), "accuracy": masked_sum(right, rows.is_action)}
 
@@ -301,11 +276,7 @@ def steps_of(recipe: Recipe, rows: Rows) -> mdp.Decisions:
 def value_terms(
     language: ModelFunctions, recipe: Recipe, settings: OfflineSettings, weights: Weights, rows: Rows
 ) -> tuple[Sums, jax.Array]:
-    """Sums the losses and metrics over the decisions of a batch.
-
-    Returns:
-      The sums, and the target Q - V of the chosen actions at `steps_of`. [B, T]
-    """
+    """Sums losses and metrics over decisions; also returns the target Q - V of the actions at `steps_of`. [B, T]"""
     learnt, target = weights.learnt, weights.target
     steps, action = steps_of(recipe, rows), next_tokens(rows)
     hidden = language.hidden(learnt["trunk"], rows.tokens, rows.segments, None)  # [B, T, width]
@@ -317,7 +288,9 @@ def value_terms(
     of_target = _read_targets(target["q"], hidden_target, action, recipe, settings.chunk)
     q_target = jnp.clip(of_target["q"], settings.value_min, settings.value_max)
     if recipe.soft_max:
-        reward += _log_policy(language, weights, rows, action)
+        policy = jax.lax.stop_gradient(weights.policy)
+        logits = language.logits(policy, language.hidden(policy, rows.tokens, rows.segments, None))
+        reward += -losses.cross_entropy(logits, action)
     following = jnp.take_along_axis(of_target.get("max", value), steps.next_state, 1)
     y = jax.lax.stop_gradient(losses.bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount))
     v = jnp.take_along_axis(value, steps.state, 1)
@@ -360,9 +333,8 @@ def reply_terms(language: ModelFunctions, settings: OfflineSettings, weights: We
     target = least([apply_head(head, replies.features)[..., 0] for head in weights.target["q"]])  # [B, K, n]
     best = jnp.take_along_axis(target.max(-1), number, 1)  # [B, T]
     following = jnp.take_along_axis(best, steps.next_step, 1)
-    y = losses.bootstrap(
-        steps.reward / settings.reward_scale, jnp.float32(steps.terminal), following, settings.discount
-    )
+    reward = steps.reward / settings.reward_scale
+    y = losses.bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount)
     sums: Sums = {"q": jnp.zeros(()), "conservative": jnp.zeros(()), "q_mean": jnp.zeros(())}
     density = -language.width * math.log(2.0)
     for head in weights.learnt["q"]:
@@ -372,10 +344,9 @@ def reply_terms(language: ModelFunctions, settings: OfflineSettings, weights: We
             for array in (replies.features, replies.random)
         )
         log_probs = jnp.take_along_axis(replies.log_probs, number[..., None], 1)
+        conservative = losses.replies_loss(q, at_replies, log_probs, at_random, density)
         sums["q"] += masked_sum(optax.squared_error(q, y), steps.mask)
-        sums["conservative"] += masked_sum(
-            losses.replies_loss(q, at_replies, log_probs, at_random, density), steps.mask
-        )
+        sums["conservative"] += masked_sum(conservative, steps.mask)
         sums["q_mean"] += masked_sum(q, steps.mask) / len(weights.learnt["q"])
     return sums
 
@@ -390,8 +361,8 @@ def _read_heads(
     def read(hidden: jax.Array, action: jax.Array) -> dict[str, list[jax.Array]]:
         alls = [apply_head(head, hidden) for head in heads]
         terms = {"q": [losses.taken(q_all, action) for q_all in alls]}
-        for name, one in token_losses(recipe, settings).items():
-            terms[name] = [one.of(q_all, action) for q_all in alls]
+        for name, (_, loss) in token_losses(recipe, settings).items():
+            terms[name] = [loss(q_all, action) for q_all in alls]
         return terms
 
     return in_chunks(read, settings.chunk)(hidden, action)
@@ -416,28 +387,18 @@ def _read_targets(
     return jax.lax.stop_gradient(in_chunks(read, chunk)(hidden, action))
 
 
-def _log_policy(language: ModelFunctions, weights: Weights, rows: Rows, action: jax.Array) -> jax.Array:
-    """Returns log pi of the chosen tokens, without gradient. [B, T]"""
-    policy = jax.lax.stop_gradient(weights.policy)
-    logits = language.logits(policy, language.hidden(policy, rows.tokens, rows.segments, None))
-    return -losses.cross_entropy(logits, action)
-
-
-class TokenLoss(NamedTuple):
-    """A loss of Q over all tokens, beside that of its target."""
-
-    weight: float
-    of: Callable[[jax.Array, jax.Array], jax.Array]  # Q of all tokens, the recorded one -> [...]
-
-
-def token_losses(recipe: Recipe, settings: OfflineSettings) -> dict[str, TokenLoss]:
-    """Returns the additional losses of Q."""
-    added = {}
+def token_losses(
+    recipe: Recipe, settings: OfflineSettings
+) -> dict[str, tuple[float, Callable[[jax.Array, jax.Array], jax.Array]]]:
+    """Returns weight and function (Q of all tokens, the recorded one) of Q's losses beside that of its target."""
+    added: dict[str, Any] = {}
     if CONSERVATIVE.when(recipe, settings):
-        of = partial(losses.conservative_loss, temperature=settings.conservative_temperature)
-        added["conservative"] = TokenLoss(settings.conservative_weight, of)
+        # The cross-entropy of the recorded token under softmax(Q / temperature), which lowers Q of others (CQL).
+        temperature = settings.conservative_temperature
+        loss = lambda q_all, action: losses.cross_entropy(q_all / temperature, action)  # noqa: E731
+        added["conservative"] = settings.conservative_weight, loss
     if MARGIN.when(recipe, settings):
-        added["margin"] = TokenLoss(settings.margin_weight, partial(losses.margin_loss, margin=settings.margin))
+        added["margin"] = settings.margin_weight, partial(losses.margin_loss, margin=settings.margin)
     return added
 
 
@@ -485,16 +446,14 @@ def group_terms(
     rows, play = batch.rows, batch.play
     action, counted = next_tokens(rows), play.weight > 0
 
-    def read(params: Params) -> tuple[jax.Array, jax.Array]:
+    def read(params: Params) -> Any:
         def log_probs(hidden: jax.Array, action: jax.Array) -> Any:
             logits = language.logits(params, hidden)
             odds = jax.lax.stop_gradient(jax.nn.log_softmax(logits))
             entropy = -jnp.where(odds > -jnp.inf, jnp.exp(odds) * odds, 0.0).sum(-1)
             return -losses.cross_entropy(logits, action), entropy
 
-        hidden = language.hidden(params, rows.tokens, rows.segments, None)
-        log_prob, entropy = in_chunks(log_probs, chunk)(hidden, action)
-        return log_prob, entropy
+        return in_chunks(log_probs, chunk)(language.hidden(params, rows.tokens, rows.segments, None), action)
 
     log_now, entropy = read(weights.policy)
     apart = jnp.where(counted, log_now - play.log_written, 0.0)

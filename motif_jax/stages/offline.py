@@ -96,10 +96,9 @@ def open_session(
             transcripts = transcripts or open_data(False)
             mesh = make_mesh()
             if section.batch_size % (batch_parts(mesh) * section.num_parts):
-                raise UserError(
-                    f"batch_size {section.batch_size} cannot be cut into {section.num_parts} parts for each of "
-                    f"{batch_parts(mesh)} devices (--config.{name}.batch_size, .num_parts)"
-                )
+                parts = f"{section.num_parts} parts for each of {batch_parts(mesh)} devices"
+                flags = f"--config.{name}.batch_size, .num_parts"
+                raise UserError(f"batch_size {section.batch_size} cannot be cut into {parts} ({flags})")
             yield Session(stage, section, hosts, stop, transcripts, mesh)
 
 
@@ -131,9 +130,6 @@ class Done:
     best: dict[str, Any] = field(default_factory=dict)  # the row of the best evaluation, with its number of steps
     rank: float = 0.0  # of it
 
-    def where(self, before: int = 0) -> str:
-        return f"at update {self.steps - before:,} (epoch {self.epoch})"
-
 
 def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, stop: StopAsked) -> Training:
     """Trains from the last checkpoint on, or from the start; raises Stopped after a signal."""
@@ -151,7 +147,6 @@ class Training:
         self, job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, stop: StopAsked,
         stack: contextlib.ExitStack,
     ):  # fmt: skip
-        """Starts or resumes. `stack` closes the files."""
         self.job, self.stage, self.section, self.hosts, self.stop = job, stage, section, hosts, stop
         self.checkpoints = stack.enter_context(stage.checkpoints(section.keep_checkpoints))
         self.state, self.done = _start_or_resume(job, stage, self.checkpoints, hosts)
@@ -182,12 +177,12 @@ class Training:
                     break  # to evaluate and save below
                 due = time.monotonic() - self.saved > self.hosts.save_every_s(section.save_every_s)
                 if section.evaluate_every and done.steps % section.evaluate_every == 0:
-                    _check(self.stage, done)
+                    self.check()
                     self.evaluate()
                 elif self.checkpoints and due:
-                    _check(self.stage, done)
+                    self.check()
                     self.save()
-            _check(self.stage, done)
+            self.check()
             done.epoch, done.step = done.epoch + 1, 0
             self.evaluate()
         if self.progress:
@@ -199,7 +194,7 @@ class Training:
         rank = figures.pop(RANK, figures[LOSS])
         row = {"epoch": done.epoch} | {f"valid_{name}": figures[name] for name in figures}
         if not np.isfinite(figures[LOSS]):
-            raise UserError(f"the validation loss is not finite {done.where()}; {_remedy(self.stage)}")
+            raise self.not_finite("validation loss", done.steps)
         if not done.best or rank < done.rank:
             done.best, done.rank = {"steps": done.steps} | row, rank
         if self.metrics:
@@ -216,23 +211,38 @@ class Training:
         self.saved = time.monotonic()
 
     def log(self) -> None:
-        done, means = self.done, _check(self.stage, self.done)
+        done, means = self.done, self.check()
         done.pending = []
         if self.metrics and self.progress:
             rate = (done.steps - self.first) / max(time.monotonic() - self.started, 1e-9)  # since this process began
             self.metrics.write(done.steps, {"epoch": done.epoch} | means | {"updates_per_s": round(rate, 3)})
             self.progress.update(done.steps, loss=f"{means[LOSS]:.4f}")
 
+    def check(self) -> dict[str, float]:
+        """Means over the updates since the last row; raises UserError if an update was not finite."""
+        done = self.done
+        done.pending = [{name: float(one) for name, one in row.items()} for row in jax.device_get(done.pending)]
+        for before, metrics in enumerate(reversed(done.pending)):
+            if not metrics.get(FINITE, 1.0):
+                raise self.not_finite("loss", done.steps - before)
+        names = done.pending[0] if done.pending else ()
+        return {name: float(np.mean([row[name] for row in done.pending])) for name in names if name != FINITE}
+
+    def not_finite(self, what: str, update: int) -> UserError:
+        return UserError(
+            f"the {what} is not finite at update {update:,} (epoch {self.done.epoch}); earlier states are in "
+            f"{str(self.stage.path / 'checkpoints')!r}: choose another --workdir, with a smaller "
+            f"--config.{self.stage.name}.learning_rate"
+        )
+
     def stop_if_asked(self) -> None:
         """Saves and raises Stopped if a signal came, to this host or to another one."""
         vote = Vote.STOP if self.stop.asked else Vote.GO_ON
         if self.hosts.agree(vote)[0] == Vote.STOP:
-            _check(self.stage, self.done)
+            self.check()
             self.save()
-            raise Stopped(
-                f"stopped by {self.stop.asked or 'a signal to another host'} after {self.done.steps:,} updates, which "
-                "are saved; run the same command again to resume"
-            )
+            saved = f"after {self.done.steps:,} updates, which are saved; run the same command again to resume"
+            raise Stopped(f"stopped by {self.stop.asked or 'a signal to another host'} {saved}")
 
 
 def _start_or_resume(
@@ -242,12 +252,9 @@ def _start_or_resume(
     state, done, number, folder = job.state, Done(), -1, stage.path / "checkpoints"
     if latest := latest_of_all(checkpoints, folder, hosts):
         number, arrays, metadata = latest
-        for name, value in job.identity.items():
-            if metadata.get(name) != value:
-                raise UserError(
-                    f"the {name.replace('_', ' ')} changed since the training in {str(stage.path)!r} began: choose "
-                    "another --workdir, or remove this directory"
-                )
+        if changed := [name.replace("_", " ") for name, value in job.identity.items() if metadata.get(name) != value]:
+            began = f"since the training in {str(stage.path)!r} began"
+            raise UserError(f"the {changed[0]} changed {began}: choose another --workdir, or remove this directory")
         state = rebuild(state, leaves_by_path(arrays["train"]), folder, "--workdir")
         done = from_plain(Done, metadata["progress"])
         if checkpoints:
@@ -255,23 +262,6 @@ def _start_or_resume(
     hosts.agree(Vote.GO_ON)
     hosts.check_same("a state", [number, state])
     return job.place(state), done
-
-
-def _check(stage: StageRun, done: Done) -> dict[str, float]:
-    """Means over the updates since the last row; raises UserError if an update was not finite."""
-    done.pending = [{name: float(value) for name, value in metrics.items()} for metrics in jax.device_get(done.pending)]
-    for before, metrics in enumerate(reversed(done.pending)):
-        if not metrics.get(FINITE, 1.0):
-            raise UserError(f"the loss is not finite {done.where(before)}; {_remedy(stage)}")
-    names = done.pending[0] if done.pending else ()
-    return {name: float(np.mean([metrics[name] for metrics in done.pending])) for name in names if name != FINITE}
-
-
-def _remedy(stage: StageRun) -> str:
-    return (
-        f"earlier states are in {str(stage.path / 'checkpoints')!r}: choose another --workdir, with a smaller "
-        f"--config.{stage.name}.learning_rate"
-    )
 
 
 def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *blocks: str) -> None:
@@ -324,42 +314,31 @@ class LanguageParts(NamedTuple):
         return dict(tree) | {name: with_additions(params, tree[name], self.factor) for name in models}
 
 
-class EpochBatches:
-    """Batches that depend only on the seed, the epoch and the step; each host has its rows of them, on its devices."""
+def make_batches(
+    session: Session, renderer: Renderer, learnt: np.ndarray, held: np.ndarray, seed: int, replies: ReplySource | None
+) -> tuple[Callable[[int], EpochPlan], EpochPlan, Callable[[EpochPlan, int, int], TranscriptBatch]]:
+    """Batches that depend only on the seed, the epoch and the step; each host has its rows of them, on its devices.
 
-    def __init__(
-        self, session: Session, renderer: Renderer, learnt: np.ndarray, held: np.ndarray, seed: int,
-        replies: ReplySource | None,
-    ):  # fmt: skip
-        """`learnt`, `held`: numbers of the episodes for learning and for validation.
+    `learnt`, `held`: numbers of the episodes for learning and for validation. `replies`: for recipes that need them.
 
-        `replies`: for recipes that need them beside the rows.
-        """
-        self._renderer, self._mesh, self._seed, self._replies = renderer, session.mesh, seed, replies
-        section, hosts = session.section, session.hosts
-        layout: dict[str, Any] = {"packed": section.packed, "in_order": section.in_order, "seed": seed,
-                                  "max_length": section.max_length, "batch_rows": section.batch_size}  # fmt: skip
-        self._plan = functools.lru_cache(maxsize=1)(planner(renderer, learnt, **layout))  # of one epoch
-        self._valid = planner(renderer, held, **layout)(0)
-        here = section.batch_size // hosts.count
-        self._share = slice(hosts.me * here, (hosts.me + 1) * here)
+    Returns:
+      A function from an epoch to its plan; the plan of the validation; (plan, epoch, step) -> batch.
+    """
+    section, hosts = session.section, session.hosts
+    layout: dict[str, Any] = {"packed": section.packed, "in_order": section.in_order, "seed": seed,
+                              "max_length": section.max_length, "batch_rows": section.batch_size}  # fmt: skip
+    here = section.batch_size // hosts.count
+    share = slice(hosts.me * here, (hosts.me + 1) * here)
 
-    def num_steps(self, epoch: int) -> int:
-        return len(self._plan(epoch))
-
-    def get(self, epoch: int, step: int) -> TranscriptBatch:
-        return self._put(self._plan(epoch), epoch, step)
-
-    def validation(self) -> Iterator[TranscriptBatch]:
-        return (self._put(self._valid, VALIDATION, number) for number in range(len(self._valid)))
-
-    def _put(self, plan: EpochPlan, epoch: int, step: int) -> TranscriptBatch:
-        renderer = self._renderer
-        batch = shard(TranscriptBatch(make_batch(renderer, plan, step, self._share)), self._mesh)
-        if not self._replies:
-            return batch
+    def batch(plan: EpochPlan, epoch: int, step: int) -> TranscriptBatch:
+        placed = shard(TranscriptBatch(make_batch(renderer, plan, step, share)), session.mesh)
+        if not replies:
+            return placed
         most = max(sum(int(renderer.num_actions[episode]) for episode in row) for row in plan.rows[step])
-        return batch._replace(replies=self._replies(batch.rows, most, (self._seed, epoch, step)))
+        return placed._replace(replies=replies(placed.rows, most, (seed, epoch, step)))
+
+    plan = functools.lru_cache(maxsize=1)(planner(renderer, learnt, **layout))  # of one epoch
+    return plan, planner(renderer, held, **layout)(0), batch
 
 
 def choose_episodes(
@@ -387,16 +366,6 @@ def best_episodes(episodes: np.ndarray, returns: np.ndarray, share: float) -> np
     return np.sort(episodes[order[:count]])
 
 
-def warn_of_truncation(session: Session, lengths: np.ndarray) -> None:
-    """Prints a line if episodes have more tokens than a row. `lengths`: of the episodes, in tokens."""
-    longest, stage = session.section.max_length, session.stage.name
-    if (long := int((lengths > longest).sum())) and session.hosts.me == 0:
-        print_line(
-            f"{stage}: {long:,} of {len(lengths):,} episodes have more than {longest:,} tokens and are truncated (the "
-            f"longest has {int(lengths.max()):,}) (--config.{stage}.max_length)"
-        )
-
-
 def make_job(
     config: Experiment, session: Session, title: str, recipe: Recipe, parts: LanguageParts, renderer: Renderer,
     figures: Callable[[Any, dict[str, float]], dict[str, float]], *, trunk: Any = None, bias: float = 0.0,
@@ -405,20 +374,21 @@ def make_job(
     """Makes the job of a stage.
 
     Args:
-      config, session: of the experiment.
       title: of the report's part.
-      recipe: the algorithm.
       parts, renderer: the language model, and the transcripts as its tokens.
       figures: (state, means of all terms over the validation episodes) -> figures of the evaluation.
       trunk, bias: where the values begin, if the recipe has any; see `update.init_state`.
       identity, metadata: of this stage, for its checkpoints.
-      replies: see `EpochBatches`.
+      replies: see `make_batches`.
     """
     section, mesh, transcripts = session.section, session.mesh, session.transcripts
-    warn_of_truncation(session, renderer.lengths)
+    longest, lengths, stage = section.max_length, renderer.lengths, session.stage.name
+    if (long := int((lengths > longest).sum())) and session.hosts.me == 0:
+        most = f"more than {longest:,} tokens and are truncated (the longest has {int(lengths.max()):,})"
+        print_line(f"{stage}: {long:,} of {len(lengths):,} episodes have {most} (--config.{stage}.max_length)")
     learnt, held = choose_episodes(section, recipe, transcripts, config.seed)
-    batches = EpochBatches(session, renderer, learnt, held, config.seed, replies)
-    settings = settings_of(section, section.num_epochs * batches.num_steps(0))  # other epochs may differ a little
+    plan, validation, batch = make_batches(session, renderer, learnt, held, config.seed, replies)
+    settings = settings_of(section, section.num_epochs * len(plan(0)))  # other epochs may differ a little
     start = parts.params if parts.additions is None else parts.additions
     given = replicate({} if recipe.learns_policy and start is parts.params else {"policy": parts.params}, mesh)
 
@@ -436,21 +406,16 @@ def make_job(
 
     def evaluate(state: Any) -> dict[str, float]:
         sums = replicate(zero_sums(recipe.validation, settings), mesh)
-        for batch in batches.validation():
-            sums = measure(sums, state, given, batch)
+        for number in range(len(validation)):
+            sums = measure(sums, state, given, batch(validation, VALIDATION, number))
         means = {name: float(value) for name, value in jax.device_get(sums).items()}
         return figures(state, means_of(means, validated))
 
     same = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser), **identity}
     return TrainingJob(
-        title=title,
-        state=jax.tree.map(np.asarray, state),
-        place=lambda state: replicate(state, mesh),
-        num_steps=batches.num_steps,
-        batch=batches.get,
-        update=lambda state, batch: update(state, given, batch),
-        evaluate=evaluate,
-        identity=same,
+        title=title, state=jax.tree.map(np.asarray, state), place=lambda state: replicate(state, mesh),
+        num_steps=lambda epoch: len(plan(epoch)), batch=lambda epoch, step: batch(plan(epoch), epoch, step),
+        update=lambda state, batch: update(state, given, batch), evaluate=evaluate, identity=same,
         metadata=same | {
             "model": to_record(parts.config), "recipe": recipe.name, "config": to_plain(config),
             "episodes": len(learnt), "versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__},

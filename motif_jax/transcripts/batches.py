@@ -10,6 +10,7 @@ Every episode appears once per epoch, so the last batches may have empty rows, w
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -42,14 +43,9 @@ def bucket_widths(lengths: np.ndarray, max_length: int) -> list[int]:
 def plan_buckets(
     episodes: np.ndarray, lengths: np.ndarray, widths: list[int], batch_rows: int, seed: int, epoch: int
 ) -> EpochPlan:
-    """Plans batches of rows with one episode each.
+    """Plans batches of `batch_rows` rows with one of the `episodes` [N] each; `seed` and `epoch` determine the order.
 
-    Args:
-      episodes: the episodes to use. [N]
-      lengths: of all episodes, in tokens. [E]
-      widths: of the buckets, ascending. Longer episodes are cut.
-      batch_rows: rows per batch, the same for every width.
-      seed, epoch: determine the order.
+    `lengths`: of all episodes, in tokens. [E]. `widths`: of the buckets, ascending. Longer episodes are cut.
     """
     rng = np.random.default_rng((seed, epoch))
     order = rng.permutation(episodes)
@@ -118,14 +114,10 @@ def planner(
     renderer: Renderer, episodes: np.ndarray, *, packed: bool, max_length: int, batch_rows: int, seed: int,
     in_order: bool = False,
 ) -> Callable[[int], EpochPlan]:  # fmt: skip
-    """A function from an epoch to its plan.
+    """A function from an epoch to its plan, for ascending `episodes` [N]; for more arguments see `plan_buckets`.
 
-    Args:
-      episodes: the episodes to use, ascending. [N]
-      packed: whether a row holds several episodes.
-      max_length: tokens of a row, and so of an episode.
-      batch_rows, seed: see `plan_buckets`.
-      in_order: whether early episodes come in early batches; then only PART * `batch_rows` at a time are shuffled.
+    `packed`: whether a row holds several episodes. `max_length`: tokens of a row, and so of an episode. `in_order`:
+    whether early episodes come in early batches; then only PART * `batch_rows` at a time are shuffled.
     """
     lengths = renderer.lengths
     widths = bucket_widths(lengths[episodes], max_length)
@@ -138,8 +130,7 @@ def planner(
     def plan_in_order(epoch: int) -> EpochPlan:
         size = PART * batch_rows
         parts = [plan(episodes[start : start + size], epoch) for start in range(0, len(episodes), size)]
-        return EpochPlan(
-            [row for part in parts for row in part.rows], [width for part in parts for width in part.widths]
-        )
+        rows, widths = (itertools.chain.from_iterable(lists) for lists in zip(*parts, strict=True))
+        return EpochPlan([*rows], [*widths])
 
     return plan_in_order if in_order else lambda epoch: plan(episodes, epoch)

@@ -11,7 +11,6 @@ Errors name the file and the line. Pickles are never read. `tweets.py` reads twe
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import itertools
 import json
@@ -35,12 +34,11 @@ SCORED = ("text", "score", "parent_text")  # columns
 
 
 def read_lmrl(file: Path) -> Iterator[Episode]:
-    """Yields the episodes of an LMRL-Gym file."""
-    for episodes in read_lines(file, lambda row: (_lmrl_episode(row),)):
-        yield from episodes
+    """The episodes of an LMRL-Gym file."""
+    return read_lines(file, lambda row: (_lmrl_episode(row),))
 
 
-def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]]) -> Iterator[tuple[Episode, ...]]:
+def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]]) -> Iterator[Episode]:
     """Yields the episodes of each line of JSON; `parse` raises ValueError for a value without an episode."""
     with opened(file) as lines:
         for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), b""), 1):
@@ -49,19 +47,13 @@ def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]]) -> Itera
                 raise UserError(f"{where} is longer than {LONGEST_LINE:,} bytes ({FLAG})")
             if not line.strip():
                 continue
-            try:
-                yield parse(_parsed(line))
-            except ValueError as error:
-                raise UserError(f"{where} is not an episode: {error} ({FLAG})") from error
+            with legible(f"{where} as an episode", FLAG):
+                episodes = parse(_parsed(line))
+            yield from episodes
 
 
 def _lmrl_episode(row: Any) -> Episode:
-    if not isinstance(row, dict):
-        raise ValueError("it is not a JSON object")
-    for name, kind in (("sequence", list), ("reward", list), ("done", bool)):
-        if not isinstance(row.get(name), kind):
-            raise ValueError(f"its {name} is {shown(row.get(name))}")
-    sequence, rewards = row["sequence"], row["reward"]
+    sequence, rewards, done = _take(row, "sequence", list), _take(row, "reward", list), _take(row, "done", bool)
     if not len(rewards) <= len(sequence) <= min(len(rewards) + 1, MOST_TURNS):
         raise ValueError(f"it has {len(sequence):,} texts and {len(rewards):,} rewards")
     rewards = [0.0] * (len(sequence) - len(rewards)) + rewards
@@ -73,7 +65,7 @@ def _lmrl_episode(row: Any) -> Episode:
         if reward and not pair[1]:
             raise ValueError(f"it gives the reward {reward} to a text of the environment")
         turns.append(Turn(pair[0], float(reward) if pair[1] else None))
-    return Episode(tuple(turns), row["done"])
+    return Episode(tuple(turns), done)
 
 
 def read_lmrl_wordle(file: Path) -> Iterator[Episode]:
@@ -86,11 +78,9 @@ def read_lmrl_wordle(file: Path) -> Iterator[Episode]:
     world does not answer it.
     """
     for number, episode in enumerate(read_lmrl(file)):
-        try:
-            yield episode._replace(turns=tuple(_respelt(episode.turns)))
-        except ValueError as error:
-            what = f"game {number:,} of {str(file)!r} is not written as LMRL-Gym writes Wordle"
-            raise UserError(f"{what}: {error} ({FLAG})") from error
+        with legible(f"game {number:,} of {str(file)!r} as LMRL-Gym's Wordle", FLAG):
+            turns = tuple(_respelt(episode.turns))
+        yield episode._replace(turns=turns)
 
 
 def _respelt(turns: Sequence[Turn]) -> Iterator[Turn]:
@@ -111,38 +101,30 @@ def read_visdial(file: Path, ranks: Path | None = None) -> Iterator[Episode]:
     """Yields visual dialogues as episodes: a caption, then the agent's questions and the answers.
 
     Each question has the reward -1, the last one 0. A dialogue ends early when its rank has risen by half of the
-    possible rise, as in ILQL's environment.
-
-    Args:
-      file: the dialogues.
-      ranks: a file with a list of lists: the image's percentile rank after the caption, then its change per answer.
+    possible rise, as in ILQL's environment. `ranks`: a file with a list of lists: the image's percentile rank after
+    the caption, then its change per answer.
     """
     dialogues = _read_json_list(file)
     changes = _read_json_list(ranks) if ranks else None
     if changes is not None and len(changes) != len(dialogues):
         raise UserError(f"{str(ranks)!r} has {len(changes):,} dialogues, and {str(file)!r} {len(dialogues):,} ({FLAG})")
     for index, dialogue in enumerate(dialogues):
-        try:
-            yield _visdial_episode(dialogue, None if changes is None else changes[index])
-        except ValueError as error:
-            raise UserError(f"dialogue {index:,} of {str(file)!r} cannot be used: {error} ({FLAG})") from error
+        with legible(f"dialogue {index:,} of {str(file)!r}", FLAG):
+            episode = _visdial_episode(dialogue, None if changes is None else changes[index])
+        yield episode
 
 
 def _visdial_episode(dialogue: Any, rank: Any) -> Episode:
-    if not isinstance(dialogue, dict) or not isinstance(dialogue.get("dialog"), list):
-        raise ValueError("it is not an object with a dialog")
-    rounds = dialogue["dialog"]
+    rounds = _take(dialogue, "dialog", list)
     if rank is not None:
         if not isinstance(rank, list) or len(rank) != len(rounds) + 1:
             raise ValueError(f"it has {len(rounds)} rounds, and its ranks are {shown(rank)}")
         for number in rank:
             check_number(number, "a rank")
-    questions: list[tuple[str, str]] = []
+    questions = []
     for exchange in rounds[:MOST_TURNS]:
-        if not isinstance(exchange, dict):
-            raise ValueError(f"a round is {shown(exchange)}")
-        question, answer = (_text(exchange, name) for name in ("question", "answer"))
-        questions.append((question if question.endswith("?") else question + "?", answer))
+        question, answer = (_take(exchange, name, str) for name in ("question", "answer"))
+        questions.append((question.removesuffix("?") + "?", answer))
     last = len(questions) - 1
     if rank is not None:
         risen, left = 0.0, 1.0 - rank[0]
@@ -151,7 +133,7 @@ def _visdial_episode(dialogue: Any, rank: Any) -> Episode:
             if left <= 0 or risen / left >= REVEALED:
                 last = index
                 break
-    turns = [Turn(_text(dialogue, "caption"))]
+    turns = [Turn(_take(dialogue, "caption", str))]
     for index, (question, answer) in enumerate(questions[: last + 1]):
         turns += [Turn(question, 0.0 if index == last else -1.0), Turn(answer)]
     return Episode(tuple(turns), terminal=True)
@@ -184,10 +166,8 @@ def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[st
     writer, number, acts = TranscriptWriter(), -1, False
     for number, episode in enumerate(episodes):
         acts = acts or any(turn.is_action for turn in episode.turns)
-        try:
+        with legible(f"episode {number:,}", FLAG):
             writer.add(episode)
-        except ValueError as error:
-            raise UserError(f"episode {number:,} cannot be imported: {error} ({FLAG})") from error
     if number >= 0 and not acts:
         raise UserError(f"the episodes have no turn of an agent, so nothing can be learnt from them ({FLAG})")
     return writer.write(path, provenance, FLAG)
@@ -239,10 +219,12 @@ def _read_json_list(file: Path) -> list[Any]:
         return values
 
 
-def _text(row: dict[str, Any], name: str) -> str:
-    if not isinstance(row.get(name), str):
-        raise ValueError(f"its {name} is {shown(row.get(name))}")
-    return str(row[name])
+def _take(row: Any, name: str, kind: type, default: Any = None) -> Any:
+    """A value of a JSON object; raises ValueError if it is not of this kind."""
+    value = row.get(name, default) if isinstance(row, dict) else row
+    if not isinstance(row, dict) or not isinstance(value, kind):
+        raise ValueError(f"its {name} is {shown(value)}, expected {kind.__name__}")
+    return value
 
 
 def check_number(value: Any, what: str) -> None:
@@ -272,9 +254,8 @@ Message = dict[str, str]
 
 
 def read_trl(file: Path) -> Iterator[Episode]:
-    """Yields the episodes of a file in any of the formats; a preference has two."""
-    for episodes in read_lines(file, _episodes):
-        yield from episodes
+    """The episodes of a file in any of the formats; a preference has two."""
+    return read_lines(file, _episodes)
 
 
 def _episodes(row: Any) -> tuple[Episode, ...]:
@@ -286,22 +267,9 @@ def _episodes(row: Any) -> tuple[Episode, ...]:
     if "completion" in row:
         return (_episode([*prompt, *_completion(row["completion"])], row),)
     if "chosen" in row and "rejected" in row:
-        pair = (("chosen", 1.0), ("rejected", -1.0))
+        pair = {"chosen": 1.0, "rejected": -1.0}.items()
         return tuple(_episode([*prompt, *_completion(row[name])], {"reward": reward}) for name, reward in pair)
     raise ValueError("it has neither messages, nor a prompt with a completion, nor a chosen and a rejected text")
-
-
-def _rewards(row: dict[str, Any], count: int) -> list[Any]:
-    """The rewards of the agent's turns, unchecked."""
-    if row.get("rewards") is not None:
-        rewards: list[Any] = row["rewards"]
-        return rewards
-    last = row.get("reward")
-    if last is None and "label" in row:
-        if not isinstance(row["label"], bool):
-            raise ValueError(f"its label is {shown(row['label'])}, neither true nor false")
-        last = 1.0 if row["label"] else -1.0
-    return [0.0] * (count - 1) + [0.0 if last is None else last]
 
 
 def _completion(value: Any) -> list[Message]:
@@ -318,10 +286,9 @@ def _messages(value: Any, role: str) -> list[Message]:
     if not isinstance(value, list) or len(value) > MOST_TURNS:
         raise ValueError(f"{shown(value)} is neither a text nor a list of at most {MOST_TURNS:,} messages")
     for message in value:
-        if not isinstance(message, dict) or message.get("role") not in ROLES:
+        if _take(message, "role", str) not in ROLES:
             raise ValueError(f"the role of a message must be one of {', '.join(ROLES)}: {shown(message)}")
-        if not isinstance(message.get("content"), str):
-            raise ValueError(f"the content of a message is {shown(message.get('content'))}, instead of a text")
+        _take(message, "content", str)
     return value
 
 
@@ -331,9 +298,11 @@ def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
     count = sum(message["role"] == AGENT for message in messages)
     if not count:
         raise ValueError("the assistant says nothing")
-    rewards, done = _rewards(row, count), row.get("done", True)
-    if not isinstance(done, bool):
-        raise ValueError(f"done is {shown(done)}, neither true nor false")
+    done, rewards, last = _take(row, "done", bool, True), row.get("rewards"), row.get("reward")
+    if last is None and "label" in row:
+        last = 1.0 if _take(row, "label", bool) else -1.0
+    if rewards is None:
+        rewards = [0.0] * (count - 1) + [0.0 if last is None else last]
     if not isinstance(rewards, list) or len(rewards) != count:
         raise ValueError(f"its rewards are {shown(rewards)}, for {count:,} turns of the assistant")
     for reward in rewards:
@@ -348,24 +317,21 @@ def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) ->
 
     `most_mib`: of an episode in the format `turns`.
     """
-    turns = functools.partial(_written_turns, most_mib=most_mib)
-    writers: dict[str, Callable[[Transcripts], Iterator[dict[str, Any]]]] = {
-        "messages": _written_messages, "turns": turns, "preferences": _written_preferences,
-    }  # fmt: skip
+    rows = {
+        "messages": lambda: _written_messages(transcripts), "preferences": lambda: _written_preferences(transcripts),
+        "turns": lambda: _written_turns(transcripts, most_mib),
+    }[form]()  # fmt: skip
     count = 0
 
     def write(opened: Any) -> None:
         nonlocal count
-        for row in writers[form](transcripts):
+        for row in rows:
             opened.write((json.dumps(row) + "\n").encode())
             count += 1
         if not count:
-            raise UserError(
-                "no two episodes begin alike and have different returns, so there are no preferences to write "
-                "(--config.export.transcripts)"
-                if form == "preferences"
-                else "the agent says nothing in these transcripts (--config.export.transcripts)"
-            )
+            compared = "no two episodes begin alike and have different returns"
+            why = compared if form == "preferences" else "the agent says nothing"
+            raise UserError(f"there is nothing to write: {why} (--config.export.transcripts)")
 
     write_whole(file, write)
     return count

@@ -50,6 +50,11 @@ TEMPLATES = {
 }
 
 
+def encode_marks(tokeniser: Tokeniser, template: Template) -> list[list[int]]:
+    """The tokens of each mark."""
+    return [[mark] if isinstance(mark, int) else list(tokeniser.encode(mark, marks=True)) for mark in template]
+
+
 class Rows(NamedTuple):
     """Tokens of episodes, one row each. [R, T] each"""
 
@@ -57,9 +62,7 @@ class Rows(NamedTuple):
     segments: Array  # int32: 1 in an episode, 0 after its end
     is_action: Array  # bool: the next token is the agent's
     closes: Array  # bool: the last action position of an utterance
-    reward: (
-        Array  # float32: of an utterance, at its last action position; at the last token of a cut row: see `Renderer`
-    )
+    reward: Array  # float32: of an utterance, at its last action position; of a cut row, at its last: see `Renderer`
     end: Array  # int8: at an episode's last token TERMINAL, UNFINISHED or CUT
 
 
@@ -88,7 +91,7 @@ class Renderer:
         texts = turns.texts
         turns = self._turns = spoken(turns)._replace(texts=[])  # texts take memory, and are needed only here
         self._encode, self._discount = tokeniser.encode, discount
-        marks = [[mark] if isinstance(mark, int) else tokeniser.encode(mark, marks=True) for mark in template]
+        marks = encode_marks(tokeniser, template)
         pieces = [np.asarray(tokens, np.int64) for tokens in (*map(tokeniser.encode, texts), *marks)]
         flat = np.concatenate([np.zeros(0, np.int64), *pieces])
         if len(flat) and not 0 <= flat.min() <= flat.max() < tokeniser.size:
@@ -110,14 +113,15 @@ class Renderer:
         actions = np.concatenate([[0], np.cumsum(turns.is_action)])
         self.num_actions: np.ndarray = actions[turns.ends] - actions[turns.starts]  # of each episode. [E] int64
         self.lengths: np.ndarray = inner + first + last  # tokens per episode. [E] int64
-        if not self.lengths.all():
-            raise UserError(f"episode {int(np.argmin(self.lengths)):,} has no token with this template ({FLAG})")
-        if not sizes[turns.is_action].all():
-            raise UserError(f"a turn of the agent is empty, and this template has no mark for its end ({FLAG})")
-        if turns.is_action.any() and not self._sizes[self._mark + ACTION_START] and self._agent_begins():
-            raise UserError(
-                f"the agent speaks first in some episode, and this template has no mark to begin with ({FLAG})"
-            )
+        without_mark = not self._sizes[self._mark + ACTION_START]
+        for problem, exists in (
+            ("some episode has no token", not self.lengths.all()),
+            ("a turn of the agent is empty, and there is no mark for its end", not sizes[turns.is_action].all()),
+            ("the agent speaks first in some episode, and there is no mark to begin with",
+             turns.is_action.any() and without_mark and self._agent_begins()),
+        ):  # fmt: skip
+            if exists:
+                raise UserError(f"with this template {problem} ({FLAG})")
 
     def rows(self, episodes: np.ndarray, width: int) -> Rows:
         """The tokens of episodes, one row each; longer ones are cut at their end. [R] -> [R, width]
@@ -129,20 +133,12 @@ class Renderer:
         at = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         kept = at < width
         shape = len(episodes), width
-        rows = Rows(
-            tokens=np.zeros(shape, np.int32),
-            segments=np.zeros(shape, np.int32),
-            is_action=np.zeros(shape, bool),
-            closes=np.zeros(shape, bool),
-            reward=np.zeros(shape, np.float32),
-            end=np.zeros(shape, np.int8),
-        )
+        rows = Rows(*(np.zeros(shape, kind) for kind in (np.int32, np.int32, bool, bool, np.float32, np.int8)))
         where = owner[kept], at[kept]
         rows.tokens[where], rows.segments[where] = flat[kept], 1
         chosen = kept & agent & (at > 0)  # a token is chosen at the position before it
-        rows.is_action[owner[chosen], at[chosen] - 1] = True
-        rows.closes[owner[chosen], at[chosen] - 1] = closes[chosen]
-        rows.reward[owner[chosen], at[chosen] - 1] = reward[chosen]
+        where = owner[chosen], at[chosen] - 1
+        rows.is_action[where], rows.closes[where], rows.reward[where] = True, closes[chosen], reward[chosen]
         lost = agent & ~kept
         losses, terminal = np.bincount(owner[lost], minlength=len(episodes)), self._turns.terminal[episodes]
         ends = np.where(terminal, TERMINAL, UNFINISHED)
@@ -162,7 +158,8 @@ class Renderer:
         """The distinct tokens of the agent's texts and of their end mark, ascending. [N] int32"""
         turns = self._turns
         pieces = [*np.unique(turns.text[turns.is_action]).tolist(), self._mark + ACTION_END]
-        return np.unique(np.concatenate([self._piece(piece) for piece in pieces])).astype(np.int32)
+        ends = self._starts + self._sizes
+        return np.unique(np.concatenate([self._tokens[self._starts[piece] : ends[piece]] for piece in pieces]))
 
     def agent_texts_with(self, token: int) -> int:
         """The number of the agent's turns that contain a token."""
@@ -171,7 +168,6 @@ class Renderer:
         return int(np.isin(texts_of_agent, np.unique(pieces)).sum())
 
     def _agent_begins(self) -> bool:
-        """Whether the first token of some episode is the agent's."""
         turns = self._turns
         has_tokens = np.flatnonzero(self._sizes[turns.text] + self._sizes[self._mark + TEXT_END - turns.is_action])
         first = np.searchsorted(has_tokens, turns.starts[turns.starts < turns.ends])
@@ -185,11 +181,8 @@ class Renderer:
         return np.where(empty | padded[first], ACTION_START, TEXT_START)
 
     def _flat(self, episodes: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The concatenated tokens of episodes.
-
-        Returns:
-          Tokens; the row of each; whether it is the agent's; whether it ends an utterance of the agent; the reward of
-          that utterance. [N] each
+        """The concatenated tokens of episodes; the row of each; whether it is the agent's; whether it ends an utterance
+        of the agent; the reward of that utterance. [N] each
         """
         turns, mark = self._turns, self._mark
         starts, counts = turns.starts[episodes], (turns.ends - turns.starts)[episodes]
@@ -230,18 +223,13 @@ class Renderer:
             for turn in said:
                 parts += [texts[turns.text[turn]], marks[ACTION_END if turns.is_action[turn] else TEXT_END]]
             whole = "".join([*parts, marks[EPISODE_END] if turns.terminal[episode] else ""])
-            if list(self._encode(whole, marks=True)) == self.tokens(episode):
-                continue
             # Texts that contain a mark are encoded without it, which nothing can be concluded from.
             names = [texts[turns.text[turn]] for turn in said]
-            if all(list(self._encode(name, marks=True)) == list(self._encode(name)) for name in names):
-                raise UserError(
-                    f"the tokeniser gives episode {episode:,} other tokens as a whole than text by text: choose "
-                    f"another template, with marks that the tokeniser keeps apart ({FLAG})"
-                )
-
-    def _piece(self, piece: int) -> list[int]:
-        return self._tokens[self._starts[piece] : self._starts[piece] + self._sizes[piece]].tolist()
+            if list(self._encode(whole, marks=True)) != self.tokens(episode) and all(
+                list(self._encode(name, marks=True)) == list(self._encode(name)) for name in names
+            ):
+                what = f"the tokeniser gives episode {episode:,} other tokens as a whole than text by text"
+                raise UserError(f"{what}: choose a template whose marks it keeps apart ({FLAG})")
 
 
 # Tokenises a conversation turn by turn, with the same result as `Renderer` gives for the recorded conversation.
@@ -253,33 +241,28 @@ class LiveRenderer:
     def __init__(self, tokeniser: Tokeniser, template: Template):
         """Raises UserError unless the agent's texts end with a single token, which stops generation."""
         self._encode = tokeniser.encode
-        marks = [[mark] if isinstance(mark, int) else list(tokeniser.encode(mark, marks=True)) for mark in template]
-        self._action_start, self._text_start, self._action_end, self._text_end, self._episode_end = marks
-        if len(self._action_end) != 1:
+        self._marks = encode_marks(tokeniser, template)
+        if len(self._marks[ACTION_END]) != 1:
             raise UserError(
-                f"the agent's text must end with one token, and with this template and tokeniser it ends with "
-                f"{len(self._action_end)}: choose another template: words where tokens are words, marks where "
-                f"they are letters, else lines ({FLAG})"
+                f"the agent's text must end with one token, not {len(self._marks[ACTION_END])}: choose the template "
+                f"words where tokens are words, marks where they are letters, else lines ({FLAG})"
             )
-        (self.stop,) = self._action_end
+        (self.stop,) = self._marks[ACTION_END]
 
     def begin(self, heard: str) -> list[int]:
         """The tokens before the agent's first text; `heard` is the world's opening, or ""."""
-        if not heard:
-            return list(self._action_start)
-        return [*self._text_start, *self._encode(heard), *self._text_end]
+        return [*self._marks[TEXT_START if heard else ACTION_START], *self.heard(heard)]
 
     def said(self, text: str) -> list[int]:
-        return [*self._encode(text), *self._action_end]
+        return [*self._encode(text), self.stop]
 
     def heard(self, text: str) -> list[int]:
         """The tokens of the world's answer; empty for an empty answer."""
-        return [*self._encode(text), *self._text_end] if text else []
+        return [*self._encode(text), *self._marks[TEXT_END]] if text else []
 
     def marks(self) -> set[int]:
         """The tokens of all marks except the end of the agent's texts, which the agent writes."""
-        others = (self._action_start, self._text_start, self._text_end, self._episode_end)
-        return {token for mark in others for token in mark} - {self.stop}
+        return {token for mark in self._marks for token in mark} - {self.stop}
 
 
 class ConversationTokens:

@@ -67,28 +67,19 @@ class Transcripts:
         self.path, self._flag = path, flag
         if not path.is_dir():
             raise UserError(f"there is no directory {str(path)!r} with transcripts ({flag})")
-        self._check_place(path / RECORD)
-        try:
+        with legible(repr(str(path / RECORD)), flag, KeyError, TypeError):
             self.record = read_json(path / RECORD)
             sums, infos = dict(self.record["sha256"]), [*self.record["info"]]
             self.record["provenance"] = dict(self.record["provenance"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-            raise UserError(f"cannot read {str(path / RECORD)!r} ({reason}) ({flag})") from error
-        if self.record.get("version") != VERSION:
-            raise UserError(f"{str(path)!r} has transcripts of a later version of this program ({flag})")
-        if not all(isinstance(name, str) and re.fullmatch(INFO_NAME, name) for name in infos):
-            raise UserError(f"{str(path / RECORD)!r} names unusable metrics of episodes ({flag})")
-        kinds = ARRAYS | {f"info/{name}": "float64" for name in infos}
-        if sums.keys() != kinds.keys():
-            raise UserError(f"{str(path / RECORD)!r} does not have the checksums of exactly its arrays ({flag})")
+            if self.record.get("version") != VERSION:
+                raise ValueError("it is of a later version of this program")
+            kinds = ARRAYS | {f"info/{name}": "float64" for name in infos}
+            if sums.keys() != kinds.keys() or not all(re.fullmatch(INFO_NAME, name) for name in infos):
+                raise ValueError("it does not have the checksums of exactly its arrays")
         arrays = {name: self._open(name, kind, sums[name]) for name, kind in kinds.items()}
         self._bytes, self._text_ends = arrays["texts/bytes"], arrays["texts/ends"]
-        self.text: np.ndarray = arrays["turns/text"]  # [M] int32
-        self.is_action: np.ndarray = arrays["turns/is_action"]  # [M] bool
-        self.reward: np.ndarray = arrays["turns/reward"]  # [M] float32
-        self.ends: np.ndarray = arrays["episodes/ends"]  # [E] int64
-        self.terminal: np.ndarray = arrays["episodes/terminal"]  # [E] bool
+        self.text, self.is_action, self.reward = (arrays[f"turns/{name}"] for name in ("text", "is_action", "reward"))
+        self.ends, self.terminal = arrays["episodes/ends"], arrays["episodes/terminal"]
         self.info: dict[str, np.ndarray] = {name: arrays[f"info/{name}"] for name in infos}  # [E] float64 each
         self._check()
         identity = "".join(f"{name} {value}\n" for name, value in sorted(sums.items()))
@@ -124,9 +115,8 @@ class Transcripts:
 
     def episode(self, index: int) -> Episode:
         """One episode, as `TranscriptWriter.add` took it."""
-        start, end = int(self.starts[index]), int(self.ends[index])
         turns = []
-        for turn in range(start, end):
+        for turn in range(int(self.starts[index]), int(self.ends[index])):
             number = int(self.text[turn])
             first = int(self._text_ends[number - 1]) if number else 0
             text = self._bytes[first : int(self._text_ends[number])].tobytes().decode()
@@ -136,48 +126,32 @@ class Transcripts:
 
     def _open(self, name: str, kind: str, wanted: object) -> np.ndarray:
         file = self.path / f"{name}.npy"
-        self._check_place(file)
         with legible(repr(str(file)), self._flag):
+            if leads_out(file, self.path):
+                raise ValueError("it is a link that leads out of the transcripts")
             array = read_array(file, mapped=True)
-        if array.ndim != 1 or array.dtype != np.dtype(kind):
-            raise UserError(f"{str(file)!r} holds {array.shape} {array.dtype}, expected a row of {kind} ({self._flag})")
-        if wanted != _sum(array):
-            raise UserError(f"{str(file)!r} has changed since it was written: its checksum differs ({self._flag})")
+            if array.ndim != 1 or array.dtype != np.dtype(kind):
+                raise ValueError(f"it holds {array.shape} {array.dtype}, expected a row of {kind}")
+            if wanted != _sum(array):
+                raise ValueError("it has changed since it was written: its checksum differs")
         return array
 
-    def _check_place(self, file: Path) -> None:
-        if os.path.lexists(file) and leads_out(file, self.path):
-            raise UserError(
-                f"{str(file)!r} is a link that leads out of the transcripts, to {os.path.realpath(file)!r}: put the "
-                f"file itself there ({self._flag})"
-            )
-
     def _check(self) -> None:
-        """Raises UserError if the arrays do not belong together."""
-        turns, problem = len(self.text), ""
-        if not len(self.ends):
-            problem = "has no episode"
-        elif not (len(self.is_action) == len(self.reward) == turns):
-            problem = "has turns without a text, a speaker or a reward"
-        elif len(self.terminal) != len(self.ends) or any(len(info) != len(self.ends) for info in self.info.values()):
-            problem = "has metrics of another number of episodes"
-        elif not _are_ends(self.ends, turns):
-            problem = "has episodes that do not follow each other"
-        elif not _are_ends(self._text_ends, len(self._bytes)):
-            problem = "has texts that do not follow each other"
-        elif turns and not 0 <= self.text.min() <= self.text.max() < self.num_texts:
-            problem = "has a turn whose text is not there"
-        elif not np.isfinite(self.reward).all():
-            problem = f"has a reward that is not finite, first at turn {int(np.argmin(np.isfinite(self.reward)))}"
-        elif self.reward[~self.is_action].any():
-            problem = "has a reward for a turn that the agent does not say"
-        if not problem:
-            try:
-                collections.deque(self.texts(), maxlen=0)
-            except UnicodeDecodeError:
-                problem = "has a text that is not UTF-8"
-        if problem:
-            raise UserError(f"the store of transcripts {str(self.path)!r} {problem} ({self._flag})")
+        turns, episodes = len(self.text), len(self.ends)
+        with legible(f"the transcripts {str(self.path)!r}", self._flag):
+            fits = (
+                episodes > 0
+                and len(self.is_action) == len(self.reward) == turns
+                and all(len(values) == episodes for values in (self.terminal, *self.info.values()))
+                and _are_ends(self.ends, turns)
+                and _are_ends(self._text_ends, len(self._bytes))
+                and (not turns or 0 <= self.text.min() <= self.text.max() < self.num_texts)
+                and np.isfinite(self.reward).all()
+                and not self.reward[~self.is_action].any()
+            )
+            if not fits:
+                raise ValueError("its arrays do not belong together")
+            collections.deque(self.texts(), maxlen=0)  # UnicodeDecodeError is a ValueError
 
 
 class TranscriptWriter:
@@ -200,7 +174,7 @@ class TranscriptWriter:
             raise ValueError(f"it has the metrics {[*episode.info]!s:.80}, and others have {[*self._info]!s:.80}")
         for turn in episode.turns:
             turn.text.encode()  # UnicodeEncodeError is a ValueError
-            if turn.reward is not None and not abs(turn.reward) <= LARGEST:
+            if not abs(turn.reward or 0.0) <= LARGEST:
                 raise ValueError(f"its reward {turn.reward} is not finite")
         for turn in episode.turns:
             self._text.append(self._ids.setdefault(turn.text, len(self._ids)))
@@ -232,12 +206,9 @@ class TranscriptWriter:
         arrays: dict[str, np.ndarray] = {
             "texts/bytes": np.frombuffer(b"".join(texts), np.uint8),
             "texts/ends": np.cumsum([len(text) for text in texts], dtype=np.int64),
-            "turns/text": turns.text,
-            "turns/is_action": turns.is_action,
-            "turns/reward": turns.reward,
-            "episodes/ends": turns.ends,
-            "episodes/terminal": turns.terminal,
-        }
+            "turns/text": turns.text, "turns/is_action": turns.is_action, "turns/reward": turns.reward,
+            "episodes/ends": turns.ends, "episodes/terminal": turns.terminal,
+        }  # fmt: skip
         arrays |= {f"info/{name}": np.array(values, np.float64) for name, values in (self._info or {}).items()}
         partial = path.with_name(f"{path.name}.partial")
         make_anew(partial)

@@ -25,7 +25,6 @@ from motif_jax.offline.update import (
     means_of,
     objective_of,
     sum_terms,
-    weights_of,
     zero_sums,
 )
 from motif_jax.offline.values import ModelFunctions
@@ -244,7 +243,13 @@ def written_out(recipe, settings):
         sums = sum_terms(PLAIN, recipe, settings, weights, batch) | count(recipe, batch)
         return sums, follow(state.target, state.learnt, state.step, settings) if state.target else ()
 
-    return str(jax.make_jaxpr(program)(state, given, batch_of(num_rows=1))), weights_of(recipe, settings)
+    return str(jax.make_jaxpr(program)(state, given, batch_of(num_rows=1))), *means_by(recipe, settings)
+
+
+def means_by(recipe, settings):
+    """The weights of the terms, and the count that divides cloning."""
+    objective = objective_of(PLAIN, recipe, settings)
+    return objective.weights, objective.divisor_of("policy") if recipe.learns_policy else ""
 
 
 @pytest.mark.slow

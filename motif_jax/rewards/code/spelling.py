@@ -236,7 +236,7 @@ KEPT = 1024  # masks; one has a byte per token
 
 
 class ProgramGuide:
-    """The masks of one world's programs for one tokeniser: a `Guide` of motif_jax/language/loaded.py."""
+    """The masks of one world's programs for one tokeniser: the guide of `Language.generate_guided`."""
 
     def __init__(self, speller: Speller, tokeniser: Tokeniser, model: str, ends: tuple[int, ...], size: int):
         """Raises UserError if a program could not be written with these tokens.

@@ -80,12 +80,7 @@ def check_output(section: Export, path: Path) -> None:
 
 
 STAGE = Stage(
-    config=ExportConfig,
-    sections=("export",),
-    check=check,
+    config=ExportConfig, sections=("export",), check=check, run=later("motif_jax.stages.export.release:run"),
     is_complete=lambda config, workdir: False,  # it runs each time it is asked to
-    run=later("motif_jax.stages.export.release:run"),
-    writes="--config.export.to",
-    memory="--config.export.to",
-    lock=without_lock,
-)
+    writes="--config.export.to", memory="--config.export.to", lock=without_lock,
+)  # fmt: skip

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +32,7 @@ from motif_jax.pages.players import SUMMARIES
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.decoding import TRAINED
 from motif_jax.policies.model import read_policy
-from motif_jax.rewards.learnt import Reward, load_reward
+from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.rewards.registry import LEARNT, without_folders
 from motif_jax.rewards.sources import RewardSources, trusted_classes
@@ -66,29 +68,24 @@ def run(config: ExportConfig, workdir: Path) -> None:
     if config.export.transcripts != "none":
         export_transcripts(config, workdir)
         return
-    if config.export.language != "none":
-        kind = config.export.language
-        directory = Path(config.export.to) if config.export.to else workdir / f"language-{kind}"
-        check_output(config.export, directory)
+    kind = config.export.language
+    directory = Path(config.export.to or workdir / ("export" if kind == "none" else f"language-{kind}"))
+    check_output(config.export, directory)
+    if kind != "none":
         export_language(workdir, directory, kind)
         return
-    directory = Path(config.export.to) if config.export.to else workdir / "export"
-    check_output(config.export, directory)
     name = (directory if config.export.to else workdir).resolve().name
     if directory.resolve().parent == ZOO.resolve():
         name = f"{PREFIX}/{name}"
-    contents = find_contents(config, workdir)
+    contents, arrays = find_contents(config, workdir)
     results: dict[str, Any] = {"seeds": 1, "evaluations": []}
     replay = None
     if "policy" in contents:
-        evaluated = find_evaluations(workdir, contents["policy"].step)
-        results = find_results(workdir, contents["policy"].step, evaluated)
-        replay = find_replay(workdir, evaluated)
+        step = contents["policy"]["step"]
+        evaluated = find_evaluations(workdir, step)
+        results, replay = find_results(workdir, step, evaluated), find_replay(workdir, evaluated)
     metadata = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
-    metadata |= {kind: {"step": part.step, "facts": part.facts} for kind, part in contents.items()} | {
-        "results": results
-    }
-    arrays = {kind: part.arrays for kind, part in contents.items()}
+    metadata |= contents | {"results": results}
     card = write_card(metadata, arrays, config.export.about)
     write_release(directory, arrays, metadata, card, replay)
     sizes = {file.name: file.stat().st_size for file in sorted(directory.iterdir()) if file.is_file()}
@@ -100,8 +97,8 @@ def run(config: ExportConfig, workdir: Path) -> None:
 def export_transcripts(config: ExportConfig, workdir: Path) -> None:
     """Writes the transcripts in one of TRL's formats."""
     form = config.export.transcripts
-    file = Path(config.export.to) if config.export.to else workdir / f"trl/{form}.jsonl"
-    transcripts = Transcripts(Path(config.transcripts.path) if config.transcripts.path else workdir / "transcripts")
+    file = Path(config.export.to or workdir / f"trl/{form}.jsonl")
+    transcripts = Transcripts(Path(config.transcripts.path or workdir / "transcripts"))
     count = write_trl(transcripts, file, form, config.export.turns_mib)
     print_line(f"export: {count:,} lines of {len(transcripts):,} episodes in {file}")
 
@@ -128,31 +125,28 @@ def export_language(workdir: Path, directory: Path, kind: str) -> None:
 # ---- what a release has
 
 
-class ReleasePart(NamedTuple):
-    """A policy or a reward."""
+def find_contents(config: ExportConfig, workdir: Path) -> tuple[dict[str, Any], dict[str, Arrays]]:
+    """The last policy of a workdir and the reward that it was trained with; without one, the workdir's own reward.
 
-    step: int  # of the policy's training, or the reward's epoch
-    facts: dict[str, Any]
-    arrays: Arrays  # by their paths
-
-
-def find_contents(config: ExportConfig, workdir: Path) -> dict[str, ReleasePart]:
-    """The last policy of a workdir and the reward that it was trained with; without one, the workdir's own reward."""
-    contents: dict[str, ReleasePart] = {}
-    reward = _own_reward(config, workdir)
-    try:
-        find_checkpoints(workdir, "policy")
-    except UserError:
-        pass  # a reward may be released alone
-    else:
+    Returns the step of the policy's training, or the reward's epoch, and the facts of each; and their arrays by paths.
+    """
+    contents: dict[str, Any] = {}
+    arrays: dict[str, Arrays] = {}
+    kept: dict[str, Path] = {}
+    for kind, place in (("reward", (workdir / "reward",)), ("policy", (workdir, "policy"))):
+        with contextlib.suppress(UserError):  # each may be released alone
+            kept[kind] = find_checkpoints(*place)
+    reward = load_reward(kept["reward"], config.policy.reward_checkpoint) if "reward" in kept else None
+    if "policy" in kept:
         _, steps = list_steps(str(workdir), "--workdir")
         model, metadata, sources = read_policy(workdir, str(steps[-1]), trusted_classes(config, config.policy.network))
-        arrays = _below("params", model.params) | _below("frozen", model.frozen)
-        arrays |= _below("sources", RewardSources(one for one in sources if not one.source.is_learnt).arrays())
+        own_sources = RewardSources(one for one in sources if not one.source.is_learnt).arrays()
+        parts = {"params": model.params, "frozen": model.frozen, "sources": own_sources}
+        arrays["policy"] = {path: array for name, tree in parts.items() for path, array in _below(name, tree).items()}
         metadata = metadata | {"sources": sources.facts(), "config": deciding_values(metadata["config"])}
         if "reads" in metadata["model"]:  # JSON files have sorted keys
             metadata["model"] = metadata["model"] | {"order": list(model.reads)}
-        contents["policy"] = ReleasePart(steps[-1], metadata, arrays)
+        contents["policy"] = {"step": steps[-1], "facts": metadata}
         if sources.learnt:
             learnt = sources.learnt.reward
             same = reward is not None and reward_checksum(reward) == reward_checksum(learnt)
@@ -161,21 +155,12 @@ def find_contents(config: ExportConfig, workdir: Path) -> dict[str, ReleasePart]
         metadata = reward.facts | {"model": reward.options, "statistics": reward.statistics.record()}
         if "config" in metadata:
             metadata["config"] = deciding_values(metadata["config"])
-        arrays = _below("params", reward.params)
-        arrays |= {("captions",): reward.captions, ("counts",): reward.counts}
-        contents["reward"] = ReleasePart(int(metadata.get("epoch") or 0), metadata, arrays)
+        rest = {("captions",): reward.captions, ("counts",): reward.counts}
+        arrays["reward"] = _below("params", reward.params) | rest
+        contents["reward"] = {"step": int(metadata.get("epoch") or 0), "facts": metadata}
     if not contents:
         raise UserError(f"there is neither a policy nor a reward in {str(workdir)!r} to export (--workdir)")
-    return contents
-
-
-def _own_reward(config: ExportConfig, workdir: Path) -> Reward | None:
-    """The reward of the workdir, with all facts; None if the workdir does not have one."""
-    try:
-        directory = find_checkpoints(workdir / "reward")
-    except UserError:
-        return None
-    return load_reward(directory, config.policy.reward_checkpoint)
+    return contents, arrays
 
 
 def _below(name: str, tree: Any) -> Arrays:
@@ -189,9 +174,7 @@ def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
         if not value.decides or key not in flat:
             continue
         *sections, name = key.split(".")
-        inner = nested
-        for section in sections:
-            inner = inner.setdefault(section, {})
+        inner = functools.reduce(lambda inner, section: inner.setdefault(section, {}), sections, nested)
         text = flat[key]
         text = without_folders(text) if key in NAMING_SOURCES else text
         is_path = value.kind in (PATH, PATHS) or (isinstance(text, str) and text.startswith("/"))
@@ -234,25 +217,25 @@ def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
     steps = [summary["step"] for summary in latest]
     shared = [figure for figure in scores[0] if all(figure in means for means in scores)]
     estimates = {figure: estimate(np.array([means[figure] for means in scores])) for figure in shared}
-    return {
-        "seeds": len(scores),
-        "trained_steps": [min(steps), max(steps)],
-        "over_seeds": {name: {"mean": one.mean, "low": one.low, "high": one.high} for name, one in estimates.items()},
-    }
+    over_seeds = {name: {"mean": one.mean, "low": one.low, "high": one.high} for name, one in estimates.items()}
+    return {"seeds": len(scores), "trained_steps": [min(steps), max(steps)], "over_seeds": over_seeds}
 
 
 def _latest_evaluation(workdir: Path) -> Facts | None:
     """The summary of a workdir's latest policy that was evaluated with the task's rules."""
-    own = [one for one in Run(workdir).read_each(SUMMARIES, dict).values() if one["path"] == "." and not one["greedy"]]
-    own = [one for one in own if one.get("protocol", TASK) == TASK and not one.get("option")]
-    return max(own, key=lambda one: one["step"], default=None)
+    own = _own_evaluations(workdir).values()
+    by_rules = [one for one in own if one.get("protocol", TASK) == TASK and not one["greedy"]]
+    return max(by_rules, key=lambda one: one["step"], default=None)
+
+
+def _own_evaluations(workdir: Path) -> dict[str, Facts]:
+    every = Run(workdir).read_each(SUMMARIES, dict)
+    return {name: one for name, one in every.items() if one["path"] == "." and not one.get("option")}
 
 
 def find_evaluations(workdir: Path, step: int) -> dict[str, Facts]:
     """The evaluations of the workdir's policy at this step, by name: first those with the task's rules, not greedy."""
-    every = Run(workdir).read_each(SUMMARIES, dict)
-    own = {name: one for name, one in every.items() if (one["path"], one["step"]) == (".", step)}
-    own = {name: one for name, one in own.items() if not one.get("option")}
+    own = {name: one for name, one in _own_evaluations(workdir).items() if one["step"] == step}
     by_rules = sorted(own, key=lambda name: (own[name].get("protocol", TASK) != TASK, own[name]["greedy"], name))
     return {name: own[name] for name in by_rules}
 
@@ -323,10 +306,8 @@ def arguments(metadata: Facts, kind: str, where: str) -> str:
 
 def _env(metadata: Facts) -> Facts:
     """The section `env` of the config that the policy, or else the reward, was trained with."""
-    sections = [
-        metadata[kind]["facts"].get("config", {}).get("env") for kind in ("policy", "reward") if kind in metadata
-    ]
-    return next(filter(None, sections), {})
+    kinds = [kind for kind in ("policy", "reward") if kind in metadata]
+    return next(filter(None, (metadata[kind]["facts"].get("config", {}).get("env") for kind in kinds)), {})
 
 
 def _made(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tuple[str, str]]:
@@ -343,11 +324,12 @@ def _made(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tupl
         seconds = f" in {training['seconds']:,.0f} s" if "seconds" in training else ""
         machine = training.get("machine", {})
         where = f" on {machine['cores']} cores of {machine['processor']}" if "processor" in machine else ""
-        rows.append(
-            ("training", f"{metadata['policy']['step']:,} steps{seconds}{where}, {settings.get('algorithm', '')}")
-        )
-        rows.append(("rewarded by", _rewarded(own["sources"], settings.get("extrinsic_coefficient", 0.0))))
-        rows.append(("seed", own["config"].get("seed")))
+        steps = f"{metadata['policy']['step']:,} steps{seconds}{where}, {settings.get('algorithm', '')}"
+        words = {LEARNT: "the learnt reward"}
+        weights = {"the game": settings.get("extrinsic_coefficient", 0.0)}
+        weights |= {name: source["coefficient"] for name, source in own["sources"].items()}
+        rewarded = ", ".join(f"{words.get(name, name)} x {weight:g}" for name, weight in weights.items() if weight)
+        rows += [("training", steps), ("rewarded by", rewarded), ("seed", own["config"].get("seed"))]
     if "reward" in metadata:
         own = metadata["reward"]["facts"]
         config, history = own.get("config", {}), own.get("history") or [{}]
@@ -361,12 +343,6 @@ def _made(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tupl
             rows.append(("agrees with", f"{accuracy:.1%} of the preferences that were set aside"))
     rows.append(("made by", metadata["made_by"]))
     return [(name, clean(value)) for name, value in rows if value not in (None, "")]
-
-
-def _rewarded(sources: Facts, game: float) -> str:
-    coefficients = {"the game": game} | {name: source["coefficient"] for name, source in sources.items()}
-    words = {LEARNT: "the learnt reward"}
-    return ", ".join(f"{words.get(name, name)} x {weight:g}" for name, weight in coefficients.items() if weight)
 
 
 def _count(arrays: Mapping[Any, Any]) -> str:
@@ -383,11 +359,12 @@ def _figures(evaluation: Facts) -> str:
     """A row per figure: mean with its 95 % interval, and median; also for random play, if it was evaluated."""
     beside = evaluation["random"]
     head = ["per game", "mean [95 % interval]", "median", *(["random play", "median"] if beside else [])]
-    rows = []
-    for figure in in_order(evaluation["figures"]):
-        interval = evaluation["figures"][figure]
-        if interval:
-            rows.append([figure, *_cells(interval), *(_cells(beside.get(figure)) if beside else [])])
+    figures = evaluation["figures"]
+    rows = [
+        [figure, *_cells(figures[figure]), *(_cells(beside.get(figure)) if beside else [])]
+        for figure in in_order(figures)
+        if figures[figure]
+    ]
     return _table(head, rows)
 
 

@@ -53,20 +53,18 @@ def check(config: CloningConfig) -> None:
     language = config.language
     check_learning(config.train_language, "train_language")
     check_model(language.model, language.width, language.heads, "--config.language")
-    if not language.model and language.tokeniser == "letters" and config.transcripts.template != "marks":
-        raise UserError(
-            "a tokeniser of letters has marks for the template 'marks' only, and not for "
-            f"{config.transcripts.template!r} (--config.language.tokeniser, --config.transcripts.template)"
-        )
+    template = config.transcripts.template
+    if not language.model and language.tokeniser == "letters" and template != "marks":
+        only = f"marks for the template 'marks' only, and not for {template!r}"
+        flags = "--config.language.tokeniser, --config.transcripts.template"
+        raise UserError(f"a tokeniser of letters has {only} ({flags})")
     if language.lora_rank and not language.model:
-        raise UserError(
-            "low-rank additions to an untrained model learn little: name a model, or choose lora_rank 0 "
-            "(--config.language.lora_rank, .model)"
-        )
-    check_template(language, config.transcripts.template, "--config.language.model")
+        why = "low-rank additions to an untrained model learn little: name a model, or choose lora_rank 0"
+        raise UserError(f"{why} (--config.language.lora_rank, .model)")
+    check_template(language, template, "--config.language.model")
     check_origin(config.transcripts)
     if config.transcripts.import_format == MANUAL and config.transcripts.import_from:
-        check_prompts(config.transcripts.template)
+        check_prompts(template)
         for file in find_manuals(config.transcripts.import_from.split(",")):
             read_manual(file)
     if config.transcripts.import_from and (played := find(TRANSCRIPT_FORMATS, config.transcripts.import_format)):
@@ -75,11 +73,6 @@ def check(config: CloningConfig) -> None:
 
 
 STAGE = offline_stage(
-    "train_language",
-    FOLDER,
-    f"{MODEL}/config.json",
-    config=CloningConfig,
-    sections=("transcripts", "language", "train_language"),
-    check=check,
-    run=later("motif_jax.stages.train_language.model:train"),
-)
+    "train_language", FOLDER, f"{MODEL}/config.json", config=CloningConfig, check=check,
+    sections=("transcripts", "language", "train_language"), run=later("motif_jax.stages.train_language.model:train"),
+)  # fmt: skip

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config.table import PATH, PATHS, Number, Text, Whole, section, value
+from motif_jax.config.table import PATH, PATHS, Number, Text, Whole, section
 from motif_jax.console import print_line
 from motif_jax.envs.babyai.manual import EXERCISES, find_manual, make_examples, make_exercises, read_manual
 from motif_jax.envs.babyai.words import all_words
@@ -16,6 +17,7 @@ from motif_jax.envs.worlds import essential
 from motif_jax.language.config import locate_model
 from motif_jax.language.gguf_file import read_gguf_tokeniser
 from motif_jax.names import TRANSCRIPT_FORMATS, find
+from motif_jax.offline.recipes import deciding
 from motif_jax.stages import Experiment
 from motif_jax.stages.collect import report_transcripts
 from motif_jax.structs import Episode, UserError, naming
@@ -28,23 +30,13 @@ from motif_jax.tokens import (
     WordTokeniser,
     read_tokeniser,
 )
-from motif_jax.transcripts.imports import (
-    FLAG,
-    import_episodes,
-    read_lmrl,
-    read_lmrl_wordle,
-    read_reddit,
-    read_trl,
-    read_visdial,
-)
+from motif_jax.transcripts import imports
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
 from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer
 from motif_jax.transcripts.store import Transcripts, are_decision_points, decision_point, vocabulary
 
 MANUAL = "manual"  # a value of `transcripts.import_format`
 BUILT_IN: dict[str, type[BuiltInTokeniser]] = {"words": WordTokeniser, "letters": LetterTokeniser}
-
-
 IMPORTS = ("lmrl", "lmrl_wordle", *TRANSCRIPT_FORMATS, "visdial", "reddit", "manual", "trl")
 
 
@@ -52,18 +44,13 @@ IMPORTS = ("lmrl", "lmrl_wordle", *TRANSCRIPT_FORMATS, "visdial", "reddit", "man
 class TranscriptsSection:
     """Recorded conversations."""
 
-    path: str = value("", PATH, "directory of transcripts; empty: transcripts/ of this workdir", decides=True)
-    import_from: str = value(
-        "", PATHS, "files to import into transcripts/ of this workdir, separated by commas", decides=True
+    path: str = deciding("", PATH, "directory of transcripts; empty: transcripts/ of this workdir")
+    import_from: str = deciding("", PATHS, "files to import into transcripts/ of this workdir, separated by commas")
+    import_format: str = deciding(
+        "lmrl", Text(IMPORTS), "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)"
     )
-    import_format: str = value(
-        "lmrl", Text(IMPORTS), "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)", decides=True
-    )
-    template: str = value(
-        "words",
-        Text(("words", "marks", "lines", "none")),
-        "marks around texts; marks: <a> </a> <s> </s>, as in ILQL",
-        decides=True,
+    template: str = deciding(
+        "words", Text(("words", "marks", "lines", "none")), "marks around texts; marks: <a> </a> <s> </s>, as in ILQL"
     )
 
 
@@ -71,26 +58,20 @@ class TranscriptsSection:
 class LanguageSection:
     """The language model that learns from transcripts."""
 
-    model: str = value(
-        "", PATH, "directory in the Hugging Face layout, GGUF file, or smollm2; empty: a new model", decides=True
+    model: str = deciding("", PATH, "directory in the Hugging Face layout, GGUF file, or smollm2; empty: a new model")
+    tokeniser: str = deciding("words", Text(("words", "letters")), "of a new model, made of the transcripts")
+    family: str = deciding("gpt2", Text(("gpt2", "llama")), "architecture of a new model")
+    width: int = deciding(96, Whole(2, 2**14), "size of hidden states, of a new model")
+    layers: int = deciding(2, Whole(1, 200), "layers of a new model")
+    heads: int = deciding(4, Whole(1, 256), "attention heads of a new model")
+    dtype: str = deciding(
+        "float32", Text(("float32", "bfloat16")), "dtype of matrix products; bfloat16 is faster on GPUs"
     )
-    tokeniser: str = value("words", Text(("words", "letters")), "of a new model, made of the transcripts", decides=True)
-    family: str = value("gpt2", Text(("gpt2", "llama")), "architecture of a new model", decides=True)
-    width: int = value(96, Whole(2, 2**14), "size of hidden states, of a new model", decides=True)
-    layers: int = value(2, Whole(1, 200), "layers of a new model", decides=True)
-    heads: int = value(4, Whole(1, 256), "attention heads of a new model", decides=True)
-    dtype: str = value(
-        "float32", Text(("float32", "bfloat16")), "dtype of matrix products; bfloat16 is faster on GPUs", decides=True
+    lora_rank: int = deciding(
+        0, Whole(0, 2**12), "train additions of this rank to the matrices of a model; 0: all parameters"
     )
-    lora_rank: int = value(
-        0, Whole(0, 2**12), "train additions of this rank to the matrices of a model; 0: all parameters", decides=True
-    )
-    lora_alpha: float = value(
-        16.0, Number(0, 1e6, above=True), "additions are multiplied by alpha / rank", decides=True
-    )
-    lora_names: str = value(
-        "q,v", Text(longest=1000), "matrices with additions: q, k, v, o, up, down, gate", decides=True
-    )
+    lora_alpha: float = deciding(16.0, Number(0, 1e6, above=True), "additions are multiplied by alpha / rank")
+    lora_names: str = deciding("q,v", Text(longest=1000), "matrices with additions: q, k, v, o, up, down, gate")
 
 
 @dataclass(frozen=True)
@@ -135,9 +116,9 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
                 episodes = _episodes(files, given.import_format)
         provenance["files"] = [file.name for file in files]
         is_new = not path.exists()
-        transcripts = import_episodes(episodes, path, provenance) if is_new else Transcripts(path)
+        transcripts = imports.import_episodes(episodes, path, provenance) if is_new else Transcripts(path)
         if transcripts.record["provenance"] != provenance:
-            raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({FLAG})")
+            raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({imports.FLAG})")
         report_transcripts(workdir)  # also of earlier ones: a kill may have come between the two
         if is_new:
             texts = f"{len(transcripts):,} episodes with {transcripts.num_texts:,} texts"
@@ -151,16 +132,13 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
 
 def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
     if kind == "reddit":
-        yield from read_reddit(files)
-        return
+        return imports.read_reddit(files)
     if kind == "visdial":
         if len(files) > 2:
-            raise UserError(f"visual dialogues have one file, and perhaps one of ranks, not {len(files)} ({FLAG})")
-        yield from read_visdial(*files)
-        return
-    read = {"lmrl": read_lmrl, "lmrl_wordle": read_lmrl_wordle, "trl": read_trl}[kind]
-    for file in files:
-        yield from read(file)
+            raise UserError(f"visual dialogues have one or two files, not {len(files)} ({imports.FLAG})")
+        return imports.read_visdial(*files)
+    read = {"lmrl": imports.read_lmrl, "lmrl_wordle": imports.read_lmrl_wordle, "trl": imports.read_trl}[kind]
+    return itertools.chain.from_iterable(map(read, files))
 
 
 def find_manuals(names: list[str]) -> list[Path]:
@@ -193,9 +171,8 @@ def check_prompts(template: str) -> None:
     """Raises UserError for a template that does not suit prompts and names of actions."""
     if template != "none":
         raise UserError(
-            f"a policy that plays reads the name of an action right after the prompt, but the template {template!r} "
-            f"puts a mark between them: choose none ({TEMPLATE_FLAG}), in another --workdir if training has begun in "
-            "this one"
+            f"a policy that plays reads the name of an action right after the prompt, without the mark of the template "
+            f"{template!r}: choose none ({TEMPLATE_FLAG}), in another --workdir if training has begun in this one"
         )
 
 
@@ -205,10 +182,8 @@ def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
         return  # tokenisers of bytes know all texts
     for text in transcripts.texts():
         if UNKNOWN_TOKEN in tokeniser.encode(text):
-            raise UserError(
-                f"the policy's tokeniser was made for other transcripts: it does not know all of {text[:60]!r} in "
-                f"{str(transcripts.path)!r} ({flag}, --config.transcripts.path)"
-            )
+            where = f"{text[:60]!r} in {str(transcripts.path)!r} ({flag}, --config.transcripts.path)"
+            raise UserError(f"the policy's tokeniser, made for other transcripts, does not know all of {where}")
 
 
 def check_template(
@@ -216,8 +191,7 @@ def check_template(
 ) -> None:
     """Raises UserError if the model does not exist, or if its tokeniser cannot encode a template.
 
-    `directory`: of a model in place of the section's. `writes`: whether the model will write; then its texts must end
-    with one token.
+    `directory`: of a model in place of the section's. `writes`: its texts must also end with one token.
     """
     model = directory or language.model
     if not model:
@@ -236,7 +210,5 @@ def check_template(
 def check_words(tokeniser: Tokeniser, template: str) -> None:
     """Raises UserError for the template "words" if tokens are not words."""
     if template == "words" and not isinstance(tokeniser, WordTokeniser):
-        raise UserError(
-            "the template 'words' is for tokenisers whose tokens are words, unlike this model's: choose marks, "
-            f"lines or none ({TEMPLATE_FLAG})"
-        )
+        why = "the template 'words' is for tokenisers whose tokens are words, unlike this model's"
+        raise UserError(f"{why}: choose marks, lines or none ({TEMPLATE_FLAG})")

@@ -40,15 +40,9 @@ TITLE = "The language model"  # of the report's part
 
 
 def make_parts(
-    section: LanguageSection,
-    transcripts: Transcripts,
-    training: OfflineSection,
-    seed: int,
-    flag: str = FLAG,
-    stage: str = STAGE,
-    *,
-    recipe: Recipe,
-) -> LanguageParts:
+    section: LanguageSection, transcripts: Transcripts, training: OfflineSection, seed: int, flag: str = FLAG,
+    stage: str = STAGE, *, recipe: Recipe,
+) -> LanguageParts:  # fmt: skip
     """Reads the model that the section `language` names, or makes a new one for these transcripts.
 
     `training`: the section `stage`, and `recipe` the one in it. `flag`: the value of the config that names the model.
@@ -70,10 +64,8 @@ def make_parts(
         config = make_config(section.family, tokeniser.size, section.width, section.layers, section.heads, **options)
         graph, params = nnx.split(make_language_model(config, types, seed=seed))
     if config.max_positions and max_length > config.max_positions:
-        raise UserError(
-            f"the model reads {config.max_positions:,} tokens at most, and rows have {max_length:,} "
-            f"(--config.{stage}.max_length, {flag})"
-        )
+        rows = f"rows have {max_length:,} (--config.{stage}.max_length, {flag})"
+        raise UserError(f"the model reads {config.max_positions:,} tokens at most, and {rows}")
     params = jax.tree.map(np.asarray, params)
     parts = LanguageParts(as_functions(graph, config), params, tokeniser, config, graph)
     if not section.lora_rank:
@@ -153,8 +145,6 @@ def finish(stage: StageRun, parts: LanguageParts, job: TrainingJob, done: Done) 
     }  # fmt: skip
     report_learning(stage, TITLE, summary)
     stage.write("summary", summary)  # last: the stage is complete
-    print_line(
-        f"{STAGE}: {done.steps:,} updates, {size:,} parameters; best validation loss "
-        f"{done.best['valid_loss']:.4f} per token of the agent, {done.best['valid_accuracy']:.1%} of them "
-        f"predicted; motif_jax.load_language reads {str(stage.path / MODEL)!r}"
-    )
+    best = f"{done.best['valid_loss']:.4f} per token of the agent, {done.best['valid_accuracy']:.1%} of them predicted"
+    reads = f"motif_jax.load_language reads {str(stage.path / MODEL)!r}"
+    print_line(f"{STAGE}: {done.steps:,} updates, {size:,} parameters; best validation loss {best}; {reads}")

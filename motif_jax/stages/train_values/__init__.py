@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from motif_jax.config.table import PATH, Number, Text, Use, Whole, table_of, value
+from motif_jax.config.table import PATH, Number, Text, Use, Whole, table_of
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import check_world
 from motif_jax.offline.recipes import (
@@ -18,6 +18,7 @@ from motif_jax.offline.recipes import (
     Recipe,
     ValueTerms,
     check_learning,
+    deciding,
     names,
     recipe_of,
 )
@@ -36,26 +37,18 @@ GAMES = Use("positive games", lambda recipe, section: section.games > 0 and reci
 class TrainValues:
     """Values of texts, learnt from the same transcripts (--stage=train_values, docs/ilql.md)."""
 
-    recipe: str = value("ilql", Text(names()), "the algorithm", decides=True)
-    policy: str = value(
-        "", PATH, "directory or GGUF file of a language model; empty: that of train_language", decides=True
-    )
-    start: str = value(
+    recipe: str = deciding("ilql", Text(names()), "the algorithm")
+    policy: str = deciding("", PATH, "directory or GGUF file of a language model; empty: that of train_language")
+    start: str = deciding(
         "policy",
         Text(("policy", "new_trunk", "new")),
         "initial value network: the policy, or a new trunk; new: the policy is new, too",
-        decides=True,
     )
-    replies: int = value(
-        4, Whole(1, 1000), "replies sampled in place of each text of the agent", decides=True, only_for=REPLIES
+    replies: int = deciding(4, Whole(1, 1000), "replies sampled in place of each text of the agent", only_for=REPLIES)
+    games: int = deciding(
+        0, Whole(0, 10**6), "games per evaluation, whose mean return selects the checkpoint; 0: keep the last"
     )
-    games: int = value(
-        0,
-        Whole(0, 10**6),
-        "games per evaluation, whose mean return selects the checkpoint; 0: keep the last",
-        decides=True,
-    )
-    games_beta: float = value(4.0, Number(0), "factor of Q - V in these games", decides=True, only_for=GAMES)
+    games_beta: float = deciding(4.0, Number(0), "factor of Q - V in these games", only_for=GAMES)
 
 
 @dataclass(frozen=True)
@@ -97,41 +90,34 @@ def unused(config: ValuesConfig) -> list[str]:
 def check(config: ValuesConfig) -> None:
     """Raises UserError for values that cannot work."""
     section = config.train_values
-    recipe = recipe_of(section.recipe)
+    recipe, flag = recipe_of(section.recipe), "--config.train_values"
     check_learning(section, "train_values")
     check_origin(config.transcripts)
     if recipe.plays:
         check_groups(config)
-    if section.value_min >= section.value_max:
-        raise UserError(
-            f"value_min {section.value_min} must be below value_max {section.value_max} "
-            "(--config.train_values.value_min, .value_max)"
-        )
-    if section.start == "new" and not recipe.learns_policy:
-        raise UserError(
-            f"the recipe {section.recipe!r} does not learn the policy, which therefore cannot be new: choose "
-            f"{section.recipe}+joint, or another start (--config.train_values.recipe, .start)"
-        )
-    if section.start == "new" and section.policy:
-        raise UserError("the policy is either new or read from a directory (--config.train_values.start, .policy)")
-    if config.language.lora_rank and (recipe.learns_policy or section.start != "policy"):
-        raise UserError(
-            f"low-rank additions learn values that begin as a given policy, and not {section.recipe!r} with start "
-            f"{section.start!r}: choose lora_rank 0 (--config.language.lora_rank, --config.train_values.recipe, .start)"
-        )
-    flag = "--config.train_values.policy" if section.policy else "--config.language.model"
-    check_template(config.language, config.transcripts.template, flag, section.policy, writes=True)
+    new, name = section.start == "new", repr(section.recipe)
+    for exists, problem in (
+        (section.value_min >= section.value_max,
+         f"value_min {section.value_min} must be below value_max {section.value_max} ({flag}.value_min, .value_max)"),
+        (new and not recipe.learns_policy,
+         f"the recipe {name} does not learn the policy, which therefore cannot be new: choose {section.recipe}+joint, "
+         f"or another start ({flag}.recipe, .start)"),
+        (new and section.policy, f"the policy is either new or read from a directory ({flag}.start, .policy)"),
+        (config.language.lora_rank and (recipe.learns_policy or section.start != "policy"),
+         f"low-rank additions learn values that begin as a given policy, and not {name} with start {section.start!r}: "
+         f"choose lora_rank 0 (--config.language.lora_rank, {flag}.recipe, .start)"),
+    ):  # fmt: skip
+        if exists:
+            raise UserError(problem)
+    model = f"{flag}.policy" if section.policy else "--config.language.model"
+    check_template(config.language, config.transcripts.template, model, section.policy, writes=True)
     if section.games:
         world = check_world(config.env)
         if not isinstance(world, TextWorld):
-            raise UserError(
-                f"the world {world.name!r} is not played by writing, so its games cannot evaluate the values "
-                "(--config.train_values.games)"
-            )
+            raise UserError(f"the world {world.name!r} is not played by writing, but by actions ({flag}.games)")
         if recipe.shifts and not section.games_beta:
-            raise UserError("beta 0 would play without the values (--config.train_values.games_beta)")
-        played = decoding_in_training(recipe, config.decoding, section.games_beta)
-        check_decoding(recipe, [played])
+            raise UserError(f"beta 0 would play without the values ({flag}.games_beta)")
+        check_decoding(recipe, [decoding_in_training(recipe, config.decoding, section.games_beta)])
     if section.games or recipe.of_replies:
         check_texts_fit(config)
     find_meeting(config.distributed)  # raises UserError for bad values
@@ -139,48 +125,32 @@ def check(config: ValuesConfig) -> None:
 
 def check_groups(config: ValuesConfig) -> None:
     """Raises UserError for values with which the policy cannot play in groups."""
-    section = config.train_values
+    section, decoding, flag = config.train_values, config.decoding, "--config.train_values"
     size, games = section.group_size, section.batch_size
-    if games % size:
-        raise UserError(
-            f"{games} games cannot be cut into groups of {size} (--config.train_values.batch_size, .group_size)"
-        )
-    if not section.games:
-        raise UserError(
-            f"the recipe {section.recipe!r} chooses its checkpoint by the return of games: give their number "
-            "(--config.train_values.games)"
-        )
-    if find_meeting(config.distributed):
-        raise UserError(f"the recipe {section.recipe!r} plays on one host (--config.train_values.recipe)")
-    decoding = config.decoding
-    for name, needed in {"top_k": 0, "top_p": 1.0}.items():
-        if (given := getattr(decoding, name)) != needed:
-            raise UserError(
-                f"the recipe {section.recipe!r} learns from all tokens that may be written, so {name} must be "
-                f"{needed:g}, not {given:g} (--config.decoding.{name})"
-            )
-    if not decoding.temperature:
-        raise UserError(
-            f"at temperature 0 all games of a group would be the same, and the recipe {section.recipe!r} would learn "
-            "nothing (--config.decoding.temperature)"
-        )
+    for exists, problem in (
+        (games % size, f"{games} games cannot be cut into groups of {size} ({flag}.batch_size, .group_size)"),
+        (not section.games, f"it chooses its checkpoint by the return of games: give their number ({flag}.games)"),
+        (find_meeting(config.distributed), f"it plays on one host ({flag}.recipe)"),
+        (decoding.top_k, f"it learns from all tokens: top_k must be 0, not {decoding.top_k} (--config.decoding.top_k)"),
+        (decoding.top_p != 1,
+         f"it learns from all tokens: top_p must be 1, not {decoding.top_p:g} (--config.decoding.top_p)"),
+        (not decoding.temperature,
+         "at temperature 0 all games of a group would be the same (--config.decoding.temperature)"),
+    ):  # fmt: skip
+        if exists:
+            raise UserError(f"the recipe {section.recipe!r} cannot learn: {problem}")
 
 
 def check_texts_fit(config: ValuesConfig) -> None:
-    """Raises UserError if decoded texts do not fit into a model that is still to be made.
-
-    The limit of a directory's model is known when it is opened.
-    """
+    """Raises UserError if decoded texts do not fit into a model that is still to be made; others are known later."""
     section = config.train_values
     stage = "train_values" if section.start == "new" else "train_language"
     if config.language.model or section.policy or stage not in config.stages:
         return
     longest, text = getattr(config, stage).max_length, config.decoding.max_tokens
     if text >= longest:
-        raise UserError(
-            f"a text of {text:,} tokens does not fit into the {longest:,} that the model reads, after at least one of "
-            f"the conversation (--config.decoding.max_tokens, --config.{stage}.max_length)"
-        )
+        flags = f"--config.decoding.max_tokens, --config.{stage}.max_length"
+        raise UserError(f"a text of {text:,} tokens and one before it do not fit into {longest:,} ({flags})")
 
 
 STAGE = offline_stage(

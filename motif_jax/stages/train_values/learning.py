@@ -78,13 +78,17 @@ def train(config: ValuesConfig, workdir: Path) -> None:
     """Trains the values on the workdir's transcripts, or resumes an earlier run."""
     folder, section = workdir / FOLDER, config.train_values
     recipe = recipe_of(section.recipe)
-    if is_first_host(config):
-        say_unused(section, recipe)
-
+    changed = describe_changed(STAGE, table_of(ValuesSection), vars(section), unused_values(recipe, section))
+    if changed and is_first_host(config):
+        print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {changed}")
     open_data = functools.partial(open_transcripts, config, workdir)
     with open_session(config, section, workdir, STAGE, FOLDER, open_data) as session:
         stage, transcripts = session.stage, session.transcripts
-        parts = find_policy(config, recipe, workdir, transcripts)
+        language, flag = config.language, "--config.language.model"
+        if section.start != "new":
+            model = section.policy or str(find_trained(workdir, FLAG))
+            language, flag = replace(language, model=model), FLAG
+        parts = make_parts(language, transcripts, section, config.seed, flag, STAGE, recipe=recipe)
         renderer = renderer_of(config, recipe, transcripts, parts)
         job = make_values_job(config, recipe, session, parts, renderer)
         goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
@@ -97,25 +101,10 @@ def train(config: ValuesConfig, workdir: Path) -> None:
             finish(stage, parts, job, training, rankings)
 
 
-def say_unused(section: ValuesSection, recipe: Recipe) -> None:
-    """Prints the values that the recipe does not use, and that were changed."""
-    unused = unused_values(recipe, section)
-    if changed := describe_changed(STAGE, table_of(ValuesSection), vars(section), unused):
-        print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {changed}")
-
-
 def renderer_of(config: ValuesConfig, recipe: Recipe, transcripts: Transcripts, parts: LanguageParts) -> Renderer:
     """The renderer, with the discount of the returns that the recipe learns from."""
     discount = config.train_values.discount if recipe.from_returns else 1.0
     return make_renderer(transcripts, parts.tokeniser, config.transcripts.template, discount)
-
-
-def find_policy(config: ValuesConfig, recipe: Recipe, workdir: Path, transcripts: Transcripts) -> LanguageParts:
-    """The policy for the values: from a directory, from train_language, or new."""
-    section, language, flag = config.train_values, config.language, "--config.language.model"
-    if section.start != "new":
-        language, flag = replace(language, model=section.policy or str(find_trained(workdir, FLAG))), FLAG
-    return make_parts(language, transcripts, section, config.seed, flag, STAGE, recipe=recipe)
 
 
 def make_values_job(
@@ -191,10 +180,9 @@ def rank_texts(
         return None
     section = config.train_values
     _, held = choose_episodes(section, recipe, transcripts, config.seed)
-    bounds = section.value_min, section.value_max
     state = jax.device_get(state)
     state = state._replace(learnt=parts.whole(state.learnt), target=parts.whole(state.target))
-    readers = make_readers(parts.language, state, bounds)
+    readers = make_readers(parts.language, state, (section.value_min, section.value_max))
     width = min(section.max_length, int(renderer.lengths.max()))
     best = best_texts(readers["target"], renderer, transcripts, held, width)
     return Rankings(best, ranks(readers, renderer, transcripts, width))
@@ -251,10 +239,9 @@ def make_writer(config: ValuesConfig, recipe: Recipe, parts: LanguageParts, rend
     section = config.train_values
     live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])
     allowed = allowed_tokens(parts.config.vocabulary, renderer.emitted(), live)
-    bounds = section.value_min, section.value_max
     model = ValueModel(
         parts.config, parts.graph, parts.params, {}, {}, recipe, parts.tokeniser, live, allowed, section.reward_scale,
-        bounds,
+        (section.value_min, section.value_max),
     )  # fmt: skip
     return ValueWriter(model, as_drawn=recipe.plays)
 
@@ -273,9 +260,9 @@ def make_play(
         learnt = parts.whole(state.learnt)
         online = {name: part for name, part in learnt.items() if name not in ("policy", "q")}
         writer.swap(learnt.get("policy", parts.params), parts.whole(state.target), online)
-        episodes = range(section.games)
         with reported(config.env):
-            games = play_games(world, writer, decoding, episodes, seed=config.seed, stream=SeedStream.TRAIN)
+            seeds = {"seed": config.seed, "stream": SeedStream.TRAIN}
+            games = play_games(world, writer, decoding, range(section.games), **seeds)
         return float(np.mean([game.episode_return for game in games]))
 
     return play
@@ -293,9 +280,8 @@ def by_playing(
     settings = settings_of(section, section.num_epochs * section.rounds * section.updates_per_round)
     decoding = decoding_in_training(writer.model.recipe, config.decoding, 0.0)
     language = restricted(parts.language, jnp.asarray(writer.model.allowed), decoding.temperature)
-    update = map_update(
-        make_update(group_objective(language, settings, section.chunk), settings), mesh, batch_axis=0, num_constants=1
-    )
+    update = make_update(group_objective(language, settings, section.chunk), settings)
+    update = map_update(update, mesh, batch_axis=0, num_constants=1)
     given = replicate({"reference": parts.params} if settings.reference_coefficient else {}, mesh)
     discount = section.discount if writer.model.recipe.compares_visits else None
     warned = False
@@ -380,10 +366,8 @@ def advantages(games: Sequence[Played], group: GroupLearning, discount: float | 
             ids.append(moments.setdefault(moment, len(moments)))
             to_go.append(sum(reward * discount**later for later, reward in enumerate(rewards[at][number:])))
     of_text = compare(to_go, np.array(ids)) * group.step_weight
-    return [
-        one + part
-        for one, part in zip(of_episodes, np.split(of_text, np.cumsum([*map(len, of_episodes)])[:-1]), strict=True)
-    ]
+    parts = np.split(of_text, np.cumsum([*map(len, of_episodes)])[:-1])
+    return [one + part for one, part in zip(of_episodes, parts, strict=True)]
 
 
 def weights(is_action: np.ndarray, group: GroupLearning, limit: int) -> np.ndarray:
