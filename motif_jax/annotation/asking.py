@@ -9,6 +9,7 @@ has one answer: further ones are counted and ignored.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import sys
@@ -41,17 +42,14 @@ class AnswerCache:
         """Reads earlier answers to a judge with this metadata. `cache`: None keeps them in memory only."""
         self._verdicts: dict[Question, float] = {}
         self._lines: SharedLines | None = None
+        self.folder: Path | None = None  # answers are kept in memory only
         if cache is not None:
             words = (slug(str(metadata.get("model") or metadata["backend"])), metadata.get("mode"))
             self._lines = SharedLines(cache, "-".join(filter(None, words)), metadata, FLAG)
-            for question, answer in read_answers(self._lines.folder):
+            self.folder = self._lines.folder
+            for question, answer in read_answers(self.folder):
                 self._remember(question, answer)
             self._lines.open()
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder on disk; None if answers are kept in memory only."""
-        return self._lines.folder if self._lines else None
 
     def get(self, question: Question) -> QuestionAnswer | None:
         """The earlier answer to a question, or None."""
@@ -90,8 +88,8 @@ LEAST_SHARE = 0.05  # of readable answers; with fewer, the learnt reward is wort
 LEAST_ANSWERS = 100  # before the share is judged
 WARN_EVERY_S = 60.0
 RATED_TOGETHER = 65_536  # questions whose captions are rated together
-RATINGS_PER_UPDATE = 128  # ratings between two updates of the progress bar
 LEAST_YES = 1e-6  # the cache keeps six digits
+TOKENS = ("prompt_tokens", "cached_tokens", "output_tokens")  # fields of QuestionAnswer and of AskingCounts
 
 
 class Answered(NamedTuple):
@@ -124,8 +122,7 @@ class AskingCounts:
 
     def logged(self) -> dict[str, int]:
         """The counts that a shard's log has."""
-        names = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("asked", "from_cache", "no_verdict", *TOKENS)}
 
     def add(self, answer: QuestionAnswer) -> None:
         """Counts an answer of the annotator."""
@@ -233,23 +230,21 @@ class Ratings:
                 waiting = {}
 
     def _rate(self, captions: set[str]) -> None:
+        self._unread = {}
         progress = None if self._together else Progress(self.counts.stage, len(captions), "messages")
-        rated: dict[str, QuestionAnswer] = {}
+        numbers = itertools.count(1)
 
         def take(answered: Answered) -> None:
-            rated[answered.question.first] = answered.answer
-            if progress and len(rated) % RATINGS_PER_UPDATE == 0:
-                progress.update(len(rated))
-
-        try:
-            self._asking.ask(map(Question, sorted(captions)), take)
-        finally:
-            self._rated |= {
-                caption: log_odds(answer.yes) for caption, answer in rated.items() if answer.yes is not None
-            }
-            self._unread = {caption: answer for caption, answer in rated.items() if answer.yes is None}
+            caption, yes = answered.question.first, answered.answer.yes
+            if yes is None:
+                self._unread[caption] = answered.answer
+            else:  # 0 and 1 may come from rounding
+                self._rated[caption] = math.log(max(yes, LEAST_YES)) - math.log(max(1 - yes, LEAST_YES))
             if progress:
-                progress.close()
+                progress.update(next(numbers))
+
+        with contextlib.closing(progress) if progress else contextlib.nullcontext():
+            self._asking.ask(map(Question, sorted(captions)), take)
 
     def _answer(self, question: Question) -> QuestionAnswer:
         worse, better = ("", question.first) if question.second is None else (question.first, question.second)
@@ -257,11 +252,6 @@ class Ratings:
             if caption not in self._rated:
                 return self._unread[caption]
         return QuestionAnswer(1 / (1 + math.exp(self._rated[worse] - self._rated[better])))
-
-
-def log_odds(yes: float) -> float:
-    """The log-odds of a probability, which may be 0 or 1 after rounding."""
-    return math.log(max(yes, LEAST_YES)) - math.log(max(1 - yes, LEAST_YES))
 
 
 class Sampled:
@@ -288,9 +278,6 @@ def mean_of(answers: Sequence[QuestionAnswer]) -> QuestionAnswer:
     readable = [answer for answer in answers if answer.yes is not None]
     first = (readable or answers)[0]
     yes = sum(answer.yes or 0.0 for answer in readable) / len(readable) if readable else None
-    tokens = {
-        name: sum(getattr(answer, name) for answer in answers)
-        for name in ("prompt_tokens", "cached_tokens", "output_tokens")
-    }
+    tokens = {name: sum(getattr(answer, name) for answer in answers) for name in TOKENS}
     refused = yes is None and any(answer.refused for answer in answers)
     return QuestionAnswer(yes, first.said, first.mass, **tokens, refused=refused)

@@ -16,6 +16,7 @@ import functools
 import hashlib
 import json
 import math
+import operator
 import os
 import re
 from collections.abc import Callable
@@ -242,9 +243,8 @@ class Model(Prompted):
         return RATE if section.mode == "rate" else section.prompt
 
     def cache_metadata(self, model: str) -> dict[str, Any]:
-        return super().cache_metadata(model) | {
-            "weights": model_hash(self.section.model)
-        }  # many models have the same name
+        """See `Prompted`; with a hash, because many models have the same name."""
+        return super().cache_metadata(model) | {"weights": model_hash(self.section.model)}
 
     @classmethod
     def prompt_of(cls, section: AnnotateSection) -> str:
@@ -404,11 +404,7 @@ class Chance(Oracle):
 
 Backend = CaptionBackend | Oracle
 OpenBackend = Callable[[CaptionBackend], Annotator]  # `opened`, another process, or a stand-in of tests
-
-
-def opened(backend: CaptionBackend) -> Annotator:
-    """The annotator of a backend, in this process."""
-    return backend.open()
+opened: OpenBackend = operator.methodcaller("open")  # in this process
 
 
 def find_backend(section: AnnotateSection) -> type[CaptionBackend] | type[Oracle]:

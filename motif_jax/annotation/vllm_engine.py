@@ -87,7 +87,7 @@ class VllmEngine(Annotator):
                 verdict: sum(math.exp(logprobs[token].logprob) for token in ids)
                 for verdict, ids in self._tokens.items()
             }
-            answers.append(to_answer(probabilities, *_tokens(output), one=self._prompt.one))
+            answers.append(to_answer(probabilities, _tokens(output), self._prompt.one))
         return answers
 
     def _reason(self, conversations: list[list[Message]]) -> list[QuestionAnswer]:

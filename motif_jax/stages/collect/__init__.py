@@ -47,7 +47,7 @@ from motif_jax.preferences.writer import FinishedEpisode, PairWriter, tidy
 from motif_jax.run import CONFIG, SECTIONS, Head, Run, date_of
 from motif_jax.stages import Experiment, Stage, check_cluster, make_pool, with_result, workers_of
 from motif_jax.stages.train_policy import Policy
-from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError, legible
+from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError
 from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
 from motif_jax.system.machine import read_array, usable_cores
 from motif_jax.system.metrics import Progress
@@ -76,17 +76,16 @@ def report_pairs(workdir: Path) -> None:
     run = workdir / "dataset/run.json"
     ran = read_json(run) if run.exists() else {}  # not of a published dataset
     table_of_captions, ids = dataset.captions()
-    figures = [(f"{len(dataset):,}", "pairs of moments"), (f"{len(table_of_captions):,}", "different messages")]
-    if metadata.get("episodes"):
-        figures.append((f"{metadata['episodes']:,}", "episodes"))
-    if metadata.get("steps"):
-        figures.append((amount(metadata["steps"]), "steps played"))
-    if ran.get("steps_per_s"):
-        figures.append((f"{ran['steps_per_s']:,.0f}", "steps/s while collecting"))
-    if "share_without_message" in metadata:
-        figures.append((f"{metadata['share_without_message']:.0%}", "of the moments show no message"))
-    same = float((ids[:, 0] == ids[:, 1]).all(-1).mean())
-    figures.append((f"{same:.0%}", "of the pairs show equal captions"))
+    known = [  # a dataset that was not collected here lacks some of them
+        (len(dataset), "{:,}", "pairs of moments"),
+        (len(table_of_captions), "{:,}", "different messages"),
+        (metadata.get("episodes"), "{:,}", "episodes"),
+        (amount(metadata.get("steps", 0)) if metadata.get("steps") else None, "{}", "steps played"),
+        (ran.get("steps_per_s"), "{:,.0f}", "steps/s while collecting"),
+        (metadata.get("share_without_message"), "{:.0%}", "of the moments show no message"),
+        (float((ids[:, 0] == ids[:, 1]).all(-1).mean()), "{:.0%}", "of the pairs show equal captions"),
+    ]
+    figures = [(form.format(value), what) for value, form, what in known if value is not None]
     by, made = metadata.get("collector", ""), date_of((workdir / "dataset/dataset.json").stat().st_mtime)
     words = f'<p class="soft">Played by {esc(by)}; {esc(made)}.</p>' if by else ""
     spreads = f'<div class="pair">{"".join(_spreads(dataset))}</div>'
@@ -104,9 +103,7 @@ def _spreads(dataset: PairDataset) -> list[str]:
     """Histograms of the arrays of info/ that SPREADS names, as HTML."""
     histograms = []
     for name, heading in SPREADS.items():
-        if name not in dataset.info:
-            continue
-        values = np.asarray(dataset.info[name]).reshape(-1)
+        values = np.asarray(dataset.info.get(name, ())).reshape(-1)
         values = values[np.isfinite(values)]
         if not len(values):
             continue
@@ -130,11 +127,10 @@ def _histogram(values: np.ndarray, word: Callable[[float], str]) -> str:
 
 def _common(dataset: PairDataset) -> list[str]:
     """A table of the most frequent messages of the moments, as HTML."""
-    captions, _ = dataset.captions()
-    counts, moments = captions.counts, dataset.num_pairs * 2 * dataset.length
+    captions, ids = dataset.captions()
+    counts, messages = captions.counts, captions.messages
     top = np.argsort(-counts, kind="stable")[:COMMON]
-    messages = captions.messages
-    rows = [[f"{counts[at] / moments:.1%}", quoted(decode(messages[at]))] for at in top.tolist()]
+    rows = [[f"{counts[at] / ids.size:.1%}", quoted(decode(messages[at]))] for at in top.tolist()]
     return ["<h3>Most frequent messages</h3>", table(("moments", "message"), rows, numbers=(0,), kind="fits")]
 
 
@@ -149,8 +145,7 @@ def report_transcripts(workdir: Path) -> None:
         (f"{store.record['texts']:,}", "different texts"),
     ]
     if returns.any():  # a manual is without rewards
-        figures.append((exact(float(returns.mean())), "mean return"))
-        figures.append((exact(float(returns.max())), "best return"))
+        figures += [(exact(float(returns.mean())), "mean return"), (exact(float(returns.max())), "best return")]
     body = [f'<p class="soft">Played by {esc(by)}.</p>' if by else "", tiles(figures)]
     if np.ptp(returns):
         body += ["<h3>Returns</h3>", _histogram(returns, exact)]
@@ -172,7 +167,7 @@ NAME, DATASET, TRANSCRIPTS = "collect", "dataset", "transcripts"  # the stage; i
 PARTIAL = f"{DATASET}.partial"  # until the dataset is complete
 STEPS_WITHOUT_A_MOMENT = 2_000_000  # after these, the settings must be wrong
 MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
-TRANSCRIPTS_FLAG = "--config.collect.transcripts"
+TRANSCRIPTS_FLAG, POLICIES_FLAG = "--config.collect.transcripts", "--config.collect.policies"
 CHECKPOINTS = "checkpoints"  # in the provenance of transcripts: the policies that played; later ones may exist now
 SHOW_EVERY = 1000  # transcripts between two lines of progress
 
@@ -184,43 +179,31 @@ SHOW_EVERY = 1000  # transcripts between two lines of progress
 class Collect:
     """Pairs of moments from games, or transcripts of games."""
 
-    dataset: str = value(
-        "", PATH, "directory of a dataset in the published layout, to use instead of collecting", decides=True
-    )
+    dataset: str = value("", PATH, "dataset in the published layout, to use instead of collecting", decides=True)
     follow_links: bool = value(False, Flag(), "also read arrays of `dataset` that are links to files outside it")
-    collector: str = value(
-        "explorer:0.8,random:0.2", Text(), "scripted players and their shares of the games", decides=True
-    )
+    collector: str = value("explorer:0.8,random:0.2", Text(), "scripted players and their shares", decides=True)
     policies: str = value(
         "", PATHS, "trained policies to play instead: WORKDIR[@STEP, @last or @all][:SHARE],...", decides=True
     )
     num_pairs: int = value(
         100_000, Whole(1, 10**12), "pairs; the paper used 500,000, but most results need 100,000", decides=True
     )
-    transcripts: int = value(
-        0, Whole(0, 10**9), "number of games to record as text instead of pairs; 0: collect pairs", decides=True
-    )
+    transcripts: int = value(0, Whole(0, 10**9), "games to record as text instead of pairs; 0: pairs", decides=True)
     branch_player: str = value(
         "", Text(), "player that continues from each moment of a transcript; empty: no branches", decides=True
     )
     branches: int = value(1, Whole(1, 1000), "branches of each moment", decides=True)
     segment_length: int = value(1, Whole(1), "steps per moment", decides=True)
     keep_empty: float = value(1.0, Number(0, 1), "share of the moments without a message that are kept", decides=True)
-    save_screen: bool = value(
-        False, Flag(), "also save tty_chars and tty_colors, 7.7 kB per pair and step", decides=True
-    )
+    save_screen: bool = value(False, Flag(), "save tty_chars and tty_colors, 7.7 kB per pair and step", decides=True)
     save_glyphs: bool = value(
         False, Flag(), "also save the map of glyphs, 6.6 kB per pair and step, for rewards that read it", decides=True
     )
     num_workers: int = value(usable_cores, Whole(), "worker processes; 0: play in this process, for debugging")
     games_per_worker: int = value(4, Whole(1), "games per worker, played in parallel")
     rollout_length: int = value(128, Whole(1), "steps per rollout")
-    commit_every_s: float = value(
-        20.0, Number(0.001, MANY_SECONDS), "flush interval in seconds: the most work that a kill loses"
-    )
-    hang_timeout_s: float = value(
-        10.0, Number(0.1, MANY_SECONDS), "heartbeat timeout in seconds: a silent worker is replaced"
-    )
+    commit_every_s: float = value(20.0, Number(0.001, MANY_SECONDS), "seconds between commits: what a kill may lose")
+    hang_timeout_s: float = value(10.0, Number(0.1, MANY_SECONDS), "seconds until a silent worker is replaced")
 
 
 @dataclass(frozen=True)
@@ -270,7 +253,7 @@ def check(config: CollectConfig) -> None:
                 f"{config.env['max_episode_steps']} (--config.collect.segment_length)"
             )
     if section.policies:
-        parse_mixture(section.policies, "--config.collect.policies")
+        parse_mixture(section.policies, POLICIES_FLAG)
     else:
         parse_scripted(section.collector, world)
     if not (section.transcripts and isinstance(world, TextWorld)):  # which this process plays
@@ -447,22 +430,15 @@ def describe_pairs(dataset: PairDataset) -> str:
 
 def check_transcripts(section: Collect, world: World) -> None:
     """Raises UserError if the games of this world cannot be recorded as text, or not in this way."""
-    written, prompt = isinstance(world, TextWorld), world.specs.get(PROMPT)
+    written, prompt, problem = isinstance(world, TextWorld), world.specs.get(PROMPT), ""
     if not written and not (world.action_names and prompt and prompt.kind == TEXT):
-        raise UserError(
-            f"transcripts need games that are played by writing or that have prompts, unlike those of {world.name!r} "
-            f"({TRANSCRIPTS_FLAG})"
-        )
-    if section.branch_player and not written:
-        raise UserError(
-            f"only games that are played by writing can branch, and those of {world.name!r} are not "
-            f"(--config.collect.branch_player, {TRANSCRIPTS_FLAG})"
-        )
-    if section.policies and written:
-        raise UserError(
-            "games that are played by writing are recorded with scripted players, not with policies "
-            f"(--config.collect.policies, {TRANSCRIPTS_FLAG})"
-        )
+        problem = "transcripts need games that are played by writing or that have prompts"
+    elif section.branch_player and not written:
+        problem = "only games that are played by writing can branch (--config.collect.branch_player)"
+    elif section.policies and written:
+        problem = "games that are played by writing are recorded with scripted players (--config.collect.policies)"
+    if problem:
+        raise UserError(f"{problem}: {TRANSCRIPTS_FLAG} with the world {world.name!r}")
     if section.branch_player:
         parse_scripted(section.branch_player, world)
 
@@ -571,8 +547,6 @@ def load_mixture(config: CollectConfig, world: World, begun: Path | None = None)
     section = config.collect
     if not section.policies:
         return None
-    from motif_jax.policies.choice import parse_mixture
-    from motif_jax.policies.mixture import FLAG as POLICIES_FLAG
     from motif_jax.policies.mixture import Mixture
     from motif_jax.rewards.sources import trusted_classes
 
@@ -606,68 +580,37 @@ def play_in_order(
     If `policy` is None, scripted players play. `names`: the arrays to keep; see `EpisodeQueue.take`.
 
     Yields:
-      After each poll of the pool, the next episodes that are finished, perhaps none. A number stands for an episode
-      that was given up.
+      After each poll, the next finished episodes, perhaps none. A number stands for an episode that was given up.
     """
-    episodes = EpisodeQueue(first)
-    held: list[FilledSlot] = []
+    pieces, number = Pieces(), first  # of the next episode
+    done: dict[int, FinishedEpisode] = {}  # by number; they wait for an earlier one
+    waiting_bytes, held = 0, list[FilledSlot]()
+    length = pool.layout.rollout_length  # arrays of observations have one row more
     while True:
         requests, fulls = pool.poll(0.2)
         if policy:
             answer(pool, requests, policy)
         for full in fulls:
-            episodes.take(pool, full, names)
-            held.append(full)
+            rows = {name: pool.rollouts[key][full.slot][:length] for name, key in names.items()}  # [T, E, ...]
+            firsts = pool.rollouts["first"][full.slot][0]  # [E]
+            for info, steps in pieces.take(full, rows, firsts, pool.ended(full)):
+                if info.episode >= number and info.episode not in done:
+                    done[info.episode] = FinishedEpisode(info, steps)
+                    waiting_bytes += sum(array.nbytes for array in steps.values())
         # Memory is bounded while all others wait for one game: only its group gets its slots back.
-        kept, held = held, []
+        kept, held = [*held, *fulls], []
         for full in kept:
-            if episodes.waiting_bytes < MAX_WAITING_BYTES or pool.is_responsible_for(full, episodes.number):
+            if waiting_bytes < MAX_WAITING_BYTES or pool.is_responsible_for(full, number):
                 pool.release(full)
             else:
                 held.append(full)
-        ready = []
-        while (one := episodes.next(pool.given_up)) is not None:
-            ready.append(one)
+        ready: list[FinishedEpisode | int] = []
+        while number in done or number in pool.given_up:
+            if episode := done.pop(number, None):
+                waiting_bytes -= sum(array.nbytes for array in episode.steps.values())
+            ready.append(episode or number)
+            number += 1
         yield ready
-
-
-class EpisodeQueue:
-    """Takes rollouts in any order of games, and returns finished episodes in the order of their numbers."""
-
-    def __init__(self, first: int):
-        self.number = first  # of the next episode
-        self.waiting_bytes = 0
-        self._pieces = Pieces()
-        self._done: dict[int, FinishedEpisode] = {}
-
-    def take(self, pool: ActorPool, full: FilledSlot, names: Mapping[str, str]) -> None:
-        """Copies a rollout's steps to their episodes.
-
-        `names`: name of an array in an episode -> its name in a rollout.
-        """
-        length = pool.layout.rollout_length  # arrays of observations have one row more
-        rows = {name: pool.rollouts[key][full.slot][:length] for name, key in names.items()}  # [T, E, ...]
-        first = pool.rollouts["first"][full.slot][0]  # [E]
-        for info, steps in self._pieces.take(full, rows, first, pool.ended(full)):
-            if info.episode >= self.number and info.episode not in self._done:
-                self._done[info.episode] = FinishedEpisode(info, steps)
-                self.waiting_bytes += _size(self._done[info.episode])
-
-    def next(self, given_up: list[int]) -> FinishedEpisode | int | None:
-        """The next episode, or its number if it was given up, or None if it is not finished."""
-        number = self.number
-        episode: FinishedEpisode | int | None = self._done.pop(number, None)
-        if isinstance(episode, FinishedEpisode):
-            self.waiting_bytes -= _size(episode)
-        elif number in given_up:
-            episode = number
-        if episode is not None:
-            self.number += 1
-        return episode
-
-
-def _size(episode: FinishedEpisode) -> int:
-    return sum(array.nbytes for array in episode.steps.values())
 
 
 # ---- a dataset in the published layout
@@ -726,26 +669,23 @@ def _check_free(target: Path, record: dict[str, Any] | None) -> None:
 
     `target`: its directory in the workdir; `record`: that of the annotation to copy.
     """
-    if not target.is_dir():
-        return
     file = target / "merged.json"
-    if record and file.is_file() and read_json(file) == record:
-        return  # an earlier run of the same command was killed
-    raise UserError(
-        f"{str(target)!r} belongs to an annotation of another dataset, and the dataset to use has one of the same "
-        f"name: move it away, or choose another --workdir ({FLAG})"
-    )
+    was_copied = record and file.is_file() and read_json(file) == record  # by a run of the same command that was killed
+    if target.is_dir() and not was_copied:
+        raise UserError(
+            f"{str(target)!r} belongs to an annotation of another dataset, and the dataset to use has one of the same "
+            f"name: move it away, or choose another --workdir ({FLAG})"
+        )
 
 
 def _record_of(folder: Path, codes: np.ndarray) -> dict[str, Any]:
     """The checked record of an annotation, without its jobs' logs, which name folders of another machine. [N]"""
     file = folder / "merged.json"
     with _checked(file):
-        record = parse_foreign_json(_read(file, LIMIT))
-        kinds: dict[str, type] = {"facts": dict, "missing_shards": list, NOT_ASKED: int}
-        _check_kinds({NOT_ASKED: 0} | record, kinds)
+        record = {NOT_ASKED: 0} | parse_foreign_json(read_bytes(file, LIMIT))
+        _check_kinds(record, {"facts": dict, "missing_shards": list, NOT_ASKED: int})
         _check_kinds({"tie_margin": 0.0} | record["facts"], {"dataset": str, "tie_margin": float})
-    kept = {"facts": record["facts"], "missing_shards": record["missing_shards"], NOT_ASKED: record.get(NOT_ASKED, 0)}
+    kept = {name: record[name] for name in ("facts", "missing_shards", NOT_ASKED)}
     return kept | {"counts": count(codes), "shards": {}, "written": record.get("written") is True}
 
 
@@ -756,12 +696,12 @@ def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pai
         file = folder / name
         if not file.is_file() or leads_out(file, folder):
             continue
-        data = _read(file, limit)
         with _checked(file):
+            data = read_bytes(file, limit)
             if name == NEUTRAL:
                 _check_neutral(parse_foreign_json(data), num_captions)
             else:
-                _check_prob(file, num_pairs)
+                _check_prob(read_array(file), num_pairs)
         write_whole(target / name, data)
 
 
@@ -790,19 +730,12 @@ def _check_neutral(record: dict[str, Any], num_captions: int) -> None:
         raise ValueError("it has numbers that are not between 0 and 1")
 
 
-def _check_prob(file: Path, num_pairs: int) -> None:
-    """Raises ValueError for defective probabilities of an annotation, OSError if they cannot be read."""
-    prob = read_array(file)
+def _check_prob(prob: np.ndarray, num_pairs: int) -> None:
+    """Raises ValueError for defective probabilities of an annotation."""
     if prob.dtype != "float32" or prob.shape != (num_pairs,):
         raise ValueError(f"it holds {prob.shape} {prob.dtype}")
-    finite = prob[~np.isnan(prob)]
-    if not ((finite >= 0) & (finite <= 1)).all():
+    if ((prob < 0) | (prob > 1)).any():
         raise ValueError("it has numbers that are not between 0 and 1")
-
-
-def _read(file: Path, limit: int) -> bytes:
-    with legible(repr(str(file)), FLAG):
-        return read_bytes(file, limit)
 
 
 STAGE = Stage(
