@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import make_anew, map_array, read_json, remove_folder, write_json
+from motif_jax.files import map_array, read_json, remove_folder, write_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
@@ -35,11 +35,6 @@ class FinishedEpisode(NamedTuple):
 
     info: EpisodeInfo
     steps: dict[str, np.ndarray]  # [n, ...] each; includes "message"
-
-
-def places(seed: int, num_pairs: int) -> np.ndarray:
-    """The place of each stretch in the dataset: stretch i is side p % 2 of pair p // 2, p = places[i]. [2N] int64"""
-    return np.random.default_rng((seed, PLACES_STREAM)).permutation(2 * num_pairs)
 
 
 def stretch_starts(episode: FinishedEpisode, length: int, seed: int, keep_empty: float) -> np.ndarray:
@@ -86,7 +81,7 @@ class PairWriter:
           num_pairs, length: N and L.
           specs: the data arrays of one step, by name.
           figures: the world's figures of an episode, with their types; those in FIGURES are stored.
-          seed, keep_empty: see `places` and `stretch_starts`.
+          seed, keep_empty: see `stretch_starts`.
           character: NetHack's name of the played character; "" in other worlds.
         """
         self.path, self.partial = path, path.with_name(path.name + ".partial")
@@ -94,21 +89,19 @@ class PairWriter:
         self._num_pairs, self._figures, self._character = num_pairs, tuple(figures), character
         kinds = {name: kind for name, kind in figures.items() if name in FIGURES} | {"steps": int, "episode": int}
         self._info = tuple(kinds)
-        specs = {
-            f"data/{key}": ArraySpec((num_pairs, 2, length, *spec.shape), spec.dtype) for key, spec in specs.items()
-        }
-        for key, kind in kinds.items():
-            specs[f"info/{key}"] = ArraySpec((num_pairs, 2), "float64" if kind is float else "int64")
-        specs["info/start"] = ArraySpec((num_pairs, 2), "int32")
-        if character:
-            specs["info/character"] = ArraySpec((num_pairs, 2), "<U16")
-        progress = self._read_progress()
-        if progress is None:
-            self._make_room(sum(spec.nbytes for spec in specs.values()))
-        self.progress = progress or {"moments": 0, "next_episode": 0, "steps": 0, "given_up": []}
-        self._places = places(seed, num_pairs)
-        mode = "r+" if progress else "w+"
-        self._arrays = {name: self._open(name, spec, mode) for name, spec in specs.items()}
+        arrays = {f"data/{key}": ((length, *spec.shape), spec.dtype) for key, spec in specs.items()}
+        arrays |= {f"info/{key}": ((), "float64" if kind is float else "int64") for key, kind in kinds.items()}
+        arrays |= {"info/start": ((), "int32")} | ({"info/character": ((), "<U16")} if character else {})
+        all_specs = {name: ArraySpec((num_pairs, 2, *shape), dtype) for name, (shape, dtype) in arrays.items()}
+        # Stretch i goes to side p % 2 of pair p // 2, p = places[i]. [2N] int64
+        self._places = np.random.default_rng((seed, PLACES_STREAM)).permutation(2 * num_pairs)
+        file = self.partial / "progress.json"  # written with the first moments
+        if file.exists():
+            self.progress: dict[str, Any] = read_json(file)
+            self._arrays = {name: map_array(self.partial / f"{name}.npy") for name in all_specs}
+        else:  # no moment is final; existing files may even come from another config
+            self.progress = {"moments": 0, "next_episode": 0, "steps": 0, "given_up": []}
+            self._arrays = self._make(all_specs)
 
     @property
     def moments(self) -> int:
@@ -164,51 +157,39 @@ class PairWriter:
             write_json(self.partial / "run.json", run)
         table, ids = PairDataset(self.partial).captions()
         empty = table.counts[~table.messages.any(-1)].sum()
-        write_json(
-            self.partial / "dataset.json",
-            metadata
-            | {
-                "num_pairs": self._num_pairs,
-                "segment_length": self._length,
-                "episodes": self.progress["next_episode"],
-                "steps": self.progress["steps"],
-                "episodes_given_up": self.progress["given_up"],
-                "distinct_captions": len(table),
-                "share_without_message": round(float(empty / ids.size), 6),
-            },
-        )
+        figures = {
+            "num_pairs": self._num_pairs,
+            "segment_length": self._length,
+            "episodes": self.progress["next_episode"],
+            "steps": self.progress["steps"],
+            "episodes_given_up": self.progress["given_up"],
+            "distinct_captions": len(table),
+            "share_without_message": round(float(empty / ids.size), 6),
+        }
+        write_json(self.partial / "dataset.json", metadata | figures)
         self._arrays = {}
         os.replace(self.partial, self.path)
         tidy(self.path)
         return PairDataset(self.path)
 
-    def _read_progress(self) -> dict[str, Any] | None:
-        file = self.partial / "progress.json"
-        if file.exists():  # written with the first moments
-            return read_json(file)
-        # No moment is final; existing files may even come from another config.
-        remove_folder(self.partial)
-        return None
-
-    def _make_room(self, needed: int) -> None:
+    def _make(self, specs: Mapping[str, ArraySpec]) -> dict[str, np.ndarray]:
+        """Creates the arrays at their full size."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(self.path.parent).free
+        remove_folder(self.partial)
+        needed, free = sum(spec.nbytes for spec in specs.values()), shutil.disk_usage(self.path.parent).free
         if needed + SPARE_BYTES > free:
             raise UserError(
                 f"{self._num_pairs:,} pairs need {needed / 2**20:,.0f} MiB, but {str(self.path.parent)!r} has "
                 f"{free / 2**20:,.0f} MiB left (--config.collect.num_pairs, --workdir)"
             )
-        make_anew(self.partial)
-
-    def _open(self, name: str, spec: ArraySpec, mode: str) -> np.ndarray:
-        file = self.partial / f"{name}.npy"
-        file.parent.mkdir(exist_ok=True)
-        if mode == "r+":
-            return map_array(file)
-        array = np.lib.format.open_memmap(file, "w+", np.dtype(spec.dtype), spec.shape)
-        with open(file, "r+b") as handle:
-            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # raises now if the disk is full, not later
-        return array
+        arrays: dict[str, np.ndarray] = {}
+        for name, spec in specs.items():
+            file = self.partial / f"{name}.npy"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            arrays[name] = np.lib.format.open_memmap(file, "w+", np.dtype(spec.dtype), spec.shape)
+            with open(file, "r+b") as handle:
+                os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # raises now if the disk is full, not later
+        return arrays
 
 
 def tidy(path: Path) -> None:

@@ -104,20 +104,13 @@ def test_questions_are_found_by_their_captions(tmp_path):
 
 
 def test_both_orders_are_averaged_and_one_is_not_enough():
-    asked = AnswerTable(10, np.array([True, True, False]))
-    wanted = np.ones(3, bool)
-    assert list(asked.missing(np.flatnonzero(wanted))) == [
-        (10, False),
-        (10, True),
-        (11, False),
-        (11, True),
-        (12, False),
-    ]
-    for answer in ((10, False, 0.9), (10, True, 0.3), (11, False, None), (11, True, 0.2), (12, False, 1.0)):
+    asked, wanted = AnswerTable(np.array([True, True, False])), np.arange(3)
+    assert list(asked.missing(wanted)) == [(0, False), (0, True), (1, False), (1, True), (2, False)]
+    for answer in ((0, False, 0.9), (0, True, 0.3), (1, False, None), (1, True, 0.2), (2, False, 1.0)):
         asked.put(*answer)
     # (0.9 + (1 - 0.3)) / 2 = 0.8
     np.testing.assert_allclose(asked.labels(), [0.8, NAN, 1.0], rtol=1e-6)
-    assert list(asked.missing(np.flatnonzero(wanted))) == [(11, False)]
+    assert list(asked.missing(wanted)) == [(1, False)]
     np.testing.assert_allclose(asked.both_answers(), [[0.9, 0.7]], rtol=1e-6)
 
 

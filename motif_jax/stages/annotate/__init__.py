@@ -136,8 +136,8 @@ def write_page(
     if seconds := sum(log.get("seconds", 0.0) for log in logs):
         words.append(f"{seconds:,.1f} s")
     path, bar, origin = page_of(stage.workdir, name), label_bar(counts), esc(" · ".join(words))
-    head = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{origin}</p>', tiles(figures)]
-    text = page(f"{name}: annotation", [*head, "<h2>Labels</h2>", bar, *details])
+    top_lines = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{origin}</p>', tiles(figures)]
+    text = page(f"{name}: annotation", [*top_lines, "<h2>Labels</h2>", bar, *details])
     link = f'<a href="{esc(quote(os.path.relpath(path, stage.workdir / "report")))}">details</a>'
     stage.section(TITLE, f"<h3>{esc(name)}</h3>", f'<p class="soft">{origin} · {link}</p>', bar, *most_asked)
     who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or JUDGES.get(section.backend, "")
@@ -268,7 +268,7 @@ def _evidence(
             number_of = {Question(*questions.text(number)): number for number in top.tolist()}
             said = {number_of[question]: answer.said for question, answer in annotator.answers(number_of)}
         return AnswerDetails(said, np.empty((0, 2)), {}, 1.0)
-    asked, wanted = AnswerTable(0, np.ones(len(questions), bool)), set(top.tolist())
+    asked, wanted = AnswerTable(np.ones(len(questions), bool)), set(top.tolist())
     explanations: dict[int, str] = {}
     unreadable: dict[Question, QuestionAnswer] = {}
     count, mass = 0, 0.0
@@ -445,25 +445,26 @@ class AnnotationJob:
         """`rows` are the rows of the dataset that belong to the shard. [M]"""
         self._section, self._backend, self._questions, self._shard = config.annotate, backend, questions, shard
         section = config.annotate
-        low, high = question_range(shard.part, len(questions))
-        self._asked, self._low = AnswerTable(low, questions.sample(backend.both_orders)[low:high]), low
-        self._put = np.zeros(high - low, bool)  # whether the question was asked, with or without a verdict
+        self._asked = AnswerTable(questions.sample(backend.both_orders))
+        self._put = np.zeros(len(questions), bool)  # whether a question was asked, with or without a verdict
 
-        # Rows with a question, its index in this shard, and whether the row has its captions in the other order.
+        # Rows with a question, its number, and whether the row has its captions in the other order.
         self._asking = np.flatnonzero(questions.of_pair[rows] >= 0)
-        self._place = questions.of_pair[rows][self._asking] - low
+        self._numbers = questions.of_pair[rows][self._asking]
         self._turned = questions.turned[rows][self._asking]
         within = rows[self._asking] < (section.max_pairs or np.inf)
-        self._wanted = np.unique(self._place[within])  # indices in this shard, in the order of asking. [W]
+        self._wanted = np.unique(self._numbers[within])  # in the order of asking. [W]
+        self._low, self._high = low, high = question_range(shard.part, len(questions))
 
         # Equal captions are ties. Labels of earlier runs are known answers.
         shard.prob[questions.of_pair[rows] < 0] = 0.5
         before = shard.prob[self._asking]
-        self._asked.take_labels(self._place + low, np.where(self._turned, 1 - before, before))
+        self._asked.take_labels(self._numbers, np.where(self._turned, 1 - before, before))
         self._rounds: Iterator[np.ndarray] = iter(())
         self._first_round = len(self._wanted)  # the number of its questions
         if section.order == "random":
-            self._wanted = np.random.default_rng([config.seed, 90, low]).permutation(high - low)[: len(self._wanted)]
+            order = np.random.default_rng([config.seed, 90, low]).permutation(high - low) + low
+            self._wanted = order[: len(self._wanted)]
         elif section.order == "disagreement":
             budget, self._first_round = len(self._wanted), math.ceil(len(self._wanted) / section.rounds)
             self._rounds = question_rounds(questions, shard, budget, self._first_round, config.seed)
@@ -538,13 +539,13 @@ class AnnotationJob:
         if not 0 < self._backend.both_orders < 1:
             return
         first = self._wanted[: self._first_round]  # the same in every round
-        tried = np.random.default_rng(self._low).permutation(first)[:TRIED] + self._low
+        tried = np.random.default_rng(self._low).permutation(first)[:TRIED]
         self._asked.ask_both(tried)
         asking.ask(self._draw((number, turned) for turned in (False, True) for number in tried.tolist()), self._take)
         both = self._asked.both_answers()
         turned = turned_share(both, self._backend.tie_margin) if len(both) else 0.0
         if turned > RARELY:
-            self._asked.ask_both(self._low + np.arange(len(self._put)))
+            self._asked.ask_both(np.arange(len(self._put)))
             print_line(
                 f"annotate: {turned:.0%} of {len(both):,} pairs get the other caption in the reverse order: all "
                 "questions are asked in both orders"
@@ -595,7 +596,7 @@ class AnnotationJob:
         """Records an answer; commits when a batch is full, or after COMMIT_EVERY_S."""
         number, turned = self._flight.pop(answered.question)
         self._asked.put(number, turned, answered.answer.yes)
-        self._put[number - self._low] = True
+        self._put[number] = True
         self._uncommitted += not answered.cached
         is_full = self._uncommitted >= self._section.batch_size
         if is_full or time.monotonic() - self._committed > COMMIT_EVERY_S:
@@ -614,19 +615,18 @@ class AnnotationJob:
 
     def _commit(self, ended: bool) -> None:
         """Writes the labels and the log to the shard; `ended`: all wanted questions were asked, answered or not."""
-        self._label()
         log: dict[str, Any] = {name: self._before.get(name, 0) + one for name, one in self._counts.logged().items()}
         seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
         log |= {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
         unknown = np.isnan(self._shard.prob[self._asking])
-        log |= {NOT_ASKED: int((unknown & ~self._put[self._place]).sum()), "motif_jax": motif_jax.__version__}
+        log |= {NOT_ASKED: int((unknown & ~self._put[self._numbers]).sum()), "motif_jax": motif_jax.__version__}
         if ended:
             log["wanted"] = self._wanted_id()
-        self._shard.commit(ended and len(self._wanted) == len(self._put), log)
+        self._shard.commit(ended and len(self._wanted) == self._high - self._low, log)
 
     def _label(self) -> int:
         """Labels the rows whose questions are answered; returns the number of labelled rows."""
-        labels, prob = self._asked.labels()[self._place], self._shard.prob
+        labels, prob = self._asked.labels()[self._numbers], self._shard.prob
         is_new = np.isnan(prob[self._asking])
         prob[self._asking[is_new]] = np.where(self._turned, 1 - labels, labels)[is_new]
         return int((~np.isnan(prob)).sum())
@@ -637,7 +637,7 @@ class AnnotationJob:
 
     def _wanted_id(self) -> int:
         """A checksum of the wanted questions, in any order."""
-        return zlib.crc32(np.sort(self._wanted).tobytes())
+        return zlib.crc32((np.sort(self._wanted) - self._low).tobytes())
 
     def _next_round(self) -> bool:
         """Adds the questions of the next round to the wanted ones; returns whether there is one."""
