@@ -118,12 +118,9 @@ class CaptionIndex:
         self.lookup = Lookup(np.zeros((0, WIDTH), np.uint8), nothing, np.zeros(0, np.uint64), nothing)
 
     def add(self, messages: np.ndarray) -> np.ndarray:
-        """Adds distinct messages that are not in the index yet.
+        """Adds distinct messages that are not in the index yet. [K, 256] uint8
 
-        `messages`: [K, 256] uint8
-
-        Returns:
-          Which of them were added, in their order; not those whose hash another message has. [K'] int64
+        Returns which were added, in their order: not those whose hash another message has. [K'] int64
         """
         before = self.lookup
         hashes = hash_words(messages.view(np.uint64))

@@ -143,10 +143,7 @@ class AskingCounts:
 
 
 def too_few(read: int, answers: int, last: str) -> str:
-    """The warning if `read` of `answers` answers had a verdict and that is too few; otherwise "".
-
-    `last` is the last answer without a verdict, or "" if it is not known.
-    """
+    """The warning if too few of the answers were read, otherwise "". `last`: the last one without a verdict, or ""."""
     if answers < LEAST_ANSWERS or read >= LEAST_SHARE * answers:
         return ""
     quoted = f", the last one was {clean(repr(last))}" if last else ""
@@ -165,10 +162,7 @@ class Asking:
         self._flight: dict[Question, float] = {}  # questions in flight, with the time of asking
 
     def ask(self, questions: Iterable[Question | None], take: Take) -> None:
-        """Draws questions, with pauses, as the annotator's capacity allows; calls `take` with each answer at once.
-
-        A question that is drawn again while it is in flight is asked and answered once.
-        """
+        """Draws questions, with pauses, as the annotator's capacity allows; calls `take` with each answer at once."""
         self._flight = {}
         for question, answer in self.annotator.answers(self._new(questions, take)):
             asked_s = self._flight.pop(question, None)

@@ -423,10 +423,9 @@ def open_judge(
     open_backend: OpenBackend = opened,
     rated_together: int = 0,
 ) -> Asking | Ratings:
-    """Opens a judge, whose answers are counted in `counts`.
+    """Opens a judge, whose answers are counted in `counts`. `rated_together`: see `Ratings`.
 
-    `cache_dir`: the folder of all caches; "": answers are kept in memory only; None: not at all. `rated_together`: see
-    `Ratings`.
+    `cache_dir`: the folder of all caches; "": answers are kept in memory only; None: not at all.
     """
     annotator = open_backend(backend)
     try:

@@ -62,14 +62,9 @@ class ChatClient:
         sampling: SamplingSection | None,
         key: str = "",
     ):
-        """Checks that the server answers and has the model.
+        """Checks that the server answers and has the model ("": it has exactly one).
 
-        Args:
-          server: its address, and how it is asked.
-          model: a model of the server; "": the server has exactly one.
-          prompt: the prompt of every question.
-          sampling: how the analysis is sampled; None: mode score.
-          key: the bearer token; it is never printed or stored.
+        `sampling`: of the analysis; None: mode score. `key`: the bearer token; it is never printed or stored.
         """
         self._http = HttpClient(server.url, URL, server.timeout_s, server.patience_s, key, KEY)
         self._server, self._prompt, self._sampling = server, prompt, sampling

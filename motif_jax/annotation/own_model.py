@@ -67,10 +67,6 @@ class OwnModel(Annotator):
             yield from zip(batch, self._one(batch) if self._template.one else self._two(batch), strict=True)
             self._warn()
 
-    def _probabilities(self, rows: Sequence[list[int]]) -> np.ndarray:
-        """The probabilities of the verdicts after each text. [B, 2 or 3]"""
-        return np.exp(self._next(rows))
-
     def _rows(self, question: Question) -> list[list[int]]:
         """The texts of a question, as tokens; their answers are averaged."""
         tokeniser = self._language.tokeniser
@@ -81,22 +77,21 @@ class OwnModel(Annotator):
     def _one(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
         asked = [self._rows(question) for question in questions]
         # First all texts with one order of the examples, then the others: each order has a common beginning.
-        probabilities = np.stack([self._probabilities(rows) for rows in zip(*asked, strict=True)])
+        probabilities = np.stack([np.exp(self._next(rows)) for rows in zip(*asked, strict=True)])  # [orders, B, 2]
         z, mass = log_odds(probabilities[:, :, 1], probabilities[:, :, 0]).mean(0), probabilities.sum(2).mean(0)
         sizes = [sum(map(len, rows)) for rows in asked]
-        return [_answer(*answer) for answer in zip(z.tolist(), mass.tolist(), sizes, strict=True)]
+        return list(map(_answer, z.tolist(), mass.tolist(), sizes))
 
     def _two(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
         rows = [self._rows(question)[0] for question in [*questions, *(question.turned for question in questions)]]
-        probabilities = self._probabilities(rows)
+        probabilities = np.exp(self._next(rows))  # of the verdicts. [2B, 3]
         probabilities[:, :2] += probabilities[:, 2:] / 2  # "neither" is half of each
         z = log_odds(probabilities[:, 0], probabilities[:, 1]).reshape(2, -1)  # of the second position, in each order
         mass = probabilities[:, :2].sum(1).reshape(2, -1).mean(0)
         self.pairs += len(questions)
         self.reversed += int(((z[0] > 0) == (z[1] > 0)).sum())
         totals = np.reshape([*map(len, rows)], (2, -1)).sum(0)
-        answers = zip(((z[0] - z[1]) / 2).tolist(), mass.tolist(), totals.tolist(), strict=True)
-        return [_answer(*answer) for answer in answers]
+        return list(map(_answer, ((z[0] - z[1]) / 2).tolist(), mass.tolist(), totals.tolist()))
 
     def _warn(self) -> None:
         """Prints once if the model's answers depend on the order of the captions."""

@@ -22,7 +22,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -71,10 +71,7 @@ TOKEN = re.compile(  # a part of a regular expression that can match in several 
 
 
 def read_verdict(text: str, key: str) -> float | None:
-    """P(yes) by the verdict in a model's text: 0, 1, or 1/2 for neither; None without a verdict.
-
-    `key` is the one that the prompt asks for: one of KEYS, or HELPFUL for a single caption.
-    """
+    """P(yes) by the verdict in a model's text, None without one. `key`: of KEYS, or HELPFUL for a single caption."""
     if key == HELPFUL:
         labels = LABEL.findall(text)
         return float(labels[-1].lower() == "yes") if labels else None
@@ -83,10 +80,7 @@ def read_verdict(text: str, key: str) -> float | None:
 
 
 def read_own(text: str, patterns: Mapping[str, str], one: bool) -> float | None:
-    """P(yes) by the patterns of a prompt, by names of OWN_WORDS; None if no pattern matches.
-
-    Of two matches at the same position, the longer one counts.
-    """
+    """P(yes) by patterns with names of OWN_WORDS, or None; of two matches at the same place the longer one counts."""
     spans = [(*match.span(), name) for name, pattern in patterns.items() for match in re.finditer(pattern, text)]
     if not spans:
         return None
@@ -164,7 +158,6 @@ WITH_SPACES = ("captions", "ending", "good", "bad")  # fields of a text to conti
 FILE = "--config.annotate.prompt_file"
 
 Message = dict[str, str]
-Examples = dict[str, tuple[list[str], list[str]]]  # captions that are good and bad, by goal
 
 
 @dataclass(frozen=True)
@@ -240,22 +233,22 @@ def make_prompt(
 ) -> QuestionTemplate:
     """Reads and checks the prompt of a mode.
 
-    Args:
-      texts: the texts about the game.
-      mode: one of MODES.
-      goal: one of the game's goals, or a sentence.
-      version: one of VERSIONS; not used with `file`, nor for one caption.
-      file: the user's prompt file, or "".
-      system_role: whether the model's chat template has the role "system".
-      one: whether the prompt asks about one caption instead of two.
+    `goal`: one of the game's goals, or a sentence. `version`: one of VERSIONS; not used with `file`, the user's own, or
+    for `one` caption. `system_role`: whether the model's chat template has it.
     """
     path = Path(file).expanduser() if file else texts.prompt(CLASSIFY if one and version != RATE else version)
-    fields, answers, examples = _read(path)
+    fields = read_toml(path, f"prompt file {str(path)!r}", FILE)
+    answers, examples = fields.pop(ANSWERS, {}), fields.pop("examples", {})
+    kept = WITH_SPACES if "ending" in fields else ()
+    fields = {
+        name: text.strip() if isinstance(text, str) and name not in kept else text for name, text in fields.items()
+    }
     if mode == "rate" and "rate" not in fields:
         mode = "score"  # the same question
-    _check_fields(fields, mode, goal, one, path)
-    if mode == "reason" and answers:
-        _check_answers(answers, path, one)
+    for problem in itertools.chain(_field_problems(fields, mode, goal, one), _example_problems(examples)):
+        raise UserError(f"prompt file {str(path)!r}: {problem} ({FILE})")
+    for problem in _answer_problems(answers, one) if mode == "reason" and answers else ():
+        raise UserError(f"prompt file {str(path)!r}: {problem} ({FILE})")
     request = _fill(fields[mode], {"{game}": texts.about, "{goal}": goal_text(texts, goal)})
     template = QuestionTemplate(
         system=fields.get("system", "").replace("{game}", texts.about),
@@ -270,16 +263,15 @@ def make_prompt(
 
 
 def _with_examples(
-    template: QuestionTemplate, fields: Mapping[str, str], examples: Examples, goal: str
+    template: QuestionTemplate, fields: Mapping[str, str], examples: Mapping[str, Any], goal: str
 ) -> QuestionTemplate:
     """The template of a rating, with the goal's examples in both orders before the caption.
 
     Small models mind whether the last example is a good one, and this decides their answer about no message.
     """
     template = replace(template, words=(fields["good"], fields["bad"]))
-    group = PROGRESS if goal in GENERAL else OTHER
-    good, bad = examples.get(goal) or examples.get(group) or ([], [])
-    pairs = [((yes, fields["good"]), (no, fields["bad"])) for yes, no in zip(good, bad, strict=True)]
+    lists = examples.get(goal) or examples.get(PROGRESS if goal in GENERAL else OTHER) or {"good": [], "bad": []}
+    pairs = [((yes, fields["good"]), (no, fields["bad"])) for yes, no in zip(lists["good"], lists["bad"], strict=True)]
     requests = []
     for order in (pairs, [pair[::-1] for pair in pairs]):
         shown = template
@@ -287,26 +279,6 @@ def _with_examples(
             shown = replace(shown, request=shown.text(Question(caption)) + word)
         requests.append(shown.request)
     return replace(template, request=requests[0], requests=tuple(dict.fromkeys(requests)))
-
-
-def _check_fields(fields: Mapping[str, str], mode: str, goal: str, one: bool, path: Path) -> None:
-    """Raises UserError if a prompt file lacks what a mode needs."""
-    if mode == "reason" and fields.get("ending"):
-        raise UserError(
-            f"prompt file {str(path)!r} has an `ending`, so it is a text to continue, in which no analysis is written "
-            "(--config.annotate.mode=rate or score, --config.annotate.prompt, .prompt_file)"
-        )
-    for name in ("captions", mode, *{"reason": ["retry"], "rate": ["ending", "good", "bad"]}.get(mode, [])):
-        if not fields.get(name):
-            raise UserError(f"prompt file {str(path)!r} lacks the field {name!r} ({FILE})")
-    for name in ("caption",) if one else ("first", "second"):
-        if f"{{{name}}}" not in fields["captions"]:
-            raise UserError(f"the field 'captions' of prompt file {str(path)!r} has no place for {{{name}}} ({FILE})")
-    if "{goal}" not in fields[mode] and goal != "defaultgoal":
-        raise UserError(
-            f"the field {mode!r} of prompt file {str(path)!r} has no place for {{goal}}, so the goal {goal!r} would "
-            "never be mentioned (--config.annotate.goal, --config.annotate.prompt_file)"
-        )
 
 
 def is_sentence(goal: str) -> bool:
@@ -331,48 +303,52 @@ def _fill(text: str, places: Mapping[str, str]) -> str:
     return re.sub("|".join(map(re.escape, places)), lambda place: places[place[0]], text)
 
 
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Any], Examples]:
-    """The text fields of a prompt file, its unchecked `answers`, and its examples."""
-    fields = read_toml(path, f"prompt file {str(path)!r}", FILE)
-    answers = fields.pop(ANSWERS, {})
-    if not isinstance(answers, dict):
-        raise UserError(f"{ANSWERS!r} in prompt file {str(path)!r} must be a table of patterns ({FILE})")
-    examples = _examples(fields.pop("examples", {}), path)
-    for name, value in fields.items():
-        unknown = name not in {"system", "retry", *WITH_SPACES, *MODES}
-        if unknown or not isinstance(value, str):
-            problem = "is not a field of a prompt" if unknown else "must be text"
-            raise UserError(f"{name!r} in prompt file {str(path)!r} {problem} ({FILE})")
-    kept = WITH_SPACES if "ending" in fields else ()
-    texts = {name: value if name in kept else value.strip() for name, value in fields.items()}
-    return texts, answers, examples
+# ---- problems of a user's prompt file; the first one is shown
 
 
-def _examples(table: Any, path: Path) -> Examples:
-    """Checks the examples of a prompt file."""
-    examples: Examples = {}
-    for goal, lists in table.items() if isinstance(table, dict) else [("", None)]:
-        both: list[Any] = [lists.get(name) for name in ("good", "bad")] if isinstance(lists, dict) else []
+def _field_problems(fields: Mapping[str, Any], mode: str, goal: str, one: bool) -> Iterator[str]:
+    for name, text in fields.items():
+        if name not in {"system", "retry", *WITH_SPACES, *MODES}:
+            yield f"{name!r} is not a field of a prompt"
+        elif not isinstance(text, str):
+            yield f"the field {name!r} must be text"
+    if mode == "reason" and fields.get("ending"):
+        yield (
+            "it has an `ending`, so it is a text to continue, in which no analysis is written "
+            "(--config.annotate.mode=rate or score, .prompt)"
+        )
+    for name in ("captions", mode, *{"reason": ["retry"], "rate": ["ending", "good", "bad"]}.get(mode, [])):
+        if not fields.get(name):
+            yield f"it lacks the field {name!r}"
+    for name in ("caption",) if one else ("first", "second"):
+        if f"{{{name}}}" not in fields["captions"]:
+            yield f"the field 'captions' has no place for {{{name}}}"
+    if "{goal}" not in fields[mode] and goal != "defaultgoal":
+        yield (
+            f"the field {mode!r} has no place for {{goal}}, so the goal {goal!r} would never be mentioned "
+            "(--config.annotate.goal)"
+        )
+
+
+def _example_problems(examples: Any) -> Iterator[str]:
+    for goal, lists in examples.items() if isinstance(examples, dict) else [("", None)]:
+        both: list[Any] = [lists.get(name) for name in ("good", "bad")] if isinstance(lists, dict) else [None]
         texts = [isinstance(one, list) and all(isinstance(text, str) for text in one) for one in both]
-        if not both or not all(texts) or len(both[0]) != len(both[1]):
-            raise UserError(
-                f"{shown(f'examples.{goal}')} in prompt file {str(path)!r} must be two lists of texts, `good` and "
-                f"`bad`, of the same length ({FILE})"
-            )
-        examples[goal] = both[0], both[1]
-    return examples
+        if not all(texts) or len(both[0]) != len(both[1]):
+            yield f"{shown(f'examples.{goal}')} must be two lists of texts, `good` and `bad`, of the same length"
 
 
-def _check_answers(answers: Mapping[str, Any], path: Path, one: bool) -> None:
-    """Raises UserError for invalid patterns of answers."""
+def _answer_problems(answers: Any, one: bool) -> Iterator[str]:
+    if not isinstance(answers, dict):
+        yield f"{ANSWERS!r} must be a table of patterns"
     names = list(OWN_WORDS[one])
-    kind = "a prompt about one caption" if one else "a prompt about two captions"
+    kind = f"a prompt about {'one caption' if one else 'two captions'} has {', '.join(names)}"
     for name in [*answers, *names[:2]]:
         pattern = answers.get(name)
         if name not in names:
-            problem = f"is not an answer: {kind} has {', '.join(names)}"
+            problem = f"is not an answer: {kind}"
         elif name not in answers:
-            problem = f"is missing: {kind} has {', '.join(names)}"
+            problem = f"is missing: {kind}"
         elif not isinstance(pattern, str):
             problem = f"must be a pattern, which is text, not {shown(pattern)}"
         elif pattern in (other for key, other in answers.items() if key != name):
@@ -380,4 +356,4 @@ def _check_answers(answers: Mapping[str, Any], path: Path, one: bool) -> None:
         else:
             problem = pattern_problem(pattern)
         if problem:
-            raise UserError(f"{shown(f'{ANSWERS}.{name}')} in prompt file {str(path)!r} {problem} ({FILE})")
+            yield f"{shown(f'{ANSWERS}.{name}')} {problem}"

@@ -62,21 +62,16 @@ class Stream:
         self,
         open_judge: OpenJudge,
         counts: AskingCounts,
-        *,
         immediate: bool = False,
         at_once: bool = False,
         taken: int = 0,
     ):
-        """Starts the thread.
+        """Starts the thread; with `immediate`, there is none.
 
-        Args:
-          open_judge: opens the judge, which counts its answers in `counts`.
-          counts: of all judges that are opened.
-          immediate: without a thread.
-          at_once: open the judge now, and raise its error; otherwise the thread opens it.
-          taken: items taken in earlier runs, which count towards the limit.
+        `at_once`: open the judge now, and raise its error; otherwise the thread opens it. `taken`: items taken in
+        earlier runs, which count towards the limit.
         """
-        self._open, self.counts, self.immediate = open_judge, counts, immediate
+        self._open, self.counts, self.immediate = judge, counts, immediate
         self.taken = taken  # items ever taken
         self.problem = ""  # the reason why the judge cannot be asked now
         self.failures = 0  # of the judge
@@ -89,7 +84,7 @@ class Stream:
         self._last_s = time.monotonic()  # time of the last answer, or of the last moment with nothing in flight
         self._stop, self._wake = threading.Event(), threading.Event()
         self._error: Exception | None = None
-        self._asking: Asking | Ratings | None = open_judge(counts) if at_once or immediate else None
+        self._asking: Asking | Ratings | None = judge(counts) if at_once or immediate else None
         self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
         if not immediate:
             self._thread.start()
@@ -97,10 +92,7 @@ class Stream:
     # ---- called by the caller
 
     def plan(self, items: Sequence[Item], limit: int) -> None:
-        """Replaces the plan; `limit` bounds the number of items taken in all runs together.
-
-        Raises Incomplete if an immediate judge fails.
-        """
+        """Replaces the plan; `limit` is that of all runs together. Raises Incomplete if an immediate judge fails."""
         with self._plan_lock:
             self._seen &= set(items)
             self._plan, self._limit = collections.deque(item for item in items if item not in self._seen), limit
@@ -111,10 +103,7 @@ class Stream:
             self._seen.clear()
 
     def answers(self) -> list[AnsweredItem]:
-        """The answers since the last call; those of an immediate judge in the order of the items' numbers.
-
-        Raises errors of the thread, except failures of the judge.
-        """
+        """The answers since the last call, or the thread's error; of an immediate judge in the order of the items."""
         if self._error is not None:
             raise self._error
         answers = [self._back.popleft() for _ in range(len(self._back))]
@@ -258,10 +247,7 @@ class OwnProcess:
             raise
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        """Yields answers as they arrive, and draws questions while there is room for them.
-
-        At a pause it sends the questions that it has, and continues with the next without waiting.
-        """
+        """Draws questions while there is room for them, and yields answers as they arrive. A pause never waits."""
         stream, drawn = iter(questions), list[Question]()
         sent, ended = 0, False  # `sent`: the number of lists without answers
         while sent or not ended:

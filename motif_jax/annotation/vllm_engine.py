@@ -39,10 +39,7 @@ class VllmEngine(Annotator):
     def __init__(
         self, model: str, prompt: QuestionTemplate, sampling: SamplingSection | None, batch: int, engine: dict[str, Any]
     ):
-        """Loads the model.
-
-        If `sampling` is None, the mode is score. `batch`: questions per call. `engine`: arguments of `vllm.LLM`.
-        """
+        """Loads the model. `sampling`: None in mode score. `batch`: questions per call. `engine`: of `vllm.LLM`."""
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # sends no telemetry
         from vllm import LLM, SamplingParams
@@ -96,10 +93,9 @@ class VllmEngine(Annotator):
         again = [index for index, answer in enumerate(answers) if answer.yes is None and outputs[index]]
         retries = [self._prompt.again(conversations[index], answers[index].said) for index in again]
         for index, output in zip(again, self._chat(retries, self._retry_params), strict=True):
-            if output is None:
-                continue
-            text = output.outputs[0].text
-            answers[index] = answers[index].asked_again(self._prompt.read(text), text, _tokens(output))
+            if output is not None:
+                text = output.outputs[0].text
+                answers[index] = answers[index].asked_again(self._prompt.read(text), text, _tokens(output))
         return answers
 
     def _read(self, output: Any) -> QuestionAnswer:
@@ -145,24 +141,26 @@ class VllmEngine(Annotator):
 
 def check_vllm(model: str) -> None:
     """Raises UserError if the model's files show that it cannot be loaded."""
+    directory, problem = Path(model).expanduser(), ""
+    is_path = directory.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1
     if not model:
-        raise UserError(f"name a model: a directory, or a name of the Hugging Face hub ({FLAG})")
-    directory = Path(model).expanduser()
-    if not directory.is_dir():
-        if directory.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
-            raise UserError(f"there is no model directory {model!r} ({FLAG})")
-        _check_installed()
-        return  # vLLM will look the name up
-    if not (directory / "config.json").is_file():
-        raise UserError(f"model directory {model!r} has no config.json ({FLAG})")
-    if not weight_files(directory):
-        raise UserError(f"model directory {model!r} has no weights ({', '.join(WEIGHTS)}) ({FLAG})")
-    if not _has_chat_template(directory):
+        problem = "name a model: a directory, or a name of the Hugging Face hub"
+    elif not directory.is_dir():  # vLLM will look a name up
+        problem = f"there is no model directory {model!r}" if is_path else ""
+    elif not (directory / "config.json").is_file():
+        problem = f"model directory {model!r} has no config.json"
+    elif not weight_files(directory):
+        problem = f"model directory {model!r} has no weights ({', '.join(WEIGHTS)})"
+    elif not _has_chat_template(directory):
+        where = "chat_template.jinja, or in tokenizer_config.json"
+        problem = f"model directory {model!r} has no chat template ({where}): is it a chat model?"
+    if problem:
+        raise UserError(f"{problem} ({FLAG})")
+    if importlib.util.find_spec("vllm") is None:
         raise UserError(
-            f"model directory {model!r} has no chat template (chat_template.jinja, or in tokenizer_config.json): is "
-            f"it a chat model? ({FLAG})"
+            "the backend 'vllm' needs vLLM, which is not installed: pip install 'motif_jax[vllm]', in an environment "
+            "of its own, or use --config.annotate.backend=server"
         )
-    _check_installed()
 
 
 def identity(model: str) -> str:
@@ -204,14 +202,6 @@ def verdict_token_ids(tokenizer: Any) -> dict[str, list[int]]:
             f"--config.annotate.mode=reason ({FLAG})"
         )
     return unique
-
-
-def _check_installed() -> None:
-    if importlib.util.find_spec("vllm") is None:
-        raise UserError(
-            "the backend 'vllm' needs vLLM, which is not installed: pip install 'motif_jax[vllm]', in an environment "
-            "of its own, or use --config.annotate.backend=server"
-        )
 
 
 def _has_chat_template(directory: Path) -> bool:

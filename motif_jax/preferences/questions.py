@@ -70,7 +70,7 @@ class Questions:
         return rows[numbers >= 0]
 
     def find(self, texts: Sequence[tuple[str, str]]) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the questions with these captions, or -1, [M] int64; whether their order is turned, [M] bool."""
+        """The numbers of the questions with these captions, or -1, [M] int64; whether turned, [M] bool."""
         if not len(self) or not texts:
             return np.full(len(texts), -1), np.zeros(len(texts), bool)
         digests = np.array([_digest(text) for pair in texts for text in pair], np.uint64)  # [2M, 2]
@@ -110,10 +110,9 @@ class Questions:
 
 
 class AnswerTable:
-    """The answers to questions.
+    """The answers to questions: P(the second caption is better), in the question's own order.
 
-    An answer is P(the second caption is better), in the question's own order. A question is settled when it has an
-    answer in every required order; its label is their mean.
+    A question is settled when it has an answer in every required order; its label is their mean.
     """
 
     def __init__(self, both_orders: np.ndarray):
@@ -194,10 +193,7 @@ Ask = Callable[[list[tuple[str, str]]], np.ndarray]  # questions [K] -> P(second
 
 
 def captions_to_ask(table: CaptionTable, ids: np.ndarray) -> np.ndarray:
-    """The most frequent captions with a message, if neutral moments are rare but exist; otherwise none. [K]
-
-    `ids`: the caption of every step. [N, 2, L]
-    """
+    """The most frequent captions with a message, if neutral moments are rare but exist. `ids`: [N, 2, L]"""
     shown = np.asarray(table.messages.any(1))  # [U]
     neutral = ~shown[ids].any(2)  # [N, 2]
     if not neutral.any() or (neutral[:, 0] != neutral[:, 1]).mean() >= RARE:

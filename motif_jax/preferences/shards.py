@@ -23,8 +23,6 @@ from motif_jax.files import Held, read_json, take, write_array, write_json
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.structs import UserError
 
-SUFFIXES = (".npy", ".prob.npy", ".json")
-FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"
 ORDER = "order.json"  # questions in the order in which they are asked, if disagreement decides it
 ROUNDING = 1e-6  # of probabilities, so that a pair and its turned copy fall on the same side of a margin
 TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
@@ -73,10 +71,9 @@ class Shard:
             self.prob = np.load(self.folder / "prob.npy")[rows]
 
     def commit(self, finished: bool, log: Mapping[str, Any]) -> None:
-        """Writes the labels to disk.
+        """Writes the labels to disk. `log`: counts, times and versions of this job.
 
-        `finished`: all questions of the shard were asked, answered or not. It is written last, because others may then
-        merge the shard. `log`: counts, times and versions of this job.
+        `finished`: all questions of the shard were asked. It is written last, because others may then merge the shard.
         """
         codes = to_codes(self.prob, tie_margin_of(self.record["facts"]))
         self.record |= {"finished": finished, "log": dict(log), "rows": len(codes), "counts": count(codes)}
@@ -101,16 +98,11 @@ class Shard:
             check_same(self.folder, read_json(other), metadata)
 
     def _clear(self, labels: Path) -> None:
-        """Deletes this shard, all shards of another division, and the merged labels.
-
-        Records go first: a record that is finished must have its labels.
-        """
-        files = [file for file in self.folder.glob("shard-*") if re.fullmatch(FILE, file.name)]
-        others = [file for file in files if f"-of-{self.part.of:05d}." not in file.name]
-        for stem in {file.name.partition(".")[0] for file in others}:
-            number, of = stem.removeprefix("shard-").split("-of-")
-            take_lock(self.folder, Part(int(number), int(of))).close()  # raises if a job is writing it
-        own = [self.folder / f"{self.part.stem}{suffix}" for suffix in SUFFIXES]
+        """Deletes this shard, all of another division, and the merged labels. Records go first: they promise labels."""
+        own = list(self.folder.glob(f"{self.part.stem}.*"))
+        others = [file for file in self.folder.glob("shard-*") if f"-of-{self.part.of:05d}." not in file.name]
+        for part in {Part(*map(int, re.findall(r"\d+", file.name))) for file in others}:
+            take_lock(self.folder, part).close()  # raises if a job is writing it
         names = ("prob.npy", "merged.json", *(("neutral.json", ORDER) if self.part.number == 0 else ()))
         merged = [self.folder / name for name in names]
         for file in sorted((labels, *merged, *own, *others), key=lambda file: file.suffix != ".json"):
@@ -141,13 +133,10 @@ def question_range(part: Part, num_questions: int) -> tuple[int, int]:
 
 
 def rows_of(part: Part, of_pair: np.ndarray) -> np.ndarray:
-    """The rows of a shard, ascending: all pairs of its questions, and its share of the pairs without a question.
+    """The rows of a shard, ascending [M]: all pairs of its questions, and its share of the pairs without a question.
 
     So every question belongs to one job, and neighbouring questions, which share the first caption, stay together.
     `of_pair`: the question of each pair, or -1. [N]
-
-    Returns:
-      [M] int64
     """
     low, high = question_range(part, int(of_pair.max(initial=-1)) + 1)
     silent = np.flatnonzero(of_pair < 0)
@@ -222,16 +211,10 @@ def is_merged(dataset: PairDataset, name: str, metadata: Mapping[str, Any]) -> b
 def merge(
     dataset: PairDataset, name: str, num_shards: int, of_pair: np.ndarray, metadata: Mapping[str, Any], partial: bool
 ) -> list[int]:
-    """Merges the shards if all are finished; with `partial`, merges the existing ones.
+    """Merges the shards if all are finished; with `partial`, the existing ones. Returns those that are not finished.
 
-    Args:
-      dataset, name: the dataset, and the name of the annotation.
-      of_pair: the question of each pair, or -1. [N]
-      metadata: of dataset and config. Shards with another one count as missing, or raise UserError with `partial`.
-      partial: whether to merge before all shards are finished; the missing labels are unknown.
-
-    Returns:
-      The shards that do not exist or are not finished. Without `partial`, nothing is merged unless there are none.
+    `of_pair`: the question of each pair, or -1. [N] `metadata`: of dataset and config. Shards with another one count as
+    missing, or raise UserError with `partial`.
     """
     folder = annotation_folder(dataset.path, name)
     if not folder.is_dir() or (partial and not any(folder.glob("shard-*.json"))):

@@ -41,16 +41,8 @@ DATA = {
     "tty_colors": ((24, 80), "iu"),
     "glyphs": ((21, 79), "iu"),
 }
-INFO = {
-    "score": "iufb",
-    "turns": "iufb",
-    "experience_level": "iufb",
-    "character": "US",
-    "max_depth": "iufb",
-    "steps": "iufb",
-    "episode": "iufb",
-    "start": "iufb",
-}
+INFO = dict.fromkeys(("score", "turns", "experience_level", "max_depth", "steps", "episode", "start"), "iufb")
+INFO["character"] = "US"
 NAME = r"[A-Za-z0-9_-]+"  # of an annotation
 
 
@@ -79,9 +71,8 @@ class PairDataset:
         self.info = self._open_all("info", INFO)  # [N, 2]
         if "message" not in self.data:
             raise UserError(f"dataset {str(self.path)!r} has no data/message.npy ({FLAG})")
-        first = self.data["message"]
-        self.num_pairs: int = first.shape[0] if first.ndim >= 3 else 0
-        self.length: int = first.shape[2] if first.ndim >= 3 else 0
+        shape = self.data["message"].shape
+        self.num_pairs, self.length = (shape[0], shape[2]) if len(shape) >= 3 else (0, 0)
         for key, array in self.data.items():
             tail, kinds = DATA[key]
             self._check(f"data/{key}.npy", array, (self.num_pairs, 2, self.length, *tail), kinds)

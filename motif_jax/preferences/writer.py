@@ -38,10 +38,7 @@ class FinishedEpisode(NamedTuple):
 
 
 def stretch_starts(episode: FinishedEpisode, length: int, seed: int, keep_empty: float) -> np.ndarray:
-    """The first steps of the kept stretches, in random order. [k] int64
-
-    `keep_empty`: the share of stretches without messages to keep.
-    """
+    """The first steps of the kept stretches, in random order [k]; `keep_empty`: the share of those without messages."""
     steps = len(episode.steps["message"])
     if steps < length:
         return np.zeros(0, np.int64)
@@ -147,10 +144,7 @@ class PairWriter:
         write_json(self.partial / "progress.json", self.progress)
 
     def finish(self, metadata: dict[str, Any], run: dict[str, Any]) -> PairDataset:
-        """Completes the dataset and gives it its name.
-
-        `metadata` is for `dataset.json`; `run` is for `run.json`, unless a killed run has already written that file.
-        """
+        """Completes the dataset and gives it its name. `metadata`, `run`: for `dataset.json` and `run.json`."""
         assert self.full
         self.commit()
         if not (self.partial / "run.json").exists():

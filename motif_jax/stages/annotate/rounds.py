@@ -52,9 +52,7 @@ def question_rounds(questions: Questions, shard: Shard, budget: int, size: int, 
 def disagreement(rewards: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """The standard deviation of P(second is better) among rewards, for each question. [Q]
 
-    Args:
-      rewards: each reward of each message. [E, U]
-      ids: the message of every step of each question. [Q, 2, L]
+    `rewards`: of each message [E, U]; `ids`: the message of every step of each question [Q, 2, L].
     """
     of_sides = rewards[:, ids].mean(-1)  # [E, Q, 2]
     return (1 / (1 + np.exp(of_sides[..., 0] - of_sides[..., 1]))).std(0)
@@ -65,11 +63,8 @@ def small_rewards(
 ) -> np.ndarray:
     """Trains NETWORKS small rewards, and returns the reward of each message by each of them. [E, U]
 
-    Args:
-      messages: the dataset's messages. [U, 256]
-      ids: the message of every step of each question. [Q, 2, L]
-      target: P(second is better) of each question. [Q]
-      answered: numbers of the questions to learn from. [K]
+    `messages`: [U, 256]; `ids`: as above [Q, 2, L]; `target`: P(second is better) of each question [Q]; `answered`: the
+    questions to learn from [K].
     """
     import jax.numpy as jnp
     import optax

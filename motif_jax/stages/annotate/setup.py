@@ -18,6 +18,7 @@ from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.stages import Experiment
 from motif_jax.structs import UserError
 
+FLAG = "--config.annotate"
 LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is named after an annotation
 
 
@@ -32,28 +33,24 @@ class AnnotateConfig(Experiment):
 def check_section(section: AnnotateSection, texts: Texts) -> None:
     """Raises UserError for values that cannot work together; no model is loaded or asked."""
     backend = find_backend(section)(section, texts, 0)
+    problem = ""
     if not 0 <= section.shard < section.num_shards:
-        raise UserError(
-            f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} "
-            "(--config.annotate.shard, .num_shards)"
+        problem = (
+            f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} ({FLAG}.shard, .num_shards)"
         )
-    if section.samples > 1 and (not backend.is_model or section.mode != "reason"):
-        raise UserError(
-            f"only a model in mode reason answers in samples, and samples = {section.samples} "
-            "(--config.annotate.samples, .backend, .mode)"
-        )
-    if section.samples > 1 and not section.sampling.temperature:
-        raise UserError(
-            f"at temperature 0 all {section.samples} samples would be the same (--config.annotate.samples, "
-            ".sampling.temperature)"
-        )
-    if section.order != "as_now" and isinstance(backend, Oracle):
-        raise UserError(f"{section.backend!r} asks no questions, so they have no order (--config.annotate.order)")
-    if section.order == "disagreement" and (section.num_shards > 1 or backend.in_process):
-        raise UserError(
+    elif section.samples > 1 and (not backend.is_model or section.mode != "reason"):
+        problem = f"only a model in mode reason answers in samples ({FLAG}.samples, .backend, .mode)"
+    elif section.samples > 1 and not section.sampling.temperature:
+        problem = f"at temperature 0 all samples would be the same ({FLAG}.samples, .sampling.temperature)"
+    elif section.order != "as_now" and isinstance(backend, Oracle):
+        problem = f"{section.backend!r} asks no questions, so they have no order ({FLAG}.order)"
+    elif section.order == "disagreement" and (section.num_shards > 1 or backend.in_process):
+        problem = (
             "order disagreement needs all answers in one job, and memory beside that of vllm: use num_shards=1, and "
-            "for a model a server (--config.annotate.order, .num_shards, .backend)"
+            f"for a model a server ({FLAG}.order, .num_shards, .backend)"
         )
+    if problem:
+        raise UserError(problem)
     backend.check()
 
 

@@ -182,23 +182,15 @@ class Collect:
     dataset: str = value("", PATH, "dataset in the published layout, to use instead of collecting", decides=True)
     follow_links: bool = value(False, Flag(), "also read arrays of `dataset` that are links to files outside it")
     collector: str = value("explorer:0.8,random:0.2", Text(), "scripted players and their shares", decides=True)
-    policies: str = value(
-        "", PATHS, "trained policies to play instead: WORKDIR[@STEP, @last or @all][:SHARE],...", decides=True
-    )
-    num_pairs: int = value(
-        100_000, Whole(1, 10**12), "pairs; the paper used 500,000, but most results need 100,000", decides=True
-    )
+    policies: str = value("", PATHS, "trained policies to play: WORKDIR[@STEP, @last, @all][:SHARE],...", decides=True)
+    num_pairs: int = value(100_000, Whole(1, 10**12), "pairs; the paper has 500,000, most need 100,000", decides=True)
     transcripts: int = value(0, Whole(0, 10**9), "games to record as text instead of pairs; 0: pairs", decides=True)
-    branch_player: str = value(
-        "", Text(), "player that continues from each moment of a transcript; empty: no branches", decides=True
-    )
+    branch_player: str = value("", Text(), "player of branches from each moment of a transcript", decides=True)
     branches: int = value(1, Whole(1, 1000), "branches of each moment", decides=True)
     segment_length: int = value(1, Whole(1), "steps per moment", decides=True)
     keep_empty: float = value(1.0, Number(0, 1), "share of the moments without a message that are kept", decides=True)
     save_screen: bool = value(False, Flag(), "save tty_chars and tty_colors, 7.7 kB per pair and step", decides=True)
-    save_glyphs: bool = value(
-        False, Flag(), "also save the map of glyphs, 6.6 kB per pair and step, for rewards that read it", decides=True
-    )
+    save_glyphs: bool = value(False, Flag(), "save the map of glyphs, 6.6 kB per pair and step", decides=True)
     num_workers: int = value(usable_cores, Whole(), "worker processes; 0: play in this process, for debugging")
     games_per_worker: int = value(4, Whole(1), "games per worker, played in parallel")
     rollout_length: int = value(128, Whole(1), "steps per rollout")
@@ -354,18 +346,14 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
 
 def recorded_keys(section: Collect, world: World) -> list[str]:
     """The observations that the dataset keeps of a moment; raises UserError if it cannot keep one of them."""
-    optional = {"save_screen": ("tty_chars", "tty_colors"), "save_glyphs": ("glyphs",)}
     keys = list(world.pairs)
-    for flag, wanted in optional.items():
-        if getattr(section, flag):
-            keys += [key for key in wanted if key not in keys]
-            if missing := [key for key in wanted if f"event_{key}" not in world.specs]:
-                raise UserError(
-                    f"the world {world.name!r} has no observation 'event_{missing[0]}' (--config.collect.{flag})"
-                )
+    for flag, key in (("save_screen", "tty_chars"), ("save_screen", "tty_colors"), ("save_glyphs", "glyphs")):
+        if getattr(section, flag) and key not in keys:
+            keys.append(key)
+            if f"event_{key}" not in world.specs:
+                raise UserError(f"the world {world.name!r} has no observation 'event_{key}' (--config.collect.{flag})")
     for key in keys:
-        spec = world.specs.get(f"event_{key}")
-        shape, kinds = DATA.get(key, ((), ""))
+        spec, (shape, kinds) = world.specs.get(f"event_{key}"), DATA.get(key, ((), ""))
         if spec is None or spec.shape != shape or np.dtype(spec.dtype).kind not in kinds:
             raise UserError(
                 f"a dataset cannot keep {key!r}, which the world {world.name!r} lists in `pairs`: it keeps "
@@ -532,11 +520,9 @@ def describe_transcripts(transcripts: Transcripts) -> str:
     kind = f"{len(returns):,} transcripts"
     if are_decision_points(transcripts):
         kind = f"{transcripts.record['actions']:,} moments from {len(returns):,} games"
-    error = returns.std() / np.sqrt(len(returns))
     by = clean(str(made.get("collector") or made.get("policies", "")))
-    return (
-        f"{kind} of {by} with {transcripts.num_texts:,} different texts, mean return {returns.mean():.2f} ± {error:.2f}"
-    )
+    mean = f"{returns.mean():.2f} ± {returns.std() / np.sqrt(len(returns)):.2f}"
+    return f"{kind} of {by} with {transcripts.num_texts:,} different texts, mean return {mean}"
 
 
 # ---- playing
@@ -575,12 +561,10 @@ def open_pool(
 def play_in_order(
     pool: ActorPool, policy: BatchedPolicy | None, names: Mapping[str, str], first: int
 ) -> Iterator[list[FinishedEpisode | int]]:
-    """Plays without end, and yields episodes in the order of their numbers.
+    """Plays without end; yields, after each poll, the next finished episodes in order, perhaps none.
 
-    If `policy` is None, scripted players play. `names`: the arrays to keep; see `EpisodeQueue.take`.
-
-    Yields:
-      After each poll, the next finished episodes, perhaps none. A number stands for an episode that was given up.
+    A number stands for an episode that was given up. If `policy` is None, scripted players play. `names`: name of an
+    array in an episode -> its name in a rollout.
     """
     pieces, number = Pieces(), first  # of the next episode
     done: dict[int, FinishedEpisode] = {}  # by number; they wait for an earlier one
@@ -665,10 +649,7 @@ def _is_ours(source: Path, name: str) -> bool:
 
 
 def _check_free(target: Path, record: dict[str, Any] | None) -> None:
-    """Raises UserError if the workdir has an annotation of the same name from an earlier dataset.
-
-    `target`: its directory in the workdir; `record`: that of the annotation to copy.
-    """
+    """Raises UserError if the workdir has an annotation of the same name, other than the one to copy, in `target`."""
     file = target / "merged.json"
     was_copied = record and file.is_file() and read_json(file) == record  # by a run of the same command that was killed
     if target.is_dir() and not was_copied:
