@@ -59,12 +59,7 @@ class Stream:
     """Asks a judge, in a thread that runs from the constructor to `close`."""
 
     def __init__(
-        self,
-        open_judge: OpenJudge,
-        counts: AskingCounts,
-        immediate: bool = False,
-        at_once: bool = False,
-        taken: int = 0,
+        self, judge: OpenJudge, counts: AskingCounts, immediate: bool = False, at_once: bool = False, taken: int = 0
     ):
         """Starts the thread; with `immediate`, there is none.
 
