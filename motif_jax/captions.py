@@ -64,7 +64,6 @@ class CaptionTable:
 
     @classmethod
     def load(cls, directory: Path) -> CaptionTable:
-        """Reads what `save` wrote."""
         table = cls()
         table.intern(np.load(directory / "captions.npy"))
         table._counts = np.load(directory / "counts.npy").tolist()

@@ -24,19 +24,15 @@ from motif_jax.console import clean, print_line
 from motif_jax.system.metrics import Progress
 from motif_jax.system.shared_lines import SharedLines, read_shared, slug
 
-# The cache of one judge's answers, in memory and on disk, where all jobs that ask the same judge share it.
-#
-#     <cache>/<model>-<mode>-<hash>/about.json     everything the answers depend on (backends.py)
-#     <cache>/<model>-<mode>-<hash>/*.jsonl        one line per answer, one file per job (system/shared_lines.py)
-#
-# The folder's name contains a hash of everything the answers depend on, so answers of another judge cannot be mixed in.
-# The lines contain the captions, so that other datasets and people can use the answers.
-
 FLAG = "--config.annotate.cache_dir"
 
 
 class AnswerCache:
-    """Answers by question. Those without a verdict are written but not returned: such a question is asked again."""
+    """Answers by question, in memory and in `<cache>/<model>-<mode>-<hash>/` (system/shared_lines.py).
+
+    The hash is of everything that they depend on (backends.py). Lines have the captions, so that other datasets can use
+    them. Answers without a verdict are written but not returned: such a question is asked again.
+    """
 
     def __init__(self, metadata: Mapping[str, Any], cache: Path | None):
         """Reads earlier answers to a judge with this metadata. `cache`: None keeps them in memory only."""
@@ -52,12 +48,10 @@ class AnswerCache:
             self._lines.open()
 
     def get(self, question: Question) -> QuestionAnswer | None:
-        """The earlier answer to a question, or None."""
         yes = self._verdicts.get(question)
         return None if yes is None else QuestionAnswer(yes)
 
     def add(self, question: Question, answer: QuestionAnswer) -> None:
-        """Keeps an answer."""
         self._remember(question, answer)
         if self._lines:
             row: dict[str, Any] = {"first": question.first, "second": question.second}  # null: about one caption
@@ -72,7 +66,6 @@ class AnswerCache:
             self._verdicts[Question(*texts)] = answer.yes  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """Syncs and closes the file."""
         if self._lines:
             self._lines.close()
 
@@ -125,7 +118,6 @@ class AskingCounts:
         return {name: getattr(self, name) for name in ("asked", "from_cache", "no_verdict", *TOKENS)}
 
     def add(self, answer: QuestionAnswer) -> None:
-        """Counts an answer of the annotator."""
         self.asked += 1
         self.prompt_tokens += answer.prompt_tokens
         self.cached_tokens += answer.cached_tokens
@@ -175,7 +167,6 @@ class Asking:
                 self.cache.add(question, answer)
 
     def _new(self, questions: Iterable[Question | None], take: Take) -> Iterator[Question | None]:
-        """The questions that the cache does not answer."""
         for question in questions:
             if question is PAUSE:
                 yield PAUSE
@@ -187,7 +178,6 @@ class Asking:
                 yield question
 
     def close(self) -> None:
-        """Closes the annotator and the cache."""
         try:
             self.annotator.close()
         finally:

@@ -81,7 +81,6 @@ class Described(abc.ABC):
         return float(self.section.tie_margin) if self.is_model else 0.0
 
     def flat_metadata(self) -> dict[str, Any]:
-        """The metadata as a flat dict, with the backend's name."""
         metadata = self.metadata()
         if clash := RESERVED & metadata.keys():
             raise UserError(f"the metadata of {self.section.backend!r} cannot be named {', '.join(clash)} ({FLAG})")
@@ -187,7 +186,6 @@ class Prompted(CaptionBackend):
 
     @classmethod
     def model_name(cls, section: AnnotateSection) -> str:
-        """The model, in an annotation's name."""
         return section.model or section.backend
 
     @classmethod
@@ -197,12 +195,10 @@ class Prompted(CaptionBackend):
 
     @classmethod
     def prompt_of(cls, section: AnnotateSection) -> str:
-        """The version of the prompt."""
         return "default" if section.prompt == "auto" else section.prompt
 
     @property
     def rates(self) -> bool:
-        """See `CaptionBackend`."""
         return self.section.mode == "rate"
 
     @functools.cached_property

@@ -54,6 +54,5 @@ class Lexicon(Annotator):
         return QuestionAnswer(better, f"1: {why_first} ({first:+g}); 2: {why_second} ({second:+g})")
 
     def worth(self, caption: str) -> tuple[float, str]:
-        """The worth of a caption, and the names of the rules that matched."""
         value, names = self._worth(caption)
         return value, ", ".join(names) or "nothing of note"

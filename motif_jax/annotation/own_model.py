@@ -62,7 +62,6 @@ class OwnModel(Annotator):
         self._warned = False
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        """See `Annotator`."""
         for batch in batches_between_pauses(questions, SCORED):
             yield from zip(batch, self._one(batch) if self._template.one else self._two(batch), strict=True)
             self._warn()
@@ -94,7 +93,6 @@ class OwnModel(Annotator):
         return list(map(_answer, ((z[0] - z[1]) / 2).tolist(), mass.tolist(), totals.tolist()))
 
     def _warn(self) -> None:
-        """Prints once if the model's answers depend on the order of the captions."""
         if self._warned or self.pairs < LEAST_PAIRS:
             return
         self._warned = True
@@ -144,7 +142,6 @@ class OwnReasons(Annotator):
         self._encode([template.messages(Question("", None if template.one else ""))])  # the shortest question
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        """See `Annotator`."""
         for batch in batches_between_pauses(questions, WRITTEN):
             yield from zip(batch, self._answer(batch), strict=True)
 

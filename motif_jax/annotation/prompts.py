@@ -186,7 +186,6 @@ class QuestionTemplate:
         return [{"role": "system", "content": self.system}, {"role": "user", "content": user}]
 
     def text(self, question: Question) -> str:
-        """The text to continue."""
         return "\n".join(message["content"] for message in self.messages(question)) + self.ending
 
     def texts(self, question: Question) -> list[str]:
@@ -194,12 +193,10 @@ class QuestionTemplate:
         return [replace(self, request=request).text(question) for request in self.requests or (self.request,)]
 
     def again(self, messages: list[Message], said: str) -> list[Message]:
-        """The conversation that asks again after an answer without a verdict."""
         return [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": self.retry}]
 
     @property
     def one(self) -> bool:
-        """Whether the prompt asks about one caption."""
         return "{caption}" in self.captions
 
     @property
@@ -217,7 +214,6 @@ class QuestionTemplate:
         return [f'("{self.key}": {verdict})' for verdict in (("yes", "no") if self.one else ("1", "2", "None"))]
 
     def read(self, text: str) -> float | None:
-        """P(yes) by the verdict in a model's text; None without a verdict."""
         return read_own(text, self.answers, self.one) if self.answers else read_verdict(text, self.key)
 
     @property

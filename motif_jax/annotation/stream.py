@@ -106,7 +106,6 @@ class Stream:
 
     @property
     def under_way(self) -> int:
-        """The number of questions in flight."""
         return len(self._flight)
 
     @property
@@ -185,7 +184,6 @@ class Stream:
             return item
 
     def _put_back(self) -> None:
-        """Returns the items in flight to the plan."""
         lost = [item for items in self._flight.values() for item in items]
         with self._plan_lock:
             self._plan.extendleft(item for item in reversed(lost) if item in self._seen)

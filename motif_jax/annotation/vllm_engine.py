@@ -67,7 +67,6 @@ class VllmEngine(Annotator):
             self._retry_params = SamplingParams(temperature=0, max_tokens=64, structured_outputs=choice)
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        """Answers the questions in batches, in order; a pause ends a batch."""
         ask = self._score if self._sampling is None else self._reason
         for batch in batches_between_pauses(questions, self._batch):
             yield from zip(batch, ask([self._prompt.messages(question) for question in batch]), strict=True)
@@ -126,7 +125,6 @@ class VllmEngine(Annotator):
         return [output for half in halves for output in self._try(half, params, options)]
 
     def _check_template(self) -> None:
-        """Tries the chat template on a conversation with all possible messages."""
         messages = self._prompt.messages(Question("one", None if self._prompt.one else "two"))
         if self._sampling is not None:
             messages = self._prompt.again(messages, "I do not know.")

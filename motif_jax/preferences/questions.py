@@ -60,7 +60,6 @@ class Questions:
         return len(self._codes)
 
     def text(self, number: int) -> tuple[str, str]:
-        """The two captions of a question, in the question's order."""
         first, second = divmod(int(self._codes[number]), len(self._captions))
         return self._caption(self._moments[first]), self._caption(self._moments[second])
 
@@ -100,7 +99,6 @@ class Questions:
         return self._captions_of(slice(pair, pair + 1))[side]
 
     def _captions_of(self, rows: slice) -> list[str]:
-        """The captions of the moments of some pairs, in order."""
         texts, length = self._texts, self.dataset.length
         ids = self._ids[rows].reshape(-1, length).tolist()
         if self._kind == "msg":

@@ -36,7 +36,6 @@ class Part(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """The stem of the names of the shard's files."""
         return f"shard-{self.number:05d}-of-{self.of:05d}"
 
 

@@ -121,7 +121,6 @@ class PairDataset:
         return table, ids
 
     def _open_all(self, folder: str, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """Opens the arrays with these names that exist in a folder."""
         existing = [name for name in names if os.path.lexists(self.path / folder / f"{name}.npy")]
         return {name: self._open(f"{folder}/{name}.npy") for name in existing}
 

@@ -107,7 +107,6 @@ class PairWriter:
 
     @property
     def full(self) -> bool:
-        """Whether every place is filled."""
         return self.moments >= len(self._places)
 
     def add(self, episode: FinishedEpisode) -> None:
@@ -167,7 +166,6 @@ class PairWriter:
         return PairDataset(self.path)
 
     def _make(self, specs: Mapping[str, ArraySpec]) -> dict[str, np.ndarray]:
-        """Creates the arrays at their full size."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         remove_folder(self.partial)
         needed, free = sum(spec.nbytes for spec in specs.values()), shutil.disk_usage(self.path.parent).free

@@ -75,9 +75,9 @@ def is_complete(config: CheckJudgeConfig, workdir: Path) -> bool:
     assert isinstance(backend, CaptionBackend)
     if trial is None or not (workdir / "dataset").is_dir():
         return False
-    if trial.facts != metadata_of(backend, config, PairDataset(workdir / "dataset")):
-        return False
-    return config.check_judge.anyway or not problem_of(vars(trial), config.check_judge, backend.tie_margin)
+    is_same = trial.facts == metadata_of(backend, config, PairDataset(workdir / "dataset"))
+    limits = config.check_judge
+    return is_same and (limits.anyway or not problem_of(vars(trial), limits, backend.tie_margin))
 
 
 # ---- the trial: questions of which no two show the same message, and the answers to them
@@ -308,14 +308,9 @@ def _details(trial: Trial) -> list[str]:
             '<p class="soft">Answers as close as this to one half are ties: --config.annotate.tie_margin.</p>',
             table(("tie_margin", "decided", "as by the rules"), rows, numbers=(1, 2), kind="fits"),
         ]
-        wrong = [one for one in trial.answers if (side(one.yes) * side(one.rules)) < 0]
+        wrong = [one for one in trial.answers if (one.yes - 0.5) * (one.rules - 0.5) < 0]
         body += _examples("Surest answers that the rules contradict", wrong)
     return [*body, *_examples("Surest answers", trial.answers)]
-
-
-def side(yes: float) -> float:
-    """-1: the first, 0: a tie or no verdict, 1: the second."""
-    return 0.0 if np.isnan(yes) else float(np.sign(yes - 0.5))
 
 
 def _examples(title: str, answers: list[Answer]) -> list[str]:
@@ -325,7 +320,7 @@ def _examples(title: str, answers: list[Answer]) -> list[str]:
         marks = ("better", "worse") if one.yes < 0.5 else ("worse", "better")
         shown = zip(marks, (one.first, one.second), strict=True)
         captions = [f'<span class="{mark}">{quoted(text)}</span>' for mark, text in shown]
-        rules = {-1.0: "first", 0.0: "tie", 1.0: "second"}[side(one.rules)] if not np.isnan(one.rules) else "–"
+        rules = {-1.0: "first", 0.0: "tie", 1.0: "second"}.get(float(np.sign(one.rules - 0.5)), "–")  # NaN: none
         rows.append([*captions, f"{one.yes:.2f}", rules])
     head = ("first", "second", "P(second is better)", "by the rules")
     return [f"<h2>{title}</h2>", table(head, rows, numbers=(2,))] if rows else []

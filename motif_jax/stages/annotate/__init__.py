@@ -479,7 +479,6 @@ class AnnotationJob:
         self._progress: Progress | None = None
 
     def run(self, open_backend: OpenBackend) -> None:
-        """Asks all open questions of the shard, and writes the labels."""
         # Those without a verdict were asked, too.
         were_asked = self._shard.record["finished"] or self._before.get("wanted") == self._wanted_id()
         if (were_asked or not self._open()) and not self._next_round() and not self._is_neutral_due():
@@ -585,7 +584,6 @@ class AnnotationJob:
             yield from self._draw(sorted(block, key=lambda spot: spot[1]))
 
     def _draw(self, spots: Iterable[tuple[int, bool]]) -> Iterator[Question]:
-        """The questions with these numbers, in their own order or turned."""
         for number, turned in spots:
             question = Question(*self._questions.text(number))
             question = question.turned if turned else question
@@ -632,11 +630,9 @@ class AnnotationJob:
         return int((~np.isnan(prob)).sum())
 
     def _open(self) -> int:
-        """The number of wanted questions without a label."""
         return int(np.isnan(self._asked.labels()[self._wanted]).sum())
 
     def _wanted_id(self) -> int:
-        """A checksum of the wanted questions, in any order."""
         return zlib.crc32((np.sort(self._wanted) - self._low).tobytes())
 
     def _next_round(self) -> bool:

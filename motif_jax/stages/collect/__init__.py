@@ -119,7 +119,6 @@ def _spreads(dataset: PairDataset) -> list[str]:
 
 
 def _histogram(values: np.ndarray, word: Callable[[float], str]) -> str:
-    """A histogram whose numbers are formatted by `word`, as HTML."""
     heights, edges = (array.tolist() for array in np.histogram(values, bins=BINS))
     ends = word(edges[0]), word((edges[0] + edges[-1]) / 2), word(edges[-1])
     return columns(heights, ends, of=[f"{word(edge)} and more" for edge in edges[:-1]])
@@ -633,7 +632,6 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
 
 
 def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
-    """Names of the files and directories beside the arrays that are not read."""
     read: dict[str, Iterable[str]] = {"data": DATA, "info": INFO, "preference": dataset.preference_names()}
     for folder, keys in read.items():
         names = os.listdir(source / folder) if (source / folder).is_dir() else []
@@ -702,7 +700,6 @@ def _check_kinds(record: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
 
 
 def _check_neutral(record: dict[str, Any], num_captions: int) -> None:
-    """Raises ValueError for defective answers about the neutral moment."""
     _check_kinds(record, {"captions": list, "prob": list})
     numbers, prob = record["captions"], record["prob"]
     if len(numbers) != len(prob) or not all(type(one) is int and 0 <= one < num_captions for one in numbers):
@@ -712,7 +709,6 @@ def _check_neutral(record: dict[str, Any], num_captions: int) -> None:
 
 
 def _check_prob(prob: np.ndarray, num_pairs: int) -> None:
-    """Raises ValueError for defective probabilities of an annotation."""
     if prob.dtype != "float32" or prob.shape != (num_pairs,):
         raise ValueError(f"it holds {prob.shape} {prob.dtype}")
     if ((prob < 0) | (prob > 1)).any():
