@@ -350,8 +350,8 @@ class Oracle(Described):
     def metadata(self) -> dict[str, Any]:
         return {}
 
-    def check(self) -> None:
-        """Does nothing: all values work."""
+    def check(self) -> None:  # all values work
+        pass
 
     @classmethod
     def label(cls, section: AnnotateSection) -> str:
@@ -359,14 +359,14 @@ class Oracle(Described):
 
     def numbers(self, dataset: PairDataset) -> np.ndarray | None:
         """The numbers that it compares, [N, 2, ...]; None if it needs none. UserError if the dataset lacks them."""
-        folder, _, key = self.needs.partition("/")
-        arrays = dataset.info if folder == "info" else dataset.data
-        if key and key not in arrays:
+        arrays = {f"info/{key}": array for key, array in dataset.info.items()}
+        arrays |= {f"data/{key}": array for key, array in dataset.data.items()}
+        if self.needs and self.needs not in arrays:
             raise UserError(
                 f"dataset {str(dataset.path)!r} has no {self.needs}.npy, which the annotator {self.section.backend!r} "
                 f"compares ({FLAG})"
             )
-        return arrays[key] if key else None
+        return arrays.get(self.needs)
 
     def answer(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
         """P(second is better) of some pairs, whose rows ascend: 0, 1/2 or 1. [M] -> [M] float32"""
@@ -413,12 +413,9 @@ def find_backend(section: AnnotateSection) -> type[CaptionBackend] | type[Oracle
 
 
 def open_judge(
-    backend: CaptionBackend,
-    cache_dir: str | None,
-    counts: AskingCounts,
-    open_backend: OpenBackend = opened,
-    rated_together: int = 0,
-) -> Asking | Ratings:
+    backend: CaptionBackend, cache_dir: str | None, counts: AskingCounts,
+    open_backend: OpenBackend = opened, rated_together: int = 0,
+) -> Asking | Ratings:  # fmt: skip
     """Opens a judge, whose answers are counted in `counts`. `rated_together`: see `Ratings`.
 
     `cache_dir`: the folder of all caches; "": answers are kept in memory only; None: not at all.

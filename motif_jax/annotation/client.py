@@ -55,13 +55,9 @@ class ChatClient:
     """An annotator that asks a model over HTTP."""
 
     def __init__(
-        self,
-        server: ServerSection,
-        model: str,
-        prompt: QuestionTemplate,
-        sampling: SamplingSection | None,
+        self, server: ServerSection, model: str, prompt: QuestionTemplate, sampling: SamplingSection | None,
         key: str = "",
-    ):
+    ):  # fmt: skip
         """Checks that the server answers and has the model ("": it has exactly one).
 
         `sampling`: of the analysis; None: mode score. `key`: the bearer token; it is never printed or stored.

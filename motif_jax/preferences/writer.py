@@ -60,17 +60,9 @@ class PairWriter:
     """Writes a dataset: give it episodes in order until it is `full`, then `finish` it."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        num_pairs: int,
-        length: int,
-        specs: Mapping[str, ArraySpec],
-        figures: Mapping[str, type],
-        seed: int,
-        keep_empty: float,
-        character: str = "",
-    ):
+        self, path: Path, *, num_pairs: int, length: int, specs: Mapping[str, ArraySpec],
+        figures: Mapping[str, type], seed: int, keep_empty: float, character: str = "",
+    ):  # fmt: skip
         """Creates the files, or resumes with those of an earlier run.
 
         Args:

@@ -294,15 +294,11 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
     stage = Run(workdir).stage(NAME, PARTIAL)
     mixture = load_mixture(config, world, stage.path)
     writer = PairWriter(
-        workdir / DATASET,
-        num_pairs=section.num_pairs,
-        length=section.segment_length,
+        workdir / DATASET, num_pairs=section.num_pairs, length=section.segment_length,
         specs={key: world.specs[f"event_{key}"] for key in keys} | {"rewards": ArraySpec((), "float32")},
-        figures=world.figures,
-        character=getattr(world, "character", ""),
-        seed=config.seed,
+        figures=world.figures, character=getattr(world, "character", ""), seed=config.seed,
         keep_empty=section.keep_empty,
-    )
+    )  # fmt: skip
     stage.bind(config)
     if mixture:
         writer.progress["policies"] = mixture.metadata()  # a resumed run uses the same checkpoints
