@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -118,11 +118,7 @@ class AnswerTable:
         self._both = both_orders
         # P(second is better) in the question's own order, asked in that order and turned. [Q, 2]
         self._answers = np.full((len(both_orders), 2), np.nan, np.float32)
-        self._earlier = np.full(len(both_orders), np.nan, np.float32)  # labels of an earlier run
-
-    def take_labels(self, numbers: np.ndarray, prob: np.ndarray) -> None:
-        """Stores labels of an earlier run: numbers of questions [M], P(second is better) in their own order [M]."""
-        self._earlier[numbers] = prob
+        self.earlier = np.full(len(both_orders), np.nan, np.float32)  # labels of an earlier run. [Q]
 
     def put(self, number: int, turned: bool, yes: float | None) -> None:
         """Stores an answer, P(the caption shown second is better), to a question that was shown `turned` or not."""
@@ -133,7 +129,7 @@ class AnswerTable:
         """P(second is better) of settled questions, NaN elsewhere. [Q] float32"""
         own, turned = self._answers.T
         mean = np.where(self._both, (own + turned) / 2, own)
-        return np.where(np.isnan(self._earlier), mean, self._earlier)
+        return np.where(np.isnan(self.earlier), mean, self.earlier)
 
     def ask_both(self, numbers: np.ndarray) -> None:
         """Asks these questions in both orders, as far as they are not settled. [M]"""
@@ -187,8 +183,6 @@ RARE = 0.01  # minimum share of the pairs that should compare a neutral moment w
 MOST = 200  # captions to ask about
 NEUTRAL = "neutral.json"
 
-Ask = Callable[[list[tuple[str, str]]], np.ndarray]  # questions [K] -> P(second is better) [K], NaN if unknown
-
 
 def captions_to_ask(table: CaptionTable, ids: np.ndarray) -> np.ndarray:
     """The most frequent captions with a message, if neutral moments are rare but exist. `ids`: [N, 2, L]"""
@@ -200,12 +194,10 @@ def captions_to_ask(table: CaptionTable, ids: np.ndarray) -> np.ndarray:
     return order[shown[order]][: min(MOST, math.ceil(RARE * len(ids)))]
 
 
-def ask_about(table: CaptionTable, captions: np.ndarray, ask: Ask, folder: Path) -> None:
-    """Asks about captions in both orders, and writes the mean of both answers to `folder`."""
-    texts = [decode(table.messages[number]) for number in captions.tolist()]
-    answers = np.stack([ask([("", text) for text in texts]), 1 - ask([(text, "") for text in texts])])
-    answered = ~np.isnan(answers).any(0)
-    prob = answers.mean(0)[answered]
+def write_neutral(folder: Path, captions: np.ndarray, answers: np.ndarray) -> None:
+    """Writes P(better than nothing) of captions [K], from their `answers` shown second and shown first. [K, 2]"""
+    answered = ~np.isnan(answers).any(1)
+    prob = np.stack([answers[answered, 0], 1 - answers[answered, 1]]).mean(0)
     write_json(folder / NEUTRAL, {"captions": captions[answered].tolist(), "prob": prob.round(6).tolist()})
 
 

@@ -71,8 +71,9 @@ class PairDataset:
         self.info = self._open_all("info", INFO)  # [N, 2]
         if "message" not in self.data:
             raise UserError(f"dataset {str(self.path)!r} has no data/message.npy ({FLAG})")
-        shape = self.data["message"].shape
-        self.num_pairs, self.length = (shape[0], shape[2]) if len(shape) >= 3 else (0, 0)
+        first = self.data["message"]
+        self.num_pairs: int = first.shape[0] if first.ndim >= 3 else 0
+        self.length: int = first.shape[2] if first.ndim >= 3 else 0
         for key, array in self.data.items():
             tail, kinds = DATA[key]
             self._check(f"data/{key}.npy", array, (self.num_pairs, 2, self.length, *tail), kinds)

@@ -280,7 +280,17 @@ def write_page(stage: StageRun, trial: Trial, section: AnnotateSection) -> Path:
     name = " · ".join(filter(None, (section.backend, trial.model, f"mode {section.mode}", section.goal)))
     verdict = f"Not good enough: {trial.problem}" if trial.problem else "Nothing speaks against this judge"
     head = [f'<p class="soft">{esc(name)}</p>', f"<p><b>{esc(verdict)}.</b></p>", tiles(_figures(trial))]
-    body = ["<h1>What is this judge worth?</h1>", *head, *_details(trial)]
+    body = ["<h1>What is this judge worth?</h1>", *head]
+    if trial.margins:
+        rows = [[f"{margin:g}", percent(decided), percent(agreement)] for margin, decided, agreement in trial.margins]
+        body += [
+            "<h2>Is it right where it is sure?</h2>",
+            '<p class="soft">Answers as close as this to one half are ties: --config.annotate.tie_margin.</p>',
+            table(("tie_margin", "decided", "as by the rules"), rows, numbers=(1, 2), kind="fits"),
+        ]
+        wrong = [one for one in trial.answers if (one.yes - 0.5) * (one.rules - 0.5) < 0]
+        body += _examples("Surest answers that the rules contradict", wrong)
+    body += _examples("Surest answers", trial.answers)
     path = stage.path / "index.html"
     write_whole(path, page(f"The judge {trial.model or section.backend}", body))
     stage.section(TITLE, *head, '<p class="soft"><a href="../check_judge/index.html">details</a></p>')
@@ -297,20 +307,6 @@ def _figures(trial: Trial) -> list[tuple[str, str]]:
     ]
     figures = [(percent(part), what.format(part.of)) for part, what in shares if part]
     return [*figures, (f"{trial.seconds:,.0f} s", "for this trial")]
-
-
-def _details(trial: Trial) -> list[str]:
-    body = []
-    if trial.margins:
-        rows = [[f"{margin:g}", percent(decided), percent(agreement)] for margin, decided, agreement in trial.margins]
-        body += [
-            "<h2>Is it right where it is sure?</h2>",
-            '<p class="soft">Answers as close as this to one half are ties: --config.annotate.tie_margin.</p>',
-            table(("tie_margin", "decided", "as by the rules"), rows, numbers=(1, 2), kind="fits"),
-        ]
-        wrong = [one for one in trial.answers if (one.yes - 0.5) * (one.rules - 0.5) < 0]
-        body += _examples("Surest answers that the rules contradict", wrong)
-    return [*body, *_examples("Surest answers", trial.answers)]
 
 
 def _examples(title: str, answers: list[Answer]) -> list[str]:

@@ -38,8 +38,8 @@ from motif_jax.preferences.questions import (
     WITH_BOTTOM_LINE,
     AnswerTable,
     Questions,
-    ask_about,
     captions_to_ask,
+    write_neutral,
 )
 from motif_jax.preferences.shards import (
     NOT_ASKED,
@@ -459,7 +459,7 @@ class AnnotationJob:
         # Equal captions are ties. Labels of earlier runs are known answers.
         shard.prob[questions.of_pair[rows] < 0] = 0.5
         before = shard.prob[self._asking]
-        self._asked.take_labels(self._numbers, np.where(self._turned, 1 - before, before))
+        self._asked.earlier[self._numbers] = np.where(self._turned, 1 - before, before)
         self._rounds: Iterator[np.ndarray] = iter(())
         self._first_round = len(self._wanted)  # the number of its questions
         if section.order == "random":
@@ -486,15 +486,13 @@ class AnnotationJob:
                 self._commit(True)
             return
         print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.prob):,} pairs")
-        asking = open_judge(self._backend, self._section.cache_dir, self._counts, open_backend)
-        try:
+        judge = open_judge(self._backend, self._section.cache_dir, self._counts, open_backend)
+        with contextlib.closing(judge) as asking:
             self._model = asking.annotator.model
             self._check_model()
             if asking.cache and asking.cache.folder:
                 self._answers = str(asking.cache.folder.resolve())
             self._ask(asking)
-        finally:
-            asking.close()
 
     def _check_model(self) -> None:
         """Raises UserError if the labels so far are from another model, which the config alone may not show."""
@@ -512,10 +510,19 @@ class AnnotationJob:
             self._try_orders(asking)
             has_more = True
             while has_more:
-                asking.ask(self._stream(), self._take)
+                # In each batch first those in their own order, then the turned ones.
+                batches = batched(self._asked.missing(self._wanted), self._section.batch_size)
+                spots = (spot for batch in batches for spot in sorted(batch, key=lambda spot: spot[1]))
+                asking.ask(self._draw(spots), self._take)
                 self._save()
                 has_more = self._next_round()
-            self._check_answered()
+            wanted, unanswered = len(self._wanted), self._open()
+            if wanted - unanswered < LEAST_SHARE * wanted:
+                raise UserError(
+                    f"{unanswered:,} of {wanted:,} questions have no verdict; the last answer was "
+                    f"{clean(repr(self._counts.last_unreadable))} (--config.annotate.backend, .model, .prompt_file); "
+                    "the same command asks them again"
+                )
             if self._is_neutral_due():
                 self._ask_about_nothing(asking)
             self._commit(True)
@@ -560,28 +567,12 @@ class AnnotationJob:
     def _ask_about_nothing(self, asking: Asking | Ratings) -> None:
         """Compares the most frequent captions with a moment without a message, in both orders."""
         table, ids = self._questions.dataset.captions()
-
-        def ask(pairs: list[tuple[str, str]]) -> np.ndarray:
-            answers: dict[Question, float | None] = {}
-            asking.ask((Question(*pair) for pair in pairs), lambda one: answers.update({one.question: one.answer.yes}))
-            return np.array([answers[Question(*pair)] for pair in pairs], np.float64)  # None is NaN
-
-        ask_about(table, captions_to_ask(table, ids), ask, self._shard.folder)
-
-    def _check_answered(self) -> None:
-        """Raises UserError if fewer than `LEAST_SHARE` of the wanted questions have a label."""
-        wanted, unanswered = len(self._wanted), self._open()
-        if wanted - unanswered < LEAST_SHARE * wanted:
-            raise UserError(
-                f"{unanswered:,} of {wanted:,} questions have no verdict; the last answer was "
-                f"{clean(repr(self._counts.last_unreadable))} (--config.annotate.backend, .model, .prompt_file); the "
-                "same command asks them again"
-            )
-
-    def _stream(self) -> Iterator[Question]:
-        """The open questions; in each batch first those in their own order, then the turned ones."""
-        for block in batched(self._asked.missing(self._wanted), self._section.batch_size):
-            yield from self._draw(sorted(block, key=lambda spot: spot[1]))
+        captions, answers = captions_to_ask(table, ids), dict[Question, float | None]()
+        texts = [table.text(number) for number in captions.tolist()]
+        for questions in ([Question("", text) for text in texts], [Question(text, "") for text in texts]):
+            asking.ask(questions, lambda one: answers.update({one.question: one.answer.yes}))
+        both = [[answers[Question("", text)], answers[Question(text, "")]] for text in texts]
+        write_neutral(self._shard.folder, captions, np.array(both, np.float64))  # None is NaN
 
     def _draw(self, spots: Iterable[tuple[int, bool]]) -> Iterator[Question]:
         for number, turned in spots:

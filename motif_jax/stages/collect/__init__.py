@@ -89,8 +89,12 @@ def report_pairs(workdir: Path) -> None:
     by, made = metadata.get("collector", ""), date_of((workdir / "dataset/dataset.json").stat().st_mtime)
     words = f'<p class="soft">Played by {esc(by)}; {esc(made)}.</p>' if by else ""
     spreads = f'<div class="pair">{"".join(_spreads(dataset))}</div>'
+    counts, messages = table_of_captions.counts, table_of_captions.messages
+    top = np.argsort(-counts, kind="stable")[:COMMON]
+    rows = [[f"{counts[at] / ids.size:.1%}", quoted(decode(messages[at]))] for at in top.tolist()]
+    common = table(("moments", "message"), rows, numbers=(0,), kind="fits")
     stage = Run(workdir).stage("collect", "dataset")
-    stage.section("The dataset", words, tiles(figures), spreads, *_common(dataset))
+    stage.section("The dataset", words, tiles(figures), spreads, "<h3>Most frequent messages</h3>", common)
     stage.report(Head(
         subject="A dataset", without_aim="of moments of a game", task=metadata.get("task"), made=made,
         machine={"processor": ran.get("machine", ""), "versions": metadata.get("versions", {})},
@@ -122,15 +126,6 @@ def _histogram(values: np.ndarray, word: Callable[[float], str]) -> str:
     heights, edges = (array.tolist() for array in np.histogram(values, bins=BINS))
     ends = word(edges[0]), word((edges[0] + edges[-1]) / 2), word(edges[-1])
     return columns(heights, ends, of=[f"{word(edge)} and more" for edge in edges[:-1]])
-
-
-def _common(dataset: PairDataset) -> list[str]:
-    """A table of the most frequent messages of the moments, as HTML."""
-    captions, ids = dataset.captions()
-    counts, messages = captions.counts, captions.messages
-    top = np.argsort(-counts, kind="stable")[:COMMON]
-    rows = [[f"{counts[at] / ids.size:.1%}", quoted(decode(messages[at]))] for at in top.tolist()]
-    return ["<h3>Most frequent messages</h3>", table(("moments", "message"), rows, numbers=(0,), kind="fits")]
 
 
 def report_transcripts(workdir: Path) -> None:
@@ -428,8 +423,17 @@ def check_transcripts(section: Collect, world: World) -> None:
 
 def collect_transcripts(config: CollectConfig, workdir: Path) -> None:
     """Plays the games and writes `workdir/transcripts`."""
-    world, start = make_world(config.env), time.monotonic()
-    stage, provenance = Run(workdir).stage(NAME, TRANSCRIPTS), provenance_of(config, world)
+    world, start, section = make_world(config.env), time.monotonic(), config.collect
+    provenance: dict[str, Any] = (
+        {"policies": section.policies} if section.policies else {"collector": section.collector}
+    )
+    provenance |= {"games": section.transcripts, "seed": config.seed}
+    if section.branch_player:
+        provenance |= {"branch_player": section.branch_player, "branches": section.branches}
+    if not isinstance(world, TextWorld):
+        provenance[DECISION_POINTS] = True
+    provenance["env"] = essential(config.env)
+    stage = Run(workdir).stage(NAME, TRANSCRIPTS)
     if stage.path.exists():
         before = Transcripts(stage.path, "--workdir").record["provenance"]
         if {**before, CHECKPOINTS: []} != provenance | {CHECKPOINTS: []}:
@@ -495,18 +499,6 @@ def play_moments(config: CollectConfig, world: World, mixture: Mixture | None) -
                 games += 1
                 if games == config.collect.transcripts:
                     return
-
-
-def provenance_of(config: CollectConfig, world: World) -> dict[str, Any]:
-    """The values that decide the transcripts."""
-    section = config.collect
-    player = {"policies": section.policies} if section.policies else {"collector": section.collector}
-    provenance = player | {"games": section.transcripts, "seed": config.seed}
-    if section.branch_player:
-        provenance |= {"branch_player": section.branch_player, "branches": section.branches}
-    if not isinstance(world, TextWorld):
-        provenance[DECISION_POINTS] = True
-    return provenance | {"env": essential(config.env)}
 
 
 def describe_transcripts(transcripts: Transcripts) -> str:
@@ -620,18 +612,14 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
     metadata: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
     metadata |= {"segment_length": dataset.length, "distinct_captions": len(table)}
     write_json(target / "dataset.json", metadata)
-    if left := sorted(_not_read(source, dataset)):
+    left = []
+    for folder, keys in (("data", DATA), ("info", INFO), ("preference", labels)):
+        names = {path.name for path in source.glob(f"{folder}/*")} - {f"{key}.npy" for key in keys}
+        left += sorted(f"{folder}/{name}" for name in names)
+    if left:
         others = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
-        print_line(
-            f"collect: not read in {clean(source)}: {', '.join(clean(name, 80) for name in left[:NAMED])}{others}"
-        )
-
-
-def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
-    read: dict[str, Iterable[str]] = {"data": DATA, "info": INFO, "preference": dataset.preference_names()}
-    for folder, keys in read.items():
-        names = os.listdir(source / folder) if (source / folder).is_dir() else []
-        yield from (f"{folder}/{name}" for name in {*names} - {f"{key}.npy" for key in keys})
+        shown = ", ".join(clean(name, 80) for name in left[:NAMED])
+        print_line(f"collect: not read in {clean(source)}: {shown}{others}")
 
 
 def _is_ours(source: Path, name: str) -> bool:
@@ -676,7 +664,11 @@ def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pai
             if name == NEUTRAL:
                 _check_neutral(parse_foreign_json(data), num_captions)
             else:
-                _check_prob(read_array(file), num_pairs)
+                prob = read_array(file)
+                if prob.dtype != "float32" or prob.shape != (num_pairs,):
+                    raise ValueError(f"it holds {prob.shape} {prob.dtype}")
+                if ((prob < 0) | (prob > 1)).any():
+                    raise ValueError("it has numbers that are not between 0 and 1")
         write_whole(target / name, data)
 
 
@@ -701,13 +693,6 @@ def _check_neutral(record: dict[str, Any], num_captions: int) -> None:
     if len(numbers) != len(prob) or not all(type(one) is int and 0 <= one < num_captions for one in numbers):
         raise ValueError(f"its captions are not numbers below {num_captions}, each with a probability")
     if not all(isinstance(one, float | int) and 0 <= one <= 1 for one in prob):
-        raise ValueError("it has numbers that are not between 0 and 1")
-
-
-def _check_prob(prob: np.ndarray, num_pairs: int) -> None:
-    if prob.dtype != "float32" or prob.shape != (num_pairs,):
-        raise ValueError(f"it holds {prob.shape} {prob.dtype}")
-    if ((prob < 0) | (prob > 1)).any():
         raise ValueError("it has numbers that are not between 0 and 1")
 
 
