@@ -88,34 +88,20 @@ class AnnotateSection:
         decides=True,
     )
     goal: str = value(
-        "defaultgoal",
-        Text(longest=2000),
-        "defaultgoal, zeroknowledge, combat, gold, stairs, or your own sentence",
-        decides=True,
+        "defaultgoal", Text(longest=2000), "defaultgoal, zeroknowledge, combat, gold, stairs, a sentence", decides=True
     )
     prompt: str = value(
-        "auto",
-        Text(VERSIONS),
-        "version of the prompt; auto: examples for small models in this process, default for others",
-        decides=True,
+        "auto", Text(VERSIONS), "its version; auto: examples for small models here, otherwise default", decides=True
     )
-    prompt_file: str = value(
-        "", PATH, "your own prompts; motif_jax/envs/nethack/texts/default.toml is an example", decides=True
-    )
+    prompt_file: str = value("", PATH, "your own prompts, as motif_jax/envs/nethack/texts/default.toml", decides=True)
     lexicon: str = value("", PATH, "TOML file with your own rules; empty: those of the game", decides=True)
     samples: int = value(1, Whole(1, 1000), "mode reason: analyses per question, for a probability", decides=True)
     rules_temperature: float = value(
-        1.0,
-        Number(0, above=True),
-        "lexicon: P(second is better) = sigmoid(difference of worth / this); small: nearly 0 or 1",
-        decides=True,
+        1.0, Number(0, above=True), "lexicon: P(second is better) = sigmoid(difference of worth / this)", decides=True
     )
     system_role: bool = value(True, Flag(), "False for models whose chat template has no system role", decides=True)
     chat_format: str = value(
-        "auto",
-        Text(("auto", *FORMATS)),
-        "backend model: format of its conversations; auto: recognised by the marks in its chat template",
-        decides=True,
+        "auto", Text(("auto", *FORMATS)), "model: format of conversations; auto: as in its chat template", decides=True
     )
     captions: str = value(
         "msg", Text(KINDS), "msg: messages; msg_minbl: also depth, gold, hit points, level and hunger", decides=True
@@ -128,9 +114,7 @@ class AnnotateSection:
         differs="128 questions and 5 % of the others are asked in both orders, and all if the order decides over 5 %",
     )
     tie_margin: float = value(0.1, Number(0, 0.5), "probabilities within this distance of 1/2 are ties", decides=True)
-    custom_name: str = value(
-        "", NAME, "name of the annotation; empty: derived from model, captions, goal and prompt", decides=True
-    )
+    custom_name: str = value("", NAME, "annotation; empty: named after model, captions, goal and prompt", decides=True)
     compare_with: str = value("", NAME_LIST, "measure agreement with these annotations of the dataset: name,name")
     max_pairs: int = value(0, Whole(0, 10**12), "annotate only this many pairs, as a trial; 0: all")
     order: str = value(

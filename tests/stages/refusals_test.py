@@ -42,7 +42,7 @@ ROWS = [
     ("recording", {"env.world": "nethack"}, "played by writing or that have prompts"),
     ("recording", {"env.world": "babyai", "collect.branch_player": "random"}, "can branch"),
     ("recording", {"collect.dataset": "/elsewhere"}, "not taken from a dataset"),
-    ("recording", {"collect.policies": "runs/x"}, "with scripted players, not with policies"),
+    ("recording", {"collect.policies": "runs/x"}, "scripted players, not policies"),
     ("recording", {"env.world": "own_worlds:Pictures", "collect.transcripts": 0}, "a dataset cannot keep 'place'"),
     ("collect", {"collect.num_workers": 900}, "(--config.collect.num_workers)"),
     ("collect", {"collect.segment_length": 6000}, "no episode has 6000 steps"),

@@ -414,7 +414,7 @@ def check_transcripts(section: Collect, world: World) -> None:
     elif section.branch_player and not written:
         problem = "only games that are played by writing can branch (--config.collect.branch_player)"
     elif section.policies and written:
-        problem = "games that are played by writing are recorded with scripted players (--config.collect.policies)"
+        problem = f"games that are played by writing need scripted players, not policies ({POLICIES_FLAG})"
     if problem:
         raise UserError(f"{problem}: {TRANSCRIPTS_FLAG} with the world {world.name!r}")
     if section.branch_player:
@@ -424,10 +424,8 @@ def check_transcripts(section: Collect, world: World) -> None:
 def collect_transcripts(config: CollectConfig, workdir: Path) -> None:
     """Plays the games and writes `workdir/transcripts`."""
     world, start, section = make_world(config.env), time.monotonic(), config.collect
-    provenance: dict[str, Any] = (
-        {"policies": section.policies} if section.policies else {"collector": section.collector}
-    )
-    provenance |= {"games": section.transcripts, "seed": config.seed}
+    player = "policies" if section.policies else "collector"
+    provenance = {player: getattr(section, player), "games": section.transcripts, "seed": config.seed}
     if section.branch_player:
         provenance |= {"branch_player": section.branch_player, "branches": section.branches}
     if not isinstance(world, TextWorld):
@@ -613,9 +611,9 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
     metadata |= {"segment_length": dataset.length, "distinct_captions": len(table)}
     write_json(target / "dataset.json", metadata)
     left = []
-    for folder, keys in (("data", DATA), ("info", INFO), ("preference", labels)):
-        names = {path.name for path in source.glob(f"{folder}/*")} - {f"{key}.npy" for key in keys}
-        left += sorted(f"{folder}/{name}" for name in names)
+    for part, keys in (("data", DATA), ("info", INFO), ("preference", labels)):
+        names = {path.name for path in source.glob(f"{part}/*")} - {f"{key}.npy" for key in keys}
+        left += sorted(f"{part}/{name}" for name in names)
     if left:
         others = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
         shown = ", ".join(clean(name, 80) for name in left[:NAMED])
