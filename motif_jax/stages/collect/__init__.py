@@ -310,28 +310,18 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
         raise
     played_s, steps = time.monotonic() - start, writer.progress["steps"] - first_steps
 
-    dataset = writer.finish(
-        {
-            "collector": "policies" if mixture else section.collector,
-            "task": title(config.env),
-            "seed": config.seed,
-            "keep_empty": section.keep_empty,
-            "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__}
-            | {name: metadata.version(name) for name in getattr(world, "packages", ())},
-        }
-        | ({"policies": mixture.metadata()} if mixture else {}),
-        {
-            "seconds": round(played_s, 1),
-            "steps_per_s": round(steps / played_s),
-            "num_workers": section.num_workers,
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        }
-        | losses
-        | ({"groups_of_policies": mixture.counts} if mixture else {}),
-    )
+    versions = {name: metadata.version(name) for name in ("numpy", *getattr(world, "packages", ()))}
+    made = {"collector": "policies" if mixture else section.collector, "task": title(config.env), "seed": config.seed}
+    made |= {"keep_empty": section.keep_empty, "versions": {"motif_jax": motif_jax.__version__} | versions}
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    ran = {"seconds": round(played_s, 1), "steps_per_s": round(steps / played_s), "num_workers": section.num_workers}
+    ran |= {"machine": machine} | losses
+    if mixture:
+        made["policies"], ran["groups_of_policies"] = mixture.metadata(), mixture.counts
+    dataset = writer.finish(made, ran)
     report_pairs(workdir)
-    rate = f"{steps / played_s:,.0f} steps/s"
-    print_line(f"collect: {describe_pairs(dataset)}; {steps:,} steps in {played_s:,.0f} s ({rate})")
+    speed = f"{steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)"
+    print_line(f"collect: {describe_pairs(dataset)}; {speed}")
 
 
 def recorded_keys(section: Collect, world: World) -> list[str]:
