@@ -59,12 +59,10 @@ class OwnModel(Annotator):
         self._begins = begins(language.tokeniser)
         self._next = NextTokens(language, [tokens[0] for tokens in ids])
         self.pairs = self.reversed = 0  # pairs so far, and those whose better caption changes with the order
-        self._warned = False
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         for batch in batches_between_pauses(questions, SCORED):
             yield from zip(batch, self._one(batch) if self._template.one else self._two(batch), strict=True)
-            self._warn()
 
     def _rows(self, question: Question) -> list[list[int]]:
         """The texts of a question, as tokens; their answers are averaged."""
@@ -87,21 +85,17 @@ class OwnModel(Annotator):
         probabilities[:, :2] += probabilities[:, 2:] / 2  # "neither" is half of each
         z = log_odds(probabilities[:, 0], probabilities[:, 1]).reshape(2, -1)  # of the second position, in each order
         mass = probabilities[:, :2].sum(1).reshape(2, -1).mean(0)
+        before = self.pairs
         self.pairs += len(questions)
         self.reversed += int(((z[0] > 0) == (z[1] > 0)).sum())
-        totals = np.reshape([*map(len, rows)], (2, -1)).sum(0)
-        return list(map(_answer, ((z[0] - z[1]) / 2).tolist(), mass.tolist(), totals.tolist()))
-
-    def _warn(self) -> None:
-        if self._warned or self.pairs < LEAST_PAIRS:
-            return
-        self._warned = True
-        if self.reversed > MANY_REVERSED * self.pairs:
+        if before < LEAST_PAIRS <= self.pairs and self.reversed > MANY_REVERSED * self.pairs:  # once
             print_line(
                 f"annotate: {self.reversed / self.pairs:.0%} of {self.pairs:,} pairs get the other caption in the "
                 "reverse order: the model chooses a position rather than a caption, and averaging both orders leaves "
                 "little information (try another --config.annotate.prompt or .model)"
             )
+        totals = np.reshape([*map(len, rows)], (2, -1)).sum(0)
+        return list(map(_answer, ((z[0] - z[1]) / 2).tolist(), mass.tolist(), totals.tolist()))
 
 
 def begins(tokeniser: Tokeniser) -> list[int]:

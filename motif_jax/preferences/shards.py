@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -119,11 +119,9 @@ def take_lock(folder: Path, part: Part) -> IO[bytes]:
         ) from None
 
 
-@contextlib.contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Holds the annotation's lock while files are changed, or several are read."""
-    with take(folder / ".lock", wait=True):
-        yield
+def folder_lock(folder: Path) -> IO[bytes]:
+    """The annotation's lock, for a `with` in which files are changed, or several are read."""
+    return take(folder / ".lock", wait=True)
 
 
 def question_range(part: Part, num_questions: int) -> tuple[int, int]:

@@ -34,7 +34,7 @@ from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import Run, StageRun
 from motif_jax.stages import Stage
-from motif_jax.stages.annotate.setup import AnnotateConfig, check_captions_judge, make_backend, open_dataset
+from motif_jax.stages.annotate.setup import AnnotateConfig, check_section, make_backend, open_dataset
 from motif_jax.structs import UserError
 
 STAGE_NAME = "check_judge"
@@ -65,7 +65,7 @@ class CheckJudgeConfig(AnnotateConfig):
 
 def check(config: CheckJudgeConfig) -> None:
     """Raises UserError for values that cannot work."""
-    check_captions_judge(config.annotate, texts_of(config.env, config.annotate.lexicon))
+    check_section(config.annotate, texts_of(config.env, config.annotate.lexicon), of_captions=True)
 
 
 def is_complete(config: CheckJudgeConfig, workdir: Path) -> bool:

@@ -89,7 +89,7 @@ ROWS = [
     ("values by playing", {"decoding.temperature": 0.0}, "all games of a group would be the same"),
     ("programs", {"write_reward.grammar": "vllm"}, "a grammar is for writer=server"),
     ("programs", {"write_reward.writer": "server", "annotate.server.url": "localhost:8000"}, "is not an address"),
-    ("programs", {"annotate.backend": "score"}, "there is no judge of captions"),
+    ("programs", {"annotate.backend": "score"}, "a judge of captions is asked"),
     ("programs", {"write_reward.writer": "model", "write_reward.attempts": 5, "annotate.model": "m"}, "no attempts"),
     ("programs", TRAINED | {"write_reward.chosen_by": "return, "}, "no figure '': choose from return, "),
     ("programs", TRAINED | {"write_reward.chosen_by": "return, sucess"}, "no figure 'sucess': choose from return, "),

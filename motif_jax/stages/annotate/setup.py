@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.backends import Backend, CaptionBackend, Oracle, find_backend
+from motif_jax.annotation.backends import Backend, Oracle, find_backend
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import section
 from motif_jax.envs.texts import Texts, texts_of
@@ -30,14 +30,12 @@ class AnnotateConfig(Experiment):
     annotate: AnnotateSection = field(default_factory=AnnotateSection)
 
 
-def check_section(section: AnnotateSection, texts: Texts) -> None:
-    """Raises UserError for values that cannot work together; no model is loaded or asked."""
+def check_section(section: AnnotateSection, texts: Texts, of_captions: bool = False) -> None:
+    """Raises UserError for values that cannot work together, or for oracles if it must be a judge `of_captions`."""
     backend = find_backend(section)(section, texts, 0)
     problem = ""
     if not 0 <= section.shard < section.num_shards:
-        problem = (
-            f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} ({FLAG}.shard, .num_shards)"
-        )
+        problem = f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} ({FLAG}.shard)"
     elif section.samples > 1 and (not backend.is_model or section.mode != "reason"):
         problem = f"only a model in mode reason answers in samples ({FLAG}.samples, .backend, .mode)"
     elif section.samples > 1 and not section.sampling.temperature:
@@ -49,19 +47,11 @@ def check_section(section: AnnotateSection, texts: Texts) -> None:
             "order disagreement needs all answers in one job, and memory beside that of vllm: use num_shards=1, and "
             f"for a model a server ({FLAG}.order, .num_shards, .backend)"
         )
+    elif of_captions and isinstance(backend, Oracle):
+        problem = f"{section.backend!r} compares numbers of the game, and a judge of captions is asked ({FLAG}.backend)"
     if problem:
         raise UserError(problem)
     backend.check()
-
-
-def check_captions_judge(section: AnnotateSection, texts: Texts) -> None:
-    """As `check_section`, for a stage that asks a judge of captions."""
-    check_section(section, texts)
-    if not issubclass(find_backend(section), CaptionBackend):
-        raise UserError(
-            f"the annotator {section.backend!r} compares numbers of the game: there is no judge of captions to ask "
-            "(--config.annotate.backend)"
-        )
 
 
 def label_name(section: AnnotateSection) -> str:
