@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from motif_jax.annotation.annotator import PAUSE, Annotator, Question, QuestionAnswer
+from motif_jax.annotation.annotator import PAUSE, Annotator, Question, QuestionAnswer, batches_between_pauses
 from motif_jax.console import clean, print_line
 from motif_jax.system.metrics import Progress
 from motif_jax.system.shared_lines import SharedLines, read_shared, slug
@@ -202,16 +202,12 @@ class Ratings:
 
     def ask(self, questions: Iterable[Question | None], take: Take) -> None:
         """See `Asking.ask`. Answers come at a pause, and after many questions."""
-        waiting: dict[Question, float] = {}  # with the time of asking
-        for question in itertools.chain(questions, [PAUSE]):
-            if question is not PAUSE:
-                waiting.setdefault(question, time.monotonic())
-            if waiting and (question is PAUSE or len(waiting) == (self._together or RATED_TOGETHER)):
-                shown = {caption for one in waiting for caption in one if caption is not None}
-                self._rate((shown | {""}) - self._rated.keys())
-                for one, asked_s in waiting.items():
-                    take(Answered(one, self._answer(one), time.monotonic() - asked_s, False))
-                waiting = {}
+        for batch in batches_between_pauses(questions, self._together or RATED_TOGETHER):
+            started = time.monotonic()
+            shown = {caption for one in batch for caption in one if caption is not None}
+            self._rate((shown | {""}) - self._rated.keys())
+            for one in dict.fromkeys(batch):
+                take(Answered(one, self._answer(one), time.monotonic() - started, False))
 
     def _rate(self, captions: set[str]) -> None:
         self._unread = {}

@@ -66,9 +66,9 @@ class Described(abc.ABC):
     def metadata(self) -> dict[str, Any]:
         """All values that its answers depend on, as JSON, beside its name; inner objects are sections of the config."""
 
-    @abc.abstractmethod
     def check(self) -> None:
         """Raises UserError for values that cannot work, without opening anything."""
+        return
 
     @classmethod
     @abc.abstractmethod
@@ -155,9 +155,7 @@ class Prompted(CaptionBackend):
         """As version 0.1 wrote it, so that its caches are read: with the prompt's texts, and other names."""
         template, metadata = self.template, {"sampling": None} | super().cache_metadata(model)
         metadata["model"] = metadata.pop("opened")
-        for name in ("system", "request", "captions", "retry"):
-            metadata[name] = getattr(template, name)
-        return metadata
+        return metadata | {name: getattr(template, name) for name in ("system", "request", "captions", "retry")}
 
     continues = False  # whether it can be given a text to continue
 
@@ -349,9 +347,6 @@ class Oracle(Described):
 
     def metadata(self) -> dict[str, Any]:
         return {}
-
-    def check(self) -> None:  # all values work
-        pass
 
     @classmethod
     def label(cls, section: AnnotateSection) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 
-from motif_jax.annotation.annotator import PAUSE, Annotator, Question, QuestionAnswer
+from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer
 from motif_jax.envs.rules import preference
 from motif_jax.envs.texts import LEXICON_FLAG, Texts
 from motif_jax.structs import UserError
@@ -41,9 +41,8 @@ class Lexicon(Annotator):
         self._worth = functools.lru_cache(MAX_CACHED)(rules.worth_to(goal))
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        for question in questions:
-            if question is not PAUSE:
-                yield question, self.answer(question)
+        for question in filter(None, questions):  # without pauses
+            yield question, self.answer(question)
 
     def answer(self, question: Question) -> QuestionAnswer:
         first, why_first = self.worth(question.first)

@@ -175,10 +175,8 @@ class QuestionTemplate:
     requests: tuple[str, ...] = ()  # with `words`: the request with its examples in one order and in the other
 
     def messages(self, question: Question) -> list[Message]:
-        places = {"{caption}": question.first}
-        if question.second is not None:
-            places = {"{first}": question.first, "{second}": question.second}
-        user = f"{self.request}\n{_fill(self.captions, places)}"
+        first, second = question.first, question.second or ""
+        user = f"{self.request}\n{_fill(self.captions, {'{caption}': first, '{first}': first, '{second}': second})}"
         if not self.system:
             return [{"role": "user", "content": user}]
         if not self.system_role:

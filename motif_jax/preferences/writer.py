@@ -26,6 +26,7 @@ from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
 FIGURES = ("score", "turns", "experience_level", "max_depth")  # stored per episode, if the world has them
+PROGRESS = "progress.json"  # until the dataset is finished
 SPARE_BYTES = 64 * 2**20  # left free on the disk
 PLACES_STREAM, STARTS_STREAM = 0, 1
 
@@ -84,7 +85,7 @@ class PairWriter:
         all_specs = {name: ArraySpec((num_pairs, 2, *shape), dtype) for name, (shape, dtype) in arrays.items()}
         # Stretch i goes to side p % 2 of pair p // 2, p = places[i]. [2N] int64
         self._places = np.random.default_rng((seed, PLACES_STREAM)).permutation(2 * num_pairs)
-        file = self.partial / "progress.json"  # written with the first moments
+        file = self.partial / PROGRESS  # written with the first moments
         if file.exists():
             self.progress: dict[str, Any] = read_json(file)
             self._arrays = {name: map_array(self.partial / f"{name}.npy") for name in all_specs}
@@ -132,7 +133,7 @@ class PairWriter:
             return
         for array in self._arrays.values():
             array.flush()  # type: ignore[attr-defined]  # they are mapped
-        write_json(self.partial / "progress.json", self.progress)
+        write_json(self.partial / PROGRESS, self.progress)
 
     def finish(self, metadata: dict[str, Any], run: dict[str, Any]) -> PairDataset:
         """Completes the dataset and gives it its name. `metadata`, `run`: for `dataset.json` and `run.json`."""
@@ -154,7 +155,7 @@ class PairWriter:
         write_json(self.partial / "dataset.json", metadata | figures)
         self._arrays = {}
         os.replace(self.partial, self.path)
-        tidy(self.path)
+        (self.path / PROGRESS).unlink()
         return PairDataset(self.path)
 
     def _make(self, specs: Mapping[str, ArraySpec]) -> dict[str, np.ndarray]:
@@ -174,8 +175,3 @@ class PairWriter:
             with open(file, "r+b") as handle:
                 os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # raises now if the disk is full, not later
         return arrays
-
-
-def tidy(path: Path) -> None:
-    """Removes the progress file of a finished dataset; a killed run leaves this to the next run."""
-    (path / "progress.json").unlink(missing_ok=True)

@@ -476,7 +476,6 @@ class AnnotationJob:
         self._flight: dict[Question, tuple[int, bool]] = {}  # drawn, not yet answered: number, turned
         self._answers = self._before.get("answers", "")  # the folder of the answer cache
         self._model = self._before.get("model", "")  # the full name, as in the answer cache
-        self._progress: Progress | None = None
 
     def run(self, open_backend: OpenBackend) -> None:
         # Those without a verdict were asked, too.
@@ -598,8 +597,7 @@ class AnnotationJob:
         if not np.isnan(self._shard.prob[self._asking]).all():
             self._commit(False)
         self._committed, self._uncommitted = time.monotonic(), 0  # also without new labels, as `_label` takes time
-        if self._progress:
-            self._progress.update(labelled, **self._notes(labelled))
+        self._progress.update(labelled, **self._notes(labelled))
         return labelled
 
     def _commit(self, ended: bool) -> None:

@@ -43,7 +43,7 @@ from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.shards import NOT_ASKED, count
 from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, annotation_folder, labels_file
-from motif_jax.preferences.writer import FinishedEpisode, PairWriter, tidy
+from motif_jax.preferences.writer import PROGRESS, FinishedEpisode, PairWriter
 from motif_jax.run import CONFIG, SECTIONS, Head, Run, date_of
 from motif_jax.stages import Experiment, Stage, check_cluster, make_pool, with_result, workers_of
 from motif_jax.stages.train_policy import Policy
@@ -206,7 +206,7 @@ class CollectConfig(Experiment):
 
 def artefacts(workdir: Path) -> list[Path]:
     """The directories of the dataset, finished or in progress, and of transcripts."""
-    return [workdir / DATASET, *with_result(workdir / PARTIAL, "progress.json"), workdir / TRANSCRIPTS]
+    return [workdir / DATASET, *with_result(workdir / PARTIAL, PROGRESS), workdir / TRANSCRIPTS]
 
 
 def is_complete(config: CollectConfig, workdir: Path) -> bool:
@@ -252,8 +252,8 @@ def run(config: CollectConfig, workdir: Path) -> None:
     dataset = workdir / DATASET
     if config.collect.transcripts:
         collect_transcripts(config, workdir)
-    elif is_finished(dataset):  # an earlier run was killed before it tidied up
-        tidy(dataset)
+    elif is_finished(dataset):  # an earlier run was killed before it removed the file, or reported
+        (dataset / PROGRESS).unlink(missing_ok=True)
         report_pairs(workdir)
     elif dataset.exists():
         raise UserError(
@@ -582,8 +582,8 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
     """Makes a dataset in the directory `target` from `source`; `follow_links`: also from files outside `source`."""
     dataset = PairDataset(source, follow_links=follow_links)
     labels = {name: dataset.preference(name) for name in dataset.preference_names()}
-    folders = {name: annotation_folder(source, name) for name in labels if _is_ours(source, name)}
-    records = {name: _record_of(folder, labels[name]) for name, folder in folders.items()}
+    ours = [name for name in labels if _is_ours(source, name)]
+    records = {name: _record_of(annotation_folder(source, name), labels[name]) for name in ours}
     for name in labels:
         _check_free(annotation_folder(target, name), records.get(name))
 
@@ -595,11 +595,11 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
     table, _ = PairDataset(target).captions()
     for name, codes in labels.items():
         write_array(labels_file(target, name), codes)
-    for name, folder in folders.items():
-        _copy_annotation(folder, annotation_folder(target, name), records[name], len(dataset), len(table))
-    metadata: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
-    metadata |= {"segment_length": dataset.length, "distinct_captions": len(table)}
-    write_json(target / "dataset.json", metadata)
+    for name, record in records.items():
+        folders = annotation_folder(source, name), annotation_folder(target, name)
+        _copy_annotation(*folders, record, len(dataset), len(table))
+    about = {"num_pairs": len(dataset), "segment_length": dataset.length, "distinct_captions": len(table)}
+    write_json(target / "dataset.json", {"source": str(source.resolve())} | about)
     left = []
     for part, keys in (("data", DATA), ("info", INFO), ("preference", labels)):
         names = {path.name for path in source.glob(f"{part}/*")} - {f"{key}.npy" for key in keys}
