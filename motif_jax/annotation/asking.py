@@ -54,16 +54,15 @@ class AnswerCache:
     def add(self, question: Question, answer: QuestionAnswer) -> None:
         self._remember(question, answer)
         if self._lines:
-            row: dict[str, Any] = {"first": question.first, "second": question.second}  # null: about one caption
-            row["second_better"] = None if answer.yes is None else round(answer.yes, 6)
+            row = question._asdict() | {"second_better": None if answer.yes is None else round(answer.yes, 6)}
             row |= {"mass": round(answer.mass, 6)} if answer.mass != 1.0 else {}
             row |= {"said": answer.said} if answer.said else {}
             self._lines.add([row])
 
     def _remember(self, question: Question, answer: QuestionAnswer) -> None:
         if answer.yes is not None:  # many questions share a caption, which is stored once
-            texts = (sys.intern(text) if text is not None else None for text in question)
-            self._verdicts[Question(*texts)] = answer.yes  # type: ignore[arg-type]
+            first, second = (text and sys.intern(text) for text in question)
+            self._verdicts[Question(first or "", second)] = answer.yes
 
     def close(self) -> None:
         if self._lines:
@@ -92,9 +91,6 @@ class Answered(NamedTuple):
     answer: QuestionAnswer
     seconds: float  # from question to answer; 0 from the cache
     cached: bool  # the answer is from the cache
-
-
-Take = Callable[[Answered], None]
 
 
 @dataclass
@@ -153,7 +149,7 @@ class Asking:
         self.annotator, self.cache, self.counts = annotator, cache, counts
         self._flight: dict[Question, float] = {}  # questions in flight, with the time of asking
 
-    def ask(self, questions: Iterable[Question | None], take: Take) -> None:
+    def ask(self, questions: Iterable[Question | None], take: Callable[[Answered], None]) -> None:
         """Draws questions, with pauses, as the annotator's capacity allows; calls `take` with each answer at once."""
         self._flight = {}
         for question, answer in self.annotator.answers(self._new(questions, take)):
@@ -166,7 +162,7 @@ class Asking:
             if self.cache:
                 self.cache.add(question, answer)
 
-    def _new(self, questions: Iterable[Question | None], take: Take) -> Iterator[Question | None]:
+    def _new(self, questions: Iterable[Question | None], take: Callable[[Answered], None]) -> Iterator[Question | None]:
         for question in questions:
             if question is PAUSE:
                 yield PAUSE
@@ -200,7 +196,7 @@ class Ratings:
         self._rated: dict[str, float] = {}  # log-odds
         self._unread: dict[str, QuestionAnswer] = {}  # of the last captions that were asked about
 
-    def ask(self, questions: Iterable[Question | None], take: Take) -> None:
+    def ask(self, questions: Iterable[Question | None], take: Callable[[Answered], None]) -> None:
         """See `Asking.ask`. Answers come at a pause, and after many questions."""
         for batch in batches_between_pauses(questions, self._together or RATED_TOGETHER):
             started = time.monotonic()

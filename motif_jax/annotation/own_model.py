@@ -129,6 +129,7 @@ class OwnReasons(Annotator):
         """Raises UserError if the model's context is too short for a question and its answer."""
         self._language, self._template, self._chat, self.model = language, template, chat, model
         self._seed, self._max_tokens = seed, sampling.max_tokens
+        self._limit = language.config.max_positions or np.inf  # of tokens of a text
         self._sampling = TokenSampling(sampling.temperature, max(sampling.top_k, 0), sampling.top_p)
         self._ends = chat.end(language.tokeniser)
         self._lengths = [len(language.tokeniser.encode(verdict)) for verdict in template.verdicts]
@@ -152,7 +153,7 @@ class OwnReasons(Annotator):
             if answer.yes is None:
                 messages = self._template.again(conversations[index], answer.said)
                 row = self._chat.encode(self._language.tokeniser, messages)
-                if self._fits(row, max(self._lengths, default=RETRY_TOKENS)):
+                if len(row) + max(self._lengths, default=RETRY_TOKENS) <= self._limit:
                     again[index] = row
         for (index, row), (text, tokens) in zip(again.items(), self._verdicts([*again.values()]), strict=True):
             answers[index] = answers[index].asked_again(self._template.read(text), text, (len(row), 0, tokens))
@@ -178,18 +179,14 @@ class OwnReasons(Annotator):
     def _encode(self, conversations: Sequence[list[Message]]) -> list[list[int]]:
         """The tokens of conversations; raises UserError if an answer may not fit behind one."""
         rows = [self._chat.encode(self._language.tokeniser, messages) for messages in conversations]
-        longest = max(rows, key=len)
-        if not self._fits(longest, self._max_tokens):
+        longest = max(map(len, rows))
+        if longest + self._max_tokens > self._limit:
             raise UserError(
-                f"a question has {len(longest):,} tokens, and its answer up to {self._max_tokens:,}, but the model "
-                f"{self.model!r} reads at most {self._language.config.max_positions:,} "
+                f"a question has {longest:,} tokens, and its answer up to {self._max_tokens:,}, but the model "
+                f"{self.model!r} reads at most {self._limit:,} "
                 "(--config.annotate.sampling.max_tokens, --config.annotate.model)"
             )
         return rows
-
-    def _fits(self, row: list[int], new_tokens: int) -> bool:
-        limit = self._language.config.max_positions
-        return not limit or len(row) + new_tokens <= limit
 
     def _keys(self, questions: Sequence[Question]) -> jax.Array:
         """A random key for each question, from the seed, the question and the number of its sample. [B]"""

@@ -199,7 +199,7 @@ class QuestionTemplate:
 
     @property
     def key(self) -> str:
-        """The verdict's key: one of `parsing.KEYS`, or HELPFUL."""
+        """The verdict's key: one of KEYS, or HELPFUL."""
         if self.one:
             return HELPFUL
         return "best_message" if "best_message" in self.retry else "best_description"

@@ -74,7 +74,7 @@ class Shard:
 
         `finished`: all questions of the shard were asked. It is written last, because others may then merge the shard.
         """
-        codes = to_codes(self.prob, tie_margin_of(self.record["facts"]))
+        codes = to_codes(self.prob, self.record["facts"].get("tie_margin", 0.0))
         self.record |= {"finished": finished, "log": dict(log), "rows": len(codes), "counts": count(codes)}
         with folder_lock(self.folder):
             if not self._record_file.exists():  # a job with other settings, opened at the same time, may have committed
@@ -159,11 +159,6 @@ def read_prob(folder: Path, part: Part, num_rows: int) -> np.ndarray:
     return np.load(file) if file.exists() else np.full(num_rows, np.nan, np.float32)
 
 
-def tie_margin_of(metadata: Mapping[str, Any]) -> float:
-    """The distance from one half within which labels with this metadata are ties; 0 for rules and oracles."""
-    return float(metadata.get("tie_margin", 0.0))
-
-
 def check_same(folder: Path, record: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
     """Raises UserError if a shard's labels come from another dataset or other settings."""
     before = record["facts"]
@@ -235,7 +230,7 @@ def merge(
             not_asked += len(rows) if log is None else log.get(NOT_ASKED, 0)
             if log is not None:
                 prob[rows] = read_prob(folder, part, len(rows))
-        codes = to_codes(prob, tie_margin_of(metadata))
+        codes = to_codes(prob, metadata.get("tie_margin", 0.0))  # 0: of rules and oracles
         summary: dict[str, Any] = {"facts": dict(metadata), "missing_shards": missing, "counts": count(codes)}
         summary |= {"shards": logs, NOT_ASKED: not_asked}
         write_json(folder / "merged.json", summary | {"written": False})  # first: `check_free` needs it beside labels

@@ -63,11 +63,6 @@ class CheckJudgeConfig(AnnotateConfig):
     check_judge: CheckJudge = CheckJudge()
 
 
-def check(config: CheckJudgeConfig) -> None:
-    """Raises UserError for values that cannot work."""
-    check_section(config.annotate, texts_of(config.env, config.annotate.lexicon), of_captions=True)
-
-
 def is_complete(config: CheckJudgeConfig, workdir: Path) -> bool:
     """Whether this judge was tested, and passed."""
     trial = Run(workdir).stage(STAGE_NAME, STAGE_NAME).read("trial", Trial)
@@ -325,7 +320,7 @@ def _examples(title: str, answers: list[Answer]) -> list[str]:
 STAGE = Stage(
     config=CheckJudgeConfig,
     sections=(STAGE_NAME,),
-    check=check,
+    check=lambda config: check_section(config.annotate, texts_of(config.env, config.annotate.lexicon), True),
     is_complete=is_complete,
     run=run,
     writes="--config.annotate.cache_dir",

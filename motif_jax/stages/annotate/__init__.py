@@ -33,28 +33,9 @@ from motif_jax.files import read_json, write_whole
 from motif_jax.pages.blocks import folded, page, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import esc
-from motif_jax.preferences.questions import (
-    NEUTRAL,
-    WITH_BOTTOM_LINE,
-    AnswerTable,
-    Questions,
-    captions_to_ask,
-    write_neutral,
-)
-from motif_jax.preferences.shards import (
-    NOT_ASKED,
-    TRY,
-    Part,
-    Shard,
-    check_free,
-    folder_lock,
-    is_merged,
-    last_merge,
-    merge,
-    question_range,
-    rows_of,
-    to_codes,
-)
+from motif_jax.preferences import shards
+from motif_jax.preferences.questions import NEUTRAL, AnswerTable, Questions, captions_to_ask, write_neutral
+from motif_jax.preferences.shards import Part, Shard, to_codes
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import Head, Lock, Run, StageRun
@@ -96,11 +77,6 @@ class AnswerDetails(NamedTuple):
     mass: float  # mean probability of a verdict as the next token; 1 in mode reason
 
 
-def page_of(workdir: Path, name: str) -> Path:
-    """The path of an annotation's HTML page."""
-    return workdir / "annotations" / f"{name}.html"
-
-
 def write_page(
     stage: StageRun, config: AnnotateConfig, backend: Backend, dataset: PairDataset, name: str,
     questions: Questions | None, counts: dict[str, int], logs: list[dict[str, Any]],
@@ -135,7 +111,7 @@ def write_page(
         details += ["<h2>The whole prompt</h2>", folded("prompt", prompt)]
     if seconds := sum(log.get("seconds", 0.0) for log in logs):
         words.append(f"{seconds:,.1f} s")
-    path, bar, origin = page_of(stage.workdir, name), label_bar(counts), esc(" · ".join(words))
+    path, bar, origin = stage.workdir / f"annotations/{name}.html", label_bar(counts), esc(" · ".join(words))
     top_lines = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{origin}</p>', tiles(figures)]
     text = page(f"{name}: annotation", [*top_lines, "<h2>Labels</h2>", bar, *details])
     link = f'<a href="{esc(quote(os.path.relpath(path, stage.workdir / "report")))}">details</a>'
@@ -340,25 +316,15 @@ RARELY = 0.05  # share of them whose answers may turn with the order
 COMMIT_EVERY_S = 30.0  # even if the batch is not full, as answers of a slow model are expensive
 
 
-def begun(config: AnnotateConfig, workdir: Path) -> list[Path]:
-    """The directory of the annotation's shards."""
-    return [annotation_folder(workdir / "dataset", label_name(config.annotate))]
-
-
-def check(config: AnnotateConfig) -> None:
-    """Raises UserError for values that cannot work, before anything is started."""
-    check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
-
-
 def is_complete(config: AnnotateConfig, workdir: Path) -> bool:
     """Whether the config's annotation is merged; a question that was asked and got no verdict is not asked again."""
     section = config.annotate
     name = label_name(section)
-    if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
+    if section.ignore_existing or section.compare_with or not (workdir / f"annotations/{name}.html").exists():
         return False
     dataset = PairDataset(workdir / "dataset")
     metadata = make_metadata(make_backend(config), section, dataset)
-    return is_merged(dataset, name, metadata)
+    return shards.is_merged(dataset, name, metadata)
 
 
 def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
@@ -367,13 +333,8 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
 
     # ---- questions
     dataset = open_dataset(workdir)
-    if section.captions == WITH_BOTTOM_LINE and "blstats" not in dataset.data:
-        raise UserError(
-            f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line need "
-            "(--config.annotate.captions)"
-        )
     name = label_name(section)
-    check_free(dataset, name)
+    shards.check_free(dataset, name)
     for other in filter(None, section.compare_with.split(",")):
         dataset.preference(other)
     backend = make_backend(config)
@@ -387,28 +348,31 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
     # ---- ask, unless all was asked, here or where the dataset comes from
     folder, labels = annotation_folder(dataset.path, name), labels_file(dataset.path, name)
     stage = Run(workdir).stage("annotate", str(folder.relative_to(workdir)))  # its shards are locked one by one
-    done = is_merged(dataset, name, metadata) and not section.ignore_existing
+    done = shards.is_merged(dataset, name, metadata) and not section.ignore_existing
     if done:
         stage.bind(config)
     elif section.merge == "auto":
-        rows = rows_of(part, of_pair)
+        rows = shards.rows_of(part, of_pair)
         with Shard(folder, part, len(rows), metadata, labels if section.ignore_existing else None) as shard:
             stage.bind(config)
             shard.take_adopted(rows)
             if isinstance(backend, Oracle):
-                ask_oracle(backend, dataset, shard, rows[rows < (section.max_pairs or np.inf)])
+                wanted, started = rows[rows < (section.max_pairs or np.inf)], time.monotonic()
+                shard.prob[: len(wanted)] = backend.answer(dataset, wanted)
+                unknown, seconds = int(np.isnan(shard.prob).sum()), round(time.monotonic() - started, 1)
+                shard.commit(len(wanted) == len(rows), {shards.NOT_ASKED: unknown, "seconds": seconds})
             else:
                 assert questions is not None
                 AnnotationJob(config, backend, questions, shard, rows).run(open_backend)
 
     # ---- merge
     partial = section.merge == "partial" or section.max_pairs > 0
-    missing = [] if done else merge(dataset, name, part.of, of_pair, metadata, partial)
+    missing = [] if done else shards.merge(dataset, name, part.of, of_pair, metadata, partial)
     if missing and not partial:
         waiting = f"{len(missing)} of {part.of} shards are not finished yet"
         print_line(f"annotate: {name}: shard {part.number} is done; {waiting}")
         return
-    counts, logs = last_merge(dataset, name)
+    counts, logs = shards.last_merge(dataset, name)
     shares = (f"{counts[kind] / len(dataset):.1%} {kind}" for kind in counts if counts[kind] or kind != "not asked")
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {', '.join(shares)}")
     asked = np.flatnonzero(of_pair >= 0)
@@ -420,14 +384,6 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
         )
     page = write_page(stage, config, backend, dataset, name, questions, counts, logs)
     print_line(f"annotate: labels in {labels}, page: {page}")
-
-
-def ask_oracle(oracle: Oracle, dataset: PairDataset, shard: Shard, wanted: np.ndarray) -> None:
-    """Labels `wanted`, the first rows of a shard."""
-    started = time.monotonic()
-    shard.prob[: len(wanted)] = oracle.answer(dataset, wanted)
-    log = {NOT_ASKED: int(np.isnan(shard.prob).sum()), "seconds": round(time.monotonic() - started, 1)}
-    shard.commit(len(wanted) == len(shard.prob), log)
 
 
 # ---- one job
@@ -454,7 +410,7 @@ class AnnotationJob:
         self._turned = questions.turned[rows][self._asking]
         within = rows[self._asking] < (section.max_pairs or np.inf)
         self._wanted = np.unique(self._numbers[within])  # in the order of asking. [W]
-        self._low, self._high = low, high = question_range(shard.part, len(questions))
+        self._low, self._high = low, high = shards.question_range(shard.part, len(questions))
 
         # Equal captions are ties. Labels of earlier runs are known answers.
         shard.prob[questions.of_pair[rows] < 0] = 0.5
@@ -495,12 +451,12 @@ class AnnotationJob:
 
     def _check_model(self) -> None:
         """Raises UserError if the labels so far are from another model, which the config alone may not show."""
-        with folder_lock(self._shard.folder):
+        with shards.folder_lock(self._shard.folder):
             records = [read_json(file) for file in sorted(self._shard.folder.glob("shard-*.json"))]
         if others := {record["log"].get("model", "") for record in records} - {"", self._model}:  # "": it did not ask
             raise UserError(
                 f"annotation {self._shard.folder.name!r} was begun with the model {min(others)!r}, and this is "
-                f"{self._model!r} (--config.annotate.model): {TRY}"
+                f"{self._model!r} (--config.annotate.model): {shards.TRY}"
             )
 
     def _ask(self, asking: Asking | Ratings) -> None:
@@ -606,7 +562,7 @@ class AnnotationJob:
         seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
         log |= {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
         unknown = np.isnan(self._shard.prob[self._asking])
-        log |= {NOT_ASKED: int((unknown & ~self._put[self._numbers]).sum()), "motif_jax": motif_jax.__version__}
+        log |= {shards.NOT_ASKED: int((unknown & ~self._put[self._numbers]).sum()), "motif_jax": motif_jax.__version__}
         if ended:
             log["wanted"] = self._wanted_id()
         self._shard.commit(ended and len(self._wanted) == self._high - self._low, log)
@@ -644,12 +600,12 @@ class AnnotationJob:
 STAGE = Stage(
     config=AnnotateConfig,
     sections=("annotate",),
-    check=check,
+    check=lambda config: check_section(config.annotate, texts_of(config.env, config.annotate.lexicon)),
     is_complete=is_complete,
     run=run,
     writes="--config.annotate.cache_dir",
     memory="--config.annotate.batch_size",
-    begun=begun,
+    begun=lambda config, workdir: [annotation_folder(workdir / "dataset", label_name(config.annotate))],
     lock=lambda config: Lock.SHARED if config.annotate.num_shards > 1 else Lock.EXCLUSIVE,  # of several jobs
     # A language model runs on a server or in vLLM.
     loads_jax=lambda config: bool(config.annotate.order == "disagreement"),

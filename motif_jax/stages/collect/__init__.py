@@ -76,16 +76,16 @@ def report_pairs(workdir: Path) -> None:
     run = workdir / "dataset/run.json"
     ran = read_json(run) if run.exists() else {}  # not of a published dataset
     table_of_captions, ids = dataset.captions()
-    known = [  # a dataset that was not collected here lacks some of them
-        (len(dataset), "{:,}", "pairs of moments"),
-        (len(table_of_captions), "{:,}", "different messages"),
-        (metadata.get("episodes"), "{:,}", "episodes"),
-        (amount(metadata.get("steps", 0)) if metadata.get("steps") else None, "{}", "steps played"),
-        (ran.get("steps_per_s"), "{:,.0f}", "steps/s while collecting"),
-        (metadata.get("share_without_message"), "{:.0%}", "of the moments show no message"),
-        (float((ids[:, 0] == ids[:, 1]).all(-1).mean()), "{:.0%}", "of the pairs show equal captions"),
+    known: list[tuple[Any, Callable[[Any], str], str]] = [  # a dataset that was not collected here lacks some of them
+        (len(dataset), "{:,}".format, "pairs of moments"),
+        (len(table_of_captions), "{:,}".format, "different messages"),
+        (metadata.get("episodes"), "{:,}".format, "episodes"),
+        (metadata.get("steps"), amount, "steps played"),
+        (ran.get("steps_per_s"), "{:,.0f}".format, "steps/s while collecting"),
+        (metadata.get("share_without_message"), "{:.0%}".format, "of the moments show no message"),
+        ((ids[:, 0] == ids[:, 1]).all(-1).mean(), "{:.0%}".format, "of the pairs show equal captions"),
     ]
-    figures = [(form.format(value), what) for value, form, what in known if value is not None]
+    figures = [(form(value), what) for value, form, what in known if value is not None]
     by, made = metadata.get("collector", ""), date_of((workdir / "dataset/dataset.json").stat().st_mtime)
     words = f'<p class="soft">Played by {esc(by)}; {esc(made)}.</p>' if by else ""
     spreads = f'<div class="pair">{"".join(_spreads(dataset))}</div>'
@@ -153,7 +153,6 @@ def report_transcripts(workdir: Path) -> None:
 NAMED = 5  # files in the line about those that are not read
 HEAD_BYTES = 4096  # most bytes before the data of a .npy file
 
-
 if TYPE_CHECKING:
     from motif_jax.policies.mixture import Mixture
 
@@ -204,21 +203,11 @@ class CollectConfig(Experiment):
 # ---- the stage
 
 
-def artefacts(workdir: Path) -> list[Path]:
-    """The directories of the dataset, finished or in progress, and of transcripts."""
-    return [workdir / DATASET, *with_result(workdir / PARTIAL, PROGRESS), workdir / TRANSCRIPTS]
-
-
 def is_complete(config: CollectConfig, workdir: Path) -> bool:
     """Whether the dataset is finished and reported, or the transcripts are."""
     if config.collect.transcripts:
         return all((workdir / TRANSCRIPTS / name).is_file() for name in (RECORD, CONFIG))
-    return is_finished(workdir / DATASET) and (workdir / SECTIONS / f"{NAME}.json").exists()
-
-
-def is_finished(dataset: Path) -> bool:
-    """Whether the dataset has all its pairs: its directory has the final name."""
-    return (dataset / "dataset.json").is_file()
+    return (workdir / DATASET / "dataset.json").is_file() and (workdir / SECTIONS / f"{NAME}.json").exists()
 
 
 def check(config: CollectConfig) -> None:
@@ -252,7 +241,7 @@ def run(config: CollectConfig, workdir: Path) -> None:
     dataset = workdir / DATASET
     if config.collect.transcripts:
         collect_transcripts(config, workdir)
-    elif is_finished(dataset):  # an earlier run was killed before it removed the file, or reported
+    elif (dataset / "dataset.json").is_file():  # an earlier run was killed before it removed the file, or reported
         (dataset / PROGRESS).unlink(missing_ok=True)
         report_pairs(workdir)
     elif dataset.exists():
@@ -693,6 +682,7 @@ STAGE = Stage(
     run=run,
     writes="--config.collect.num_pairs, .save_screen, .save_glyphs",
     memory="--config.collect.num_workers, .games_per_worker, .rollout_length",
-    artefacts=artefacts,
+    # The dataset, finished or in progress, and the transcripts.
+    artefacts=lambda workdir: [workdir / DATASET, *with_result(workdir / PARTIAL, PROGRESS), workdir / TRANSCRIPTS],
     loads_jax=lambda config: bool(config.collect.policies) and not config.collect.dataset,
 )
