@@ -148,7 +148,7 @@ class AnswerTable:
 
 
 def caption(messages: Sequence[str], blstats: Sequence[Sequence[int]] | None = None) -> str:
-    """The caption of a moment, from the message of each step; each line ends with the status of a step's `blstats`."""
+    """The caption of a moment, from the message of each step; with `blstats`, each line ends with its step's status."""
     lines, step = [], 0
     for message, run in itertools.groupby(messages):
         count = len(list(run))
