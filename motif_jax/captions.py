@@ -84,7 +84,9 @@ class Lookup(NamedTuple):
         """The row of each message, -1 for those that are not in the index. [N, 256] uint8 -> [N] int64"""
         if not len(self):
             return np.full(len(messages), -1)
-        words = _without_zeros(np.ascontiguousarray(messages).view(np.uint64))
+        words = np.ascontiguousarray(messages).view(np.uint64)
+        used = np.flatnonzero(np.bitwise_or.reduce(words, 0))
+        words = words[:, : used[-1] + 1 if len(used) else 1]  # most of a message is zeros
         place = np.minimum(np.searchsorted(self.hashes, hash_words(words)), len(self) - 1)
         rows, width = self.rows[place], words.shape[1]
         differing = self.messages.view(np.uint64)[:, :width][rows] != words
@@ -161,12 +163,6 @@ def distinct_messages(messages: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
     rows = np.ascontiguousarray(messages).view(f"V{WIDTH}").reshape(-1)
     _, first, places, counts = np.unique(rows, return_index=True, return_inverse=True, return_counts=True)
     return messages[first], places, counts
-
-
-def _without_zeros(words: np.ndarray) -> np.ndarray:
-    """The columns up to the last that is not all zeros, one at least: most of a message is zeros. [N, WORDS]"""
-    used = np.flatnonzero(np.bitwise_or.reduce(words, 0))
-    return words[:, : used[-1] + 1 if len(used) else 1]
 
 
 def decode(message: np.ndarray) -> str:

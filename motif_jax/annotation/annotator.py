@@ -25,7 +25,6 @@ class Question(NamedTuple):
 
     @property
     def turned(self) -> Question:
-        """The same question in the other order."""
         assert self.second is not None, "a question about one caption has no order"
         return Question(self.second, self.first)
 

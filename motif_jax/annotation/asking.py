@@ -9,6 +9,7 @@ has one answer: further ones are counted and ignored.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import sys
@@ -18,63 +19,52 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from motif_jax.annotation.annotator import PAUSE, Annotator, Question, QuestionAnswer
+from motif_jax.annotation.annotator import PAUSE, Annotator, Question, QuestionAnswer, batches_between_pauses
 from motif_jax.console import clean, print_line
 from motif_jax.system.metrics import Progress
 from motif_jax.system.shared_lines import SharedLines, read_shared, slug
-
-# The cache of one judge's answers, in memory and on disk, where all jobs that ask the same judge share it.
-#
-#     <cache>/<model>-<mode>-<hash>/about.json     everything the answers depend on (backends.py)
-#     <cache>/<model>-<mode>-<hash>/*.jsonl        one line per answer, one file per job (system/shared_lines.py)
-#
-# The folder's name contains a hash of everything the answers depend on, so answers of another judge cannot be mixed in.
-# The lines contain the captions, so that other datasets and people can use the answers.
 
 FLAG = "--config.annotate.cache_dir"
 
 
 class AnswerCache:
-    """Answers by question. Those without a verdict are written but not returned: such a question is asked again."""
+    """Answers by question, in memory and in `<cache>/<model>-<mode>-<hash>/` (system/shared_lines.py).
+
+    The hash is of everything that they depend on (backends.py). Lines have the captions, so that other datasets can use
+    them. Answers without a verdict are written but not returned: such a question is asked again.
+    """
 
     def __init__(self, metadata: Mapping[str, Any], cache: Path | None):
         """Reads earlier answers to a judge with this metadata. `cache`: None keeps them in memory only."""
         self._verdicts: dict[Question, float] = {}
         self._lines: SharedLines | None = None
+        self.folder: Path | None = None  # answers are kept in memory only
         if cache is not None:
             words = (slug(str(metadata.get("model") or metadata["backend"])), metadata.get("mode"))
             self._lines = SharedLines(cache, "-".join(filter(None, words)), metadata, FLAG)
-            for question, answer in read_answers(self._lines.folder):
+            self.folder = self._lines.folder
+            for question, answer in read_answers(self.folder):
                 self._remember(question, answer)
             self._lines.open()
 
-    @property
-    def folder(self) -> Path | None:
-        """The folder on disk; None if answers are kept in memory only."""
-        return self._lines.folder if self._lines else None
-
     def get(self, question: Question) -> QuestionAnswer | None:
-        """The earlier answer to a question, or None."""
         yes = self._verdicts.get(question)
         return None if yes is None else QuestionAnswer(yes)
 
     def add(self, question: Question, answer: QuestionAnswer) -> None:
-        """Keeps an answer."""
         self._remember(question, answer)
         if self._lines:
-            row: dict[str, Any] = {"first": question.first, "second": question.second}  # null: about one caption
-            row["second_better"] = None if answer.yes is None else round(answer.yes, 6)
+            row = question._asdict() | {"second_better": None if answer.yes is None else round(answer.yes, 6)}
             row |= {"mass": round(answer.mass, 6)} if answer.mass != 1.0 else {}
             row |= {"said": answer.said} if answer.said else {}
             self._lines.add([row])
 
     def _remember(self, question: Question, answer: QuestionAnswer) -> None:
         if answer.yes is not None:  # many questions share a caption, which is stored once
-            texts = (sys.intern(text) if text is not None else None for text in question)
-            self._verdicts[Question(*texts)] = answer.yes  # type: ignore[arg-type]
+            first, second = (text and sys.intern(text) for text in question)
+            self._verdicts[Question(first or "", second)] = answer.yes
 
     def close(self) -> None:
-        """Syncs and closes the file."""
         if self._lines:
             self._lines.close()
 
@@ -90,8 +80,8 @@ LEAST_SHARE = 0.05  # of readable answers; with fewer, the learnt reward is wort
 LEAST_ANSWERS = 100  # before the share is judged
 WARN_EVERY_S = 60.0
 RATED_TOGETHER = 65_536  # questions whose captions are rated together
-RATINGS_PER_UPDATE = 128  # ratings between two updates of the progress bar
 LEAST_YES = 1e-6  # the cache keeps six digits
+TOKENS = ("prompt_tokens", "cached_tokens", "output_tokens")  # fields of QuestionAnswer and of AskingCounts
 
 
 class Answered(NamedTuple):
@@ -101,9 +91,6 @@ class Answered(NamedTuple):
     answer: QuestionAnswer
     seconds: float  # from question to answer; 0 from the cache
     cached: bool  # the answer is from the cache
-
-
-Take = Callable[[Answered], None]
 
 
 @dataclass
@@ -124,11 +111,9 @@ class AskingCounts:
 
     def logged(self) -> dict[str, int]:
         """The counts that a shard's log has."""
-        names = ("asked", "from_cache", "no_verdict", "prompt_tokens", "cached_tokens", "output_tokens")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("asked", "from_cache", "no_verdict", *TOKENS)}
 
     def add(self, answer: QuestionAnswer) -> None:
-        """Counts an answer of the annotator."""
         self.asked += 1
         self.prompt_tokens += answer.prompt_tokens
         self.cached_tokens += answer.cached_tokens
@@ -146,10 +131,7 @@ class AskingCounts:
 
 
 def too_few(read: int, answers: int, last: str) -> str:
-    """The warning if `read` of `answers` answers had a verdict and that is too few; otherwise "".
-
-    `last` is the last answer without a verdict, or "" if it is not known.
-    """
+    """The warning if too few of the answers were read, otherwise "". `last`: the last one without a verdict, or ""."""
     if answers < LEAST_ANSWERS or read >= LEAST_SHARE * answers:
         return ""
     quoted = f", the last one was {clean(repr(last))}" if last else ""
@@ -167,11 +149,8 @@ class Asking:
         self.annotator, self.cache, self.counts = annotator, cache, counts
         self._flight: dict[Question, float] = {}  # questions in flight, with the time of asking
 
-    def ask(self, questions: Iterable[Question | None], take: Take) -> None:
-        """Draws questions, with pauses, as the annotator's capacity allows; calls `take` with each answer at once.
-
-        A question that is drawn again while it is in flight is asked and answered once.
-        """
+    def ask(self, questions: Iterable[Question | None], take: Callable[[Answered], None]) -> None:
+        """Draws questions, with pauses, as the annotator's capacity allows; calls `take` with each answer at once."""
         self._flight = {}
         for question, answer in self.annotator.answers(self._new(questions, take)):
             asked_s = self._flight.pop(question, None)
@@ -183,8 +162,7 @@ class Asking:
             if self.cache:
                 self.cache.add(question, answer)
 
-    def _new(self, questions: Iterable[Question | None], take: Take) -> Iterator[Question | None]:
-        """The questions that the cache does not answer."""
+    def _new(self, questions: Iterable[Question | None], take: Callable[[Answered], None]) -> Iterator[Question | None]:
         for question in questions:
             if question is PAUSE:
                 yield PAUSE
@@ -196,7 +174,6 @@ class Asking:
                 yield question
 
     def close(self) -> None:
-        """Closes the annotator and the cache."""
         try:
             self.annotator.close()
         finally:
@@ -219,37 +196,31 @@ class Ratings:
         self._rated: dict[str, float] = {}  # log-odds
         self._unread: dict[str, QuestionAnswer] = {}  # of the last captions that were asked about
 
-    def ask(self, questions: Iterable[Question | None], take: Take) -> None:
+    def ask(self, questions: Iterable[Question | None], take: Callable[[Answered], None]) -> None:
         """See `Asking.ask`. Answers come at a pause, and after many questions."""
-        waiting: dict[Question, float] = {}  # with the time of asking
-        for question in itertools.chain(questions, [PAUSE]):
-            if question is not PAUSE:
-                waiting.setdefault(question, time.monotonic())
-            if waiting and (question is PAUSE or len(waiting) == (self._together or RATED_TOGETHER)):
-                shown = {caption for one in waiting for caption in one if caption is not None}
-                self._rate((shown | {""}) - self._rated.keys())
-                for one, asked_s in waiting.items():
-                    take(Answered(one, self._answer(one), time.monotonic() - asked_s, False))
-                waiting = {}
+        for batch in batches_between_pauses(questions, self._together or RATED_TOGETHER):
+            started = time.monotonic()
+            shown = {caption for one in batch for caption in one if caption is not None}
+            self._rate((shown | {""}) - self._rated.keys())
+            for one in dict.fromkeys(batch):
+                take(Answered(one, self._answer(one), time.monotonic() - started, False))
 
     def _rate(self, captions: set[str]) -> None:
+        self._unread = {}
         progress = None if self._together else Progress(self.counts.stage, len(captions), "messages")
-        rated: dict[str, QuestionAnswer] = {}
+        numbers = itertools.count(1)
 
         def take(answered: Answered) -> None:
-            rated[answered.question.first] = answered.answer
-            if progress and len(rated) % RATINGS_PER_UPDATE == 0:
-                progress.update(len(rated))
-
-        try:
-            self._asking.ask(map(Question, sorted(captions)), take)
-        finally:
-            self._rated |= {
-                caption: log_odds(answer.yes) for caption, answer in rated.items() if answer.yes is not None
-            }
-            self._unread = {caption: answer for caption, answer in rated.items() if answer.yes is None}
+            caption, yes = answered.question.first, answered.answer.yes
+            if yes is None:
+                self._unread[caption] = answered.answer
+            else:  # 0 and 1 may come from rounding
+                self._rated[caption] = math.log(max(yes, LEAST_YES)) - math.log(max(1 - yes, LEAST_YES))
             if progress:
-                progress.close()
+                progress.update(next(numbers))
+
+        with contextlib.closing(progress) if progress else contextlib.nullcontext():
+            self._asking.ask(map(Question, sorted(captions)), take)
 
     def _answer(self, question: Question) -> QuestionAnswer:
         worse, better = ("", question.first) if question.second is None else (question.first, question.second)
@@ -257,11 +228,6 @@ class Ratings:
             if caption not in self._rated:
                 return self._unread[caption]
         return QuestionAnswer(1 / (1 + math.exp(self._rated[worse] - self._rated[better])))
-
-
-def log_odds(yes: float) -> float:
-    """The log-odds of a probability, which may be 0 or 1 after rounding."""
-    return math.log(max(yes, LEAST_YES)) - math.log(max(1 - yes, LEAST_YES))
 
 
 class Sampled:
@@ -288,9 +254,6 @@ def mean_of(answers: Sequence[QuestionAnswer]) -> QuestionAnswer:
     readable = [answer for answer in answers if answer.yes is not None]
     first = (readable or answers)[0]
     yes = sum(answer.yes or 0.0 for answer in readable) / len(readable) if readable else None
-    tokens = {
-        name: sum(getattr(answer, name) for answer in answers)
-        for name in ("prompt_tokens", "cached_tokens", "output_tokens")
-    }
+    tokens = {name: sum(getattr(answer, name) for answer in answers) for name in TOKENS}
     refused = yes is None and any(answer.refused for answer in answers)
     return QuestionAnswer(yes, first.said, first.mass, **tokens, refused=refused)

@@ -16,6 +16,7 @@ import functools
 import hashlib
 import json
 import math
+import operator
 import os
 import re
 from collections.abc import Callable
@@ -65,9 +66,9 @@ class Described(abc.ABC):
     def metadata(self) -> dict[str, Any]:
         """All values that its answers depend on, as JSON, beside its name; inner objects are sections of the config."""
 
-    @abc.abstractmethod
     def check(self) -> None:
         """Raises UserError for values that cannot work, without opening anything."""
+        return
 
     @classmethod
     @abc.abstractmethod
@@ -80,7 +81,6 @@ class Described(abc.ABC):
         return float(self.section.tie_margin) if self.is_model else 0.0
 
     def flat_metadata(self) -> dict[str, Any]:
-        """The metadata as a flat dict, with the backend's name."""
         metadata = self.metadata()
         if clash := RESERVED & metadata.keys():
             raise UserError(f"the metadata of {self.section.backend!r} cannot be named {', '.join(clash)} ({FLAG})")
@@ -155,9 +155,7 @@ class Prompted(CaptionBackend):
         """As version 0.1 wrote it, so that its caches are read: with the prompt's texts, and other names."""
         template, metadata = self.template, {"sampling": None} | super().cache_metadata(model)
         metadata["model"] = metadata.pop("opened")
-        for name in ("system", "request", "captions", "retry"):
-            metadata[name] = getattr(template, name)
-        return metadata
+        return metadata | {name: getattr(template, name) for name in ("system", "request", "captions", "retry")}
 
     continues = False  # whether it can be given a text to continue
 
@@ -186,7 +184,6 @@ class Prompted(CaptionBackend):
 
     @classmethod
     def model_name(cls, section: AnnotateSection) -> str:
-        """The model, in an annotation's name."""
         return section.model or section.backend
 
     @classmethod
@@ -196,12 +193,10 @@ class Prompted(CaptionBackend):
 
     @classmethod
     def prompt_of(cls, section: AnnotateSection) -> str:
-        """The version of the prompt."""
         return "default" if section.prompt == "auto" else section.prompt
 
     @property
     def rates(self) -> bool:
-        """See `CaptionBackend`."""
         return self.section.mode == "rate"
 
     @functools.cached_property
@@ -242,9 +237,8 @@ class Model(Prompted):
         return RATE if section.mode == "rate" else section.prompt
 
     def cache_metadata(self, model: str) -> dict[str, Any]:
-        return super().cache_metadata(model) | {
-            "weights": model_hash(self.section.model)
-        }  # many models have the same name
+        """See `Prompted`; with a hash, because many models have the same name."""
+        return super().cache_metadata(model) | {"weights": model_hash(self.section.model)}
 
     @classmethod
     def prompt_of(cls, section: AnnotateSection) -> str:
@@ -354,23 +348,20 @@ class Oracle(Described):
     def metadata(self) -> dict[str, Any]:
         return {}
 
-    def check(self) -> None:
-        """Does nothing: all values work."""
-
     @classmethod
     def label(cls, section: AnnotateSection) -> str:
         return section.backend
 
     def numbers(self, dataset: PairDataset) -> np.ndarray | None:
         """The numbers that it compares, [N, 2, ...]; None if it needs none. UserError if the dataset lacks them."""
-        folder, _, key = self.needs.partition("/")
-        arrays = dataset.info if folder == "info" else dataset.data
-        if key and key not in arrays:
+        arrays = {f"info/{key}": array for key, array in dataset.info.items()}
+        arrays |= {f"data/{key}": array for key, array in dataset.data.items()}
+        if self.needs and self.needs not in arrays:
             raise UserError(
                 f"dataset {str(dataset.path)!r} has no {self.needs}.npy, which the annotator {self.section.backend!r} "
                 f"compares ({FLAG})"
             )
-        return arrays[key] if key else None
+        return arrays.get(self.needs)
 
     def answer(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
         """P(second is better) of some pairs, whose rows ascend: 0, 1/2 or 1. [M] -> [M] float32"""
@@ -404,11 +395,7 @@ class Chance(Oracle):
 
 Backend = CaptionBackend | Oracle
 OpenBackend = Callable[[CaptionBackend], Annotator]  # `opened`, another process, or a stand-in of tests
-
-
-def opened(backend: CaptionBackend) -> Annotator:
-    """The annotator of a backend, in this process."""
-    return backend.open()
+opened: OpenBackend = operator.methodcaller("open")  # in this process
 
 
 def find_backend(section: AnnotateSection) -> type[CaptionBackend] | type[Oracle]:
@@ -421,16 +408,12 @@ def find_backend(section: AnnotateSection) -> type[CaptionBackend] | type[Oracle
 
 
 def open_judge(
-    backend: CaptionBackend,
-    cache_dir: str | None,
-    counts: AskingCounts,
-    open_backend: OpenBackend = opened,
-    rated_together: int = 0,
-) -> Asking | Ratings:
-    """Opens a judge, whose answers are counted in `counts`.
+    backend: CaptionBackend, cache_dir: str | None, counts: AskingCounts,
+    open_backend: OpenBackend = opened, rated_together: int = 0,
+) -> Asking | Ratings:  # fmt: skip
+    """Opens a judge, whose answers are counted in `counts`. `rated_together`: see `Ratings`.
 
-    `cache_dir`: the folder of all caches; "": answers are kept in memory only; None: not at all. `rated_together`: see
-    `Ratings`.
+    `cache_dir`: the folder of all caches; "": answers are kept in memory only; None: not at all.
     """
     annotator = open_backend(backend)
     try:

@@ -55,21 +55,12 @@ class ChatClient:
     """An annotator that asks a model over HTTP."""
 
     def __init__(
-        self,
-        server: ServerSection,
-        model: str,
-        prompt: QuestionTemplate,
-        sampling: SamplingSection | None,
+        self, server: ServerSection, model: str, prompt: QuestionTemplate, sampling: SamplingSection | None,
         key: str = "",
-    ):
-        """Checks that the server answers and has the model.
+    ):  # fmt: skip
+        """Checks that the server answers and has the model ("": it has exactly one).
 
-        Args:
-          server: its address, and how it is asked.
-          model: a model of the server; "": the server has exactly one.
-          prompt: the prompt of every question.
-          sampling: how the analysis is sampled; None: mode score.
-          key: the bearer token; it is never printed or stored.
+        `sampling`: of the analysis; None: mode score. `key`: the bearer token; it is never printed or stored.
         """
         self._http = HttpClient(server.url, URL, server.timeout_s, server.patience_s, key, KEY)
         self._server, self._prompt, self._sampling = server, prompt, sampling
@@ -143,10 +134,10 @@ class ChatClient:
         reply = await self._complete(messages, options)
         try:
             positions = [
-                verdict_probabilities((_token(top["token"]), _logprob(top["logprob"])) for top in token["top_logprobs"])
+                verdict_probabilities((top["token"], _logprob(top["logprob"])) for top in token["top_logprobs"])
                 for token in reply.logprobs["content"]
             ]
-        except (KeyError, TypeError, ValueError, OverflowError):
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError):  # the last: a token that is not text
             raise Refused(
                 0, "its reply has no log-probabilities, which --config.annotate.mode=score needs and reason does not"
             ) from None
@@ -155,7 +146,7 @@ class ChatClient:
             best = max(best, position, key=lambda probabilities: sum(probabilities.values()))
             if sum(best.values()) >= 0.5:
                 break
-        return to_answer(best, *reply.tokens, one=self._prompt.one)
+        return to_answer(best, reply.tokens, self._prompt.one)
 
     async def _reason(self, messages: list[Message]) -> QuestionAnswer:
         assert self._sampling is not None
@@ -222,7 +213,12 @@ async def find_model(http: HttpClient, model: str, start_s: float) -> str:
             if time.monotonic() > deadline:
                 raise UserError(f"the server at {http.url!r} does not answer: {failed} ({URL})") from None
         await asyncio.sleep(LOOK_EVERY_S)
-    usable = [name for name in names if _is_name(name) and http.without_key(name) == name]
+    usable = [  # safe to print, record and send
+        name
+        for name in names
+        if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
+        if http.without_key(name) == name
+    ]
     if model in usable:
         return model
     if not model and len(names) == len(usable) == 1:
@@ -233,20 +229,9 @@ async def find_model(http: HttpClient, model: str, start_s: float) -> str:
     raise UserError(f"the server at {http.url!r} {what}: {listed} ({MODEL})")
 
 
-def _is_name(name: Any) -> bool:
-    """Whether `name` is safe to print, record and send as the name of a model."""
-    return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
-
-
 def _shortened(text: str) -> str:
     """The text, or the start and the end of one that is far too long."""
     return text if len(text) <= MAX_SAID else f"{text[: MAX_SAID // 2]} ... {text[-MAX_SAID // 2 :]}"
-
-
-def _token(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("it is not a token")
-    return value
 
 
 def _logprob(value: Any) -> float:
@@ -269,16 +254,11 @@ def _count(value: Any) -> int:
     return value if isinstance(value, int) and 0 <= value < 2**31 else 0
 
 
-def check_server(url: str, model: str) -> None:
-    """Raises UserError unless the server answers within 5 seconds and has the model; the key is MOTIF_JAX_API_KEY."""
-    http = HttpClient(url, URL, timeout_s=5.0, patience_s=5.0, key=os.environ.get("MOTIF_JAX_API_KEY", ""))
-    with contextlib.closing(http):
-        http.start(find_model(http, model, start_s=5.0)).result()
-
-
-if __name__ == "__main__":
+if __name__ == "__main__":  # whether the server answers within 5 seconds and has the model
     try:
-        check_server(*sys.argv[1:])
+        http = HttpClient(sys.argv[1], URL, 5.0, patience_s=5.0, key=os.environ.get("MOTIF_JAX_API_KEY", ""))
+        with contextlib.closing(http):
+            http.start(find_model(http, sys.argv[2], start_s=5.0)).result()
     except UserError as error:
         print_line(str(error))
         sys.exit(75)  # EX_TEMPFAIL: try again

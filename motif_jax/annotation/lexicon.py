@@ -8,9 +8,10 @@ results can be checked against its rules.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 
-from motif_jax.annotation.annotator import PAUSE, Annotator, Question, QuestionAnswer
+from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer
 from motif_jax.envs.rules import preference
 from motif_jax.envs.texts import LEXICON_FLAG, Texts
 from motif_jax.structs import UserError
@@ -37,13 +38,11 @@ class Lexicon(Annotator):
                 "goal in your own words needs a language model, --config.annotate.backend=model, vllm or server"
             )
         self._temperature = temperature
-        self._worth = rules.worth_to(goal)
-        self._cache: dict[str, tuple[float, str]] = {}
+        self._worth = functools.lru_cache(MAX_CACHED)(rules.worth_to(goal))
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        for question in questions:
-            if question is not PAUSE:
-                yield question, self.answer(question)
+        for question in filter(None, questions):  # without pauses
+            yield question, self.answer(question)
 
     def answer(self, question: Question) -> QuestionAnswer:
         first, why_first = self.worth(question.first)
@@ -54,10 +53,5 @@ class Lexicon(Annotator):
         return QuestionAnswer(better, f"1: {why_first} ({first:+g}); 2: {why_second} ({second:+g})")
 
     def worth(self, caption: str) -> tuple[float, str]:
-        """The worth of a caption, and the names of the rules that matched."""
-        if caption not in self._cache:
-            if len(self._cache) >= MAX_CACHED:
-                self._cache.clear()
-            value, names = self._worth(caption)
-            self._cache[caption] = value, ", ".join(names) or "nothing of note"
-        return self._cache[caption]
+        value, names = self._worth(caption)
+        return value, ", ".join(names) or "nothing of note"

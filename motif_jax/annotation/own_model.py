@@ -59,17 +59,10 @@ class OwnModel(Annotator):
         self._begins = begins(language.tokeniser)
         self._next = NextTokens(language, [tokens[0] for tokens in ids])
         self.pairs = self.reversed = 0  # pairs so far, and those whose better caption changes with the order
-        self._warned = False
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        """See `Annotator`."""
         for batch in batches_between_pauses(questions, SCORED):
             yield from zip(batch, self._one(batch) if self._template.one else self._two(batch), strict=True)
-            self._warn()
-
-    def _probabilities(self, rows: Sequence[list[int]]) -> np.ndarray:
-        """The probabilities of the verdicts after each text. [B, 2 or 3]"""
-        return np.exp(self._next(rows))
 
     def _rows(self, question: Question) -> list[list[int]]:
         """The texts of a question, as tokens; their answers are averaged."""
@@ -81,34 +74,28 @@ class OwnModel(Annotator):
     def _one(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
         asked = [self._rows(question) for question in questions]
         # First all texts with one order of the examples, then the others: each order has a common beginning.
-        probabilities = np.stack([self._probabilities(rows) for rows in zip(*asked, strict=True)])
+        probabilities = np.stack([np.exp(self._next(rows)) for rows in zip(*asked, strict=True)])  # [orders, B, 2]
         z, mass = log_odds(probabilities[:, :, 1], probabilities[:, :, 0]).mean(0), probabilities.sum(2).mean(0)
         sizes = [sum(map(len, rows)) for rows in asked]
-        return [_answer(*answer) for answer in zip(z.tolist(), mass.tolist(), sizes, strict=True)]
+        return list(map(_answer, z.tolist(), mass.tolist(), sizes))
 
     def _two(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
         rows = [self._rows(question)[0] for question in [*questions, *(question.turned for question in questions)]]
-        probabilities = self._probabilities(rows)
+        probabilities = np.exp(self._next(rows))  # of the verdicts. [2B, 3]
         probabilities[:, :2] += probabilities[:, 2:] / 2  # "neither" is half of each
         z = log_odds(probabilities[:, 0], probabilities[:, 1]).reshape(2, -1)  # of the second position, in each order
         mass = probabilities[:, :2].sum(1).reshape(2, -1).mean(0)
+        before = self.pairs
         self.pairs += len(questions)
         self.reversed += int(((z[0] > 0) == (z[1] > 0)).sum())
-        totals = np.reshape([*map(len, rows)], (2, -1)).sum(0)
-        answers = zip(((z[0] - z[1]) / 2).tolist(), mass.tolist(), totals.tolist(), strict=True)
-        return [_answer(*answer) for answer in answers]
-
-    def _warn(self) -> None:
-        """Prints once if the model's answers depend on the order of the captions."""
-        if self._warned or self.pairs < LEAST_PAIRS:
-            return
-        self._warned = True
-        if self.reversed > MANY_REVERSED * self.pairs:
+        if before < LEAST_PAIRS <= self.pairs and self.reversed > MANY_REVERSED * self.pairs:  # once
             print_line(
                 f"annotate: {self.reversed / self.pairs:.0%} of {self.pairs:,} pairs get the other caption in the "
                 "reverse order: the model chooses a position rather than a caption, and averaging both orders leaves "
                 "little information (try another --config.annotate.prompt or .model)"
             )
+        totals = np.reshape([*map(len, rows)], (2, -1)).sum(0)
+        return list(map(_answer, ((z[0] - z[1]) / 2).tolist(), mass.tolist(), totals.tolist()))
 
 
 def begins(tokeniser: Tokeniser) -> list[int]:
@@ -142,6 +129,7 @@ class OwnReasons(Annotator):
         """Raises UserError if the model's context is too short for a question and its answer."""
         self._language, self._template, self._chat, self.model = language, template, chat, model
         self._seed, self._max_tokens = seed, sampling.max_tokens
+        self._limit = language.config.max_positions or np.inf  # of tokens of a text
         self._sampling = TokenSampling(sampling.temperature, max(sampling.top_k, 0), sampling.top_p)
         self._ends = chat.end(language.tokeniser)
         self._lengths = [len(language.tokeniser.encode(verdict)) for verdict in template.verdicts]
@@ -149,7 +137,6 @@ class OwnReasons(Annotator):
         self._encode([template.messages(Question("", None if template.one else ""))])  # the shortest question
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        """See `Annotator`."""
         for batch in batches_between_pauses(questions, WRITTEN):
             yield from zip(batch, self._answer(batch), strict=True)
 
@@ -166,7 +153,7 @@ class OwnReasons(Annotator):
             if answer.yes is None:
                 messages = self._template.again(conversations[index], answer.said)
                 row = self._chat.encode(self._language.tokeniser, messages)
-                if self._fits(row, max(self._lengths, default=RETRY_TOKENS)):
+                if len(row) + max(self._lengths, default=RETRY_TOKENS) <= self._limit:
                     again[index] = row
         for (index, row), (text, tokens) in zip(again.items(), self._verdicts([*again.values()]), strict=True):
             answers[index] = answers[index].asked_again(self._template.read(text), text, (len(row), 0, tokens))
@@ -192,18 +179,14 @@ class OwnReasons(Annotator):
     def _encode(self, conversations: Sequence[list[Message]]) -> list[list[int]]:
         """The tokens of conversations; raises UserError if an answer may not fit behind one."""
         rows = [self._chat.encode(self._language.tokeniser, messages) for messages in conversations]
-        longest = max(rows, key=len)
-        if not self._fits(longest, self._max_tokens):
+        longest = max(map(len, rows))
+        if longest + self._max_tokens > self._limit:
             raise UserError(
-                f"a question has {len(longest):,} tokens, and its answer up to {self._max_tokens:,}, but the model "
-                f"{self.model!r} reads at most {self._language.config.max_positions:,} "
+                f"a question has {longest:,} tokens, and its answer up to {self._max_tokens:,}, but the model "
+                f"{self.model!r} reads at most {self._limit:,} "
                 "(--config.annotate.sampling.max_tokens, --config.annotate.model)"
             )
         return rows
-
-    def _fits(self, row: list[int], new_tokens: int) -> bool:
-        limit = self._language.config.max_positions
-        return not limit or len(row) + new_tokens <= limit
 
     def _keys(self, questions: Sequence[Question]) -> jax.Array:
         """A random key for each question, from the seed, the question and the number of its sample. [B]"""

@@ -16,14 +16,13 @@ In mode `rate` a text to continue ends with one of two words of the file, `good`
 
 from __future__ import annotations
 
-import collections
 import difflib
 import hashlib
 import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,29 +33,29 @@ from motif_jax.envs.rules import GENERAL, PROGRESS, read_toml
 from motif_jax.envs.texts import Texts
 from motif_jax.structs import UserError
 
-# Parses the verdict in a model's text, on two captions or on one.
+# Parses the verdict in a model's text.
 #
 # On two captions, the pattern accepts the same texts as the published one: the word "best", then "description" or
 # "message", then at most one other word, then 1, 2, None or none. The first match counts. A match with the prompt's own
 # key takes precedence over one with the key of the other published prompt.
 #
 # On one caption, only the field ("helpful": yes) or ("helpful": no) counts, and the last match decides: an analysis may
-# quote its instructions, or weigh one answer before it gives the other.
-#
-# A user's prompt may ask for other words, and then has patterns for them. Again the first match decides on two
-# captions, and the last match on one.
-#
-# Mode `score`: the model writes only the verdict, and the answer is computed from each verdict's probability.
-#
-# P(second is better) = (p2 + p0 / 2) / (p1 + p2 + p0), where p1, p2 and p0 are the probabilities of the tokens that
-# begin these verdicts. For a single caption, P(helpful) = p1 / (p1 + p0). The sum of the probabilities is the
-# answer's mass: a small mass means that the model tends to write something else.
+# quote its instructions, or weigh one answer before it gives the other. The patterns of a user's prompt for other words
+# are read in the same way.
 
 KEYS = ("best_description", "best_message")  # of the published prompts
+PATTERNS = {
+    f"best_{noun}": re.compile(
+        rf"(?ai:best)_*\s*(?ai:{noun})"  # the key, with or without underscore, in ASCII
+        r"\W*"  # quotes, brackets, colons, spaces
+        r"(?:\w{1,32}\s*)?"  # "is"; without a bound, parsing "bestmessagebestmessage..." takes quadratic time
+        r"(1|2|None|none)"
+    )
+    for noun in ("description", "message")
+}
 SECOND_BETTER = {"1": 0.0, "2": 1.0, "None": 0.5, "none": 0.5}
 HELPFUL = "helpful"  # the key of a verdict on one caption
 LABEL = re.compile(rf"(?ai:{HELPFUL})[\"'*`]*\s*[:=]\s*[\"'*`]*(?ai:(yes|no))\b")
-LONGEST_WORD = 32  # without a bound, parsing "bestmessagebestmessage..." takes quadratic time
 
 OWN_WORDS: dict[bool, dict[str, float]] = {  # P(yes) of the user's patterns by name; True: of one caption
     True: {"yes": 1.0, "no": 0.0},
@@ -71,61 +70,23 @@ TOKEN = re.compile(  # a part of a regular expression that can match in several 
 )
 
 
-def _pattern(key: str) -> re.Pattern[str]:
-    best, noun = key.split("_")
-    return re.compile(
-        rf"(?ai:{best})_*\s*(?ai:{noun})"  # the key, with or without underscore, in ASCII
-        r"\W*"  # quotes, brackets, colons, spaces
-        rf"(?:\w{{1,{LONGEST_WORD}}}\s*)?"  # "is"
-        r"(1|2|None|none)"
-    )
-
-
-PATTERNS = {key: _pattern(key) for key in KEYS}
-
-
 def read_verdict(text: str, key: str) -> float | None:
-    """P(yes) by the verdict in a model's text: 0, 1, or 1/2 for neither; None without a verdict.
-
-    `key` is the one that the prompt asks for: one of KEYS, or HELPFUL for a single caption.
-    """
+    """P(yes) by the verdict in a model's text, None without one. `key`: of KEYS, or HELPFUL for a single caption."""
     if key == HELPFUL:
-        return read_label(text)
-    for name in sorted(KEYS, key=lambda other: other != key):
-        if match := PATTERNS[name].search(text):
-            return SECOND_BETTER[match[1]]
-    return None
-
-
-def read_label(text: str) -> float | None:
-    """1 or 0 by the verdict in a text on whether a caption is helpful; None without a verdict."""
-    labels = LABEL.findall(text)
-    return float(labels[-1].lower() == "yes") if labels else None
+        labels = LABEL.findall(text)
+        return float(labels[-1].lower() == "yes") if labels else None
+    matches = (PATTERNS[name].search(text) for name in sorted(KEYS, key=lambda other: other != key))
+    return next((SECOND_BETTER[match[1]] for match in matches if match), None)
 
 
 def read_own(text: str, patterns: Mapping[str, str], one: bool) -> float | None:
-    """P(yes) by the patterns of a prompt; None if no pattern matches.
-
-    `patterns`: by names of OWN_WORDS; they have passed `pattern_problem`. Of two matches at the same position, the
-    longer one counts.
-    """
-    spans: list[tuple[int, int, str]] = []  # for each pattern start and end of its first or last match, and its name
-    for name, pattern in patterns.items():
-        matches = re.finditer(pattern, text)
-        kept = collections.deque(matches, maxlen=1) if one else itertools.islice(matches, 1)
-        spans += [(*match.span(), name) for match in kept]
+    """P(yes) by patterns with names of OWN_WORDS, or None; of two matches at the same place the longer one counts."""
+    spans = [(*match.span(), name) for name, pattern in patterns.items() for match in re.finditer(pattern, text)]
     if not spans:
         return None
-    if one:
-        _, _, chosen = max(spans, key=lambda span: (span[1], -span[0]))
-    else:
-        _, _, chosen = min(spans, key=lambda span: (span[0], -span[1]))
-    return OWN_WORDS[one][chosen]
-
-
-def is_plain(pattern: str) -> bool:
-    """Whether a pattern is a literal text, so that it can be written as an answer."""
-    return not SPECIAL.search(pattern)
+    last = max(spans, key=lambda span: (span[1], -span[0]))
+    first = min(spans, key=lambda span: (span[0], -span[1]))
+    return OWN_WORDS[one][(last if one else first)[2]]
 
 
 def pattern_problem(pattern: str) -> str:
@@ -154,41 +115,36 @@ def pattern_problem(pattern: str) -> str:
     return ""
 
 
-# ---- mode score
+# ---- mode score: the model writes only the verdict, and the answer is computed from each verdict's probability
 
 VERDICTS = ("1", "2", "0")  # first, second, neither
 MIN_MASS = 1e-3  # with less, the probabilities carry no information about the question
 OPENING = "("  # prefills the model's answer if the engine allows it, so that the next token is the verdict
 
 
-def verdict_of_token(token: str) -> str | None:
-    """The verdict that a token begins, or None. Tokenizers write a leading space in several ways."""
-    bare = token.strip(" \t\n(\"'▁Ġ:*")
-    return bare if bare in VERDICTS else None
-
-
 def verdict_probabilities(logprobs: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """The probability of each verdict, given tokens and their log-probabilities."""
+    """The probability of each verdict, given tokens, which may begin one, and their log-probabilities."""
     probabilities = dict.fromkeys(VERDICTS, 0.0)
     for token, logprob in logprobs:
-        verdict = verdict_of_token(token)
-        if verdict is not None:
-            probabilities[verdict] += math.exp(logprob)
+        bare = token.strip(" \t\n(\"'▁Ġ:*")  # tokenizers write a leading space in several ways
+        if bare in probabilities:
+            probabilities[bare] += math.exp(logprob)
     return probabilities
 
 
-def to_answer(
-    probabilities: Mapping[str, float], prompt_tokens: int, cached_tokens: int, output_tokens: int, one: bool = False
-) -> QuestionAnswer:
-    """Computes an answer from the probabilities of the verdicts; `one`: on a single caption."""
+def to_answer(probabilities: Mapping[str, float], tokens: tuple[int, int, int], one: bool = False) -> QuestionAnswer:
+    """Computes an answer from the probabilities of the verdicts; `tokens`: of the prompt, cached, of the output.
+
+    P(second is better) = (p2 + p0 / 2) / (p1 + p2 + p0), and P(helpful) = p1 / (p1 + p0) for a single caption. The sum
+    of the probabilities is the answer's mass: a small mass means that the model tends to write something else.
+    """
     first, second, neither = (probabilities.get(verdict, 0.0) for verdict in VERDICTS)
     mass = first + neither if one else first + second + neither
     if not mass >= MIN_MASS:  # also NaN
-        verdicts = "(1) and (0)" if one else "(1), (2) and (0)"
-        said = f"no verdict: the model gives {verdicts} a probability of {mass:.2g} together"
-        return QuestionAnswer(None, said, mass, prompt_tokens, cached_tokens, output_tokens)
+        said = f"no verdict: the verdicts have a probability of {mass:.2g} together"
+        return QuestionAnswer(None, said, mass, *tokens)
     yes = (first if one else second + neither / 2) / mass
-    return QuestionAnswer(min(max(yes, 0.0), 1.0), "", min(mass, 1.0), prompt_tokens, cached_tokens, output_tokens)
+    return QuestionAnswer(min(max(yes, 0.0), 1.0), "", min(mass, 1.0), *tokens)
 
 
 CHATS = ("default", "reworded")
@@ -202,7 +158,6 @@ WITH_SPACES = ("captions", "ending", "good", "bad")  # fields of a text to conti
 FILE = "--config.annotate.prompt_file"
 
 Message = dict[str, str]
-Examples = dict[str, tuple[list[str], list[str]]]  # captions that are good and bad, by goal
 
 
 @dataclass(frozen=True)
@@ -220,10 +175,8 @@ class QuestionTemplate:
     requests: tuple[str, ...] = ()  # with `words`: the request with its examples in one order and in the other
 
     def messages(self, question: Question) -> list[Message]:
-        places = {"{caption}": question.first}
-        if question.second is not None:
-            places = {"{first}": question.first, "{second}": question.second}
-        user = f"{self.request}\n{_fill(self.captions, places)}"
+        first, second = question.first, question.second or ""
+        user = f"{self.request}\n{_fill(self.captions, {'{caption}': first, '{first}': first, '{second}': second})}"
         if not self.system:
             return [{"role": "user", "content": user}]
         if not self.system_role:
@@ -231,7 +184,6 @@ class QuestionTemplate:
         return [{"role": "system", "content": self.system}, {"role": "user", "content": user}]
 
     def text(self, question: Question) -> str:
-        """The text to continue."""
         return "\n".join(message["content"] for message in self.messages(question)) + self.ending
 
     def texts(self, question: Question) -> list[str]:
@@ -239,17 +191,15 @@ class QuestionTemplate:
         return [replace(self, request=request).text(question) for request in self.requests or (self.request,)]
 
     def again(self, messages: list[Message], said: str) -> list[Message]:
-        """The conversation that asks again after an answer without a verdict."""
         return [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": self.retry}]
 
     @property
     def one(self) -> bool:
-        """Whether the prompt asks about one caption."""
         return "{caption}" in self.captions
 
     @property
     def key(self) -> str:
-        """The verdict's key: one of `parsing.KEYS`, or HELPFUL."""
+        """The verdict's key: one of KEYS, or HELPFUL."""
         if self.one:
             return HELPFUL
         return "best_message" if "best_message" in self.retry else "best_description"
@@ -258,11 +208,10 @@ class QuestionTemplate:
     def verdicts(self) -> list[str]:
         """The possible verdicts in the words of this prompt, in the order of OWN_WORDS; [] if they are not literal."""
         if self.answers:
-            return list(self.answers.values()) if all(map(is_plain, self.answers.values())) else []
+            return [] if any(map(SPECIAL.search, self.answers.values())) else list(self.answers.values())
         return [f'("{self.key}": {verdict})' for verdict in (("yes", "no") if self.one else ("1", "2", "None"))]
 
     def read(self, text: str) -> float | None:
-        """P(yes) by the verdict in a model's text; None without a verdict."""
         return read_own(text, self.answers, self.one) if self.answers else read_verdict(text, self.key)
 
     @property
@@ -278,22 +227,22 @@ def make_prompt(
 ) -> QuestionTemplate:
     """Reads and checks the prompt of a mode.
 
-    Args:
-      texts: the texts about the game.
-      mode: one of MODES.
-      goal: one of the game's goals, or a sentence.
-      version: one of VERSIONS; not used with `file`, nor for one caption.
-      file: the user's prompt file, or "".
-      system_role: whether the model's chat template has the role "system".
-      one: whether the prompt asks about one caption instead of two.
+    `goal`: one of the game's goals, or a sentence. `version`: one of VERSIONS; not used with `file`, the user's own, or
+    for `one` caption. `system_role`: whether the model's chat template has it.
     """
     path = Path(file).expanduser() if file else texts.prompt(CLASSIFY if one and version != RATE else version)
-    fields, answers, examples = _read(path)
+    fields = read_toml(path, f"prompt file {str(path)!r}", FILE)
+    answers, examples = fields.pop(ANSWERS, {}), fields.pop("examples", {})
+    kept = WITH_SPACES if "ending" in fields else ()
+    fields = {
+        name: text.strip() if isinstance(text, str) and name not in kept else text for name, text in fields.items()
+    }
     if mode == "rate" and "rate" not in fields:
         mode = "score"  # the same question
-    _check_fields(fields, mode, goal, one, path)
-    if mode == "reason" and answers:
-        _check_answers(answers, path, one)
+    for problem in itertools.chain(_field_problems(fields, mode, goal, one), _example_problems(examples)):
+        raise UserError(f"prompt file {str(path)!r}: {problem} ({FILE})")
+    for problem in _answer_problems(answers, one) if mode == "reason" and answers else ():
+        raise UserError(f"prompt file {str(path)!r}: {problem} ({FILE})")
     request = _fill(fields[mode], {"{game}": texts.about, "{goal}": goal_text(texts, goal)})
     template = QuestionTemplate(
         system=fields.get("system", "").replace("{game}", texts.about),
@@ -308,16 +257,15 @@ def make_prompt(
 
 
 def _with_examples(
-    template: QuestionTemplate, fields: Mapping[str, str], examples: Examples, goal: str
+    template: QuestionTemplate, fields: Mapping[str, str], examples: Mapping[str, Any], goal: str
 ) -> QuestionTemplate:
     """The template of a rating, with the goal's examples in both orders before the caption.
 
     Small models mind whether the last example is a good one, and this decides their answer about no message.
     """
     template = replace(template, words=(fields["good"], fields["bad"]))
-    group = PROGRESS if goal in GENERAL else OTHER
-    good, bad = examples.get(goal) or examples.get(group) or ([], [])
-    pairs = [((yes, fields["good"]), (no, fields["bad"])) for yes, no in zip(good, bad, strict=True)]
+    lists = examples.get(goal) or examples.get(PROGRESS if goal in GENERAL else OTHER) or {"good": [], "bad": []}
+    pairs = [((yes, fields["good"]), (no, fields["bad"])) for yes, no in zip(lists["good"], lists["bad"], strict=True)]
     requests = []
     for order in (pairs, [pair[::-1] for pair in pairs]):
         shown = template
@@ -325,26 +273,6 @@ def _with_examples(
             shown = replace(shown, request=shown.text(Question(caption)) + word)
         requests.append(shown.request)
     return replace(template, request=requests[0], requests=tuple(dict.fromkeys(requests)))
-
-
-def _check_fields(fields: Mapping[str, str], mode: str, goal: str, one: bool, path: Path) -> None:
-    """Raises UserError if a prompt file lacks what a mode needs."""
-    if mode == "reason" and fields.get("ending"):
-        raise UserError(
-            f"prompt file {str(path)!r} has an `ending`, so it is a text to continue, in which no analysis is written "
-            "(--config.annotate.mode=rate or score, --config.annotate.prompt, .prompt_file)"
-        )
-    for name in ("captions", mode, *{"reason": ["retry"], "rate": ["ending", "good", "bad"]}.get(mode, [])):
-        if not fields.get(name):
-            raise UserError(f"prompt file {str(path)!r} lacks the field {name!r} ({FILE})")
-    for name in ("caption",) if one else ("first", "second"):
-        if f"{{{name}}}" not in fields["captions"]:
-            raise UserError(f"the field 'captions' of prompt file {str(path)!r} has no place for {{{name}}} ({FILE})")
-    if "{goal}" not in fields[mode] and goal != "defaultgoal":
-        raise UserError(
-            f"the field {mode!r} of prompt file {str(path)!r} has no place for {{goal}}, so the goal {goal!r} would "
-            "never be mentioned (--config.annotate.goal, --config.annotate.prompt_file)"
-        )
 
 
 def is_sentence(goal: str) -> bool:
@@ -369,48 +297,52 @@ def _fill(text: str, places: Mapping[str, str]) -> str:
     return re.sub("|".join(map(re.escape, places)), lambda place: places[place[0]], text)
 
 
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Any], Examples]:
-    """The text fields of a prompt file, its unchecked `answers`, and its examples."""
-    fields = read_toml(path, f"prompt file {str(path)!r}", FILE)
-    answers = fields.pop(ANSWERS, {})
-    if not isinstance(answers, dict):
-        raise UserError(f"{ANSWERS!r} in prompt file {str(path)!r} must be a table of patterns ({FILE})")
-    examples = _examples(fields.pop("examples", {}), path)
-    for name, value in fields.items():
-        unknown = name not in {"system", "retry", *WITH_SPACES, *MODES}
-        if unknown or not isinstance(value, str):
-            problem = "is not a field of a prompt" if unknown else "must be text"
-            raise UserError(f"{name!r} in prompt file {str(path)!r} {problem} ({FILE})")
-    kept = WITH_SPACES if "ending" in fields else ()
-    texts = {name: value if name in kept else value.strip() for name, value in fields.items()}
-    return texts, answers, examples
+# ---- problems of a user's prompt file; the first one is shown
 
 
-def _examples(table: Any, path: Path) -> Examples:
-    """Checks the examples of a prompt file."""
-    examples: Examples = {}
-    for goal, lists in table.items() if isinstance(table, dict) else [("", None)]:
-        both: list[Any] = [lists.get(name) for name in ("good", "bad")] if isinstance(lists, dict) else []
+def _field_problems(fields: Mapping[str, Any], mode: str, goal: str, one: bool) -> Iterator[str]:
+    for name, text in fields.items():
+        if name not in {"system", "retry", *WITH_SPACES, *MODES}:
+            yield f"{name!r} is not a field of a prompt"
+        elif not isinstance(text, str):
+            yield f"the field {name!r} must be text"
+    if mode == "reason" and fields.get("ending"):
+        yield (
+            "it has an `ending`, so it is a text to continue, in which no analysis is written "
+            "(--config.annotate.mode=rate or score, .prompt)"
+        )
+    for name in ("captions", mode, *{"reason": ["retry"], "rate": ["ending", "good", "bad"]}.get(mode, [])):
+        if not fields.get(name):
+            yield f"it lacks the field {name!r}"
+    for name in ("caption",) if one else ("first", "second"):
+        if f"{{{name}}}" not in fields["captions"]:
+            yield f"the field 'captions' has no place for {{{name}}}"
+    if "{goal}" not in fields[mode] and goal != "defaultgoal":
+        yield (
+            f"the field {mode!r} has no place for {{goal}}, so the goal {goal!r} would never be mentioned "
+            "(--config.annotate.goal)"
+        )
+
+
+def _example_problems(examples: Any) -> Iterator[str]:
+    for goal, lists in examples.items() if isinstance(examples, dict) else [("", None)]:
+        both: list[Any] = [lists.get(name) for name in ("good", "bad")] if isinstance(lists, dict) else [None]
         texts = [isinstance(one, list) and all(isinstance(text, str) for text in one) for one in both]
-        if not both or not all(texts) or len(both[0]) != len(both[1]):
-            raise UserError(
-                f"{shown(f'examples.{goal}')} in prompt file {str(path)!r} must be two lists of texts, `good` and "
-                f"`bad`, of the same length ({FILE})"
-            )
-        examples[goal] = both[0], both[1]
-    return examples
+        if not all(texts) or len(both[0]) != len(both[1]):
+            yield f"{shown(f'examples.{goal}')} must be two lists of texts, `good` and `bad`, of the same length"
 
 
-def _check_answers(answers: Mapping[str, Any], path: Path, one: bool) -> None:
-    """Raises UserError for invalid patterns of answers."""
+def _answer_problems(answers: Any, one: bool) -> Iterator[str]:
+    if not isinstance(answers, dict):
+        yield f"{ANSWERS!r} must be a table of patterns"
     names = list(OWN_WORDS[one])
-    kind = "a prompt about one caption" if one else "a prompt about two captions"
+    kind = f"a prompt about {'one caption' if one else 'two captions'} has {', '.join(names)}"
     for name in [*answers, *names[:2]]:
         pattern = answers.get(name)
         if name not in names:
-            problem = f"is not an answer: {kind} has {', '.join(names)}"
+            problem = f"is not an answer: {kind}"
         elif name not in answers:
-            problem = f"is missing: {kind} has {', '.join(names)}"
+            problem = f"is missing: {kind}"
         elif not isinstance(pattern, str):
             problem = f"must be a pattern, which is text, not {shown(pattern)}"
         elif pattern in (other for key, other in answers.items() if key != name):
@@ -418,4 +350,4 @@ def _check_answers(answers: Mapping[str, Any], path: Path, one: bool) -> None:
         else:
             problem = pattern_problem(pattern)
         if problem:
-            raise UserError(f"{shown(f'{ANSWERS}.{name}')} in prompt file {str(path)!r} {problem} ({FILE})")
+            yield f"{shown(f'{ANSWERS}.{name}')} {problem}"

@@ -36,9 +36,7 @@ class Vllm:
     tensor_parallel: int = value(1, Whole(1, 1024), "GPUs per copy of the model")
     dtype: str = value("auto", Text(DTYPES), "type of parameters and activations", decides=True)
     quantization: str = value("", Text(longest=64), "fp8 halves the memory on recent GPUs", decides=True)
-    max_model_len: int = value(
-        4096, Whole(0, 100_000_000), "maximum tokens of prompt and answer; 0: the model's own limit"
-    )
+    max_model_len: int = value(4096, Whole(0, 100_000_000), "maximum tokens of prompt and answer; 0: the model's limit")
     gpu_memory_utilization: float = value(0.92, Number(0, 1, above=True), "share of the GPU's memory for vLLM")
     extra: str = value("{}", Text(longest=4000), "additional arguments of vllm.LLM, as JSON", decides=True)
 
@@ -48,19 +46,13 @@ class ServerSection:
     """The backend server."""
 
     url: str = value("http://127.0.0.1:8000/v1", Text(longest=2000), "base URL, up to /v1")
-    key_variable: str = value(
-        "MOTIF_JAX_API_KEY", Text(), "environment variable that holds the API key, if the server needs one"
-    )
+    key_variable: str = value("MOTIF_JAX_API_KEY", Text(), "environment variable of the API key, if one is needed")
     in_flight: int = value(64, Whole(1, 10_000), "maximum number of concurrent requests")
     timeout_s: float = value(300.0, Number(0.01, MANY_SECONDS), "timeout of a request, in seconds")
     patience_s: float = value(600.0, Number(0.01, MANY_SECONDS), "seconds to retry a server that is down")
     start_s: float = value(30.0, Number(0.01, MANY_SECONDS), "seconds to wait for the server at the start of the job")
-    prefill: bool = value(
-        False, Flag(), "mode score: begin the answer with '(', which vLLM's server can and others cannot", decides=True
-    )
-    extra: str = value(
-        "{}", Text(longest=4000), "additional fields of the request, as JSON; null removes one", decides=True
-    )
+    prefill: bool = value(False, Flag(), "mode score: begin the answer with '(', only vLLM's server can", decides=True)
+    extra: str = value("{}", Text(longest=4000), "more fields of the request, as JSON; null removes one", decides=True)
 
 
 @dataclass(frozen=True)
@@ -96,41 +88,20 @@ class AnnotateSection:
         decides=True,
     )
     goal: str = value(
-        "defaultgoal",
-        Text(longest=2000),
-        "defaultgoal, zeroknowledge, combat, gold, stairs, or your own sentence",
-        decides=True,
+        "defaultgoal", Text(longest=2000), "defaultgoal, zeroknowledge, combat, gold, stairs, a sentence", decides=True
     )
     prompt: str = value(
-        "auto",
-        Text(VERSIONS),
-        "version of the prompt; auto: examples for small models in this process, default for others",
-        decides=True,
+        "auto", Text(VERSIONS), "its version; auto: examples for small models here, otherwise default", decides=True
     )
-    prompt_file: str = value(
-        "", PATH, "your own prompts; motif_jax/envs/nethack/texts/default.toml is an example", decides=True
-    )
+    prompt_file: str = value("", PATH, "your own prompts, as motif_jax/envs/nethack/texts/default.toml", decides=True)
     lexicon: str = value("", PATH, "TOML file with your own rules; empty: those of the game", decides=True)
-    samples: int = value(
-        1,
-        Whole(1, 1000),
-        "mode reason: analyses per question; the share of their verdicts is a probability",
-        decides=True,
-    )
+    samples: int = value(1, Whole(1, 1000), "mode reason: analyses per question, for a probability", decides=True)
     rules_temperature: float = value(
-        1.0,
-        Number(0, above=True),
-        "lexicon: P(second is better) = sigmoid(difference of worth / this); small: nearly 0 or 1",
-        decides=True,
+        1.0, Number(0, above=True), "lexicon: P(second is better) = sigmoid(difference of worth / this)", decides=True
     )
-    system_role: bool = value(
-        True, Flag(), "False for models whose chat template does not have a system role", decides=True
-    )
+    system_role: bool = value(True, Flag(), "False for models whose chat template has no system role", decides=True)
     chat_format: str = value(
-        "auto",
-        Text(("auto", *FORMATS)),
-        "backend model: format of its conversations; auto: recognised by the marks in its chat template",
-        decides=True,
+        "auto", Text(("auto", *FORMATS)), "model: format of conversations; auto: as in its chat template", decides=True
     )
     captions: str = value(
         "msg", Text(KINDS), "msg: messages; msg_minbl: also depth, gold, hit points, level and hunger", decides=True
@@ -143,9 +114,7 @@ class AnnotateSection:
         differs="128 questions and 5 % of the others are asked in both orders, and all if the order decides over 5 %",
     )
     tie_margin: float = value(0.1, Number(0, 0.5), "probabilities within this distance of 1/2 are ties", decides=True)
-    custom_name: str = value(
-        "", NAME, "name of the annotation; empty: derived from model, captions, goal and prompt", decides=True
-    )
+    custom_name: str = value("", NAME, "annotation; empty: named after model, captions, goal and prompt", decides=True)
     compare_with: str = value("", NAME_LIST, "measure agreement with these annotations of the dataset: name,name")
     max_pairs: int = value(0, Whole(0, 10**12), "annotate only this many pairs, as a trial; 0: all")
     order: str = value(
@@ -155,17 +124,11 @@ class AnnotateSection:
         "disagree come first",
     )
     rounds: int = value(4, Whole(1, 1000), "order disagreement: rounds, between which the reward models are trained")
-    num_shards: int = value(  # files are named after five digits
-        1, Whole(1, 99_999), "number of jobs that share the questions", decides=True
-    )
+    num_shards: int = value(1, Whole(1, 99_999), "number of jobs that share the questions", decides=True)  # five digits
     shard: int = value(0, Whole(0, 99_998), "index of this job, from 0")
     merge: str = value("auto", Text(("auto", "partial")), "partial: merge the answers that exist, without asking")
-    ignore_existing: bool = value(
-        False, Flag(), "discard the annotation and label again; with an empty cache_dir, questions are asked again, too"
-    )
-    cache_dir: str = value(
-        "runs/answers", PATH, "cache of language models' answers, shared by all experiments; empty: no cache"
-    )
+    ignore_existing: bool = value(False, Flag(), "label again; with an empty cache_dir, questions are asked again, too")
+    cache_dir: str = value("runs/answers", PATH, "cache of models' answers, for all experiments; empty: no cache")
     batch_size: int = value(2048, Whole(1), "answers generated in parallel, and questions per call of vLLM")
     sampling: SamplingSection = field(default_factory=SamplingSection)
     vllm: Vllm = field(default_factory=Vllm)

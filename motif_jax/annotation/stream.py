@@ -4,8 +4,8 @@
                  answers()            the answers since the last call
     the thread   takes items from the plan, at most `limit` in all; asks; hands the answers back
 
-The caller's methods never wait. They swap one reference and empty one deque, so they need no locks. An item is taken
-once: later plans skip items that are in flight, or answered and not yet fetched.
+The caller's methods never wait for the judge. An item is taken once: later plans skip items that are in flight, or
+answered and not yet fetched.
 
 If the annotator fails, the items in flight return to the plan, and the judge is opened again after a pause that
 doubles. `silent_s` is the time since the last answer.
@@ -59,37 +59,27 @@ class Stream:
     """Asks a judge, in a thread that runs from the constructor to `close`."""
 
     def __init__(
-        self,
-        open_judge: OpenJudge,
-        counts: AskingCounts,
-        *,
-        immediate: bool = False,
-        at_once: bool = False,
-        taken: int = 0,
+        self, judge: OpenJudge, counts: AskingCounts, immediate: bool = False, at_once: bool = False, taken: int = 0
     ):
-        """Starts the thread.
+        """Starts the thread; with `immediate`, there is none.
 
-        Args:
-          open_judge: opens the judge, which counts its answers in `counts`.
-          counts: of all judges that are opened.
-          immediate: without a thread.
-          at_once: open the judge now, and raise its error; otherwise the thread opens it.
-          taken: items taken in earlier runs, which count towards the limit.
+        `at_once`: open the judge now, and raise its error; otherwise the thread opens it. `taken`: items taken in
+        earlier runs, which count towards the limit.
         """
-        self._open, self.counts, self.immediate = open_judge, counts, immediate
+        self._open, self.counts, self.immediate = judge, counts, immediate
         self.taken = taken  # items ever taken
         self.problem = ""  # the reason why the judge cannot be asked now
         self.failures = 0  # of the judge
-        self._planned: tuple[Sequence[Item], int] = ((), 0)  # the newest plan: items, and the limit of `taken`
-        self._plan: tuple[Sequence[Item], int] = self._planned  # the thread's plan
-        self._position = 0  # in the thread's plan
-        self._seen: set[tuple[int, int]] = set()  # items taken that are still in the plan
+        self._plan: collections.deque[Item] = collections.deque()  # the items to take
+        self._limit = 0  # of `taken`
+        self._seen: set[Item] = set()  # items taken that the newest plan still had
+        self._plan_lock = threading.Lock()  # of these three
         self._flight: dict[Question, list[Item]] = {}
         self._back: collections.deque[AnsweredItem] = collections.deque()
         self._last_s = time.monotonic()  # time of the last answer, or of the last moment with nothing in flight
         self._stop, self._wake = threading.Event(), threading.Event()
         self._error: Exception | None = None
-        self._asking: Asking | Ratings | None = open_judge(counts) if at_once or immediate else None
+        self._asking: Asking | Ratings | None = judge(counts) if at_once or immediate else None
         self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
         if not immediate:
             self._thread.start()
@@ -97,11 +87,10 @@ class Stream:
     # ---- called by the caller
 
     def plan(self, items: Sequence[Item], limit: int) -> None:
-        """Replaces the plan; `limit` bounds the number of items taken in all runs together.
-
-        Raises Incomplete if an immediate judge fails.
-        """
-        self._planned = items, limit
+        """Replaces the plan; `limit` is that of all runs together. Raises Incomplete if an immediate judge fails."""
+        with self._plan_lock:
+            self._seen &= set(items)
+            self._plan, self._limit = collections.deque(item for item in items if item not in self._seen), limit
         self._wake.set()
         if self.immediate:
             assert self._asking is not None
@@ -109,10 +98,7 @@ class Stream:
             self._seen.clear()
 
     def answers(self) -> list[AnsweredItem]:
-        """The answers since the last call; those of an immediate judge in the order of the items' numbers.
-
-        Raises errors of the thread, except failures of the judge.
-        """
+        """The answers since the last call, or the thread's error; of an immediate judge in the order of the items."""
         if self._error is not None:
             raise self._error
         answers = [self._back.popleft() for _ in range(len(self._back))]
@@ -120,7 +106,6 @@ class Stream:
 
     @property
     def under_way(self) -> int:
-        """The number of questions in flight."""
         return len(self._flight)
 
     @property
@@ -171,14 +156,12 @@ class Stream:
     def _take(self, answered: Answered) -> None:
         if not answered.cached:
             self._last_s, self.problem = time.monotonic(), ""
-        for item in self._flight.pop(answered.question):
-            self._back.append(AnsweredItem(item, *answered[1:]))
+        self._back.extend(AnsweredItem(item, *answered[1:]) for item in self._flight.pop(answered.question))
 
     def _questions(self) -> Iterator[Question | None]:
         """The questions of the newest plan; pauses when it is used up, or ends there if it is immediate."""
         while not self._stop.is_set():
-            item = self._next()
-            if item is not None:
+            if (item := self._next()) is not None:
                 self._flight.setdefault(item.question, []).append(item)
                 yield item.question
             elif self.immediate:
@@ -192,25 +175,21 @@ class Stream:
 
     def _next(self) -> Item | None:
         """Takes the next item of the newest plan; None if every item is taken or the limit is reached."""
-        if self._planned is not self._plan:
-            self._plan, self._position = self._planned, 0
-            self._seen &= {item[:2] for item in self._plan[0]}
-        items, limit = self._plan
-        while self._position < len(items) and self.taken < limit:
-            item = items[self._position]
-            self._position += 1
-            if item[:2] not in self._seen:
-                self._seen.add(item[:2])
-                self.taken += 1
-                return item
-        return None
+        with self._plan_lock:
+            if not self._plan or self.taken >= self._limit:
+                return None
+            item = self._plan.popleft()
+            self._seen.add(item)
+            self.taken += 1
+            return item
 
     def _put_back(self) -> None:
-        """Returns the items in flight to the plan."""
         lost = [item for items in self._flight.values() for item in items]
-        self._seen -= {item[:2] for item in lost}
+        with self._plan_lock:
+            self._plan.extendleft(item for item in reversed(lost) if item in self._seen)
+            self._seen.difference_update(lost)
         self.taken -= len(lost)
-        self._flight, self._position = {}, 0
+        self._flight = {}
 
     def _close_cache(self, asking: Asking | Ratings) -> None:
         if asking.cache:
@@ -222,18 +201,18 @@ class Stream:
 
 # Runs a judge that uses JAX in a process of its own, apart from the learner's threads and memory.
 #
-#     OwnProcess.answers ──── questions, up to TOGETHER in a message ────> main, in the other process
-#                        <─── their answers ──────────────────────────────
+#     OwnProcess.answers ──── lists of up to TOGETHER questions ────> main, in the other process
+#                        <─── the answers to a list, or a UserError ───
 #
 # The first message describes the backend, and its reply is the name of the opened model. The process has a lower
 # priority than the games, takes an accelerator's memory as it needs it, and ends when its parent ends.
 #
 #     python -m motif_jax.annotation.stream DESCRIPTOR     the number of an inherited, connected socket
 
-TOGETHER = 64  # questions in a message: a few seconds of a small model on a CPU
-IN_FLIGHT = 4 * TOGETHER  # most questions without an answer
+TOGETHER = 64  # questions in a list: a few seconds of a small model on a CPU
+LISTS = 2  # without answers: the process computes one while the next one waits
 NICE = 5
-END, NOT_DRAWN = "end", "not drawn"  # instead of a question: the stream is used up; enough are in flight
+END = "end"  # instead of a question: the stream is used up
 
 
 class OwnProcess:
@@ -241,7 +220,6 @@ class OwnProcess:
 
     def __init__(self, backend: CaptionBackend):
         """Starts the process; raises UserError if it cannot open the backend."""
-        self._flight = 0  # questions without an answer
         self._pipe, end = Pipe()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         self._process = subprocess.Popen(
@@ -254,7 +232,7 @@ class OwnProcess:
         end.close()
         try:
             self._send((backend.section, backend.texts, backend.seed, backend.one, backend.verdicts))
-            self.model: str = self._receive("model")
+            self.model: str = self._receive()
         except Incomplete as ended:
             raise UserError(str(ended)) from None
         except BaseException:
@@ -262,30 +240,21 @@ class OwnProcess:
             raise
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        """Yields answers as they arrive, and draws a question while fewer than IN_FLIGHT lack one.
-
-        At a pause it sends the questions that it has, and continues with the next without waiting.
-        """
+        """Draws questions while there is room for them, and yields answers as they arrive. A pause never waits."""
         stream, drawn = iter(questions), list[Question]()
-        ended = False
-        while not ended or self._flight:
-            is_full = self._flight >= IN_FLIGHT
-            question = NOT_DRAWN if ended or is_full else next(stream, END)
+        sent, ended = 0, False  # `sent`: the number of lists without answers
+        while sent or not ended:
+            question = PAUSE if ended or len(drawn) == TOGETHER else next(stream, END)
             if isinstance(question, Question):
                 drawn.append(question)
-                self._flight += 1
-                if len(drawn) < TOGETHER:
-                    continue
-            ended = ended or question is END
-            if drawn:
+                continue
+            ended = ended or question == END
+            if drawn and sent < LISTS:
                 self._send(drawn)
-                drawn = []
-            wait = self._flight > 0 and (ended or is_full)
-            while wait or self._pipe.poll():
-                wait = False
-                for answered in self._receive("answers"):
-                    self._flight -= 1
-                    yield answered
+                drawn, sent = [], sent + 1
+            if sent and (ended or len(drawn) == TOGETHER or self._pipe.poll()):
+                sent -= 1
+                yield from self._receive()
 
     def close(self) -> None:
         """Ends the process, also from another thread while it works: `answers` then raises Incomplete."""
@@ -298,14 +267,14 @@ class OwnProcess:
         except OSError:
             raise self._ended() from None
 
-    def _receive(self, name: str) -> Any:
+    def _receive(self) -> Any:
         try:
             reply = self._pipe.recv()
         except (EOFError, OSError):
             raise self._ended() from None
-        if "error" in reply:
-            raise UserError(reply["error"])
-        return reply[name]
+        if isinstance(reply, UserError):
+            raise reply
+        return reply
 
     def _ended(self) -> Incomplete:
         status = self._process.wait()
@@ -320,37 +289,27 @@ def main() -> None:
     os.nice(NICE)  # before JAX starts its threads
     for number in (signal.SIGINT, signal.SIGTERM):  # for the parent, which then ends this process
         signal.signal(number, signal.SIG_IGN)
-    pipe = Connection(int(sys.argv[1]))
-    asked: queue.SimpleQueue[list[Question]] = queue.SimpleQueue()
-    section, *more = pipe.recv()
-    threading.Thread(target=read, args=(pipe, asked), daemon=True).start()
+    pipe, received = Connection(int(sys.argv[1])), queue.SimpleQueue[Any]()
+    threading.Thread(target=read, args=(pipe, received), daemon=True).start()
     try:
+        section, *more = received.get()
         backend = find_backend(section)(section, *more)
         assert isinstance(backend, CaptionBackend)
         annotator = backend.open()
-        reply: dict[str, Any] = {"model": annotator.model}
+        pipe.send(annotator.model)
         while True:
-            pipe.send(reply)
-            reply = {"answers": list(annotator.answers(waiting(asked)))}
+            pipe.send(list(annotator.answers(received.get())))
     except UserError as error:
-        pipe.send({"error": str(error)})
+        pipe.send(error)
 
 
-def read(pipe: Connection, asked: queue.SimpleQueue[list[Question]]) -> None:
-    """Reads questions also while the model computes, so that the parent never waits; ends the process at the end."""
+def read(pipe: Connection, received: queue.SimpleQueue[Any]) -> None:
+    """Receives messages also while the model computes, and ends the process at the end of its parent."""
     try:
         while True:
-            asked.put(pipe.recv())
+            received.put(pipe.recv())
     except (EOFError, OSError):
         os._exit(0)
-
-
-def waiting(asked: queue.SimpleQueue[list[Question]]) -> list[Question]:
-    """Waits for questions, and returns about TOGETHER of those that have come."""
-    questions = asked.get()
-    while len(questions) < TOGETHER and not asked.empty():
-        questions += asked.get()
-    return questions
 
 
 if __name__ == "__main__":

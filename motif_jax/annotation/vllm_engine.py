@@ -39,10 +39,7 @@ class VllmEngine(Annotator):
     def __init__(
         self, model: str, prompt: QuestionTemplate, sampling: SamplingSection | None, batch: int, engine: dict[str, Any]
     ):
-        """Loads the model.
-
-        If `sampling` is None, the mode is score. `batch`: questions per call. `engine`: arguments of `vllm.LLM`.
-        """
+        """Loads the model. `sampling`: None in mode score. `batch`: questions per call. `engine`: of `vllm.LLM`."""
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # sends no telemetry
         from vllm import LLM, SamplingParams
@@ -70,7 +67,6 @@ class VllmEngine(Annotator):
             self._retry_params = SamplingParams(temperature=0, max_tokens=64, structured_outputs=choice)
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        """Answers the questions in batches, in order; a pause ends a batch."""
         ask = self._score if self._sampling is None else self._reason
         for batch in batches_between_pauses(questions, self._batch):
             yield from zip(batch, ask([self._prompt.messages(question) for question in batch]), strict=True)
@@ -87,7 +83,7 @@ class VllmEngine(Annotator):
                 verdict: sum(math.exp(logprobs[token].logprob) for token in ids)
                 for verdict, ids in self._tokens.items()
             }
-            answers.append(to_answer(probabilities, *_tokens(output), one=self._prompt.one))
+            answers.append(to_answer(probabilities, _tokens(output), self._prompt.one))
         return answers
 
     def _reason(self, conversations: list[list[Message]]) -> list[QuestionAnswer]:
@@ -96,10 +92,9 @@ class VllmEngine(Annotator):
         again = [index for index, answer in enumerate(answers) if answer.yes is None and outputs[index]]
         retries = [self._prompt.again(conversations[index], answers[index].said) for index in again]
         for index, output in zip(again, self._chat(retries, self._retry_params), strict=True):
-            if output is None:
-                continue
-            text = output.outputs[0].text
-            answers[index] = answers[index].asked_again(self._prompt.read(text), text, _tokens(output))
+            if output is not None:
+                text = output.outputs[0].text
+                answers[index] = answers[index].asked_again(self._prompt.read(text), text, _tokens(output))
         return answers
 
     def _read(self, output: Any) -> QuestionAnswer:
@@ -130,7 +125,6 @@ class VllmEngine(Annotator):
         return [output for half in halves for output in self._try(half, params, options)]
 
     def _check_template(self) -> None:
-        """Tries the chat template on a conversation with all possible messages."""
         messages = self._prompt.messages(Question("one", None if self._prompt.one else "two"))
         if self._sampling is not None:
             messages = self._prompt.again(messages, "I do not know.")
@@ -145,24 +139,26 @@ class VllmEngine(Annotator):
 
 def check_vllm(model: str) -> None:
     """Raises UserError if the model's files show that it cannot be loaded."""
+    directory, problem = Path(model).expanduser(), ""
+    is_path = directory.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1
     if not model:
-        raise UserError(f"name a model: a directory, or a name of the Hugging Face hub ({FLAG})")
-    directory = Path(model).expanduser()
-    if not directory.is_dir():
-        if directory.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
-            raise UserError(f"there is no model directory {model!r} ({FLAG})")
-        _check_installed()
-        return  # vLLM will look the name up
-    if not (directory / "config.json").is_file():
-        raise UserError(f"model directory {model!r} has no config.json ({FLAG})")
-    if not weight_files(directory):
-        raise UserError(f"model directory {model!r} has no weights ({', '.join(WEIGHTS)}) ({FLAG})")
-    if not _has_chat_template(directory):
+        problem = "name a model: a directory, or a name of the Hugging Face hub"
+    elif not directory.is_dir():  # vLLM will look a name up
+        problem = f"there is no model directory {model!r}" if is_path else ""
+    elif not (directory / "config.json").is_file():
+        problem = f"model directory {model!r} has no config.json"
+    elif not weight_files(directory):
+        problem = f"model directory {model!r} has no weights ({', '.join(WEIGHTS)})"
+    elif not _has_chat_template(directory):
+        where = "chat_template.jinja, or in tokenizer_config.json"
+        problem = f"model directory {model!r} has no chat template ({where}): is it a chat model?"
+    if problem:
+        raise UserError(f"{problem} ({FLAG})")
+    if importlib.util.find_spec("vllm") is None:
         raise UserError(
-            f"model directory {model!r} has no chat template (chat_template.jinja, or in tokenizer_config.json): is "
-            f"it a chat model? ({FLAG})"
+            "the backend 'vllm' needs vLLM, which is not installed: pip install 'motif_jax[vllm]', in an environment "
+            "of its own, or use --config.annotate.backend=server"
         )
-    _check_installed()
 
 
 def identity(model: str) -> str:
@@ -204,14 +200,6 @@ def verdict_token_ids(tokenizer: Any) -> dict[str, list[int]]:
             f"--config.annotate.mode=reason ({FLAG})"
         )
     return unique
-
-
-def _check_installed() -> None:
-    if importlib.util.find_spec("vllm") is None:
-        raise UserError(
-            "the backend 'vllm' needs vLLM, which is not installed: pip install 'motif_jax[vllm]', in an environment "
-            "of its own, or use --config.annotate.backend=server"
-        )
 
 
 def _has_chat_template(directory: Path) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +60,6 @@ class Questions:
         return len(self._codes)
 
     def text(self, number: int) -> tuple[str, str]:
-        """The two captions of a question, in the question's order."""
         first, second = divmod(int(self._codes[number]), len(self._captions))
         return self._caption(self._moments[first]), self._caption(self._moments[second])
 
@@ -70,11 +69,7 @@ class Questions:
         return rows[numbers >= 0]
 
     def find(self, texts: Sequence[tuple[str, str]]) -> tuple[np.ndarray, np.ndarray]:
-        """Finds the questions with the given pairs of captions, in either order.
-
-        Returns:
-          The numbers of the questions, or -1, [M] int64; whether the captions are in the other order, [M] bool.
-        """
+        """The numbers of the questions with these captions, or -1, [M] int64; whether turned, [M] bool."""
         if not len(self) or not texts:
             return np.full(len(texts), -1), np.zeros(len(texts), bool)
         digests = np.array([_digest(text) for pair in texts for text in pair], np.uint64)  # [2M, 2]
@@ -96,19 +91,14 @@ class Questions:
         if self._kind == "msg" and self.dataset.length == 1:
             of_texts = np.array([_digest(text) for text in self._texts], np.uint64)
             return of_texts[np.asarray(self._ids).reshape(-1)]
-        moments = 2 * len(self.dataset)
-        digests = np.empty((moments, 2), np.uint64)
-        for start in range(0, moments, 2 * ROWS):
-            stop = min(start + 2 * ROWS, moments)
-            digests[start:stop] = [_digest(text) for text in self._captions_of(slice(start // 2, stop // 2))]
-        return digests
+        parts = (self._captions_of(slice(start, start + ROWS)) for start in range(0, len(self.dataset), ROWS))
+        return np.concatenate([np.array([_digest(text) for text in part], np.uint64) for part in parts])
 
     def _caption(self, moment: int) -> str:
         pair, side = divmod(int(moment), 2)
         return self._captions_of(slice(pair, pair + 1))[side]
 
     def _captions_of(self, rows: slice) -> list[str]:
-        """The captions of the moments of some pairs, in order."""
         texts, length = self._texts, self.dataset.length
         ids = self._ids[rows].reshape(-1, length).tolist()
         if self._kind == "msg":
@@ -118,47 +108,39 @@ class Questions:
 
 
 class AnswerTable:
-    """The answers to the K consecutive questions from number `low` on.
+    """The answers to questions: P(the second caption is better), in the question's own order.
 
-    An answer is P(the second caption is better), in the question's own order. A question is settled when it has an
-    answer in every required order; its label is their mean.
+    A question is settled when it has an answer in every required order; its label is their mean.
     """
 
-    def __init__(self, low: int, both_orders: np.ndarray):
-        """Takes the first question's number and, per question, whether both orders are asked. [K] bool"""
-        self._low, self._both = low, both_orders
-        # P(second is better) in the question's own order, asked in that order and turned. [K, 2]
+    def __init__(self, both_orders: np.ndarray):
+        """`both_orders`: whether both orders of a question are asked. [Q] bool"""
+        self._both = both_orders
+        # P(second is better) in the question's own order, asked in that order and turned. [Q, 2]
         self._answers = np.full((len(both_orders), 2), np.nan, np.float32)
-        self._earlier = np.full(len(both_orders), np.nan, np.float32)  # labels of an earlier run
-
-    def take_labels(self, numbers: np.ndarray, prob: np.ndarray) -> None:
-        """Stores labels of an earlier run: numbers of questions [M], P(second is better) in their own order [M]."""
-        self._earlier[numbers - self._low] = prob
+        self.earlier = np.full(len(both_orders), np.nan, np.float32)  # labels of an earlier run. [Q]
 
     def put(self, number: int, turned: bool, yes: float | None) -> None:
-        """Stores an answer: P(the caption shown second is better) of a question, which was shown `turned` or not.
-
-        `yes`: None without a verdict, which is not stored.
-        """
-        if yes is not None:
-            self._answers[number - self._low, int(turned)] = 1 - yes if turned else yes
+        """Stores an answer, P(the caption shown second is better), to a question that was shown `turned` or not."""
+        if yes is not None:  # it has a verdict
+            self._answers[number, int(turned)] = 1 - yes if turned else yes
 
     def labels(self) -> np.ndarray:
-        """P(second is better) of settled questions, NaN elsewhere. [K] float32"""
+        """P(second is better) of settled questions, NaN elsewhere. [Q] float32"""
         own, turned = self._answers.T
         mean = np.where(self._both, (own + turned) / 2, own)
-        return np.where(np.isnan(self._earlier), mean, self._earlier)
+        return np.where(np.isnan(self.earlier), mean, self.earlier)
 
     def ask_both(self, numbers: np.ndarray) -> None:
         """Asks these questions in both orders, as far as they are not settled. [M]"""
-        self._both[numbers - self._low] = True
+        self._both[numbers] = True
 
     def missing(self, wanted: np.ndarray) -> Iterator[tuple[int, bool]]:
-        """Yields (number, turned) for each missing answer to the questions with these indices, in their order. [M]"""
-        for index in wanted[np.isnan(self.labels()[wanted])].tolist():
-            for turned in (False, True)[: 1 + bool(self._both[index])]:
-                if np.isnan(self._answers[index, int(turned)]):
-                    yield self._low + index, turned
+        """Yields (number, turned) for each missing answer to the wanted questions, in their order. [M]"""
+        for number in wanted[np.isnan(self.labels()[wanted])].tolist():
+            for turned in (False, True)[: 1 + bool(self._both[number])]:
+                if np.isnan(self._answers[number, int(turned)]):
+                    yield number, turned
 
     def both_answers(self) -> np.ndarray:
         """The answers to questions that have both, in the question's own order. [J, 2]"""
@@ -166,15 +148,8 @@ class AnswerTable:
 
 
 def caption(messages: Sequence[str], blstats: Sequence[Sequence[int]] | None = None) -> str:
-    """The caption of a moment.
-
-    `messages`: one per step. `blstats`: one row per step; with them each line ends with the player's status.
-
-    Returns:
-      Lines joined by newlines; "" for a moment without messages if `blstats` is None.
-    """
-    lines = []
-    step = 0
+    """The caption of a moment, from the message of each step; with `blstats`, each line ends with its step's status."""
+    lines, step = [], 0
     for message, run in itertools.groupby(messages):
         count = len(list(run))
         if message:
@@ -208,14 +183,9 @@ RARE = 0.01  # minimum share of the pairs that should compare a neutral moment w
 MOST = 200  # captions to ask about
 NEUTRAL = "neutral.json"
 
-Ask = Callable[[list[tuple[str, str]]], np.ndarray]  # questions [K] -> P(second is better) [K], NaN if unknown
-
 
 def captions_to_ask(table: CaptionTable, ids: np.ndarray) -> np.ndarray:
-    """The most frequent captions with a message, if neutral moments are rare but exist; otherwise none. [K]
-
-    `ids`: the caption of every step. [N, 2, L]
-    """
+    """The most frequent captions with a message, if neutral moments are rare but exist. `ids`: [N, 2, L]"""
     shown = np.asarray(table.messages.any(1))  # [U]
     neutral = ~shown[ids].any(2)  # [N, 2]
     if not neutral.any() or (neutral[:, 0] != neutral[:, 1]).mean() >= RARE:
@@ -224,24 +194,18 @@ def captions_to_ask(table: CaptionTable, ids: np.ndarray) -> np.ndarray:
     return order[shown[order]][: min(MOST, math.ceil(RARE * len(ids)))]
 
 
-def ask_about(table: CaptionTable, captions: np.ndarray, ask: Ask, folder: Path) -> None:
-    """Asks about captions in both orders, and writes the mean of both answers to `folder`."""
-    texts = [decode(table.messages[number]) for number in captions.tolist()]
-    answers = np.stack([ask([("", text) for text in texts]), 1 - ask([(text, "") for text in texts])])
-    answered = ~np.isnan(answers).any(0)
-    prob = answers.mean(0)[answered]
+def write_neutral(folder: Path, captions: np.ndarray, answers: np.ndarray) -> None:
+    """Writes P(better than nothing) of captions [K], from their `answers` shown second and shown first. [K, 2]"""
+    answered = ~np.isnan(answers).any(1)
+    prob = np.stack([answers[answered, 0], 1 - answers[answered, 1]]).mean(0)
     write_json(folder / NEUTRAL, {"captions": captions[answered].tolist(), "prob": prob.round(6).tolist()})
 
 
 def neutral_pairs(folder: Path, table: CaptionTable, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Makes about RARE * N pairs of a caption and the neutral moment, in proportion to the frequency of the captions.
 
-    Args:
-      folder: the annotation's; without `neutral.json` there are no pairs.
-      table, ids: the dataset's captions. [N, 2, L]
-
-    Returns:
-      The caption of every step, [M, 2, L], and P(second is better), [M] float32.
+    `folder`: the annotation's; without `neutral.json` there are no pairs. `table`, `ids`: the dataset's captions
+    [N, 2, L]. Returns the caption of every step, [M, 2, L], and P(second is better), [M] float32.
     """
     length, file = ids.shape[2], folder / NEUTRAL
     if not file.exists():

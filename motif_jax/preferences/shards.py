@@ -5,14 +5,14 @@
     annotations/<name>/shard-00003-of-00016.json        metadata of dataset and config, log, counts
 
 At first all labels are unknown. Every commit replaces the files; a killed job loses the labels since its last commit.
-`merge` combines all shards into one annotation.
+Probabilities are read; codes are computed from them. `merge` combines all shards into one annotation.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -23,8 +23,6 @@ from motif_jax.files import Held, read_json, take, write_array, write_json
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.structs import UserError
 
-FILES: dict[str, tuple[type, Any]] = {".npy": (np.int8, Preference.UNKNOWN), ".prob.npy": (np.float32, np.nan)}
-FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"
 ORDER = "order.json"  # questions in the order in which they are asked, if disagreement decides it
 ROUNDING = 1e-6  # of probabilities, so that a pair and its turned copy fall on the same side of a margin
 TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
@@ -38,7 +36,6 @@ class Part(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """The stem of the names of the shard's files."""
         return f"shard-{self.number:05d}-of-{self.of:05d}"
 
 
@@ -48,7 +45,7 @@ class Shard:
     def __init__(
         self, folder: Path, part: Part, num_rows: int, metadata: Mapping[str, Any], replaces: Path | None = None
     ):
-        """Opens the shard.
+        """Opens the shard, whose rows have `prob`, P(second is better). [M] float32, NaN: unknown
 
         `metadata`: of dataset and config, a flat dict; equal in all shards of an annotation.
         `replaces`: the merged labels, to delete them and existing shards; None: go on with these.
@@ -64,35 +61,27 @@ class Shard:
             self._check_others(metadata)
             new = {"facts": dict(metadata), "finished": False, "log": {}}
             self.record: dict[str, Any] = read_json(self._record_file) if self._record_file.exists() else new
-            self.codes, self.prob = read_labels(folder, part, num_rows)
+            self.prob = read_prob(folder, part, num_rows)
             on_error.pop_all()
 
-    def set(self, rows: np.ndarray, prob: np.ndarray, tie_margin: float) -> None:
-        """Labels rows (indices in this shard, [K]) with P(second is better) ([K]; NaN: unknown)."""
-        self.prob[rows] = prob
-        self.codes[rows] = to_codes(prob, tie_margin)
-
-    def take_adopted(self, rows: np.ndarray, tie_margin: float) -> None:
+    def take_adopted(self, rows: np.ndarray) -> None:
         """Sets the labels that came with the dataset, if this shard is new; `rows`: of the dataset. [N]"""
         if not self.record["log"] and (self.folder / "prob.npy").exists():
-            prob = np.load(self.folder / "prob.npy")[rows]
-            self.set(known := np.flatnonzero(~np.isnan(prob)), prob[known], tie_margin)
+            self.prob = np.load(self.folder / "prob.npy")[rows]
 
     def commit(self, finished: bool, log: Mapping[str, Any]) -> None:
-        """Writes the labels set so far to disk.
+        """Writes the labels to disk. `log`: counts, times and versions of this job.
 
-        `finished`: all questions of the shard were asked, answered or not. It is written last, because others may then
-        merge the shard. `log`: counts, times and versions of this job.
+        `finished`: all questions of the shard were asked. It is written last, because others may then merge the shard.
         """
-        arrays = {".prob.npy": self.prob, ".npy": self.codes}  # in this order, so that every known code has its prob
-        counts = {"rows": len(self.codes), "counts": count(self.codes)}
-        self.record |= {"finished": finished, "log": dict(log)} | counts
+        codes = to_codes(self.prob, self.record["facts"].get("tie_margin", 0.0))
+        self.record |= {"finished": finished, "log": dict(log), "rows": len(codes), "counts": count(codes)}
         with folder_lock(self.folder):
             if not self._record_file.exists():  # a job with other settings, opened at the same time, may have committed
                 self._check_others(self.record["facts"])
             write_json(self._record_file, self.record | {"finished": False})
-            for suffix, array in arrays.items():
-                write_array(self.folder / f"{self.part.stem}{suffix}", array)
+            write_array(self.folder / f"{self.part.stem}.prob.npy", self.prob)
+            write_array(self.folder / f"{self.part.stem}.npy", codes)
             if finished:
                 write_json(self._record_file, self.record)
 
@@ -108,16 +97,11 @@ class Shard:
             check_same(self.folder, read_json(other), metadata)
 
     def _clear(self, labels: Path) -> None:
-        """Deletes this shard, all shards of another division, and the merged labels.
-
-        Records go first: a record that is finished must have its labels.
-        """
-        files = [file for file in self.folder.glob("shard-*") if re.fullmatch(FILE, file.name)]
-        others = [file for file in files if f"-of-{self.part.of:05d}." not in file.name]
-        for stem in {file.name.partition(".")[0] for file in others}:
-            number, of = stem.removeprefix("shard-").split("-of-")
-            take_lock(self.folder, Part(int(number), int(of))).close()  # raises if a job is writing it
-        own = [self.folder / f"{self.part.stem}{suffix}" for suffix in (*FILES, ".json")]
+        """Deletes this shard, all of another division, and the merged labels. Records go first: they promise labels."""
+        own = list(self.folder.glob(f"{self.part.stem}.*"))
+        others = [file for file in self.folder.glob("shard-*") if f"-of-{self.part.of:05d}." not in file.name]
+        for part in {Part(*map(int, re.findall(r"\d+", file.name))) for file in others}:
+            take_lock(self.folder, part).close()  # raises if a job is writing it
         names = ("prob.npy", "merged.json", *(("neutral.json", ORDER) if self.part.number == 0 else ()))
         merged = [self.folder / name for name in names]
         for file in sorted((labels, *merged, *own, *others), key=lambda file: file.suffix != ".json"):
@@ -135,11 +119,9 @@ def take_lock(folder: Path, part: Part) -> IO[bytes]:
         ) from None
 
 
-@contextlib.contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Holds the annotation's lock while files are changed, or several are read."""
-    with take(folder / ".lock", wait=True):
-        yield
+def folder_lock(folder: Path) -> IO[bytes]:
+    """The annotation's lock, for a `with` in which files are changed, or several are read."""
+    return take(folder / ".lock", wait=True)
 
 
 def question_range(part: Part, num_questions: int) -> tuple[int, int]:
@@ -148,13 +130,10 @@ def question_range(part: Part, num_questions: int) -> tuple[int, int]:
 
 
 def rows_of(part: Part, of_pair: np.ndarray) -> np.ndarray:
-    """The rows of a shard, ascending: all pairs of its questions, and its share of the pairs without a question.
+    """The rows of a shard, ascending [M]: all pairs of its questions, and its share of the pairs without a question.
 
     So every question belongs to one job, and neighbouring questions, which share the first caption, stay together.
     `of_pair`: the question of each pair, or -1. [N]
-
-    Returns:
-      [M] int64
     """
     low, high = question_range(part, int(of_pair.max(initial=-1)) + 1)
     silent = np.flatnonzero(of_pair < 0)
@@ -174,16 +153,10 @@ def count(codes: np.ndarray) -> dict[str, int]:
     return {kind.name.lower(): int((codes == kind).sum()) for kind in Preference}
 
 
-def read_labels(folder: Path, part: Part, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """The codes and probabilities of a shard, unknown before its first commit. [M] int8, [M] float32"""
-    files = {suffix: folder / f"{part.stem}{suffix}" for suffix in FILES}
-    codes, prob = (
-        np.load(file) if file.exists() else np.full(num_rows, FILES[suffix][1], FILES[suffix][0])
-        for suffix, file in files.items()
-    )
-    codes[np.isnan(prob)] = Preference.UNKNOWN  # the job was killed between the two files
-    prob[codes == Preference.UNKNOWN] = np.nan
-    return codes, prob
+def read_prob(folder: Path, part: Part, num_rows: int) -> np.ndarray:
+    """The probabilities of a shard, unknown before its first commit. [M] float32"""
+    file = folder / f"{part.stem}.prob.npy"
+    return np.load(file) if file.exists() else np.full(num_rows, np.nan, np.float32)
 
 
 def check_same(folder: Path, record: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
@@ -218,15 +191,6 @@ def check_free(dataset: PairDataset, name: str) -> None:
         )
 
 
-class Merged(NamedTuple):
-    """The result of a merge."""
-
-    counts: dict[str, int]  # labels by kind, pairs that were not asked apart; empty if nothing was written
-    missing: list[int]  # shards that do not exist or are not finished
-    written: bool
-    logs: dict[str, Any]  # by shard
-
-
 def is_merged(dataset: PairDataset, name: str, metadata: Mapping[str, Any]) -> bool:
     """Whether the merged labels of all shards exist and have this metadata."""
     file = annotation_folder(dataset.path, name) / "merged.json"
@@ -238,14 +202,11 @@ def is_merged(dataset: PairDataset, name: str, metadata: Mapping[str, Any]) -> b
 
 def merge(
     dataset: PairDataset, name: str, num_shards: int, of_pair: np.ndarray, metadata: Mapping[str, Any], partial: bool
-) -> Merged:
-    """Merges the shards if all are finished; with `partial`, merges the existing ones.
+) -> list[int]:
+    """Merges the shards if all are finished; with `partial`, the existing ones. Returns those that are not finished.
 
-    Args:
-      dataset, name: the dataset, and the name of the annotation.
-      of_pair: the question of each pair, or -1. [N]
-      metadata: of dataset and config. Shards with another one count as missing, or raise UserError with `partial`.
-      partial: whether to merge before all shards are finished; the missing labels are unknown.
+    `of_pair`: the question of each pair, or -1. [N] `metadata`: of dataset and config. Shards with another one count as
+    missing, or raise UserError with `partial`.
     """
     folder = annotation_folder(dataset.path, name)
     if not folder.is_dir() or (partial and not any(folder.glob("shard-*.json"))):
@@ -260,34 +221,29 @@ def merge(
         missing = [part.number for part in parts if not records.get(part.stem, {}).get("finished")]
         logs = {part.stem: records[part.stem]["log"] for part in parts if part.stem in records}
         if missing and not partial:
-            return Merged({}, missing, False, logs)
+            return missing
 
-        codes = np.full(len(dataset), Preference.UNKNOWN, np.int8)
         prob = np.full(len(dataset), np.nan, np.float32)
         not_asked = 0
         for part in parts:
-            rows, shard = rows_of(part, of_pair), records.get(part.stem)
-            if shard:
-                codes[rows], prob[rows] = read_labels(folder, part, len(rows))
-            not_asked += logs[part.stem].get(NOT_ASKED, 0) if shard else len(rows)
-        counts = count(codes)
-        summary: dict[str, Any] = {"facts": dict(metadata), "missing_shards": missing, "counts": counts}
+            rows, log = rows_of(part, of_pair), logs.get(part.stem)
+            not_asked += len(rows) if log is None else log.get(NOT_ASKED, 0)
+            if log is not None:
+                prob[rows] = read_prob(folder, part, len(rows))
+        codes = to_codes(prob, metadata.get("tie_margin", 0.0))  # 0: of rules and oracles
+        summary: dict[str, Any] = {"facts": dict(metadata), "missing_shards": missing, "counts": count(codes)}
         summary |= {"shards": logs, NOT_ASKED: not_asked}
         write_json(folder / "merged.json", summary | {"written": False})  # first: `check_free` needs it beside labels
         write_array(folder / "prob.npy", prob)
         write_array(labels_file(dataset.path, name), codes)
         write_json(folder / "merged.json", summary | {"written": True})
-        return Merged(_by_kind(counts, not_asked), missing, True, logs)
+    return missing
 
 
-def last_merge(dataset: PairDataset, name: str) -> Merged:
-    """The result of the last merge, also of one where the dataset comes from."""
+def last_merge(dataset: PairDataset, name: str) -> tuple[dict[str, int], list[dict[str, Any]]]:
+    """The labels of the last merge by kind, pairs that were not asked apart; and the logs of its shards."""
     record = read_json(annotation_folder(dataset.path, name) / "merged.json")
-    counts = _by_kind(record["counts"], record.get(NOT_ASKED, 0))
-    return Merged(counts, record["missing_shards"], True, record["shards"])
-
-
-def _by_kind(counts: dict[str, int], not_asked: int) -> dict[str, int]:
-    """The labels by kind; those that were not asked apart."""
-    apart = min(not_asked, counts["unknown"])
-    return counts | {"unknown": counts["unknown"] - apart, "not asked": apart}
+    counts = record["counts"]
+    not_asked = min(record.get(NOT_ASKED, 0), counts["unknown"])
+    counts |= {"unknown": counts["unknown"] - not_asked, "not asked": not_asked}
+    return counts, list(record["shards"].values())

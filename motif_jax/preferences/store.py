@@ -41,16 +41,8 @@ DATA = {
     "tty_colors": ((24, 80), "iu"),
     "glyphs": ((21, 79), "iu"),
 }
-INFO = {
-    "score": "iufb",
-    "turns": "iufb",
-    "experience_level": "iufb",
-    "character": "US",
-    "max_depth": "iufb",
-    "steps": "iufb",
-    "episode": "iufb",
-    "start": "iufb",
-}
+INFO = dict.fromkeys(("score", "turns", "experience_level", "max_depth", "steps", "episode", "start"), "iufb")
+INFO["character"] = "US"
 NAME = r"[A-Za-z0-9_-]+"  # of an annotation
 
 
@@ -130,7 +122,6 @@ class PairDataset:
         return table, ids
 
     def _open_all(self, folder: str, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """Opens the arrays with these names that exist in a folder."""
         existing = [name for name in names if os.path.lexists(self.path / folder / f"{name}.npy")]
         return {name: self._open(f"{folder}/{name}.npy") for name in existing}
 

@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import make_anew, map_array, read_json, remove_folder, write_json
+from motif_jax.files import map_array, read_json, remove_folder, write_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
 FIGURES = ("score", "turns", "experience_level", "max_depth")  # stored per episode, if the world has them
+PROGRESS = "progress.json"  # until the dataset is finished
 SPARE_BYTES = 64 * 2**20  # left free on the disk
 PLACES_STREAM, STARTS_STREAM = 0, 1
 
@@ -37,16 +38,8 @@ class FinishedEpisode(NamedTuple):
     steps: dict[str, np.ndarray]  # [n, ...] each; includes "message"
 
 
-def places(seed: int, num_pairs: int) -> np.ndarray:
-    """The place of each stretch in the dataset: stretch i is side p % 2 of pair p // 2, p = places[i]. [2N] int64"""
-    return np.random.default_rng((seed, PLACES_STREAM)).permutation(2 * num_pairs)
-
-
 def stretch_starts(episode: FinishedEpisode, length: int, seed: int, keep_empty: float) -> np.ndarray:
-    """The first steps of the kept stretches, in random order. [k] int64
-
-    `keep_empty`: the share of stretches without messages to keep.
-    """
+    """The first steps of the kept stretches, in random order [k]; `keep_empty`: the share of those without messages."""
     steps = len(episode.steps["message"])
     if steps < length:
         return np.zeros(0, np.int64)
@@ -68,17 +61,9 @@ class PairWriter:
     """Writes a dataset: give it episodes in order until it is `full`, then `finish` it."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        num_pairs: int,
-        length: int,
-        specs: Mapping[str, ArraySpec],
-        figures: Mapping[str, type],
-        seed: int,
-        keep_empty: float,
-        character: str = "",
-    ):
+        self, path: Path, *, num_pairs: int, length: int, specs: Mapping[str, ArraySpec],
+        figures: Mapping[str, type], seed: int, keep_empty: float, character: str = "",
+    ):  # fmt: skip
         """Creates the files, or resumes with those of an earlier run.
 
         Args:
@@ -86,7 +71,7 @@ class PairWriter:
           num_pairs, length: N and L.
           specs: the data arrays of one step, by name.
           figures: the world's figures of an episode, with their types; those in FIGURES are stored.
-          seed, keep_empty: see `places` and `stretch_starts`.
+          seed, keep_empty: see `stretch_starts`.
           character: NetHack's name of the played character; "" in other worlds.
         """
         self.path, self.partial = path, path.with_name(path.name + ".partial")
@@ -94,21 +79,19 @@ class PairWriter:
         self._num_pairs, self._figures, self._character = num_pairs, tuple(figures), character
         kinds = {name: kind for name, kind in figures.items() if name in FIGURES} | {"steps": int, "episode": int}
         self._info = tuple(kinds)
-        specs = {
-            f"data/{key}": ArraySpec((num_pairs, 2, length, *spec.shape), spec.dtype) for key, spec in specs.items()
-        }
-        for key, kind in kinds.items():
-            specs[f"info/{key}"] = ArraySpec((num_pairs, 2), "float64" if kind is float else "int64")
-        specs["info/start"] = ArraySpec((num_pairs, 2), "int32")
-        if character:
-            specs["info/character"] = ArraySpec((num_pairs, 2), "<U16")
-        progress = self._read_progress()
-        if progress is None:
-            self._make_room(sum(spec.nbytes for spec in specs.values()))
-        self.progress = progress or {"moments": 0, "next_episode": 0, "steps": 0, "given_up": []}
-        self._places = places(seed, num_pairs)
-        mode = "r+" if progress else "w+"
-        self._arrays = {name: self._open(name, spec, mode) for name, spec in specs.items()}
+        arrays = {f"data/{key}": ((length, *spec.shape), spec.dtype) for key, spec in specs.items()}
+        arrays |= {f"info/{key}": ((), "float64" if kind is float else "int64") for key, kind in kinds.items()}
+        arrays |= {"info/start": ((), "int32")} | ({"info/character": ((), "<U16")} if character else {})
+        all_specs = {name: ArraySpec((num_pairs, 2, *shape), dtype) for name, (shape, dtype) in arrays.items()}
+        # Stretch i goes to side p % 2 of pair p // 2, p = places[i]. [2N] int64
+        self._places = np.random.default_rng((seed, PLACES_STREAM)).permutation(2 * num_pairs)
+        file = self.partial / PROGRESS  # written with the first moments
+        if file.exists():
+            self.progress: dict[str, Any] = read_json(file)
+            self._arrays = {name: map_array(self.partial / f"{name}.npy") for name in all_specs}
+        else:  # no moment is final; existing files may even come from another config
+            self.progress = {"moments": 0, "next_episode": 0, "steps": 0, "given_up": []}
+            self._arrays = self._make(all_specs)
 
     @property
     def moments(self) -> int:
@@ -117,7 +100,6 @@ class PairWriter:
 
     @property
     def full(self) -> bool:
-        """Whether every place is filled."""
         return self.moments >= len(self._places)
 
     def add(self, episode: FinishedEpisode) -> None:
@@ -151,66 +133,45 @@ class PairWriter:
             return
         for array in self._arrays.values():
             array.flush()  # type: ignore[attr-defined]  # they are mapped
-        write_json(self.partial / "progress.json", self.progress)
+        write_json(self.partial / PROGRESS, self.progress)
 
     def finish(self, metadata: dict[str, Any], run: dict[str, Any]) -> PairDataset:
-        """Completes the dataset and gives it its name.
-
-        `metadata` is for `dataset.json`; `run` is for `run.json`, unless a killed run has already written that file.
-        """
+        """Completes the dataset and gives it its name. `metadata`, `run`: for `dataset.json` and `run.json`."""
         assert self.full
         self.commit()
         if not (self.partial / "run.json").exists():
             write_json(self.partial / "run.json", run)
         table, ids = PairDataset(self.partial).captions()
         empty = table.counts[~table.messages.any(-1)].sum()
-        write_json(
-            self.partial / "dataset.json",
-            metadata
-            | {
-                "num_pairs": self._num_pairs,
-                "segment_length": self._length,
-                "episodes": self.progress["next_episode"],
-                "steps": self.progress["steps"],
-                "episodes_given_up": self.progress["given_up"],
-                "distinct_captions": len(table),
-                "share_without_message": round(float(empty / ids.size), 6),
-            },
-        )
+        figures = {
+            "num_pairs": self._num_pairs,
+            "segment_length": self._length,
+            "episodes": self.progress["next_episode"],
+            "steps": self.progress["steps"],
+            "episodes_given_up": self.progress["given_up"],
+            "distinct_captions": len(table),
+            "share_without_message": round(float(empty / ids.size), 6),
+        }
+        write_json(self.partial / "dataset.json", metadata | figures)
         self._arrays = {}
         os.replace(self.partial, self.path)
-        tidy(self.path)
+        (self.path / PROGRESS).unlink()
         return PairDataset(self.path)
 
-    def _read_progress(self) -> dict[str, Any] | None:
-        file = self.partial / "progress.json"
-        if file.exists():  # written with the first moments
-            return read_json(file)
-        # No moment is final; existing files may even come from another config.
-        remove_folder(self.partial)
-        return None
-
-    def _make_room(self, needed: int) -> None:
+    def _make(self, specs: Mapping[str, ArraySpec]) -> dict[str, np.ndarray]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(self.path.parent).free
+        remove_folder(self.partial)
+        needed, free = sum(spec.nbytes for spec in specs.values()), shutil.disk_usage(self.path.parent).free
         if needed + SPARE_BYTES > free:
             raise UserError(
                 f"{self._num_pairs:,} pairs need {needed / 2**20:,.0f} MiB, but {str(self.path.parent)!r} has "
                 f"{free / 2**20:,.0f} MiB left (--config.collect.num_pairs, --workdir)"
             )
-        make_anew(self.partial)
-
-    def _open(self, name: str, spec: ArraySpec, mode: str) -> np.ndarray:
-        file = self.partial / f"{name}.npy"
-        file.parent.mkdir(exist_ok=True)
-        if mode == "r+":
-            return map_array(file)
-        array = np.lib.format.open_memmap(file, "w+", np.dtype(spec.dtype), spec.shape)
-        with open(file, "r+b") as handle:
-            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # raises now if the disk is full, not later
-        return array
-
-
-def tidy(path: Path) -> None:
-    """Removes the progress file of a finished dataset; a killed run leaves this to the next run."""
-    (path / "progress.json").unlink(missing_ok=True)
+        arrays: dict[str, np.ndarray] = {}
+        for name, spec in specs.items():
+            file = self.partial / f"{name}.npy"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            arrays[name] = np.lib.format.open_memmap(file, "w+", np.dtype(spec.dtype), spec.shape)
+            with open(file, "r+b") as handle:
+                os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # raises now if the disk is full, not later
+        return arrays

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.annotation.annotator import Incomplete, Question
-from motif_jax.annotation.asking import AskingCounts
+from motif_jax.annotation.asking import Answered, AskingCounts
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.section import AnnotateSection
@@ -34,7 +34,7 @@ from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import Run, StageRun
 from motif_jax.stages import Stage
-from motif_jax.stages.annotate.setup import AnnotateConfig, check_captions_judge, make_backend, open_dataset
+from motif_jax.stages.annotate.setup import AnnotateConfig, check_section, make_backend, open_dataset
 from motif_jax.structs import UserError
 
 STAGE_NAME = "check_judge"
@@ -63,11 +63,6 @@ class CheckJudgeConfig(AnnotateConfig):
     check_judge: CheckJudge = CheckJudge()
 
 
-def check(config: CheckJudgeConfig) -> None:
-    """Raises UserError for values that cannot work."""
-    check_captions_judge(config.annotate, texts_of(config.env, config.annotate.lexicon))
-
-
 def is_complete(config: CheckJudgeConfig, workdir: Path) -> bool:
     """Whether this judge was tested, and passed."""
     trial = Run(workdir).stage(STAGE_NAME, STAGE_NAME).read("trial", Trial)
@@ -75,9 +70,9 @@ def is_complete(config: CheckJudgeConfig, workdir: Path) -> bool:
     assert isinstance(backend, CaptionBackend)
     if trial is None or not (workdir / "dataset").is_dir():
         return False
-    if trial.facts != metadata_of(backend, config, PairDataset(workdir / "dataset")):
-        return False
-    return config.check_judge.anyway or not problem_of(vars(trial), config.check_judge, backend.tie_margin)
+    is_same = trial.facts == metadata_of(backend, config, PairDataset(workdir / "dataset"))
+    limits = config.check_judge
+    return is_same and (limits.anyway or not problem_of(vars(trial), limits, backend.tie_margin))
 
 
 # ---- the trial: questions of which no two show the same message, and the answers to them
@@ -122,20 +117,15 @@ class Trial:
 
 def metadata_of(backend: CaptionBackend, config: CheckJudgeConfig, dataset: PairDataset) -> dict[str, Any]:
     """Everything that the trial depends on, except its limits."""
-    settings = {
-        "captions": config.annotate.captions,
-        "dataset": fingerprint(dataset),
-        "of": config.check_judge.questions,
-    }
-    return backend.flat_metadata() | backend.labelling() | settings
+    settings = {"captions": config.annotate.captions, "dataset": fingerprint(dataset)}
+    return backend.flat_metadata() | backend.labelling() | settings | {"of": config.check_judge.questions}
 
 
 def share(right: np.ndarray) -> Share:
     """The share of True. [N] bool"""
-    count = len(right)
-    if not count:
+    if not len(right):
         return Share(float("nan"), 0.0, 1.0, 0)
-    return Share(float(right.mean()), *share_interval(float(right.mean()), count), count)
+    return Share(float(right.mean()), *share_interval(float(right.mean()), len(right)), len(right))
 
 
 def choose(questions: Questions, most: int, seed: int, is_decided: Callable[[Question], bool]) -> list[Question]:
@@ -181,10 +171,12 @@ def measure(answers: list[Answer], margin: float, ordered: bool) -> dict[str, An
 def problem_of(figures: Mapping[str, Any], limits: CheckJudge, margin: float) -> str:
     """Why a judge with these figures should not label a dataset, with advice; "" if it passes."""
     read, reversals, decided, agreement = (figures[name] for name in ("read", "reversals", "decided", "agreement"))
-    better = [
-        one for one, *of in figures["margins"] if of[0].value >= limits.decided and of[1].value >= limits.agreement
-    ]
-    wider = f"--config.annotate.tie_margin={better[0]}, " if better else ""
+    better = (
+        f"--config.annotate.tie_margin={wider}, "
+        for wider, at, right in figures["margins"]
+        if at.value >= limits.decided and right.value >= limits.agreement
+    )
+    advice = f"{next(better, '')}--config.annotate.mode=rate, .prompt_file, or a larger .model"
     if read.value < 0.5:
         return f"{1 - read.value:.0%} of its answers have no verdict (--config.annotate.prompt_file, .model, .mode)"
     if reversals and reversals.value > limits.reversals:
@@ -200,14 +192,11 @@ def problem_of(figures: Mapping[str, Any], limits: CheckJudge, margin: float) ->
     if not agreement or agreement.of < FEWEST:
         return ""
     if not agreement.low > 0.5:
-        return (
-            f"its agreement with the rules is no better than chance, {percent(agreement)} "
-            f"({wider}--config.annotate.mode=rate, .prompt_file, or a larger .model)"
-        )
+        return f"its agreement with the rules is no better than chance, {percent(agreement)} ({advice})"
     if agreement.value < limits.agreement:
         return (
             f"it agrees with the rules in {percent(agreement)} of the questions, and {limits.agreement:.0%} are needed "
-            f"({wider}--config.annotate.mode=rate, .prompt_file, or a larger .model; {FLAG}.agreement)"
+            f"({advice}; {FLAG}.agreement)"
         )
     return ""
 
@@ -225,13 +214,7 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
     section, limits = config.annotate, config.check_judge
     backend = make_backend(config, verdicts=True)
     assert isinstance(backend, CaptionBackend)
-    rules = _rules(backend)
-
-    def by_rules(question: Question) -> float:
-        """P(second is better), NaN without rules for the goal."""
-        return float(rules.answer(question).yes or 0.0) if rules else float("nan")
-
-    dataset = open_dataset(workdir)
+    by_rules, dataset = find_rules(backend), open_dataset(workdir)
     questions = Questions(dataset, section.captions)
     asked = choose(questions, limits.questions, config.seed, lambda question: by_rules(question) in (0.0, 1.0))
     counts, started = AskingCounts(STAGE_NAME), time.monotonic()
@@ -239,24 +222,22 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
     ordered = backend.both_orders > 0
     # A model in this process that compares pairs counts its reversals, those of cached answers are not known.
     cache_dir = None if section.mode == "score" and not ordered else section.cache_dir
+    yes_of: dict[Question, float] = {}
+
+    def take(answered: Answered) -> None:
+        yes = answered.answer.yes
+        yes_of[answered.question] = float("nan") if yes is None else yes
+
     with contextlib.closing(open_judge(backend, cache_dir, counts, open_backend)) as asking:
-        yes_of: dict[Question, float] = {}
-
-        def take(answered: Any) -> None:
-            yes = answered.answer.yes
-            yes_of[answered.question] = float("nan") if yes is None else yes
-
         try:
             asking.ask([*asked, *(question.turned for question in asked if ordered)], take)
         except Incomplete as stopped:
             raise UserError(f"{stopped}; the same command asks again") from None
         judge = asking.annotator
-    answers = [
-        Answer(
-            one.first, str(one.second), yes_of[one], 1 - yes_of[one.turned] if ordered else yes_of[one], by_rules(one)
-        )
-        for one in asked
-    ]
+    answers = []
+    for one in asked:
+        turned = 1 - yes_of[one.turned] if ordered else yes_of[one]
+        answers.append(Answer(one.first, str(one.second), yes_of[one], turned, by_rules(one)))
     figures = measure(answers, backend.tie_margin, ordered)
     if pairs := getattr(judge, "pairs", 0):  # a model in this process asks in both orders by itself
         figures["reversals"] = share(np.arange(pairs) < judge.reversed)  # type: ignore[attr-defined]
@@ -277,12 +258,13 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
         raise UserError(f"this judge is not good enough: {problem}; to continue nevertheless: {FLAG}.anyway=True")
 
 
-def _rules(backend: CaptionBackend) -> Lexicon | None:
-    """The rules of the game; None if it has none for this goal."""
+def find_rules(backend: CaptionBackend) -> Callable[[Question], float]:
+    """P(second is better) by the rules of the game; NaN if it has none for this goal."""
     try:
-        return Lexicon(backend.texts, backend.section.goal)
+        rules = Lexicon(backend.texts, backend.section.goal)
     except UserError:
-        return None
+        return lambda question: float("nan")
+    return lambda question: float(rules.answer(question).yes or 0.0)
 
 
 # ---- the page
@@ -290,37 +272,10 @@ def _rules(backend: CaptionBackend) -> Lexicon | None:
 
 def write_page(stage: StageRun, trial: Trial, section: AnnotateSection) -> Path:
     """Writes `check_judge/index.html`, and the report's part."""
-    name = " · ".join(
-        esc(word) for word in (section.backend, trial.model, f"mode {section.mode}", section.goal) if word
-    )
+    name = " · ".join(filter(None, (section.backend, trial.model, f"mode {section.mode}", section.goal)))
     verdict = f"Not good enough: {trial.problem}" if trial.problem else "Nothing speaks against this judge"
-    head = [f'<p class="soft">{name}</p>', f"<p><b>{esc(verdict)}.</b></p>", tiles(_figures(trial))]
-    path = stage.path / "index.html"
-    text = page(
-        f"The judge {trial.model or section.backend}", ["<h1>What is this judge worth?</h1>", *head, *_details(trial)]
-    )
-    write_whole(path, text)
-    link = '<p class="soft"><a href="../check_judge/index.html">details</a></p>'
-    stage.section(TITLE, *head, link)
-    stage.report()
-    return path
-
-
-def _figures(trial: Trial) -> list[tuple[str, str]]:
-    figures = [(percent(trial.decided), f"of {trial.decided.of:,} questions are decided; the others are ties")]
-    if trial.agreement:
-        figures.append(
-            (percent(trial.agreement), f"of {trial.agreement.of:,} are decided as by the rules; chance is 50%")
-        )
-    if trial.reversals:
-        figures.append((percent(trial.reversals), "change with the order of the two captions"))
-    if trial.read.value < 1:
-        figures.append((percent(trial.read), "of the answers have a verdict"))
-    return [*figures, (f"{trial.seconds:,.0f} s", "for this trial")]
-
-
-def _details(trial: Trial) -> list[str]:
-    body = []
+    head = [f'<p class="soft">{esc(name)}</p>', f"<p><b>{esc(verdict)}.</b></p>", tiles(_figures(trial))]
+    body = ["<h1>What is this judge worth?</h1>", *head]
     if trial.margins:
         rows = [[f"{margin:g}", percent(decided), percent(agreement)] for margin, decided, agreement in trial.margins]
         body += [
@@ -328,14 +283,25 @@ def _details(trial: Trial) -> list[str]:
             '<p class="soft">Answers as close as this to one half are ties: --config.annotate.tie_margin.</p>',
             table(("tie_margin", "decided", "as by the rules"), rows, numbers=(1, 2), kind="fits"),
         ]
-        wrong = [one for one in trial.answers if (side(one.yes) * side(one.rules)) < 0]
+        wrong = [one for one in trial.answers if (one.yes - 0.5) * (one.rules - 0.5) < 0]
         body += _examples("Surest answers that the rules contradict", wrong)
-    return [*body, *_examples("Surest answers", trial.answers)]
+    body += _examples("Surest answers", trial.answers)
+    path = stage.path / "index.html"
+    write_whole(path, page(f"The judge {trial.model or section.backend}", body))
+    stage.section(TITLE, *head, '<p class="soft"><a href="../check_judge/index.html">details</a></p>')
+    stage.report()
+    return path
 
 
-def side(yes: float) -> float:
-    """-1: the first, 0: a tie or no verdict, 1: the second."""
-    return 0.0 if np.isnan(yes) else float(np.sign(yes - 0.5))
+def _figures(trial: Trial) -> list[tuple[str, str]]:
+    shares = [
+        (trial.decided, "of {:,} questions are decided; the others are ties"),
+        (trial.agreement, "of {:,} are decided as by the rules; chance is 50%"),
+        (trial.reversals, "change with the order of the two captions"),
+        (trial.read if trial.read.value < 1 else None, "of the answers have a verdict"),
+    ]
+    figures = [(percent(part), what.format(part.of)) for part, what in shares if part]
+    return [*figures, (f"{trial.seconds:,.0f} s", "for this trial")]
 
 
 def _examples(title: str, answers: list[Answer]) -> list[str]:
@@ -343,11 +309,9 @@ def _examples(title: str, answers: list[Answer]) -> list[str]:
     rows = []
     for one in sorted(read, key=lambda one: -abs(one.yes - 0.5))[:SHOWN]:
         marks = ("better", "worse") if one.yes < 0.5 else ("worse", "better")
-        captions = [
-            f'<span class="{mark}">{quoted(text)}</span>'
-            for mark, text in zip(marks, (one.first, one.second), strict=True)
-        ]
-        rules = {-1.0: "first", 0.0: "tie", 1.0: "second"}[side(one.rules)] if not np.isnan(one.rules) else "–"
+        shown = zip(marks, (one.first, one.second), strict=True)
+        captions = [f'<span class="{mark}">{quoted(text)}</span>' for mark, text in shown]
+        rules = {-1.0: "first", 0.0: "tie", 1.0: "second"}.get(float(np.sign(one.rules - 0.5)), "–")  # NaN: none
         rows.append([*captions, f"{one.yes:.2f}", rules])
     head = ("first", "second", "P(second is better)", "by the rules")
     return [f"<h2>{title}</h2>", table(head, rows, numbers=(2,))] if rows else []
@@ -356,7 +320,7 @@ def _examples(title: str, answers: list[Answer]) -> list[str]:
 STAGE = Stage(
     config=CheckJudgeConfig,
     sections=(STAGE_NAME,),
-    check=check,
+    check=lambda config: check_section(config.annotate, texts_of(config.env, config.annotate.lexicon), True),
     is_complete=is_complete,
     run=run,
     writes="--config.annotate.cache_dir",

@@ -11,7 +11,7 @@ from gated_judge import answer_to
 from stream_test import NO_LIMIT, collect
 
 from motif_jax.annotation.annotator import PAUSE, Question
-from motif_jax.annotation.stream import IN_FLIGHT, Item, OwnProcess
+from motif_jax.annotation.stream import TOGETHER, Item, OwnProcess
 from motif_jax.rewards.online.judge_client import Judges
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -53,7 +53,7 @@ def test_many_questions_are_answered_as_in_this_process_also_after_ctrl_c(opened
     assert judge.model == "gated"
     assert os.getpgid(judge._process.pid) == judge._process.pid  # a terminal's Ctrl-C does not reach it
     os.kill(judge._process.pid, signal.SIGINT)
-    asked = [PAIR, *(Question("a" * number) for number in range(3 * IN_FLIGHT + 1))]
+    asked = [PAIR, *(Question("a" * number) for number in range(9 * TOGETHER + 1))]
     assert list(judge.answers([PAUSE, *asked[:5], PAUSE, PAUSE, *asked[5:]])) == [
         (one, answer_to(one)) for one in asked
     ]

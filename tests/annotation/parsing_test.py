@@ -11,10 +11,8 @@ from motif_jax.annotation.prompts import (
     CHATS,
     KEYS,
     make_prompt,
-    read_label,
     read_verdict,
     to_answer,
-    verdict_of_token,
     verdict_probabilities,
 )
 
@@ -90,15 +88,15 @@ def test_what_the_prompt_asks_for_can_be_read(version):
     ("helpful: no\N{LATIN SMALL LETTER E WITH ACUTE}", None),
 ])  # fmt: skip
 def test_only_the_tagged_field_is_a_label(text, label):
-    assert read_label(text) == read_verdict(text, "helpful") == label
+    assert read_verdict(text, "helpful") == label
 
 
 # ---- mode score
 
 
 def test_spellings_of_a_verdict():
-    assert [verdict_of_token(token) for token in ("1", " 2", "▁1", "Ġ0", "(2", '"1')] == ["1", "2", "1", "0", "2", "1"]
-    assert [verdict_of_token(token) for token in ("12", "", "(", "one", "None", "3")] == [None] * 6
+    tokens = [(token, 0.0) for token in ("1", " 2", "▁1", "Ġ0", "(2", '"1', "12", "", "(", "one", "None", "3")]
+    assert verdict_probabilities(tokens) == {"1": 3.0, "2": 2.0, "0": 1.0}
 
 
 def test_spellings_are_added_up():
@@ -108,7 +106,7 @@ def test_spellings_are_added_up():
 
 def test_neither_counts_half_and_the_mass_is_kept():
     # (0.2 + 0.1 / 2) / (0.5 + 0.2 + 0.1) = 0.25 / 0.8
-    answer = to_answer({"1": 0.5, "2": 0.2, "0": 0.1}, 300, 256, 1)
+    answer = to_answer({"1": 0.5, "2": 0.2, "0": 0.1}, (300, 256, 1))
     assert answer.yes == pytest.approx(0.3125)
     assert answer.mass == pytest.approx(0.8)
     assert answer[3:6] == (300, 256, 1)
@@ -118,12 +116,12 @@ def test_neither_counts_half_and_the_mass_is_kept():
     "found", [{}, {"1": 0.0, "2": 0.0, "0": 0.0}, {"1": 1e-9}, {"1": float("nan"), "2": 0.1, "0": 0.0}]
 )
 def test_a_model_that_gives_no_verdict_has_given_none(found):
-    answer = to_answer({"1": 0.0, "2": 0.0, "0": 0.0} | found, 1, 0, 1)
+    answer = to_answer({"1": 0.0, "2": 0.0, "0": 0.0} | found, (1, 0, 1))
     assert answer.yes is None
     assert "no verdict" in answer.said
 
 
 def test_the_probability_of_helpful_leaves_the_other_digit_out():
-    answer = to_answer({"1": 0.3, "2": 0.5, "0": 0.1}, 1, 0, 1, one=True)
+    answer = to_answer({"1": 0.3, "2": 0.5, "0": 0.1}, (1, 0, 1), one=True)
     assert (answer.yes, answer.mass) == (pytest.approx(0.75), pytest.approx(0.4))
-    assert to_answer({"1": 0.0, "2": 0.9, "0": 0.0}, 1, 0, 1, one=True).yes is None
+    assert to_answer({"1": 0.0, "2": 0.9, "0": 0.0}, (1, 0, 1), one=True).yes is None

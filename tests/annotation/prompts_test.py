@@ -73,7 +73,7 @@ def test_models_without_a_system_role_get_its_text_from_the_user():
     [
         ("reason = 'x {goal}'\nretry = 'y'", "lacks the field 'captions'"),
         ("captions = '{first}'\nreason = 'x {goal}'\nretry = 'y'", r"no place for \{second\}"),
-        ("captions = '{first} {second}'\nreasons = 'x'\nretry = 'y'", "'reasons' in .* is not a field"),
+        ("captions = '{first} {second}'\nreasons = 'x'\nretry = 'y'", "'reasons' is not a field"),
     ],
 )
 def test_prompt_files_that_cannot_work_are_refused(tmp_path, text, sentence):

@@ -8,11 +8,11 @@ from motif_jax.preferences.questions import (
     KINDS,
     AnswerTable,
     Questions,
-    ask_about,
     caption,
     captions_to_ask,
     neutral_pairs,
     status,
+    write_neutral,
 )
 from motif_jax.preferences.store import PairDataset
 
@@ -104,20 +104,13 @@ def test_questions_are_found_by_their_captions(tmp_path):
 
 
 def test_both_orders_are_averaged_and_one_is_not_enough():
-    asked = AnswerTable(10, np.array([True, True, False]))
-    wanted = np.ones(3, bool)
-    assert list(asked.missing(np.flatnonzero(wanted))) == [
-        (10, False),
-        (10, True),
-        (11, False),
-        (11, True),
-        (12, False),
-    ]
-    for answer in ((10, False, 0.9), (10, True, 0.3), (11, False, None), (11, True, 0.2), (12, False, 1.0)):
+    asked, wanted = AnswerTable(np.array([True, True, False])), np.arange(3)
+    assert list(asked.missing(wanted)) == [(0, False), (0, True), (1, False), (1, True), (2, False)]
+    for answer in ((0, False, 0.9), (0, True, 0.3), (1, False, None), (1, True, 0.2), (2, False, 1.0)):
         asked.put(*answer)
     # (0.9 + (1 - 0.3)) / 2 = 0.8
     np.testing.assert_allclose(asked.labels(), [0.8, NAN, 1.0], rtol=1e-6)
-    assert list(asked.missing(np.flatnonzero(wanted))) == [(11, False)]
+    assert list(asked.missing(wanted)) == [(1, False)]
     np.testing.assert_allclose(asked.both_answers(), [[0.9, 0.7]], rtol=1e-6)
 
 
@@ -145,15 +138,11 @@ def test_elsewhere_nothing_is_asked(tmp_path, more):
 
 def test_both_orders_are_asked_and_pairs_show_the_neutral_moment_on_either_side(tmp_path):
     table, ids = captions(tmp_path, ("", "You die..."), length=3)
-    answers = {"It's a wall.": 0.4, "You kill the newt!": 0.9}
-
-    def asks(pairs):  # with a liking of 0.1 for what is shown second, and none that can be read of "You die..."
-        better = [answers.get(second, np.nan) if second else 1 - answers.get(first, np.nan) for first, second in pairs]
-        return np.array(better) + 0.1
-
     asked = [table.messages.tolist().index(list(table.messages[at])) for at in captions_to_ask(table, ids)]
     die = next(at for at in range(len(table)) if table.text(at) == "You die...")
-    ask_about(table, np.array([*asked, die]), asks, tmp_path)
+    # With a liking of 0.1 for what is shown second, and no answer that can be read about "You die...".
+    answers = [[0.4 + 0.1, 0.6 + 0.1], [0.9 + 0.1, 0.1 + 0.1], [np.nan, np.nan]]
+    write_neutral(tmp_path, np.array([*asked, die]), np.array(answers))
     more, prob = neutral_pairs(tmp_path, table, ids)
     # 1 % of 200 pairs: in proportion 249 to 150 these are 1.2 and 0.8, so one of each.
     assert [[[table.text(at) for at in moment] for moment in pair] for pair in more] == [

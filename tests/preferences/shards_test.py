@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from small_dataset import random_pairs, write_dataset
 
 from motif_jax.preferences import shards as shards_module
-from motif_jax.preferences.shards import Part, Shard, count, is_merged, merge, question_range, rows_of, to_codes
+from motif_jax.preferences.shards import (
+    Part,
+    Shard,
+    count,
+    is_merged,
+    last_merge,
+    merge,
+    question_range,
+    rows_of,
+    to_codes,
+)
 from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.structs import UserError
 
@@ -65,12 +75,12 @@ def kill_after(patch, survivors):
 def test_killed_between_any_two_files_it_goes_on(tmp_path, monkeypatch, survivors, fresh):
     if not fresh:
         with Shard(tmp_path, ONLY, 3, METADATA) as shard:
-            shard.set(np.array([0]), np.array([1.0]), 0.0)
+            shard.prob[0] = 1.0
             shard.commit(False, {})
     for attempt in range(2):  # also twice in a row
         with Shard(tmp_path, ONLY, 3, METADATA) as shard, monkeypatch.context() as patch:
             kill_after(patch, survivors)
-            shard.set(np.array([1 + attempt]), np.array([0.0]), 0.0)
+            shard.prob[1 + attempt] = 0.0
             try:
                 shard.commit(False, {})
             except Killed:
@@ -78,9 +88,7 @@ def test_killed_between_any_two_files_it_goes_on(tmp_path, monkeypatch, survivor
             else:
                 assert survivors == 3
     with Shard(tmp_path, ONLY, 3, METADATA) as shard:
-        wanted = [3 if fresh else 1, *([0, 0] if survivors == 3 else [3, 3])]
-        assert shard.codes.tolist() == wanted
-        assert (np.isnan(shard.prob) == (shard.codes == 3)).all()
+        np.testing.assert_array_equal(shard.prob, [NAN if fresh else 1, *([0, 0] if survivors >= 2 else [NAN, NAN])])
 
 
 # ---- merging
@@ -90,7 +98,7 @@ def label(dataset, name, number, of, of_pair, finished=True, metadata=METADATA):
     part = Part(number, of)
     rows = rows_of(part, of_pair)
     with Shard(annotation_folder(dataset.path, name), part, len(rows), metadata) as shard:
-        shard.set(np.arange(len(rows)), np.where(of_pair[rows] % 2, 0.9, 0.0), 0.1)
+        shard.prob[:] = np.where(of_pair[rows] % 2, 0.9, 0.0)
         shard.commit(finished, {"asked": number})
 
 
@@ -99,20 +107,18 @@ def test_shards_become_one_annotation_when_all_are_finished(tmp_path):
     of_pair = np.arange(50) % 7
     for number, finished in ((0, True), (2, False)):
         label(dataset, "mine", number, 3, of_pair, finished)
-    merged = merge(dataset, "mine", 3, of_pair, METADATA, partial=False)
-    assert (merged.missing, merged.written) == ([1, 2], False)
+    assert merge(dataset, "mine", 3, of_pair, METADATA, partial=False) == [1, 2]
     assert dataset.preference_names() == []
 
-    merged = merge(dataset, "mine", 3, of_pair, METADATA, partial=True)
-    assert (merged.missing, merged.written) == ([1, 2], True)
-    assert (merged.counts["unknown"], merged.counts["not asked"]) == (0, len(rows_of(Part(1, 3), of_pair)))
+    assert merge(dataset, "mine", 3, of_pair, METADATA, partial=True) == [1, 2]
+    counts, _ = last_merge(dataset, "mine")
+    assert (counts["unknown"], counts["not asked"]) == (0, len(rows_of(Part(1, 3), of_pair)))
     assert not is_merged(dataset, "mine", METADATA)
 
     label(dataset, "mine", 1, 3, of_pair)
     label(dataset, "mine", 2, 3, of_pair)
-    merged = merge(dataset, "mine", 3, of_pair, METADATA, partial=False)
-    assert (merged.missing, merged.written) == ([], True)
-    assert merged.logs == {f"shard-0000{number}-of-00003": {"asked": number} for number in range(3)}
+    assert merge(dataset, "mine", 3, of_pair, METADATA, partial=False) == []
+    assert last_merge(dataset, "mine")[1] == [{"asked": number} for number in range(3)]
     assert dataset.preference_names() == ["mine"]
     assert dataset.preference("mine").tolist() == (of_pair % 2).tolist()
     np.testing.assert_allclose(
@@ -128,19 +134,19 @@ def test_a_shard_is_not_finished_before_its_labels_are_there(tmp_path, monkeypat
     dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
     with Shard(annotation_folder(dataset.path, "mine"), ONLY, 20, METADATA) as shard, monkeypatch.context() as patch:
         kill_after(patch, survivors)
-        shard.set(np.arange(20), np.zeros(20), 0.0)
+        shard.prob[:] = 0
         with contextlib.suppress(Killed):
             shard.commit(True, {})
-    merged = merge(dataset, "mine", 1, np.arange(20), METADATA, partial=False)
-    assert merged.written == (survivors == 4)
-    assert merged.counts.get("first", 20) == 20
+    missing = merge(dataset, "mine", 1, np.arange(20), METADATA, partial=False)
+    assert missing == ([] if survivors == 4 else [0])
+    assert missing or last_merge(dataset, "mine")[0]["first"] == 20
 
 
 def test_of_two_jobs_with_different_settings_the_first_to_commit_wins(tmp_path):
-    other, one = METADATA | {"backend": "other"}, np.array([0])
+    other = METADATA | {"backend": "other"}
     with Shard(tmp_path, Part(0, 2), 3, METADATA) as first, Shard(tmp_path, Part(1, 2), 3, other) as second:
         for shard in (first, second):
-            shard.set(one, np.array([1.0]), 0.0)
+            shard.prob[0] = 1.0
         first.commit(False, {})
         with pytest.raises(UserError, match="has backend = 'test', not 'other'"):
             second.commit(False, {})

@@ -64,14 +64,14 @@ def test_a_killed_run_resumes_with_the_same_checkpoints(toys, tmp_path, monkeypa
         file = tmp_path / "dataset.partial/progress.json"
         return json.loads(file.read_text()) if file.exists() else {"moments": 0}
 
-    class Killed(collect.EpisodeQueue):
-        def next(self, given_up):
+    class Killed(collect.Pieces):
+        def take(self, *rollout):
             if committed()["moments"]:
                 raise KeyboardInterrupt
-            return super().next(given_up)
+            return super().take(*rollout)
 
     with monkeypatch.context() as patched:
-        patched.setattr(collect, "EpisodeQueue", Killed)
+        patched.setattr(collect, "Pieces", Killed)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, policies=str(tmp_path), commit_every_s=0.01)
     assert 0 < committed()["moments"] < 1000

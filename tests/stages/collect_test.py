@@ -78,15 +78,27 @@ def test_one_slow_game_does_not_fill_the_memory(monkeypatch):
     monkeypatch.setenv("SLOW_EPISODE", "5")
     config = runpy.run_path(str(ROOT / "configs/motif.py"))["get_config"]("slow_game:SlowOnce")
     config.collect.update({"num_pairs": 3000, "collector": "random", "num_workers": 2, "rollout_length": 16})
-    most = 0
+    waiting = most = 0
 
-    class Watched(collect.EpisodeQueue):
-        def next(self, given_up):
-            nonlocal most
-            most = max(most, self.waiting_bytes)
-            return super().next(given_up)
+    def size(episodes):
+        return sum(array.nbytes for steps in episodes for array in steps.values())
 
-    monkeypatch.setattr(collect, "EpisodeQueue", Watched)
+    class Watched(collect.Pieces):
+        def take(self, *rollout):
+            nonlocal waiting, most
+            finished = super().take(*rollout)
+            waiting += size(steps for _, steps in finished)
+            most = max(most, waiting)
+            return finished
+
+    def watched(*arguments, real=collect.play_in_order):
+        nonlocal waiting
+        for ready in real(*arguments):
+            waiting -= size(episode.steps for episode in ready)
+            yield ready
+
+    monkeypatch.setattr(collect, "Pieces", Watched)
+    monkeypatch.setattr(collect, "play_in_order", watched)
     with tempfile.TemporaryDirectory() as folder:
         run_stage(collect, config, Path(folder))
         assert len(PairDataset(Path(folder) / "dataset")) == 3000

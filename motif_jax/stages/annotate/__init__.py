@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import time
 import zlib
@@ -25,7 +26,6 @@ from motif_jax.annotation.asking import LEAST_SHARE, Answered, Asking, AskingCou
 from motif_jax.annotation.backends import Backend, CaptionBackend, OpenBackend, Oracle, Prompted, open_judge, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import is_sentence
-from motif_jax.annotation.section import AnnotateSection
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
@@ -33,35 +33,14 @@ from motif_jax.files import read_json, write_whole
 from motif_jax.pages.blocks import folded, page, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import esc
-from motif_jax.preferences.questions import (
-    NEUTRAL,
-    WITH_BOTTOM_LINE,
-    AnswerTable,
-    Questions,
-    ask_about,
-    captions_to_ask,
-)
-from motif_jax.preferences.shards import (
-    NOT_ASKED,
-    TRY,
-    Merged,
-    Part,
-    Shard,
-    check_free,
-    count,
-    folder_lock,
-    is_merged,
-    last_merge,
-    merge,
-    question_range,
-    rows_of,
-    to_codes,
-)
+from motif_jax.preferences import shards
+from motif_jax.preferences.questions import NEUTRAL, AnswerTable, Questions, captions_to_ask, write_neutral
+from motif_jax.preferences.shards import Part, Shard, to_codes
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import Head, Lock, Run, StageRun
 from motif_jax.stages import Stage
-from motif_jax.stages.annotate.rounds import QuestionRounds
+from motif_jax.stages.annotate.rounds import question_rounds
 from motif_jax.stages.annotate.setup import (
     AnnotateConfig,
     check_section,
@@ -98,59 +77,52 @@ class AnswerDetails(NamedTuple):
     mass: float  # mean probability of a verdict as the next token; 1 in mode reason
 
 
-def page_of(workdir: Path, name: str) -> Path:
-    """The path of an annotation's HTML page."""
-    return workdir / "annotations" / f"{name}.html"
-
-
 def write_page(
-    stage: StageRun, section: AnnotateSection, backend: Backend, dataset: PairDataset, name: str,
-    questions: Questions | None, merged: Merged, task: str,
+    stage: StageRun, config: AnnotateConfig, backend: Backend, dataset: PairDataset, name: str,
+    questions: Questions | None, counts: dict[str, int], logs: list[dict[str, Any]],
 ) -> Path:  # fmt: skip
-    """Writes `annotations/<name>.html`, and the annotation's part of the report. `task`: the game's name."""
-    logs = list(merged.logs.values())
+    """Writes `annotations/<name>.html`, and the annotation's part of the report. `counts`, `logs`: of its labels."""
+    section = config.annotate
+    models = sorted({str(log["model"]) for log in logs if log.get("model")})
     figures = [(f"{len(dataset):,}", "pairs")]
     details: list[str] = []
     most_asked: list[str] = []
+    words = [section.backend, *(models or filter(None, [section.model]))]
     if questions is not None and not isinstance(backend, Oracle):
         label = _labels(dataset, name, questions)
         top = np.argsort(-questions.counts, kind="stable")[:SHOWN]
         evidence = _evidence(backend, questions, logs, top, label)
         figures += _figures(len(dataset), questions, logs, evidence)
-        figures += _beside_rules(backend, questions, label)
-        details = _of_the_questions(backend.tie_margin, questions, label, top, evidence)
-        most_asked = _most_asked(backend.tie_margin, questions, label, evidence)
+        codes = to_codes(label, backend.tie_margin)
+        figures += _beside_rules(backend, questions, codes)
+        details = _of_the_questions(questions, label, codes, top, evidence)
+        most_asked = _most_asked(questions, codes)
+        if len(evidence.both):
+            bias = _bias_tiles(evidence.both, backend.tie_margin)
+            details += ["<h2>Position bias</h2>", bias]
+            most_asked += ["<h3>Position bias</h3>", bias]
+        words += [f"mode {section.mode}"] if isinstance(backend, Prompted) else []
+        words += [f"goal: {section.goal}", f"captions: {section.captions}", f"{len(questions):,} different questions"]
     for other in filter(None, section.compare_with.split(",")):
         details += _agreement(dataset, name, other)
     if isinstance(backend, Prompted):
         messages = backend.template.messages(Question("(first caption)", "(second caption)"))
-        words = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
-        details += ["<h2>The whole prompt</h2>", folded("prompt", words)]
-    path, bar = page_of(stage.workdir, name), label_bar(merged.counts)
-    head = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{esc(_subtitle(section, backend, logs))}</p>', tiles(figures)]
-    text = page(f"{name}: annotation", [*head, "<h2>Labels</h2>", bar, *details])
-    origin = _origin(section, logs, len(questions or ()), path, stage.workdir / "report")
-    stage.section(TITLE, f"<h3>{esc(name)}</h3>", origin, bar, *most_asked)
-    stage.report(_head(section, logs, name, merged, task, len(dataset)), part=name)
-    write_whole(path, text)  # last: it marks a complete stage
-    return path
-
-
-def _head(
-    section: AnnotateSection, logs: list[dict[str, Any]], name: str, merged: Merged, task: str, pairs: int
-) -> Head:
-    """The annotation's words on the first screen."""
-    models = _models(logs)
+        prompt = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
+        details += ["<h2>The whole prompt</h2>", folded("prompt", prompt)]
+    if seconds := sum(log.get("seconds", 0.0) for log in logs):
+        words.append(f"{seconds:,.1f} s")
+    path, bar, origin = stage.workdir / f"annotations/{name}.html", label_bar(counts), esc(" · ".join(words))
+    top_lines = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{origin}</p>', tiles(figures)]
+    text = page(f"{name}: annotation", [*top_lines, "<h2>Labels</h2>", bar, *details])
+    link = f'<a href="{esc(quote(os.path.relpath(path, stage.workdir / "report")))}">details</a>'
+    stage.section(TITLE, f"<h3>{esc(name)}</h3>", f'<p class="soft">{origin} · {link}</p>', bar, *most_asked)
     who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or JUDGES.get(section.backend, "")
     judge = f"<b>{esc(who or f'the annotation {name}')}</b>"
-    head = Head(subject="Preferences", goal=section.goal, judge=judge, judged=pairs - merged.counts["not asked"],
-                aim=aim_of(section.goal, task))  # fmt: skip
-    return dataclasses.replace(head, asked=sentence([head], pairs))
-
-
-def _models(logs: list[dict[str, Any]]) -> list[str]:
-    """The full names of the models that answered, sorted."""
-    return sorted({str(log["model"]) for log in logs if log.get("model")})
+    head = Head(subject="Preferences", goal=section.goal, judge=judge, judged=len(dataset) - counts["not asked"],
+                aim=aim_of(section.goal, title(config.env)))  # fmt: skip
+    stage.report(dataclasses.replace(head, asked=sentence([head], len(dataset))), part=name)
+    write_whole(path, text)  # last: it marks a complete stage
+    return path
 
 
 def sentence(judges: Sequence[Head], pairs: int) -> str:
@@ -167,17 +139,6 @@ def aim_of(goal: str, task: str) -> str | None:
     if goal == "defaultgoal":
         return f"for {'progress' if ':' in task else 'a high score'}"  # a game of the user's may not have scores
     return f"with the goal “{esc(goal)}”" if is_sentence(goal) else f"for {esc(goal)}"
-
-
-def _origin(section: AnnotateSection, logs: list[dict[str, Any]], questions: int, path: Path, home: Path) -> str:
-    """The judge, its models, the goal, the number of questions and the time of an annotation, as HTML."""
-    words = [esc(section.backend), *map(esc, _models(logs))]
-    if questions:  # otherwise it compares numbers of the game
-        words += [f"goal: {esc(section.goal)}", f"{questions:,} different questions"]
-    if seconds := sum(log.get("seconds", 0.0) for log in logs):
-        words.append(f"{seconds:,.1f} s")
-    words.append(f'<a href="{esc(quote(os.path.relpath(path, home)))}">details</a>')
-    return f'<p class="soft">{" · ".join(words)}</p>'
 
 
 def label_bar(counts: Mapping[str, int]) -> str:
@@ -200,29 +161,24 @@ def _figures(
     pairs: int, questions: Questions, logs: list[dict[str, Any]], evidence: AnswerDetails
 ) -> list[tuple[str, str]]:
     different = int((questions.of_pair >= 0).sum())
-    total = {key: sum(log.get(key, 0) for log in logs) for key in ("asked", "prompt_tokens", "output_tokens")}
+    asked, prompt, output = (sum(log.get(k, 0) for log in logs) for k in ("asked", "prompt_tokens", "output_tokens"))
     figures = [
-        (f"{1 - different / pairs:.0%}", "of them have equal captions: ties, not asked"),
-        (f"{len(questions):,}", "distinct questions"),
-        (f"{different / max(len(questions), 1):,.1f}", "pairs per question"),
+        (True, f"{1 - different / pairs:.0%}", "of them have equal captions: ties, not asked"),
+        (True, f"{len(questions):,}", "distinct questions"),
+        (True, f"{different / max(len(questions), 1):,.1f}", "pairs per question"),
+        (asked, f"{asked:,}", "questions asked, repetitions included"),
+        (prompt, f"{(prompt + output) / max(asked, 1):,.0f}", "tokens per question asked"),
+        (evidence.mass < 1, f"{evidence.mass:.0%}", "probability that the model answers with a verdict"),
     ]
-    if total["asked"]:
-        figures.append((f"{total['asked']:,}", "questions asked, repetitions included"))
-    if total["prompt_tokens"]:
-        tokens = (total["prompt_tokens"] + total["output_tokens"]) / total["asked"]
-        figures.append((f"{tokens:,.0f}", "tokens per question asked"))
-    if evidence.mass < 1:
-        figures.append((f"{evidence.mass:.0%}", "probability that the model answers with a verdict"))
-    return figures
+    return [(figure, name) for is_known, figure, name in figures if is_known]
 
 
-def _beside_rules(backend: CaptionBackend, questions: Questions, label: np.ndarray) -> list[tuple[str, str]]:
+def _beside_rules(backend: CaptionBackend, questions: Questions, codes: np.ndarray) -> list[tuple[str, str]]:
     """A language model's agreement with the rules, if the game has rules for the goal; warns of a judge at chance."""
     goal = backend.section.goal
     if backend.by_rules or not backend.is_model or not backend.texts.rules().rules or goal not in backend.texts.goals:
         return []
     rules = Lexicon(backend.texts, goal)
-    codes = to_codes(label, backend.tie_margin)
     right = []
     for number in np.flatnonzero(codes < Preference.TIE).tolist():
         first, second = (rules.worth(text)[0] for text in questions.text(number))
@@ -239,10 +195,9 @@ def _beside_rules(backend: CaptionBackend, questions: Questions, label: np.ndarr
 
 
 def _of_the_questions(
-    margin: float, questions: Questions, label: np.ndarray, top: np.ndarray, evidence: AnswerDetails
+    questions: Questions, label: np.ndarray, codes: np.ndarray, top: np.ndarray, evidence: AnswerDetails
 ) -> list[str]:
-    """HTML blocks: the most frequent questions, certainty of answers, position bias, unreadable answers."""
-    codes = to_codes(label, margin)
+    """HTML blocks: the most frequent questions, certainty of answers, unreadable answers."""
     cells = 5 if evidence.said else 4
     rows = []
     for number in top.tolist():
@@ -265,8 +220,6 @@ def _of_the_questions(
             columns(heights, ("first is better", "no preference", "second is better")),
             '<p class="soft">Distinct questions by the probability that their second caption is better.</p>',
         ]
-    if len(evidence.both):
-        body += ["<h2>Position bias</h2>", bias_tiles(measure_bias(evidence.both, margin))]
     if evidence.unreadable:
         body.append("<h2>Answers without a verdict</h2>")
         for question, answer in evidence.unreadable.items():
@@ -291,7 +244,7 @@ def _evidence(
             number_of = {Question(*questions.text(number)): number for number in top.tolist()}
             said = {number_of[question]: answer.said for question, answer in annotator.answers(number_of)}
         return AnswerDetails(said, np.empty((0, 2)), {}, 1.0)
-    asked, wanted = AnswerTable(0, np.ones(len(questions), bool)), set(top.tolist())
+    asked, wanted = AnswerTable(np.ones(len(questions), bool)), set(top.tolist())
     explanations: dict[int, str] = {}
     unreadable: dict[Question, QuestionAnswer] = {}
     count, mass = 0, 0.0
@@ -311,45 +264,33 @@ def _evidence(
     return AnswerDetails(explanations, asked.both_answers(), unreadable, mass / count if count else 1.0)
 
 
-def _most_asked(margin: float, questions: Questions, label: np.ndarray, evidence: AnswerDetails) -> list[str]:
-    """Tables of the most frequent questions, those with a better side and all, and position bias, for the report."""
-    codes, order = to_codes(label, margin), np.argsort(-questions.counts, kind="stable")
+def _most_asked(questions: Questions, codes: np.ndarray) -> list[str]:
+    """Tables of the most frequent questions, those with a better side and all, for the report."""
+    order = np.argsort(-questions.counts, kind="stable")
     sided = order[codes[order] < Preference.TIE]
     body = ['<p class="soft">The number of pairs that share the question; the better caption is in bold.</p>']
     for heading, chosen, most in (("Preferred most often", sided, ASKED), ("Asked most", order, ASKED // 2)):
         if rows := [_row_of(questions, number, int(codes[number])) for number in chosen[:most].tolist()]:
             body += [f"<h3>{heading}</h3>", table(("pairs", "first", "second", "better"), rows, numbers=(0,))]
-    if len(evidence.both):
-        body += ["<h3>Position bias</h3>", bias_tiles(measure_bias(evidence.both, margin))]
     return body if len(order) else []
 
 
-def measure_bias(asked: np.ndarray, margin: float) -> dict[str, float]:
-    """Position bias: the effect of the captions' order on the answers.
-
-    Args:
-      asked: answers to questions in both orders, each in the question's own order. [J, 2]
-      margin: distance from one half within which an answer is a tie.
-    """
-    codes = to_codes(asked, margin)
-    return {
-        "questions": len(asked),
-        "turned": float(((codes[:, 0] != codes[:, 1]) & (codes < Preference.TIE).all(-1)).mean()),
-        "changed": float((codes[:, 0] != codes[:, 1]).mean()),
-        "shown_first": float((1 - asked[:, 0]).mean() / 2 + asked[:, 1].mean() / 2),
-    }
+def turned_share(both: np.ndarray, margin: float) -> float:
+    """The share of questions, answered in both orders, whose better caption changes with the order. [J, 2]"""
+    codes = to_codes(both, margin)
+    return float(((codes[:, 0] != codes[:, 1]) & (codes < Preference.TIE).all(-1)).mean())
 
 
-def bias_tiles(bias: Mapping[str, float]) -> str:
-    """HTML tiles with the figures of `measure_bias`."""
-    return tiles(
-        [
-            (f"{bias['questions']:,}", "questions answered in both orders"),
-            (f"{bias['turned']:.1%}", "prefer the other caption when the order is changed"),
-            (f"{bias['changed']:.1%}", "change with the order, ties included"),
-            (f"{bias['shown_first']:.1%}", "for the caption that is shown first; 50% without bias"),
-        ]
-    )
+def _bias_tiles(both: np.ndarray, margin: float) -> str:
+    """The effect of the captions' order on the answers to questions that were asked in both. [J, 2]"""
+    changed = np.not_equal(*to_codes(both, margin).T).mean()
+    shown_first = (1 - both[:, 0]).mean() / 2 + both[:, 1].mean() / 2
+    return tiles([
+        (f"{len(both):,}", "questions answered in both orders"),
+        (f"{turned_share(both, margin):.1%}", "prefer the other caption when the order is changed"),
+        (f"{changed:.1%}", "change with the order, ties included"),
+        (f"{shown_first:.1%}", "for the caption that is shown first; 50% without bias"),
+    ])  # fmt: skip
 
 
 def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:
@@ -358,29 +299,15 @@ def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:
     both = (mine != Preference.UNKNOWN) & (theirs != Preference.UNKNOWN)
     counts = np.zeros((3, 3), int)
     np.add.at(counts, (mine[both], theirs[both]), 1)
-    sided = counts[:2, :2].sum()
-    same = np.trace(counts) / max(counts.sum(), 1)
+    sided = counts[:2, :2]
+    figures = [
+        (f"{int(both.sum()):,}", "pairs that both have labelled"),
+        (f"{np.trace(counts) / max(counts.sum(), 1):.1%}", "same label"),
+        (f"{np.trace(sided) / max(sided.sum(), 1):.1%}", "same preference, where both have one"),
+    ]
     head = (f"{name} ↓  {other} →", *NAMES[:3])
     rows = [[esc(NAMES[kind]), *(f"{value:,}" for value in counts[kind])] for kind in range(3)]
-    return [
-        f"<h2>Agreement with {esc(other)}</h2>",
-        tiles(
-            [
-                (f"{int(both.sum()):,}", "pairs that both have labelled"),
-                (f"{same:.1%}", "same label"),
-                (f"{np.trace(counts[:2, :2]) / max(sided, 1):.1%}", "same preference, where both have one"),
-            ]
-        ),
-        table(head, rows, numbers=(1, 2, 3)),
-    ]
-
-
-def _subtitle(section: AnnotateSection, backend: Backend, logs: list[dict[str, Any]]) -> str:
-    words = [section.backend, *(_models(logs) or filter(None, [section.model]))]
-    if isinstance(backend, Prompted):
-        words += [f"mode {section.mode}"]
-    words += [f"goal: {section.goal}", f"captions: {section.captions}"]
-    return " · ".join(words)
+    return [f"<h2>Agreement with {esc(other)}</h2>", tiles(figures), table(head, rows, numbers=(1, 2, 3))]
 
 
 MOST_TIES = 0.9  # share of the answers
@@ -389,25 +316,15 @@ RARELY = 0.05  # share of them whose answers may turn with the order
 COMMIT_EVERY_S = 30.0  # even if the batch is not full, as answers of a slow model are expensive
 
 
-def begun(config: AnnotateConfig, workdir: Path) -> list[Path]:
-    """The directory of the annotation's shards."""
-    return [annotation_folder(workdir / "dataset", label_name(config.annotate))]
-
-
-def check(config: AnnotateConfig) -> None:
-    """Raises UserError for values that cannot work, before anything is started."""
-    check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
-
-
 def is_complete(config: AnnotateConfig, workdir: Path) -> bool:
     """Whether the config's annotation is merged; a question that was asked and got no verdict is not asked again."""
     section = config.annotate
     name = label_name(section)
-    if section.ignore_existing or section.compare_with or not page_of(workdir, name).exists():
+    if section.ignore_existing or section.compare_with or not (workdir / f"annotations/{name}.html").exists():
         return False
     dataset = PairDataset(workdir / "dataset")
     metadata = make_metadata(make_backend(config), section, dataset)
-    return is_merged(dataset, name, metadata)
+    return shards.is_merged(dataset, name, metadata)
 
 
 def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
@@ -416,13 +333,8 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
 
     # ---- questions
     dataset = open_dataset(workdir)
-    if section.captions == WITH_BOTTOM_LINE and "blstats" not in dataset.data:
-        raise UserError(
-            f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line need "
-            "(--config.annotate.captions)"
-        )
     name = label_name(section)
-    check_free(dataset, name)
+    shards.check_free(dataset, name)
     for other in filter(None, section.compare_with.split(",")):
         dataset.preference(other)
     backend = make_backend(config)
@@ -436,30 +348,33 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
     # ---- ask, unless all was asked, here or where the dataset comes from
     folder, labels = annotation_folder(dataset.path, name), labels_file(dataset.path, name)
     stage = Run(workdir).stage("annotate", str(folder.relative_to(workdir)))  # its shards are locked one by one
-    done = is_merged(dataset, name, metadata) and not section.ignore_existing
+    done = shards.is_merged(dataset, name, metadata) and not section.ignore_existing
     if done:
         stage.bind(config)
     elif section.merge == "auto":
-        rows = rows_of(part, of_pair)
+        rows = shards.rows_of(part, of_pair)
         with Shard(folder, part, len(rows), metadata, labels if section.ignore_existing else None) as shard:
             stage.bind(config)
-            shard.take_adopted(rows, backend.tie_margin)
+            shard.take_adopted(rows)
             if isinstance(backend, Oracle):
-                ask_oracle(backend, dataset, shard, rows[rows < (section.max_pairs or np.inf)])
+                wanted, started = rows[rows < (section.max_pairs or np.inf)], time.monotonic()
+                shard.prob[: len(wanted)] = backend.answer(dataset, wanted)
+                unknown, seconds = int(np.isnan(shard.prob).sum()), round(time.monotonic() - started, 1)
+                shard.commit(len(wanted) == len(rows), {shards.NOT_ASKED: unknown, "seconds": seconds})
             else:
                 assert questions is not None
                 AnnotationJob(config, backend, questions, shard, rows).run(open_backend)
 
     # ---- merge
     partial = section.merge == "partial" or section.max_pairs > 0
-    merged = last_merge(dataset, name) if done else merge(dataset, name, part.of, of_pair, metadata, partial)
-    shown = {kind: value for kind, value in merged.counts.items() if value or kind != "not asked"}
-    shares = ", ".join(f"{value / len(dataset):.1%} {kind}" for kind, value in shown.items())
-    if not merged.written:
-        waiting = len(merged.missing)
-        print_line(f"annotate: {name}: shard {part.number} is done; {waiting} of {part.of} shards are not finished yet")
+    missing = [] if done else shards.merge(dataset, name, part.of, of_pair, metadata, partial)
+    if missing and not partial:
+        waiting = f"{len(missing)} of {part.of} shards are not finished yet"
+        print_line(f"annotate: {name}: shard {part.number} is done; {waiting}")
         return
-    print_line(f"annotate: {name}: {len(dataset):,} pairs: {shares}")
+    counts, logs = shards.last_merge(dataset, name)
+    shares = (f"{counts[kind] / len(dataset):.1%} {kind}" for kind in counts if counts[kind] or kind != "not asked")
+    print_line(f"annotate: {name}: {len(dataset):,} pairs: {', '.join(shares)}")
     asked = np.flatnonzero(of_pair >= 0)
     ties = float((dataset.preference(name)[asked] == Preference.TIE).mean()) if len(asked) else 0.0
     if isinstance(backend, CaptionBackend) and backend.is_model and ties > MOST_TIES:
@@ -467,17 +382,8 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
             f"annotate: {ties:.0%} of the answers are ties, from which little can be learnt: they are within "
             f"{backend.tie_margin:g} of one half (--config.annotate.tie_margin)"
         )
-    page = write_page(stage, section, backend, dataset, name, questions, merged, title(config.env))
+    page = write_page(stage, config, backend, dataset, name, questions, counts, logs)
     print_line(f"annotate: labels in {labels}, page: {page}")
-
-
-def ask_oracle(oracle: Oracle, dataset: PairDataset, shard: Shard, wanted: np.ndarray) -> None:
-    """Labels `wanted`, the first rows of a shard."""
-    started = time.monotonic()
-    shard.set(np.arange(len(wanted)), oracle.answer(dataset, wanted), 0.0)
-    unknown = int((shard.codes == Preference.UNKNOWN).sum())
-    log = {NOT_ASKED: unknown, "seconds": round(time.monotonic() - started, 1)}
-    shard.commit(len(wanted) == len(shard.codes), log)
 
 
 # ---- one job
@@ -495,85 +401,90 @@ class AnnotationJob:
         """`rows` are the rows of the dataset that belong to the shard. [M]"""
         self._section, self._backend, self._questions, self._shard = config.annotate, backend, questions, shard
         section = config.annotate
-        low, high = question_range(shard.part, len(questions))
-        self._asked, self._low = AnswerTable(low, questions.sample(backend.both_orders)[low:high]), low
-        self._put = np.zeros(high - low, bool)  # whether the question was asked, with or without a verdict
+        self._asked = AnswerTable(questions.sample(backend.both_orders))
+        self._put = np.zeros(len(questions), bool)  # whether a question was asked, with or without a verdict
 
-        # Rows with a question, its index in this shard, and whether the row has its captions in the other order.
+        # Rows with a question, its number, and whether the row has its captions in the other order.
         self._asking = np.flatnonzero(questions.of_pair[rows] >= 0)
-        self._place = questions.of_pair[rows][self._asking] - low
+        self._numbers = questions.of_pair[rows][self._asking]
         self._turned = questions.turned[rows][self._asking]
         within = rows[self._asking] < (section.max_pairs or np.inf)
-        self._wanted = np.unique(self._place[within])  # indices in this shard, in the order of asking. [W]
+        self._wanted = np.unique(self._numbers[within])  # in the order of asking. [W]
+        self._low, self._high = low, high = shards.question_range(shard.part, len(questions))
 
         # Equal captions are ties. Labels of earlier runs are known answers.
-        shard.set(np.flatnonzero(questions.of_pair[rows] < 0), np.full(len(rows) - len(self._asking), 0.5), 0.0)
+        shard.prob[questions.of_pair[rows] < 0] = 0.5
         before = shard.prob[self._asking]
-        self._asked.take_labels(self._place + low, np.where(self._turned, 1 - before, before))
-        self._rounds: QuestionRounds | None = None
+        self._asked.earlier[self._numbers] = np.where(self._turned, 1 - before, before)
+        self._rounds: Iterator[np.ndarray] = iter(())
+        self._first_round = len(self._wanted)  # the number of its questions
         if section.order == "random":
-            self._wanted = np.random.default_rng([config.seed, 90, low]).permutation(high - low)[: len(self._wanted)]
+            order = np.random.default_rng([config.seed, 90, low]).permutation(high - low) + low
+            self._wanted = order[: len(self._wanted)]
         elif section.order == "disagreement":
-            self._rounds = QuestionRounds(questions, shard, len(self._wanted), section.rounds, config.seed)
-            self._wanted = self._rounds.order
-        self._before = dict(shard.record.get("log", {}))  # of earlier runs
+            budget, self._first_round = len(self._wanted), math.ceil(len(self._wanted) / section.rounds)
+            self._rounds = question_rounds(questions, shard, budget, self._first_round, config.seed)
+            self._wanted = next(self._rounds)
+        self._before = dict(shard.record["log"])  # of earlier runs
         self._counts = AskingCounts("annotate")
         self._started = self._committed = time.monotonic()
         self._uncommitted = 0  # answers of the judge since the last commit
         self._flight: dict[Question, tuple[int, bool]] = {}  # drawn, not yet answered: number, turned
         self._answers = self._before.get("answers", "")  # the folder of the answer cache
         self._model = self._before.get("model", "")  # the full name, as in the answer cache
-        self._progress: Progress | None = None
 
     def run(self, open_backend: OpenBackend) -> None:
-        """Asks all open questions of the shard, and writes the labels."""
-        were_asked = (
-            self._shard.record["finished"] or self._before.get("wanted") == self._wanted_id()
-        )  # those without a verdict, too
+        # Those without a verdict were asked, too.
+        were_asked = self._shard.record["finished"] or self._before.get("wanted") == self._wanted_id()
         if (were_asked or not self._open()) and not self._next_round() and not self._is_neutral_due():
             if not were_asked:
                 self._commit(True)
             return
-        print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.codes):,} pairs")
-        asking = open_judge(self._backend, self._section.cache_dir, self._counts, open_backend)
-        try:
+        print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.prob):,} pairs")
+        judge = open_judge(self._backend, self._section.cache_dir, self._counts, open_backend)
+        with contextlib.closing(judge) as asking:
             self._model = asking.annotator.model
             self._check_model()
             if asking.cache and asking.cache.folder:
                 self._answers = str(asking.cache.folder.resolve())
             self._ask(asking)
-        finally:
-            asking.close()
 
     def _check_model(self) -> None:
         """Raises UserError if the labels so far are from another model, which the config alone may not show."""
-        with folder_lock(self._shard.folder):
+        with shards.folder_lock(self._shard.folder):
             records = [read_json(file) for file in sorted(self._shard.folder.glob("shard-*.json"))]
-        for record in records:
-            other = record["log"].get("model", self._model)
-            if other and other != self._model:  # "": that job did not ask
-                raise UserError(
-                    f"annotation {self._shard.folder.name!r} was begun with the model {other!r}, and this is "
-                    f"{self._model!r} (--config.annotate.model): {TRY}"
-                )
+        if others := {record["log"].get("model", "") for record in records} - {"", self._model}:  # "": it did not ask
+            raise UserError(
+                f"annotation {self._shard.folder.name!r} was begun with the model {min(others)!r}, and this is "
+                f"{self._model!r} (--config.annotate.model): {shards.TRY}"
+            )
 
     def _ask(self, asking: Asking | Ratings) -> None:
-        self._progress = Progress("annotate", len(self._shard.codes), "pairs", self._label())
+        self._progress = Progress("annotate", len(self._shard.prob), "pairs", self._label())
         try:
             self._try_orders(asking)
-            while True:
-                asking.ask(self._stream(), self._take)
+            has_more = True
+            while has_more:
+                # In each batch first those in their own order, then the turned ones.
+                batches = batched(self._asked.missing(self._wanted), self._section.batch_size)
+                spots = (spot for batch in batches for spot in sorted(batch, key=lambda spot: spot[1]))
+                asking.ask(self._draw(spots), self._take)
                 self._save()
-                if not self._next_round():
-                    break
-            self._check_answered()
+                has_more = self._next_round()
+            wanted, unanswered = len(self._wanted), self._open()
+            if wanted - unanswered < LEAST_SHARE * wanted:
+                raise UserError(
+                    f"{unanswered:,} of {wanted:,} questions have no verdict; the last answer was "
+                    f"{clean(repr(self._counts.last_unreadable))} (--config.annotate.backend, .model, .prompt_file); "
+                    "the same command asks them again"
+                )
             if self._is_neutral_due():
                 self._ask_about_nothing(asking)
             self._commit(True)
         except Incomplete as stopped:
             labelled = self._save()
             raise UserError(
-                f"{stopped}; {labelled:,} of {len(self._shard.codes):,} pairs are labelled, and the same command goes "
+                f"{stopped}; {labelled:,} of {len(self._shard.prob):,} pairs are labelled, and the same command goes "
                 "on from there"
             ) from None
         except BaseException:
@@ -588,14 +499,14 @@ class AnnotationJob:
         """Asks some questions in both orders, and then all, unless the order hardly ever decides."""
         if not 0 < self._backend.both_orders < 1:
             return
-        first = self._wanted[: self._rounds.size] if self._rounds else self._wanted  # the same in every round
-        tried = np.random.default_rng(self._low).permutation(first)[:TRIED] + self._low
+        first = self._wanted[: self._first_round]  # the same in every round
+        tried = np.random.default_rng(self._low).permutation(first)[:TRIED]
         self._asked.ask_both(tried)
         asking.ask(self._draw((number, turned) for turned in (False, True) for number in tried.tolist()), self._take)
         both = self._asked.both_answers()
-        turned = measure_bias(both, self._backend.tie_margin)["turned"] if len(both) else 0.0
+        turned = turned_share(both, self._backend.tie_margin) if len(both) else 0.0
         if turned > RARELY:
-            self._asked.ask_both(self._low + np.arange(len(self._put)))
+            self._asked.ask_both(np.arange(len(self._put)))
             print_line(
                 f"annotate: {turned:.0%} of {len(both):,} pairs get the other caption in the reverse order: all "
                 "questions are asked in both orders"
@@ -611,31 +522,14 @@ class AnnotationJob:
     def _ask_about_nothing(self, asking: Asking | Ratings) -> None:
         """Compares the most frequent captions with a moment without a message, in both orders."""
         table, ids = self._questions.dataset.captions()
-
-        def ask(pairs: list[tuple[str, str]]) -> np.ndarray:
-            answers: dict[Question, float | None] = {}
-            asking.ask((Question(*pair) for pair in pairs), lambda one: answers.update({one.question: one.answer.yes}))
-            return np.array([answers[Question(*pair)] for pair in pairs], np.float64)  # None is NaN
-
-        ask_about(table, captions_to_ask(table, ids), ask, self._shard.folder)
-
-    def _check_answered(self) -> None:
-        """Raises UserError if fewer than `LEAST_SHARE` of the wanted questions have a label."""
-        wanted, unanswered = len(self._wanted), self._open()
-        if wanted - unanswered < LEAST_SHARE * wanted:
-            raise UserError(
-                f"{unanswered:,} of {wanted:,} questions have no verdict; the last answer was "
-                f"{clean(repr(self._counts.last_unreadable))} (--config.annotate.backend, .model, .prompt_file); the "
-                "same command asks them again"
-            )
-
-    def _stream(self) -> Iterator[Question]:
-        """The open questions; in each batch first those in their own order, then the turned ones."""
-        for block in batched(self._asked.missing(self._wanted), self._section.batch_size):
-            yield from self._draw(sorted(block, key=lambda spot: spot[1]))
+        captions, answers = captions_to_ask(table, ids), dict[Question, float | None]()
+        texts = [table.text(number) for number in captions.tolist()]
+        for questions in ([Question("", text) for text in texts], [Question(text, "") for text in texts]):
+            asking.ask(questions, lambda one: answers.update({one.question: one.answer.yes}))
+        both = [[answers[Question("", text)], answers[Question(text, "")]] for text in texts]
+        write_neutral(self._shard.folder, captions, np.array(both, np.float64))  # None is NaN
 
     def _draw(self, spots: Iterable[tuple[int, bool]]) -> Iterator[Question]:
-        """The questions with these numbers, in their own order or turned."""
         for number, turned in spots:
             question = Question(*self._questions.text(number))
             question = question.turned if turned else question
@@ -646,86 +540,72 @@ class AnnotationJob:
         """Records an answer; commits when a batch is full, or after COMMIT_EVERY_S."""
         number, turned = self._flight.pop(answered.question)
         self._asked.put(number, turned, answered.answer.yes)
-        self._put[number - self._low] = True
+        self._put[number] = True
         self._uncommitted += not answered.cached
-        full = self._uncommitted >= self._section.batch_size
-        if full or time.monotonic() - self._committed > COMMIT_EVERY_S:
+        is_full = self._uncommitted >= self._section.batch_size
+        if is_full or time.monotonic() - self._committed > COMMIT_EVERY_S:
             self._save()
 
     def _save(self) -> int:
         """Labels what is answered, and commits the labels; returns the number of labelled rows."""
         labelled = self._label()
         # Not before the first answer: it would bind the annotation to settings that may not work.
-        if (self._shard.codes[self._asking] != Preference.UNKNOWN).any():
+        if not np.isnan(self._shard.prob[self._asking]).all():
             self._commit(False)
         self._committed, self._uncommitted = time.monotonic(), 0  # also without new labels, as `_label` takes time
-        if self._progress:
-            self._progress.update(labelled, **self._notes())
+        self._progress.update(labelled, **self._notes(labelled))
         return labelled
 
     def _commit(self, ended: bool) -> None:
         """Writes the labels and the log to the shard; `ended`: all wanted questions were asked, answered or not."""
-        self._label()
         log: dict[str, Any] = {name: self._before.get(name, 0) + one for name, one in self._counts.logged().items()}
         seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
         log |= {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
-        unknown = self._shard.codes[self._asking] == Preference.UNKNOWN
-        log |= {NOT_ASKED: int((unknown & ~self._put[self._place]).sum()), "motif_jax": motif_jax.__version__}
+        unknown = np.isnan(self._shard.prob[self._asking])
+        log |= {shards.NOT_ASKED: int((unknown & ~self._put[self._numbers]).sum()), "motif_jax": motif_jax.__version__}
         if ended:
             log["wanted"] = self._wanted_id()
-        self._shard.commit(ended and self._asks_all(), log)
+        self._shard.commit(ended and len(self._wanted) == self._high - self._low, log)
 
     def _label(self) -> int:
         """Labels the rows whose questions are answered; returns the number of labelled rows."""
-        labels = self._asked.labels()[self._place]
-        new = np.isnan(self._shard.prob[self._asking]) & ~np.isnan(labels)
-        prob = np.where(self._turned, 1 - labels, labels)
-        self._shard.set(self._asking[new], prob[new], self._backend.tie_margin)
-        return int((self._shard.codes != Preference.UNKNOWN).sum())
+        labels, prob = self._asked.labels()[self._numbers], self._shard.prob
+        is_new = np.isnan(prob[self._asking])
+        prob[self._asking[is_new]] = np.where(self._turned, 1 - labels, labels)[is_new]
+        return int((~np.isnan(prob)).sum())
 
     def _open(self) -> int:
-        """The number of wanted questions without a label."""
         return int(np.isnan(self._asked.labels()[self._wanted]).sum())
 
     def _wanted_id(self) -> int:
-        """A checksum of the wanted questions, in any order."""
-        return zlib.crc32(np.sort(self._wanted).tobytes())
-
-    def _asks_all(self) -> bool:
-        """Whether every question of the shard is wanted."""
-        return len(self._wanted) == len(self._put)
+        return zlib.crc32((np.sort(self._wanted) - self._low).tobytes())
 
     def _next_round(self) -> bool:
-        """Chooses the questions of the next round; returns whether there is one."""
-        if self._rounds is None or not self._rounds.add():
-            return False
-        self._wanted = self._rounds.order
-        return True
+        """Adds the questions of the next round to the wanted ones; returns whether there is one."""
+        before, self._wanted = self._wanted, next(self._rounds, self._wanted)
+        return self._wanted is not before
 
-    def _notes(self) -> dict[str, str]:
+    def _notes(self, labelled: int) -> dict[str, str]:
         """Figures for the progress bar: questions and tokens per second, shares of ties and of missing verdicts."""
-        seconds = max(time.monotonic() - self._started, 1e-9)
-        counts = count(self._shard.codes)
-        labelled = max(len(self._shard.codes) - counts["unknown"], 1)
-        asked = self._counts.asked
-        notes = {"asked": f"{asked:,} ({asked / seconds:,.0f}/s)"}
+        seconds, asked, labelled = max(time.monotonic() - self._started, 1e-9), self._counts.asked, max(labelled, 1)
         tokens = self._counts.prompt_tokens + self._counts.output_tokens
-        if tokens:
-            notes["tokens"] = f"{tokens / seconds:,.0f}/s"
-        notes["tie"] = f"{counts['tie'] / labelled:.0%}"
-        notes["no verdict"] = f"{self._counts.no_verdict / max(asked, 1):.1%}"
-        return notes
+        return {
+            "asked": f"{asked:,} ({asked / seconds:,.0f}/s)",
+            **({"tokens": f"{tokens / seconds:,.0f}/s"} if tokens else {}),
+            "tie": f"{(to_codes(self._shard.prob, self._backend.tie_margin) == Preference.TIE).sum() / labelled:.0%}",
+            "no verdict": f"{self._counts.no_verdict / max(asked, 1):.1%}",
+        }
 
 
 STAGE = Stage(
     config=AnnotateConfig,
     sections=("annotate",),
-    check=check,
+    check=lambda config: check_section(config.annotate, texts_of(config.env, config.annotate.lexicon)),
     is_complete=is_complete,
     run=run,
     writes="--config.annotate.cache_dir",
     memory="--config.annotate.batch_size",
-    begun=begun,
+    begun=lambda config, workdir: [annotation_folder(workdir / "dataset", label_name(config.annotate))],
     lock=lambda config: Lock.SHARED if config.annotate.num_shards > 1 else Lock.EXCLUSIVE,  # of several jobs
     # A language model runs on a server or in vLLM.
     loads_jax=lambda config: bool(config.annotate.order == "disagreement"),

@@ -9,7 +9,7 @@ answers of earlier rounds only, so a killed job asks the same questions.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -23,46 +23,36 @@ LEARNING_RATE, BATCH_SIZE = 1e-3, 128
 MOST_STEPS, MOST_EPOCHS = 600, 60  # of each network's training in a round
 
 
-class QuestionRounds:
-    """Chooses questions in rounds of `size`; `order` has those chosen so far. [P] int64"""
+def question_rounds(questions: Questions, shard: Shard, budget: int, size: int, seed: int) -> Iterator[np.ndarray]:
+    """Yields all questions chosen so far: those of an earlier run, then also those of each next round. [P] int64
 
-    def __init__(self, questions: Questions, shard: Shard, budget: int, rounds: int, seed: int):
-        """Reads the rounds of an earlier run.
-
-        `budget`: number of questions to ask; those that have labels already count.
-        """
-        self._dataset, self._rows, self._shard = questions.dataset, questions.rows(), shard
-        self._file, self._facts = shard.folder / ORDER, dict(shard.record["facts"])
-        self._budget, self.size, self._seed = budget, math.ceil(budget / rounds), seed
-        self.order = np.flatnonzero(~np.isnan(shard.prob[self._rows]))
-        if self._file.exists() and (record := read_json(self._file))["facts"] == self._facts:
-            self.order = np.array(record["numbers"], np.int64)
-
-    def add(self) -> bool:
-        """Chooses the next round by the shard's labels of earlier ones; returns False if the budget is used up."""
-        count = min(self.size, self._budget - len(self.order))
-        if count <= 0:
-            return False
-        others = np.setdiff1d(np.arange(len(self._rows)), self.order)
-        others = np.random.default_rng([self._seed, 90, len(self.order)]).permutation(others)
-        target = self._shard.prob[self._rows]  # as the shard has it: a killed job reads the same
-        answered = self.order[~np.isnan(target[self.order])]
+    A round is chosen by the shard's labels of earlier ones. `budget`: number of questions to ask in all rounds of
+    `size`; those that have labels already count.
+    """
+    rows, file, facts = questions.rows(), shard.folder / ORDER, dict(shard.record["facts"])
+    order = np.flatnonzero(~np.isnan(shard.prob[rows]))
+    if file.exists() and (record := read_json(file))["facts"] == facts:
+        order = np.array(record["numbers"], np.int64)
+    yield order
+    while len(order) < budget:
+        others = np.setdiff1d(np.arange(len(rows)), order)
+        others = np.random.default_rng([seed, 90, len(order)]).permutation(others)
+        target = shard.prob[rows]  # as the shard has it: a killed job reads the same
+        answered = order[~np.isnan(target[order])]
         if len(answered):
-            table, ids = self._dataset.captions()
-            shown = np.asarray(ids)[self._rows]
-            doubt = disagreement(small_rewards(table.messages, shown, target, answered, self._seed), shown)
+            table, ids = questions.dataset.captions()
+            shown = np.asarray(ids)[rows]
+            doubt = disagreement(small_rewards(table.messages, shown, target, answered, seed), shown)
             others = others[np.argsort(-doubt[others], kind="stable")]
-        self.order = np.concatenate([self.order, others[:count]])
-        write_json(self._file, {"facts": self._facts, "numbers": self.order.tolist()})
-        return True
+        order = np.concatenate([order, others[: min(size, budget - len(order))]])
+        write_json(file, {"facts": facts, "numbers": order.tolist()})
+        yield order
 
 
 def disagreement(rewards: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """The standard deviation of P(second is better) among rewards, for each question. [Q]
 
-    Args:
-      rewards: each reward of each message. [E, U]
-      ids: the message of every step of each question. [Q, 2, L]
+    `rewards`: of each message [E, U]; `ids`: the message of every step of each question [Q, 2, L].
     """
     of_sides = rewards[:, ids].mean(-1)  # [E, Q, 2]
     return (1 / (1 + np.exp(of_sides[..., 0] - of_sides[..., 1]))).std(0)
@@ -73,11 +63,8 @@ def small_rewards(
 ) -> np.ndarray:
     """Trains NETWORKS small rewards, and returns the reward of each message by each of them. [E, U]
 
-    Args:
-      messages: the dataset's messages. [U, 256]
-      ids: the message of every step of each question. [Q, 2, L]
-      target: P(second is better) of each question. [Q]
-      answered: numbers of the questions to learn from. [K]
+    `messages`: [U, 256]; `ids`: as above [Q, 2, L]; `target`: P(second is better) of each question [Q]; `answered`: the
+    questions to learn from [K].
     """
     import jax.numpy as jnp
     import optax

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.backends import Backend, CaptionBackend, Oracle, find_backend
+from motif_jax.annotation.backends import Backend, Oracle, find_backend
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import section
 from motif_jax.envs.texts import Texts, texts_of
@@ -18,6 +18,7 @@ from motif_jax.preferences.store import PairDataset, digest_of, fingerprint
 from motif_jax.stages import Experiment
 from motif_jax.structs import UserError
 
+FLAG = "--config.annotate"
 LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is named after an annotation
 
 
@@ -29,42 +30,28 @@ class AnnotateConfig(Experiment):
     annotate: AnnotateSection = field(default_factory=AnnotateSection)
 
 
-def check_section(section: AnnotateSection, texts: Texts) -> None:
-    """Raises UserError for values that cannot work together; no model is loaded or asked."""
+def check_section(section: AnnotateSection, texts: Texts, of_captions: bool = False) -> None:
+    """Raises UserError for values that cannot work together, or for oracles if it must be a judge `of_captions`."""
     backend = find_backend(section)(section, texts, 0)
+    problem = ""
     if not 0 <= section.shard < section.num_shards:
-        raise UserError(
-            f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} "
-            "(--config.annotate.shard, .num_shards)"
-        )
-    if section.samples > 1 and (not backend.is_model or section.mode != "reason"):
-        raise UserError(
-            f"only a model in mode reason answers in samples, and samples = {section.samples} "
-            "(--config.annotate.samples, .backend, .mode)"
-        )
-    if section.samples > 1 and not section.sampling.temperature:
-        raise UserError(
-            f"at temperature 0 all {section.samples} samples would be the same (--config.annotate.samples, "
-            ".sampling.temperature)"
-        )
-    if section.order != "as_now" and isinstance(backend, Oracle):
-        raise UserError(f"{section.backend!r} asks no questions, so they have no order (--config.annotate.order)")
-    if section.order == "disagreement" and (section.num_shards > 1 or backend.in_process):
-        raise UserError(
+        problem = f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} ({FLAG}.shard)"
+    elif section.samples > 1 and (not backend.is_model or section.mode != "reason"):
+        problem = f"only a model in mode reason answers in samples ({FLAG}.samples, .backend, .mode)"
+    elif section.samples > 1 and not section.sampling.temperature:
+        problem = f"at temperature 0 all samples would be the same ({FLAG}.samples, .sampling.temperature)"
+    elif section.order != "as_now" and isinstance(backend, Oracle):
+        problem = f"{section.backend!r} asks no questions, so they have no order ({FLAG}.order)"
+    elif section.order == "disagreement" and (section.num_shards > 1 or backend.in_process):
+        problem = (
             "order disagreement needs all answers in one job, and memory beside that of vllm: use num_shards=1, and "
-            "for a model a server (--config.annotate.order, .num_shards, .backend)"
+            f"for a model a server ({FLAG}.order, .num_shards, .backend)"
         )
+    elif of_captions and isinstance(backend, Oracle):
+        problem = f"{section.backend!r} compares numbers of the game, and a judge of captions is asked ({FLAG}.backend)"
+    if problem:
+        raise UserError(problem)
     backend.check()
-
-
-def check_captions_judge(section: AnnotateSection, texts: Texts) -> None:
-    """As `check_section`, for a stage that asks a judge of captions."""
-    check_section(section, texts)
-    if not issubclass(find_backend(section), CaptionBackend):
-        raise UserError(
-            f"the annotator {section.backend!r} compares numbers of the game: there is no judge of captions to ask "
-            "(--config.annotate.backend)"
-        )
 
 
 def label_name(section: AnnotateSection) -> str:
@@ -95,5 +82,10 @@ def make_metadata(backend: Backend, section: AnnotateSection, dataset: PairDatas
     else:
         metadata |= {"captions": section.captions, "goal": section.goal} | backend.labelling()
         if section.captions == WITH_BOTTOM_LINE:
+            if "blstats" not in dataset.data:
+                raise UserError(
+                    f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line need "
+                    f"({FLAG}.captions)"
+                )
             metadata["bottom_line_version"], other_array = BOTTOM_LINE, dataset.data["blstats"]
     return metadata | {"beside": "" if other_array is None else digest_of(other_array)}

@@ -43,11 +43,11 @@ from motif_jax.policies.choice import parse_mixture
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.shards import NOT_ASKED, count
 from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, annotation_folder, labels_file
-from motif_jax.preferences.writer import FinishedEpisode, PairWriter, tidy
+from motif_jax.preferences.writer import PROGRESS, FinishedEpisode, PairWriter
 from motif_jax.run import CONFIG, SECTIONS, Head, Run, date_of
 from motif_jax.stages import Experiment, Stage, check_cluster, make_pool, with_result, workers_of
 from motif_jax.stages.train_policy import Policy
-from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError, legible
+from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError
 from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
 from motif_jax.system.machine import read_array, usable_cores
 from motif_jax.system.metrics import Progress
@@ -76,22 +76,25 @@ def report_pairs(workdir: Path) -> None:
     run = workdir / "dataset/run.json"
     ran = read_json(run) if run.exists() else {}  # not of a published dataset
     table_of_captions, ids = dataset.captions()
-    figures = [(f"{len(dataset):,}", "pairs of moments"), (f"{len(table_of_captions):,}", "different messages")]
-    if metadata.get("episodes"):
-        figures.append((f"{metadata['episodes']:,}", "episodes"))
-    if metadata.get("steps"):
-        figures.append((amount(metadata["steps"]), "steps played"))
-    if ran.get("steps_per_s"):
-        figures.append((f"{ran['steps_per_s']:,.0f}", "steps/s while collecting"))
-    if "share_without_message" in metadata:
-        figures.append((f"{metadata['share_without_message']:.0%}", "of the moments show no message"))
-    same = float((ids[:, 0] == ids[:, 1]).all(-1).mean())
-    figures.append((f"{same:.0%}", "of the pairs show equal captions"))
+    known: list[tuple[Any, Callable[[Any], str], str]] = [  # a dataset that was not collected here lacks some of them
+        (len(dataset), "{:,}".format, "pairs of moments"),
+        (len(table_of_captions), "{:,}".format, "different messages"),
+        (metadata.get("episodes"), "{:,}".format, "episodes"),
+        (metadata.get("steps"), amount, "steps played"),
+        (ran.get("steps_per_s"), "{:,.0f}".format, "steps/s while collecting"),
+        (metadata.get("share_without_message"), "{:.0%}".format, "of the moments show no message"),
+        ((ids[:, 0] == ids[:, 1]).all(-1).mean(), "{:.0%}".format, "of the pairs show equal captions"),
+    ]
+    figures = [(form(value), what) for value, form, what in known if value is not None]
     by, made = metadata.get("collector", ""), date_of((workdir / "dataset/dataset.json").stat().st_mtime)
     words = f'<p class="soft">Played by {esc(by)}; {esc(made)}.</p>' if by else ""
     spreads = f'<div class="pair">{"".join(_spreads(dataset))}</div>'
+    counts, messages = table_of_captions.counts, table_of_captions.messages
+    top = np.argsort(-counts, kind="stable")[:COMMON]
+    rows = [[f"{counts[at] / ids.size:.1%}", quoted(decode(messages[at]))] for at in top.tolist()]
+    common = table(("moments", "message"), rows, numbers=(0,), kind="fits")
     stage = Run(workdir).stage("collect", "dataset")
-    stage.section("The dataset", words, tiles(figures), spreads, *_common(dataset))
+    stage.section("The dataset", words, tiles(figures), spreads, "<h3>Most frequent messages</h3>", common)
     stage.report(Head(
         subject="A dataset", without_aim="of moments of a game", task=metadata.get("task"), made=made,
         machine={"processor": ran.get("machine", ""), "versions": metadata.get("versions", {})},
@@ -104,9 +107,7 @@ def _spreads(dataset: PairDataset) -> list[str]:
     """Histograms of the arrays of info/ that SPREADS names, as HTML."""
     histograms = []
     for name, heading in SPREADS.items():
-        if name not in dataset.info:
-            continue
-        values = np.asarray(dataset.info[name]).reshape(-1)
+        values = np.asarray(dataset.info.get(name, ())).reshape(-1)
         values = values[np.isfinite(values)]
         if not len(values):
             continue
@@ -122,20 +123,9 @@ def _spreads(dataset: PairDataset) -> list[str]:
 
 
 def _histogram(values: np.ndarray, word: Callable[[float], str]) -> str:
-    """A histogram whose numbers are formatted by `word`, as HTML."""
     heights, edges = (array.tolist() for array in np.histogram(values, bins=BINS))
     ends = word(edges[0]), word((edges[0] + edges[-1]) / 2), word(edges[-1])
     return columns(heights, ends, of=[f"{word(edge)} and more" for edge in edges[:-1]])
-
-
-def _common(dataset: PairDataset) -> list[str]:
-    """A table of the most frequent messages of the moments, as HTML."""
-    captions, _ = dataset.captions()
-    counts, moments = captions.counts, dataset.num_pairs * 2 * dataset.length
-    top = np.argsort(-counts, kind="stable")[:COMMON]
-    messages = captions.messages
-    rows = [[f"{counts[at] / moments:.1%}", quoted(decode(messages[at]))] for at in top.tolist()]
-    return ["<h3>Most frequent messages</h3>", table(("moments", "message"), rows, numbers=(0,), kind="fits")]
 
 
 def report_transcripts(workdir: Path) -> None:
@@ -149,8 +139,7 @@ def report_transcripts(workdir: Path) -> None:
         (f"{store.record['texts']:,}", "different texts"),
     ]
     if returns.any():  # a manual is without rewards
-        figures.append((exact(float(returns.mean())), "mean return"))
-        figures.append((exact(float(returns.max())), "best return"))
+        figures += [(exact(float(returns.mean())), "mean return"), (exact(float(returns.max())), "best return")]
     body = [f'<p class="soft">Played by {esc(by)}.</p>' if by else "", tiles(figures)]
     if np.ptp(returns):
         body += ["<h3>Returns</h3>", _histogram(returns, exact)]
@@ -164,7 +153,6 @@ def report_transcripts(workdir: Path) -> None:
 NAMED = 5  # files in the line about those that are not read
 HEAD_BYTES = 4096  # most bytes before the data of a .npy file
 
-
 if TYPE_CHECKING:
     from motif_jax.policies.mixture import Mixture
 
@@ -172,7 +160,7 @@ NAME, DATASET, TRANSCRIPTS = "collect", "dataset", "transcripts"  # the stage; i
 PARTIAL = f"{DATASET}.partial"  # until the dataset is complete
 STEPS_WITHOUT_A_MOMENT = 2_000_000  # after these, the settings must be wrong
 MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
-TRANSCRIPTS_FLAG = "--config.collect.transcripts"
+TRANSCRIPTS_FLAG, POLICIES_FLAG = "--config.collect.transcripts", "--config.collect.policies"
 CHECKPOINTS = "checkpoints"  # in the provenance of transcripts: the policies that played; later ones may exist now
 SHOW_EVERY = 1000  # transcripts between two lines of progress
 
@@ -184,43 +172,23 @@ SHOW_EVERY = 1000  # transcripts between two lines of progress
 class Collect:
     """Pairs of moments from games, or transcripts of games."""
 
-    dataset: str = value(
-        "", PATH, "directory of a dataset in the published layout, to use instead of collecting", decides=True
-    )
+    dataset: str = value("", PATH, "dataset in the published layout, to use instead of collecting", decides=True)
     follow_links: bool = value(False, Flag(), "also read arrays of `dataset` that are links to files outside it")
-    collector: str = value(
-        "explorer:0.8,random:0.2", Text(), "scripted players and their shares of the games", decides=True
-    )
-    policies: str = value(
-        "", PATHS, "trained policies to play instead: WORKDIR[@STEP, @last or @all][:SHARE],...", decides=True
-    )
-    num_pairs: int = value(
-        100_000, Whole(1, 10**12), "pairs; the paper used 500,000, but most results need 100,000", decides=True
-    )
-    transcripts: int = value(
-        0, Whole(0, 10**9), "number of games to record as text instead of pairs; 0: collect pairs", decides=True
-    )
-    branch_player: str = value(
-        "", Text(), "player that continues from each moment of a transcript; empty: no branches", decides=True
-    )
+    collector: str = value("explorer:0.8,random:0.2", Text(), "scripted players and their shares", decides=True)
+    policies: str = value("", PATHS, "trained policies to play: WORKDIR[@STEP, @last, @all][:SHARE],...", decides=True)
+    num_pairs: int = value(100_000, Whole(1, 10**12), "pairs; the paper has 500,000, most need 100,000", decides=True)
+    transcripts: int = value(0, Whole(0, 10**9), "games to record as text instead of pairs; 0: pairs", decides=True)
+    branch_player: str = value("", Text(), "player of branches from each moment of a transcript", decides=True)
     branches: int = value(1, Whole(1, 1000), "branches of each moment", decides=True)
     segment_length: int = value(1, Whole(1), "steps per moment", decides=True)
     keep_empty: float = value(1.0, Number(0, 1), "share of the moments without a message that are kept", decides=True)
-    save_screen: bool = value(
-        False, Flag(), "also save tty_chars and tty_colors, 7.7 kB per pair and step", decides=True
-    )
-    save_glyphs: bool = value(
-        False, Flag(), "also save the map of glyphs, 6.6 kB per pair and step, for rewards that read it", decides=True
-    )
+    save_screen: bool = value(False, Flag(), "save tty_chars and tty_colors, 7.7 kB per pair and step", decides=True)
+    save_glyphs: bool = value(False, Flag(), "save the map of glyphs, 6.6 kB per pair and step", decides=True)
     num_workers: int = value(usable_cores, Whole(), "worker processes; 0: play in this process, for debugging")
     games_per_worker: int = value(4, Whole(1), "games per worker, played in parallel")
     rollout_length: int = value(128, Whole(1), "steps per rollout")
-    commit_every_s: float = value(
-        20.0, Number(0.001, MANY_SECONDS), "flush interval in seconds: the most work that a kill loses"
-    )
-    hang_timeout_s: float = value(
-        10.0, Number(0.1, MANY_SECONDS), "heartbeat timeout in seconds: a silent worker is replaced"
-    )
+    commit_every_s: float = value(20.0, Number(0.001, MANY_SECONDS), "seconds between commits: what a kill may lose")
+    hang_timeout_s: float = value(10.0, Number(0.1, MANY_SECONDS), "seconds until a silent worker is replaced")
 
 
 @dataclass(frozen=True)
@@ -235,21 +203,11 @@ class CollectConfig(Experiment):
 # ---- the stage
 
 
-def artefacts(workdir: Path) -> list[Path]:
-    """The directories of the dataset, finished or in progress, and of transcripts."""
-    return [workdir / DATASET, *with_result(workdir / PARTIAL, "progress.json"), workdir / TRANSCRIPTS]
-
-
 def is_complete(config: CollectConfig, workdir: Path) -> bool:
     """Whether the dataset is finished and reported, or the transcripts are."""
     if config.collect.transcripts:
         return all((workdir / TRANSCRIPTS / name).is_file() for name in (RECORD, CONFIG))
-    return is_finished(workdir / DATASET) and (workdir / SECTIONS / f"{NAME}.json").exists()
-
-
-def is_finished(dataset: Path) -> bool:
-    """Whether the dataset has all its pairs: its directory has the final name."""
-    return (dataset / "dataset.json").is_file()
+    return (workdir / DATASET / "dataset.json").is_file() and (workdir / SECTIONS / f"{NAME}.json").exists()
 
 
 def check(config: CollectConfig) -> None:
@@ -270,7 +228,7 @@ def check(config: CollectConfig) -> None:
                 f"{config.env['max_episode_steps']} (--config.collect.segment_length)"
             )
     if section.policies:
-        parse_mixture(section.policies, "--config.collect.policies")
+        parse_mixture(section.policies, POLICIES_FLAG)
     else:
         parse_scripted(section.collector, world)
     if not (section.transcripts and isinstance(world, TextWorld)):  # which this process plays
@@ -283,8 +241,8 @@ def run(config: CollectConfig, workdir: Path) -> None:
     dataset = workdir / DATASET
     if config.collect.transcripts:
         collect_transcripts(config, workdir)
-    elif is_finished(dataset):  # an earlier run was killed before it tidied up
-        tidy(dataset)
+    elif (dataset / "dataset.json").is_file():  # an earlier run was killed before it removed the file, or reported
+        (dataset / PROGRESS).unlink(missing_ok=True)
         report_pairs(workdir)
     elif dataset.exists():
         raise UserError(
@@ -320,15 +278,11 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
     stage = Run(workdir).stage(NAME, PARTIAL)
     mixture = load_mixture(config, world, stage.path)
     writer = PairWriter(
-        workdir / DATASET,
-        num_pairs=section.num_pairs,
-        length=section.segment_length,
+        workdir / DATASET, num_pairs=section.num_pairs, length=section.segment_length,
         specs={key: world.specs[f"event_{key}"] for key in keys} | {"rewards": ArraySpec((), "float32")},
-        figures=world.figures,
-        character=getattr(world, "character", ""),
-        seed=config.seed,
+        figures=world.figures, character=getattr(world, "character", ""), seed=config.seed,
         keep_empty=section.keep_empty,
-    )
+    )  # fmt: skip
     stage.bind(config)
     if mixture:
         writer.progress["policies"] = mixture.metadata()  # a resumed run uses the same checkpoints
@@ -345,44 +299,30 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
         raise
     played_s, steps = time.monotonic() - start, writer.progress["steps"] - first_steps
 
-    dataset = writer.finish(
-        {
-            "collector": "policies" if mixture else section.collector,
-            "task": title(config.env),
-            "seed": config.seed,
-            "keep_empty": section.keep_empty,
-            "versions": {"motif_jax": motif_jax.__version__, "numpy": np.__version__}
-            | {name: metadata.version(name) for name in getattr(world, "packages", ())},
-        }
-        | ({"policies": mixture.metadata()} if mixture else {}),
-        {
-            "seconds": round(played_s, 1),
-            "steps_per_s": round(steps / played_s),
-            "num_workers": section.num_workers,
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        }
-        | losses
-        | ({"groups_of_policies": mixture.counts} if mixture else {}),
-    )
+    versions = {name: metadata.version(name) for name in ("numpy", *getattr(world, "packages", ()))}
+    made = {"collector": "policies" if mixture else section.collector, "task": title(config.env), "seed": config.seed}
+    made |= {"keep_empty": section.keep_empty, "versions": {"motif_jax": motif_jax.__version__} | versions}
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    ran = {"seconds": round(played_s, 1), "steps_per_s": round(steps / played_s), "num_workers": section.num_workers}
+    ran |= {"machine": machine} | losses
+    if mixture:
+        made["policies"], ran["groups_of_policies"] = mixture.metadata(), mixture.counts
+    dataset = writer.finish(made, ran)
     report_pairs(workdir)
-    rate = f"{steps / played_s:,.0f} steps/s"
-    print_line(f"collect: {describe_pairs(dataset)}; {steps:,} steps in {played_s:,.0f} s ({rate})")
+    speed = f"{steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)"
+    print_line(f"collect: {describe_pairs(dataset)}; {speed}")
 
 
 def recorded_keys(section: Collect, world: World) -> list[str]:
     """The observations that the dataset keeps of a moment; raises UserError if it cannot keep one of them."""
-    optional = {"save_screen": ("tty_chars", "tty_colors"), "save_glyphs": ("glyphs",)}
     keys = list(world.pairs)
-    for flag, wanted in optional.items():
-        if getattr(section, flag):
-            keys += [key for key in wanted if key not in keys]
-            if missing := [key for key in wanted if f"event_{key}" not in world.specs]:
-                raise UserError(
-                    f"the world {world.name!r} has no observation 'event_{missing[0]}' (--config.collect.{flag})"
-                )
+    for flag, key in (("save_screen", "tty_chars"), ("save_screen", "tty_colors"), ("save_glyphs", "glyphs")):
+        if getattr(section, flag) and key not in keys:
+            keys.append(key)
+            if f"event_{key}" not in world.specs:
+                raise UserError(f"the world {world.name!r} has no observation 'event_{key}' (--config.collect.{flag})")
     for key in keys:
-        spec = world.specs.get(f"event_{key}")
-        shape, kinds = DATA.get(key, ((), ""))
+        spec, (shape, kinds) = world.specs.get(f"event_{key}"), DATA.get(key, ((), ""))
         if spec is None or spec.shape != shape or np.dtype(spec.dtype).kind not in kinds:
             raise UserError(
                 f"a dataset cannot keep {key!r}, which the world {world.name!r} lists in `pairs`: it keeps "
@@ -447,30 +387,30 @@ def describe_pairs(dataset: PairDataset) -> str:
 
 def check_transcripts(section: Collect, world: World) -> None:
     """Raises UserError if the games of this world cannot be recorded as text, or not in this way."""
-    written, prompt = isinstance(world, TextWorld), world.specs.get(PROMPT)
+    written, prompt, problem = isinstance(world, TextWorld), world.specs.get(PROMPT), ""
     if not written and not (world.action_names and prompt and prompt.kind == TEXT):
-        raise UserError(
-            f"transcripts need games that are played by writing or that have prompts, unlike those of {world.name!r} "
-            f"({TRANSCRIPTS_FLAG})"
-        )
-    if section.branch_player and not written:
-        raise UserError(
-            f"only games that are played by writing can branch, and those of {world.name!r} are not "
-            f"(--config.collect.branch_player, {TRANSCRIPTS_FLAG})"
-        )
-    if section.policies and written:
-        raise UserError(
-            "games that are played by writing are recorded with scripted players, not with policies "
-            f"(--config.collect.policies, {TRANSCRIPTS_FLAG})"
-        )
+        problem = "transcripts need games that are played by writing or that have prompts"
+    elif section.branch_player and not written:
+        problem = "only games that are played by writing can branch (--config.collect.branch_player)"
+    elif section.policies and written:
+        problem = f"games that are played by writing need scripted players, not policies ({POLICIES_FLAG})"
+    if problem:
+        raise UserError(f"{problem}: {TRANSCRIPTS_FLAG} with the world {world.name!r}")
     if section.branch_player:
         parse_scripted(section.branch_player, world)
 
 
 def collect_transcripts(config: CollectConfig, workdir: Path) -> None:
     """Plays the games and writes `workdir/transcripts`."""
-    world, start = make_world(config.env), time.monotonic()
-    stage, provenance = Run(workdir).stage(NAME, TRANSCRIPTS), provenance_of(config, world)
+    world, start, section = make_world(config.env), time.monotonic(), config.collect
+    player = "policies" if section.policies else "collector"
+    provenance = {player: getattr(section, player), "games": section.transcripts, "seed": config.seed}
+    if section.branch_player:
+        provenance |= {"branch_player": section.branch_player, "branches": section.branches}
+    if not isinstance(world, TextWorld):
+        provenance[DECISION_POINTS] = True
+    provenance["env"] = essential(config.env)
+    stage = Run(workdir).stage(NAME, TRANSCRIPTS)
     if stage.path.exists():
         before = Transcripts(stage.path, "--workdir").record["provenance"]
         if {**before, CHECKPOINTS: []} != provenance | {CHECKPOINTS: []}:
@@ -538,29 +478,15 @@ def play_moments(config: CollectConfig, world: World, mixture: Mixture | None) -
                     return
 
 
-def provenance_of(config: CollectConfig, world: World) -> dict[str, Any]:
-    """The values that decide the transcripts."""
-    section = config.collect
-    player = {"policies": section.policies} if section.policies else {"collector": section.collector}
-    provenance = player | {"games": section.transcripts, "seed": config.seed}
-    if section.branch_player:
-        provenance |= {"branch_player": section.branch_player, "branches": section.branches}
-    if not isinstance(world, TextWorld):
-        provenance[DECISION_POINTS] = True
-    return provenance | {"env": essential(config.env)}
-
-
 def describe_transcripts(transcripts: Transcripts) -> str:
     """A line about transcripts: their number and their mean return."""
     returns, made = game_returns(transcripts), transcripts.record["provenance"]
     kind = f"{len(returns):,} transcripts"
     if are_decision_points(transcripts):
         kind = f"{transcripts.record['actions']:,} moments from {len(returns):,} games"
-    error = returns.std() / np.sqrt(len(returns))
     by = clean(str(made.get("collector") or made.get("policies", "")))
-    return (
-        f"{kind} of {by} with {transcripts.num_texts:,} different texts, mean return {returns.mean():.2f} ± {error:.2f}"
-    )
+    mean = f"{returns.mean():.2f} ± {returns.std() / np.sqrt(len(returns)):.2f}"
+    return f"{kind} of {by} with {transcripts.num_texts:,} different texts, mean return {mean}"
 
 
 # ---- playing
@@ -571,8 +497,6 @@ def load_mixture(config: CollectConfig, world: World, begun: Path | None = None)
     section = config.collect
     if not section.policies:
         return None
-    from motif_jax.policies.choice import parse_mixture
-    from motif_jax.policies.mixture import FLAG as POLICIES_FLAG
     from motif_jax.policies.mixture import Mixture
     from motif_jax.rewards.sources import trusted_classes
 
@@ -601,73 +525,40 @@ def open_pool(
 def play_in_order(
     pool: ActorPool, policy: BatchedPolicy | None, names: Mapping[str, str], first: int
 ) -> Iterator[list[FinishedEpisode | int]]:
-    """Plays without end, and yields episodes in the order of their numbers.
+    """Plays without end; yields, after each poll, the next finished episodes in order, perhaps none.
 
-    If `policy` is None, scripted players play. `names`: the arrays to keep; see `EpisodeQueue.take`.
-
-    Yields:
-      After each poll of the pool, the next episodes that are finished, perhaps none. A number stands for an episode
-      that was given up.
+    A number stands for an episode that was given up. If `policy` is None, scripted players play. `names`: name of an
+    array in an episode -> its name in a rollout.
     """
-    episodes = EpisodeQueue(first)
-    held: list[FilledSlot] = []
+    pieces, number = Pieces(), first  # of the next episode
+    done: dict[int, FinishedEpisode] = {}  # by number; they wait for an earlier one
+    waiting_bytes, held = 0, list[FilledSlot]()
+    length = pool.layout.rollout_length  # arrays of observations have one row more
     while True:
         requests, fulls = pool.poll(0.2)
         if policy:
             answer(pool, requests, policy)
         for full in fulls:
-            episodes.take(pool, full, names)
-            held.append(full)
+            rows = {name: pool.rollouts[key][full.slot][:length] for name, key in names.items()}  # [T, E, ...]
+            firsts = pool.rollouts["first"][full.slot][0]  # [E]
+            for info, steps in pieces.take(full, rows, firsts, pool.ended(full)):
+                if info.episode >= number and info.episode not in done:
+                    done[info.episode] = FinishedEpisode(info, steps)
+                    waiting_bytes += sum(array.nbytes for array in steps.values())
         # Memory is bounded while all others wait for one game: only its group gets its slots back.
-        kept, held = held, []
+        kept, held = [*held, *fulls], []
         for full in kept:
-            if episodes.waiting_bytes < MAX_WAITING_BYTES or pool.is_responsible_for(full, episodes.number):
+            if waiting_bytes < MAX_WAITING_BYTES or pool.is_responsible_for(full, number):
                 pool.release(full)
             else:
                 held.append(full)
-        ready = []
-        while (one := episodes.next(pool.given_up)) is not None:
-            ready.append(one)
+        ready: list[FinishedEpisode | int] = []
+        while number in done or number in pool.given_up:
+            if episode := done.pop(number, None):
+                waiting_bytes -= sum(array.nbytes for array in episode.steps.values())
+            ready.append(episode or number)
+            number += 1
         yield ready
-
-
-class EpisodeQueue:
-    """Takes rollouts in any order of games, and returns finished episodes in the order of their numbers."""
-
-    def __init__(self, first: int):
-        self.number = first  # of the next episode
-        self.waiting_bytes = 0
-        self._pieces = Pieces()
-        self._done: dict[int, FinishedEpisode] = {}
-
-    def take(self, pool: ActorPool, full: FilledSlot, names: Mapping[str, str]) -> None:
-        """Copies a rollout's steps to their episodes.
-
-        `names`: name of an array in an episode -> its name in a rollout.
-        """
-        length = pool.layout.rollout_length  # arrays of observations have one row more
-        rows = {name: pool.rollouts[key][full.slot][:length] for name, key in names.items()}  # [T, E, ...]
-        first = pool.rollouts["first"][full.slot][0]  # [E]
-        for info, steps in self._pieces.take(full, rows, first, pool.ended(full)):
-            if info.episode >= self.number and info.episode not in self._done:
-                self._done[info.episode] = FinishedEpisode(info, steps)
-                self.waiting_bytes += _size(self._done[info.episode])
-
-    def next(self, given_up: list[int]) -> FinishedEpisode | int | None:
-        """The next episode, or its number if it was given up, or None if it is not finished."""
-        number = self.number
-        episode: FinishedEpisode | int | None = self._done.pop(number, None)
-        if isinstance(episode, FinishedEpisode):
-            self.waiting_bytes -= _size(episode)
-        elif number in given_up:
-            episode = number
-        if episode is not None:
-            self.number += 1
-        return episode
-
-
-def _size(episode: FinishedEpisode) -> int:
-    return sum(array.nbytes for array in episode.steps.values())
 
 
 # ---- a dataset in the published layout
@@ -680,8 +571,8 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
     """Makes a dataset in the directory `target` from `source`; `follow_links`: also from files outside `source`."""
     dataset = PairDataset(source, follow_links=follow_links)
     labels = {name: dataset.preference(name) for name in dataset.preference_names()}
-    folders = {name: annotation_folder(source, name) for name in labels if _is_ours(source, name)}
-    records = {name: _record_of(folder, labels[name]) for name, folder in folders.items()}
+    ours = [name for name in labels if _is_ours(source, name)]
+    records = {name: _record_of(annotation_folder(source, name), labels[name]) for name in ours}
     for name in labels:
         _check_free(annotation_folder(target, name), records.get(name))
 
@@ -693,24 +584,19 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
     table, _ = PairDataset(target).captions()
     for name, codes in labels.items():
         write_array(labels_file(target, name), codes)
-    for name, folder in folders.items():
-        _copy_annotation(folder, annotation_folder(target, name), records[name], len(dataset), len(table))
-    metadata: dict[str, Any] = {"source": str(source.resolve()), "num_pairs": len(dataset)}
-    metadata |= {"segment_length": dataset.length, "distinct_captions": len(table)}
-    write_json(target / "dataset.json", metadata)
-    if left := sorted(_not_read(source, dataset)):
+    for name, record in records.items():
+        folders = annotation_folder(source, name), annotation_folder(target, name)
+        _copy_annotation(*folders, record, len(dataset), len(table))
+    about = {"num_pairs": len(dataset), "segment_length": dataset.length, "distinct_captions": len(table)}
+    write_json(target / "dataset.json", {"source": str(source.resolve())} | about)
+    left = []
+    for part, keys in (("data", DATA), ("info", INFO), ("preference", labels)):
+        names = {path.name for path in source.glob(f"{part}/*")} - {f"{key}.npy" for key in keys}
+        left += sorted(f"{part}/{name}" for name in names)
+    if left:
         others = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
-        print_line(
-            f"collect: not read in {clean(source)}: {', '.join(clean(name, 80) for name in left[:NAMED])}{others}"
-        )
-
-
-def _not_read(source: Path, dataset: PairDataset) -> Iterator[str]:
-    """Names of the files and directories beside the arrays that are not read."""
-    read: dict[str, Iterable[str]] = {"data": DATA, "info": INFO, "preference": dataset.preference_names()}
-    for folder, keys in read.items():
-        names = os.listdir(source / folder) if (source / folder).is_dir() else []
-        yield from (f"{folder}/{name}" for name in {*names} - {f"{key}.npy" for key in keys})
+        shown = ", ".join(clean(name, 80) for name in left[:NAMED])
+        print_line(f"collect: not read in {clean(source)}: {shown}{others}")
 
 
 def _is_ours(source: Path, name: str) -> bool:
@@ -722,30 +608,24 @@ def _is_ours(source: Path, name: str) -> bool:
 
 
 def _check_free(target: Path, record: dict[str, Any] | None) -> None:
-    """Raises UserError if the workdir has an annotation of the same name from an earlier dataset.
-
-    `target`: its directory in the workdir; `record`: that of the annotation to copy.
-    """
-    if not target.is_dir():
-        return
+    """Raises UserError if the workdir has an annotation of the same name, other than the one to copy, in `target`."""
     file = target / "merged.json"
-    if record and file.is_file() and read_json(file) == record:
-        return  # an earlier run of the same command was killed
-    raise UserError(
-        f"{str(target)!r} belongs to an annotation of another dataset, and the dataset to use has one of the same "
-        f"name: move it away, or choose another --workdir ({FLAG})"
-    )
+    was_copied = record and file.is_file() and read_json(file) == record  # by a run of the same command that was killed
+    if target.is_dir() and not was_copied:
+        raise UserError(
+            f"{str(target)!r} belongs to an annotation of another dataset, and the dataset to use has one of the same "
+            f"name: move it away, or choose another --workdir ({FLAG})"
+        )
 
 
 def _record_of(folder: Path, codes: np.ndarray) -> dict[str, Any]:
     """The checked record of an annotation, without its jobs' logs, which name folders of another machine. [N]"""
     file = folder / "merged.json"
     with _checked(file):
-        record = parse_foreign_json(_read(file, LIMIT))
-        kinds: dict[str, type] = {"facts": dict, "missing_shards": list, NOT_ASKED: int}
-        _check_kinds({NOT_ASKED: 0} | record, kinds)
+        record = {NOT_ASKED: 0} | parse_foreign_json(read_bytes(file, LIMIT))
+        _check_kinds(record, {"facts": dict, "missing_shards": list, NOT_ASKED: int})
         _check_kinds({"tie_margin": 0.0} | record["facts"], {"dataset": str, "tie_margin": float})
-    kept = {"facts": record["facts"], "missing_shards": record["missing_shards"], NOT_ASKED: record.get(NOT_ASKED, 0)}
+    kept = {name: record[name] for name in ("facts", "missing_shards", NOT_ASKED)}
     return kept | {"counts": count(codes), "shards": {}, "written": record.get("written") is True}
 
 
@@ -756,12 +636,16 @@ def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pai
         file = folder / name
         if not file.is_file() or leads_out(file, folder):
             continue
-        data = _read(file, limit)
         with _checked(file):
+            data = read_bytes(file, limit)
             if name == NEUTRAL:
                 _check_neutral(parse_foreign_json(data), num_captions)
             else:
-                _check_prob(file, num_pairs)
+                prob = read_array(file)
+                if prob.dtype != "float32" or prob.shape != (num_pairs,):
+                    raise ValueError(f"it holds {prob.shape} {prob.dtype}")
+                if ((prob < 0) | (prob > 1)).any():
+                    raise ValueError("it has numbers that are not between 0 and 1")
         write_whole(target / name, data)
 
 
@@ -781,28 +665,12 @@ def _check_kinds(record: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
 
 
 def _check_neutral(record: dict[str, Any], num_captions: int) -> None:
-    """Raises ValueError for defective answers about the neutral moment."""
     _check_kinds(record, {"captions": list, "prob": list})
     numbers, prob = record["captions"], record["prob"]
     if len(numbers) != len(prob) or not all(type(one) is int and 0 <= one < num_captions for one in numbers):
         raise ValueError(f"its captions are not numbers below {num_captions}, each with a probability")
     if not all(isinstance(one, float | int) and 0 <= one <= 1 for one in prob):
         raise ValueError("it has numbers that are not between 0 and 1")
-
-
-def _check_prob(file: Path, num_pairs: int) -> None:
-    """Raises ValueError for defective probabilities of an annotation, OSError if they cannot be read."""
-    prob = read_array(file)
-    if prob.dtype != "float32" or prob.shape != (num_pairs,):
-        raise ValueError(f"it holds {prob.shape} {prob.dtype}")
-    finite = prob[~np.isnan(prob)]
-    if not ((finite >= 0) & (finite <= 1)).all():
-        raise ValueError("it has numbers that are not between 0 and 1")
-
-
-def _read(file: Path, limit: int) -> bytes:
-    with legible(repr(str(file)), FLAG):
-        return read_bytes(file, limit)
 
 
 STAGE = Stage(
@@ -814,6 +682,7 @@ STAGE = Stage(
     run=run,
     writes="--config.collect.num_pairs, .save_screen, .save_glyphs",
     memory="--config.collect.num_workers, .games_per_worker, .rollout_length",
-    artefacts=artefacts,
+    # The dataset, finished or in progress, and the transcripts.
+    artefacts=lambda workdir: [workdir / DATASET, *with_result(workdir / PARTIAL, PROGRESS), workdir / TRANSCRIPTS],
     loads_jax=lambda config: bool(config.collect.policies) and not config.collect.dataset,
 )

@@ -22,7 +22,7 @@ from motif_jax.files import read_json
 from motif_jax.language.config import locate_model
 from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.stages import Stage, find_stage, later, with_result
-from motif_jax.stages.annotate.setup import AnnotateConfig, check_captions_judge
+from motif_jax.stages.annotate.setup import AnnotateConfig, check_section
 from motif_jax.stages.evaluate.contenders import EvaluateConfig
 from motif_jax.stages.evaluate.summary import keys_of, rules_of
 from motif_jax.stages.train_policy import Profile
@@ -131,7 +131,7 @@ def check(config: WriteConfig) -> None:
         raise UserError(f"the world {world.name!r} is played by writing, and has no steps to pay (--config.env.world)")
     parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
     find_readable(world)
-    check_captions_judge(config.annotate, texts_of(config.env, config.annotate.lexicon))
+    check_section(config.annotate, texts_of(config.env, config.annotate.lexicon), of_captions=True)
     writer = config.write_reward.writer
     if config.write_reward.grammar != PLAIN and writer in IN_PROCESS:
         raise UserError(f"a grammar is for writer=server, not for writer={writer} ({FLAG}.grammar)")
