@@ -17,9 +17,9 @@ from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.online import exchange
 from motif_jax.rewards.online import source as online_source
 from motif_jax.rewards.online.captioned import Captioned
-from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
+from motif_jax.rewards.online.exchange import cut, join, pack, unpack
 from motif_jax.rewards.online.source import OnlineSource
-from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Seen, Store
+from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, News, Store
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.statistics import RewardStatistics, summarise_values
 from motif_jax.structs import UserError
@@ -32,8 +32,8 @@ def messages(*texts) -> np.ndarray:
     return np.array([encode(text) for text in texts], np.uint8).reshape(-1, 256)
 
 
-def seen(rows=(), counts=(), new=(), times=()) -> Seen:
-    return Seen(np.array(rows, np.int64), np.array(counts, np.int64), messages(*new), np.array(times, np.int64))
+def seen(rows=(), counts=(), new=(), times=()) -> News:
+    return News(np.array(rows, np.int64), np.array(counts, np.int64), messages(*new), np.array(times, np.int64))
 
 
 def batch_of(*texts):
@@ -120,19 +120,20 @@ def test_a_pair_that_was_dropped_waits_again_when_it_is_seen_again():
 
 @pytest.mark.quick
 def test_a_message_carries_what_fits_and_the_next_ones_the_rest(monkeypatch):
-    for name, most in (("ROWS", 2), ("MESSAGES", 1), ("ANSWERS", 1)):
-        monkeypatch.setattr(exchange, name, most)
-    sent = NOTHING._replace(
-        seen=seen([1, 2, 3], [1, 1, 1], TEXTS[:3], (1, 1, 1)), steps=9, questions=np.array([5, 6]), yes=np.zeros(2)
+    for columns, most in ((("rows", "counts"), 2), (("messages", "times", "questions", "yes"), 1)):
+        for name in columns:
+            monkeypatch.setitem(exchange.MOST, name, most)
+    sent = seen([1, 2, 3], [1, 1, 1], TEXTS[:3], (1, 1, 1))._replace(
+        steps=9, questions=np.array([5, 6]), yes=np.zeros(2)
     )
     parts, rest = [], sent
     for _ in range(3):
         now, rest = cut(rest)
         parts.append(unpack(pack(now)))
     joined = join(parts)
-    assert [len(part.seen.messages) for part in parts] == [1, 1, 1]
-    assert joined.seen.rows.tolist() == [1, 2, 3]
-    assert {bytes(message) for message in joined.seen.messages} == {bytes(message) for message in messages(*TEXTS[:3])}
+    assert [len(part.messages) for part in parts] == [1, 1, 1]
+    assert joined.rows.tolist() == [1, 2, 3]
+    assert {bytes(message) for message in joined.messages} == {bytes(message) for message in messages(*TEXTS[:3])}
     assert sorted(joined.questions.tolist()) == [5, 6]
     assert joined.steps == 9
     assert not len(cut(rest)[0].questions)

@@ -7,66 +7,38 @@ add these to their stores in the order of the hosts. A message has a fixed size;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from motif_jax.captions import WIDTH, distinct_messages
+from motif_jax.captions import distinct_messages
 from motif_jax.devices.mesh import from_every_host
-from motif_jax.rewards.online.store import Seen
+from motif_jax.rewards.online.store import NOTHING, News
 from motif_jax.rewards.running_stats import RunningStats
 
-ROWS, MESSAGES, ANSWERS = 1024, 64, 256  # most entries per host and update, with several hosts
+# Most entries per host and update, with several hosts.
+MOST = {"rows": 1024, "counts": 1024, "messages": 64, "times": 64, "questions": 256, "yes": 256}
 MESSAGE = np.dtype([
-    ("lengths", "i8", 3), ("steps", "i8"), ("labelled", "i8"), ("scores", "f8", 3), ("rows", "i8", ROWS),
-    ("counts", "i8", ROWS), ("messages", "u1", (MESSAGES, WIDTH)), ("times", "i8", MESSAGES),
-    ("questions", "i8", ANSWERS), ("yes", "f8", ANSWERS),
+    ("lengths", "i8", len(MOST)), ("steps", "i8"), ("labelled", "i8"), ("scores", "f8", 3),
+    *((name, column.dtype, (MOST[name], *column.shape[1:])) for name, column in NOTHING.columns().items()),
 ])  # fmt: skip
 
 
-class HostNews(NamedTuple):
-    """The captions, scores and answers of a host since the last exchange."""
-
-    seen: Seen
-    scores: RunningStats  # of the scores of all steps
-    steps: int
-    labelled: int  # steps whose caption has a label
-    questions: np.ndarray  # answered questions. [A] int64
-    yes: np.ndarray  # the answers; NaN: could not be parsed. [A] float64
-
-
-NONE = np.zeros(0, np.int64)
-NOTHING = HostNews(Seen(NONE, NONE, np.zeros((0, WIDTH), np.uint8), NONE), RunningStats(), 0, 0, NONE, np.zeros(0))
-
-
-def join(parts: Sequence[HostNews]) -> HostNews:
+def join(parts: Sequence[News]) -> News:
     """Merges news; each caption occurs once in the result."""
     scores = RunningStats()
     for part in parts:
         scores = scores.merge(part.scores)
-    seen = [part.seen for part in parts]
-
-    def sums(indices: np.ndarray, values: list[np.ndarray], number: int) -> np.ndarray:
-        return np.bincount(indices, np.concatenate(values), number).astype(np.int64)
-
-    rows, of_rows = np.unique(np.concatenate([one.rows for one in seen]), return_inverse=True)
-    messages, of_messages, _ = distinct_messages(np.concatenate([one.messages for one in seen]))
-    return HostNews(
-        Seen(
-            rows,
-            sums(of_rows, [one.counts for one in seen], len(rows)),
-            messages,
-            sums(of_messages, [one.times for one in seen], len(messages)),
-        ),
-        scores,
-        sum(part.steps for part in parts),
-        sum(part.labelled for part in parts),
-        np.concatenate([part.questions for part in parts]),
-        np.concatenate([part.yes for part in parts]),
-    )
+    columns = {name: np.concatenate([part.columns()[name] for part in parts]) for name in MOST}
+    columns["rows"], of_rows = np.unique(columns["rows"], return_inverse=True)
+    columns["messages"], of_messages, _ = distinct_messages(columns["messages"])
+    for name, indices, of in (("counts", of_rows, "rows"), ("times", of_messages, "messages")):
+        columns[name] = np.bincount(indices, columns[name], len(columns[of])).astype(np.int64)
+    steps, labelled = sum(part.steps for part in parts), sum(part.labelled for part in parts)
+    return News(**columns, scores=scores, steps=steps, labelled=labelled)
 
 
-def share(mine: HostNews, rest: HostNews, hosts: Any) -> tuple[list[HostNews], HostNews]:
+def share(mine: News, rest: News, hosts: Any) -> tuple[list[News], News]:
     """The news of all hosts, in their order, and what waits for the next message; all call it once per update."""
     if hosts is None or hosts.count == 1:
         return [mine], rest
@@ -74,37 +46,26 @@ def share(mine: HostNews, rest: HostNews, hosts: Any) -> tuple[list[HostNews], H
     return [unpack(words) for words in from_every_host(pack(now))], rest
 
 
-def cut(news: HostNews) -> tuple[HostNews, HostNews]:
+def cut(news: News) -> tuple[News, News]:
     """Splits news into the part that fits into a message, and the rest."""
-    seen = news.seen
-    first = Seen(seen.rows[:ROWS], seen.counts[:ROWS], seen.messages[:MESSAGES], seen.times[:MESSAGES])
-    rest = Seen(seen.rows[ROWS:], seen.counts[ROWS:], seen.messages[MESSAGES:], seen.times[MESSAGES:])
-    return (
-        news._replace(seen=first, questions=news.questions[:ANSWERS], yes=news.yes[:ANSWERS]),
-        NOTHING._replace(seen=rest, questions=news.questions[ANSWERS:], yes=news.yes[ANSWERS:]),
-    )
+    columns = news.columns()
+    rest = News(**{name: column[MOST[name] :] for name, column in columns.items()})
+    return news._replace(**{name: column[: MOST[name]] for name, column in columns.items()}), rest
 
 
-def pack(news: HostNews) -> np.ndarray:
+def pack(news: News) -> np.ndarray:
     """News as a message of fixed size. -> [N] int32"""
-    message = np.zeros(1, MESSAGE)
-    columns = news.seen._asdict() | {"questions": news.questions, "yes": news.yes}
+    message, columns = np.zeros(1, MESSAGE), news.columns()
     for name, column in columns.items():
         message[name][0, : len(column)] = column
-    message["lengths"] = [len(columns[name]) for name in ("rows", "messages", "questions")]
+    message["lengths"] = [len(column) for column in columns.values()]
     message["scores"], message["steps"], message["labelled"] = news.scores, news.steps, news.labelled
     return message.view(np.int32)
 
 
-def unpack(words: np.ndarray) -> HostNews:
+def unpack(words: np.ndarray) -> News:
     """The inverse of `pack`."""
     message = np.ascontiguousarray(words).view(MESSAGE)[0]
-    rows, messages, answers = message["lengths"].tolist()
-    return HostNews(
-        Seen(
-            message["rows"][:rows], message["counts"][:rows], message["messages"][:messages],
-            message["times"][:messages],
-        ),
-        RunningStats(*message["scores"].tolist()), int(message["steps"]), int(message["labelled"]),
-        message["questions"][:answers], message["yes"][:answers],
-    )  # fmt: skip
+    columns = {name: message[name][:length] for name, length in zip(MOST, message["lengths"].tolist(), strict=True)}
+    scores = RunningStats(*message["scores"].tolist())
+    return News(**columns, scores=scores, steps=int(message["steps"]), labelled=int(message["labelled"]))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.captions import WIDTH, CaptionIndex, decode
+from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.source import Arrays
 
 IDLE, WAITING, ANSWERED, REFUSED = range(4)  # states of a question; REFUSED: its answers could not be parsed
@@ -24,13 +25,28 @@ NEUTRAL = np.zeros((1, WIDTH), np.uint8)  # a moment without a message; anchored
 Opinion = Callable[[np.ndarray], np.ndarray]  # distinct messages [K, 256] -> 0 or 1, [K]
 
 
-class Seen(NamedTuple):
-    """The distinct captions of a batch of rollouts."""
+NO_ROWS = np.zeros(0, np.int64)
 
-    rows: np.ndarray  # rows of captions in the store. [R] int64
-    counts: np.ndarray  # how often the batch shows them. [R] int64
-    messages: np.ndarray  # captions that were not in the store. [K, 256] uint8
-    times: np.ndarray  # how often the batch shows them. [K] int64
+
+class News(NamedTuple):
+    """The distinct captions of rollouts, their scores, and the judge's answers since the last update."""
+
+    rows: np.ndarray = NO_ROWS  # rows of captions in the store. [R] int64
+    counts: np.ndarray = NO_ROWS  # how often the rollouts show them. [R] int64
+    messages: np.ndarray = NEUTRAL[:0]  # captions that were not in the store. [K, 256] uint8
+    times: np.ndarray = NO_ROWS  # how often the rollouts show them. [K] int64
+    questions: np.ndarray = NO_ROWS  # answered questions. [A] int64
+    yes: np.ndarray = np.zeros(0)  # the answers; NaN: could not be parsed. [A] float64
+    scores: RunningStats = RunningStats()  # of all steps
+    steps: int = 0
+    labelled: int = 0  # steps whose caption has a label
+
+    def columns(self) -> Arrays:
+        """The arrays, by name."""
+        return {name: column for name, column in self._asdict().items() if isinstance(column, np.ndarray)}
+
+
+NOTHING = News()
 
 
 class Columns:
@@ -91,8 +107,7 @@ class Store:
             attempts=np.int16(0), step=np.int64(0),
         )  # fmt: skip
         if anchored:
-            nothing = np.zeros(0, np.int64)
-            self.see(Seen(nothing, nothing, NEUTRAL, np.zeros(1, np.int64)), 0)
+            self.see(News(messages=NEUTRAL, times=np.zeros(1, np.int64)), 0)
 
     @property
     def is_full(self) -> bool:
@@ -102,7 +117,7 @@ class Store:
     def text(self, row: int) -> str:
         return decode(self.captions.messages[row])
 
-    def see(self, seen: Seen, step: int, opinion: Opinion | None = None) -> np.ndarray:
+    def see(self, seen: News, step: int, opinion: Opinion | None = None) -> np.ndarray:
         """Counts the captions of a batch and adds the new ones, with an opinion.
 
         Returns the rows of all captions [R + K], with the new ones at the end.
