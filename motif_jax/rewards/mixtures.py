@@ -53,7 +53,7 @@ def _scaled(weights: Weights, sum_to_one: bool) -> Weights:
 
 def parse_coefficients(text: str) -> tuple[float, ...]:
     """Parses `config.policy.control.coefficients`."""
-    coefficients = tuple(map(_number, text.split(",")))
+    coefficients = tuple(map(to_number, text.split(",")))
     for part, level in zip(text.split(","), coefficients, strict=True):
         if not _is_coefficient(level):
             raise UserError(f"a coefficient must be 0 or {LIMITS}, not {shown(part)} ({FLAG})")
@@ -66,7 +66,8 @@ def _is_coefficient(number: float) -> bool:
     return number == 0 or SMALLEST <= number <= LARGEST
 
 
-def _number(text: str) -> float:
+def to_number(text: str) -> float:
+    """The number; NaN where there is none."""
     try:
         return float(text)
     except ValueError:
@@ -107,7 +108,7 @@ def find_behaviour(text: str, plan: Mapping[str, Any]) -> int | Weights:
             raise UserError(f"the policy mixes the options {', '.join(names)}, not {name!r}: {hint}")
         if name in weights:
             raise UserError(f"the option {name!r} is named twice in {text!r}")
-        weights[name] = _number(number) if equals else 1.0
+        weights[name] = to_number(number) if equals else 1.0
         if not _is_coefficient(weights[name]):
             raise UserError(f"a coefficient must be 0 or {LIMITS}, not {number!r} ({text!r})")
     if not any(weights.values()):

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.rewards.options import chosen_from, find_plan
-from motif_jax.rewards.registry import FLAG, PATHS, SourceChoice, find_class, user_code
+from motif_jax.rewards.options import chosen
+from motif_jax.rewards.registry import FLAG, PATHS, find_class, user_code
 from motif_jax.rewards.section import NamedSources
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
@@ -135,11 +135,6 @@ class RewardSources:
                 f"this policy's training {here} the reward source {name!r}: choose another --workdir ({FLAG})"
             )
         self._ask(lambda one: one.source.restore(arrays.get(one.name, {}), saved[one.name]["facts"]))
-
-
-def chosen(config: NamedSources) -> list[SourceChoice]:
-    """The sources that the config names; with options, those that they mix."""
-    return chosen_from(config.policy, find_plan(config))
 
 
 def trusted_classes(config: NamedSources, network: str) -> list[str]:

@@ -41,7 +41,7 @@ class News(NamedTuple):
     steps: int = 0
     labelled: int = 0  # steps whose caption has a label
 
-    def columns(self) -> Arrays:
+    def columns(self) -> dict[str, Any]:
         """The arrays, by name."""
         return {name: column for name, column in self._asdict().items() if isinstance(column, np.ndarray)}
 

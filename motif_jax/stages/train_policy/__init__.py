@@ -20,7 +20,7 @@ from motif_jax.names import ALGORITHMS, POLICY_SECTIONS, PROMPT_NETWORKS, check_
 from motif_jax.networks.kinds import BY_SPECS, FIXED, check_reads, find_prompt_network, is_own
 from motif_jax.policies.decoding import LanguageSection
 from motif_jax.rewards.online.online_section import ANCHORED
-from motif_jax.rewards.options import OPTIONS_FLAG, OptionPlan, chosen_from, find_plan
+from motif_jax.rewards.options import OPTIONS_FLAG, OptionPlan, chosen, find_plan
 from motif_jax.rewards.section import RewardsSection
 from motif_jax.stages import Stage, check_cluster, later, lock_of_hosts, with_result
 from motif_jax.stages.annotate.setup import AnnotateConfig
@@ -279,7 +279,7 @@ def check_hosts(config: TrainConfig) -> None:
 def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) -> None:
     """Raises UserError for rewards that do not exist or cannot work together."""
     section = config.policy
-    choices = chosen_from(section, plan)
+    choices = chosen(config)
     if not plan and not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(
             "a policy needs at least one reward (--config.policy.extrinsic_coefficient, "
