@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -350,10 +350,9 @@ def statistics_of(
     """Statistics that normalise the reward; the arguments are those of `value_pairs`."""
     decimals = 2 if section.reference_quantiles else None  # as in the published system
     anchor = neutral_reward(rewards, data) if section.is_anchored else None
-    if values is not None:
-        return summarise_values(values, data.counts, decimals, anchor)
     flat = rewards[data.split.train].reshape(-1)
-    return summarise_values(flat, np.ones(len(flat)), decimals, anchor)
+    values, counts = (flat, np.ones(len(flat))) if values is None else (values, data.counts)
+    return summarise_values(values, counts, decimals, anchor)
 
 
 def measure(rewards: np.ndarray, data: LabelledPairs) -> dict[str, Any]:
@@ -415,46 +414,35 @@ def finish(
         f"{percent(last['accuracy'])} on {preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(data.split.train):,} training pairs in {last['seconds']:.1f} s"
     )
-    remarks = [warn_of_verdicts(config.reward, data), warn_of_anchor(config.reward, neutral), advice(data)]
-    for words in (faithfulness(summary["worth"]) if "worth" in summary else "", *remarks):
-        if words:
-            print_line(f"{STAGE}: {words}")
+    about_worth = filter(None, [faithfulness(summary["worth"])] if "worth" in summary else [])
+    for words in itertools.chain(about_worth, remarks(config.reward, data, neutral)):
+        print_line(f"{STAGE}: {words}")
     print_line(f"{STAGE}: checkpoints in {stage.path / 'checkpoints'}, page: {path}")
 
 
-def advice(data: LabelledPairs) -> str:
-    """Advice if too many pairs are ties between moments without messages; otherwise ""."""
+def remarks(section: TrainReward, data: LabelledPairs, neutral: float | None) -> Iterator[str]:
+    """Warnings and advice about the labels; `neutral`: see `neutral_reward`."""
+    if section.is_soft and np.isin(data.target[~np.isnan(data.target)], (0.0, 0.5, 1.0)).all():
+        yield (
+            f"the labels of {', '.join(map(repr, data.weights))} are verdicts without degrees, so a small difference "
+            "may be rewarded like a large one: rules give degrees if they label again "
+            "(--config.annotate.ignore_existing=True), language models with --config.annotate.mode=score"
+        )
+    if section.is_anchored and neutral is None:
+        yield (
+            "all captions of the training pairs have a message, so no moment is neutral and the reward has no anchor: "
+            "its mean is 0 (--config.reward.anchor)"
+        )
     given = len(data.dataset)
     has_label = ~np.isnan(data.target[:given])
     ties, labelled = np.flatnonzero(has_label & ~data.sided[:given]), int(has_label.sum())
     silent = ~(data.table.messages != 0).any(1)[data.ids[ties]].any(2)  # moments without a message. [T, 2]
-    if len(ties) <= labelled / 2 or silent.any(1).sum() <= len(ties) / 2:
-        return ""
-    return (
-        f"{len(ties) / labelled:.0%} of the labelled pairs are ties, and {silent.any(1).mean():.0%} of these have a "
-        "moment without a message: a smaller --config.collect.keep_empty keeps fewer such moments, in another --workdir"
-    )
-
-
-def warn_of_verdicts(section: TrainReward, data: LabelledPairs) -> str:
-    """A warning if soft labels are wanted but the annotators gave only verdicts; otherwise ""."""
-    if not section.is_soft or not np.isin(data.target[~np.isnan(data.target)], (0.0, 0.5, 1.0)).all():
-        return ""
-    return (
-        f"the labels of {', '.join(map(repr, data.weights))} are verdicts without degrees, so a small difference "
-        "may be rewarded like a large one: rules give degrees if they label again "
-        "(--config.annotate.ignore_existing=True), language models with --config.annotate.mode=score"
-    )
-
-
-def warn_of_anchor(section: TrainReward, neutral: float | None) -> str:
-    """A warning if the reward has no neutral moment as its zero; otherwise ""."""
-    if not section.is_anchored or neutral is not None:
-        return ""
-    return (
-        "all captions of the training pairs have a message, so no moment is neutral and the reward has no anchor: its "
-        "mean is 0 (--config.reward.anchor)"
-    )
+    if len(ties) > labelled / 2 and silent.any(1).sum() > len(ties) / 2:
+        yield (
+            f"{len(ties) / labelled:.0%} of the labelled pairs are ties, and {silent.any(1).mean():.0%} of these have "
+            "a moment without a message: a smaller --config.collect.keep_empty keeps fewer such moments, in another "
+            "--workdir"
+        )
 
 
 # ---- a published reward
@@ -521,8 +509,7 @@ def write_page(
     words = f"learnt from {esc(', '.join(weights))} · {summary['parameters']:,} parameters · epoch {summary['epoch']}"
     body = ["<h1>The reward</h1>", f'<p class="soft">{words}</p>']
     body += _learning(summary["history"], {"new captions": "unseen_accuracy"})
-    if "worth" in summary and (words := faithfulness(summary["worth"])):
-        body += _worth(summary["worth"], words)
+    body += _worth(summary["worth"]) if "worth" in summary else []
     if len(weights) > 1:
         rows = [[esc(name), f"{weight:.0%}", percent(last[f"accuracy.{name}"])] for name, weight in weights.items()]
         body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "agreement"), rows, (1, 2))]
@@ -534,10 +521,13 @@ def write_page(
         most_frequent = np.argsort(-captions.counts, kind="stable")[:SHOWN]
         body += [*_captions(captions, SHOWN), "<h3>Most frequent</h3>", captions.table(most_frequent)]
     held_out = data.split.validation
-    body += ["<h2>Calibration</h2>", _calibration(rewards[held_out].mean(-1), data.target[held_out])]
+    bins = calibration(rewards[held_out].mean(-1), data.target[held_out])
+    lines = {"this reward": [(row["predicted"], row["stated"]) for row in bins], "perfect": [(0.0, 0.0), (1.0, 1.0)]}
+    rows = [[f"{row['predicted']:.2f}", f"{row['stated']:.2f}", f"{row['pairs']:,}"] for row in bins]
+    heads = ("predicted P(second is better)", "stated by the annotator", "pairs")
+    body += ["<h2>Calibration</h2>", curves(lines, heads[0], 0.0, 1.0) + table(heads, rows, numbers=(0, 1, 2))]
     path = stage.path / "reward.html"
-    text = page(TITLE, body)
-    write_whole(path, text)
+    write_whole(path, page(TITLE, body))
     report_reward(stage, summary, captions, data.dataset, task)
     return path
 
@@ -549,24 +539,27 @@ def report_reward(
 
     `captions` and `dataset` are None if the reward was imported; `captions` also if it reads more than the message.
     """
-    last, likes = None, None
-    words, body = ["imported", f"epoch {summary['epoch']}"], list[str]()
-    if summary["history"]:
-        last = summary["history"][-1]
-        words = [f"from {esc(', '.join(summary['annotators']))}", words[1], f"{summary['parameters']:,} parameters"]
+    last = summary["history"][-1] if summary["history"] else {}
+    epoch, body = f"epoch {summary['epoch']}", _learning(summary["history"]) if last else []
+    words = ["imported", epoch]
+    if last:
+        words = [f"from {esc(', '.join(summary['annotators']))}", epoch, f"{summary['parameters']:,} parameters"]
         words.append('<a href="../reward/reward.html">details</a>')
-        body += _learning(summary["history"])
-    if captions:
-        body += _captions(captions, IN_REPORT)
-        likes = captions.table(captions.by_reward()[::-1][:LIKED])
+    body += _captions(captions, IN_REPORT) if captions else []
     stage.section(TITLE, f'<p class="soft">{" · ".join(words)}</p>', *body)
+    agrees, worth = percent(last.get("accuracy")), f"of {esc(preferences(last))}: {esc(verdict(last))}"
     # Its aim is that of its labels alone, whatever other annotations the workdir has.
-    head = Head(subject="A reward", without_aim="of moments of a game", aim="", likes=likes,
-                agreement=_accuracy(last or {}), machine=summary.get("machine"), made=date_of(time.time()))  # fmt: skip
+    head = Head(subject="A reward", without_aim="of moments of a game", aim="",
+                likes=captions.table(captions.by_reward()[::-1][:LIKED]) if captions else None,
+                agreement=agrees + (f"<br><small class=soft>{worth}</small>" if last.get("sided") else ""),
+                machine=summary.get("machine"), made=date_of(time.time()))  # fmt: skip
     if last and dataset is not None:
         judged = _judges(stage, list(summary["annotators"]), dataset)
         goals = ", ".join(dict.fromkeys(one.goal for one in judged if one.goal))
-        head = dataclasses.replace(head, asked=f"{sentence(judged, len(dataset))} {_worth_in_words(last)}", goal=goals,
+        said = f"The reward learnt from it agrees with <b>{agrees}</b> {worth}."
+        if not last["sided"]:
+            said = "None of the pairs that were set aside has a preference, so the reward was not tested."
+        head = dataclasses.replace(head, asked=f"{sentence(judged, len(dataset))} {said}", goal=goals,
                                    aim=aim_of(goals, task) or "",
                                    judge=" and ".join(dict.fromkeys(str(one.judge) for one in judged)))  # fmt: skip
     stage.report(head)
@@ -585,20 +578,6 @@ def _judges(stage: StageRun, names: list[str], dataset: PairDataset) -> list[Hea
     if elsewhere:
         stage.section(PREFERENCES, *elsewhere)
     return judges
-
-
-def _worth_in_words(last: Mapping[str, Any]) -> str:
-    """A sentence on the accuracy of the reward, as HTML."""
-    if not last["sided"]:
-        return "None of the pairs that were set aside has a preference, so the reward was not tested."
-    agrees = f"agrees with <b>{percent(last['accuracy'])}</b> of {esc(preferences(last))}: {esc(verdict(last))}"
-    return f"The reward learnt from it {agrees}."
-
-
-def _accuracy(last: Mapping[str, Any]) -> str:
-    """The accuracy of the reward with its verdict, as HTML; a dash if it was not measured."""
-    worth = f"of {esc(preferences(last))}: {esc(verdict(last))}"
-    return percent(last.get("accuracy")) + (f"<br><small class=soft>{worth}</small>" if last.get("sided") else "")
 
 
 def _learning(history: list[dict[str, Any]], extra_lines: Mapping[str, str] = {}) -> list[str]:
@@ -659,27 +638,17 @@ def faithfulness(worth: Mapping[str, Any]) -> str:
     )
 
 
-def _worth(worth: Mapping[str, Any], words: str) -> list[str]:
-    """HTML blocks: what captions of each worth are paid, as a share of what the best are paid."""
-    levels = worth["levels"]
+def _worth(worth: Mapping[str, Any]) -> list[str]:
+    """HTML blocks: what captions of each worth are paid, as a share of what the best are paid; none if unknown."""
+    if not (words := faithfulness(worth)):
+        return []
     body = ["<h2>Against the worth to the rules</h2>", f'<p class="soft">{esc(words[0].upper() + words[1:])}.</p>']
-    if not levels:
-        return body
-    rows = [[f"{row['worth']:g}", f"{row['due']:.2f}", f"{row['share']:.2f}", f"{row['captions']:,}"] for row in levels]
-    return [
-        *body,
-        table(("worth", "share due", "share paid", "captions"), rows, numbers=(0, 1, 2, 3)),
-        '<p class="soft">Shares are of what the best captions are worth and are paid; a moment without a message is 0.'
-        "</p>",
-    ]
-
-
-def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:
-    bins = calibration(rewards, target)
-    rows = [[f"{row['predicted']:.2f}", f"{row['stated']:.2f}", f"{row['pairs']:,}"] for row in bins]
-    lines = {"this reward": [(row["predicted"], row["stated"]) for row in bins], "perfect": [(0.0, 0.0), (1.0, 1.0)]}
-    words = ("predicted P(second is better)", "stated by the annotator", "pairs")
-    return curves(lines, "predicted P(second is better)", 0.0, 1.0) + table(words, rows, numbers=(0, 1, 2))
+    keys = {"worth": "g", "due": ".2f", "share": ".2f", "captions": ",d"}
+    if rows := [[format(row[key], form) for key, form in keys.items()] for row in worth["levels"]]:
+        body.append(table(("worth", "share due", "share paid", "captions"), rows, numbers=(0, 1, 2, 3)))
+        body.append('<p class="soft">Shares are of what the best captions are worth and are paid; a moment without a '
+                    "message is 0.</p>")  # fmt: skip
+    return body
 
 
 def preferences(row: Mapping[str, Any]) -> str:
