@@ -31,6 +31,7 @@ from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.world import select_specs, waited
 from motif_jax.networks.kinds import from_record, to_record
 from motif_jax.networks.presets import NoveltyNetwork, features, random_cells, size_of
+from motif_jax.rewards.model import in_chunks
 from motif_jax.rewards.running_stats import RunningStats, add_values, no_stats
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import ArraySpec, UserError
@@ -175,12 +176,9 @@ class RandomDistillation(RewardSource):
         snapshot = self._snapshot  # the learner's thread may swap it meanwhile
         ended = rollouts["terminated"] | rollouts["truncated"]  # [T, B]
         seen = {name: rollouts[name][1:].reshape(-1, *rollouts[name].shape[2:]) for name in self.observations}
-        bonus = np.empty(ended.size, np.float32)
-        for start in range(0, ended.size, CHUNK):  # in sizes that are powers of two, so that few shapes are compiled
-            size = min(CHUNK, ended.size - start)
-            rows = start + np.arange(1 << (size - 1).bit_length()) % size
-            part = {name: array[rows] for name, array in seen.items()}
-            bonus[start : start + size] = np.asarray(self._bonus(snapshot, part))[:size]
+        bonus = in_chunks(
+            lambda rows: self._bonus(snapshot, {name: array[rows] for name, array in seen.items()}), ended.size, CHUNK
+        )
         return np.where(ended, np.float32(0), bonus.reshape(ended.shape))
 
     def advance(self, batch: Any, hosts: Any) -> None:
