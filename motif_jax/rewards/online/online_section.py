@@ -62,11 +62,11 @@ class OnlineValues:
     kind: str = value(
         "retrieval",
         Text(KINDS),
-        "retrieval: labels are looked up; words: similarity to the goal; others: a network",
+        "retrieval: labels are looked up; words: closeness to the goal; others: a network",
         decides=True,
     )
     goals: str = value(
-        "defaultgoal@0", Text(longest=4000), "schedule of goals and steps, such as defaultgoal@0,gold@2000000"
+        "defaultgoal@0", Text(longest=4000), "goals and their first steps, as in defaultgoal@0,gold@2000000"
     )
     threshold: float = value(
         0.5, Number(0, 1, above=True, below=True), "messages with a higher probability are worth 1", decides=True
@@ -93,32 +93,26 @@ class OnlineValues:
     )
     init_from: str = value("", PATH, "workdir of a learnt reward, used until the judge has answered", decides=True)
     vectors: str = value("", PATH, "words: file of word vectors in the text format (.vec)", decides=True)
-    order: str = value(
-        "recency", Text(ORDERS), "asked first: last seen (recency), most often seen (count), or least certain"
-    )
-    labels_per_1000_steps: float = value(
-        0.0, Number(0, 1e6), "limit of the rate of questions; 0: as fast as the judge answers"
-    )
+    order: str = value("recency", Text(ORDERS), "asked first: last seen (recency), most seen (count), or least certain")
+    labels_per_1000_steps: float = value(0.0, Number(0, 1e6), "maximum rate of questions; 0: as fast as answers come")
     queue: int = value(
-        2_000,
-        Whole(1, 10_000_000),
-        "maximum length of the queue; the least urgent questions are dropped until they are seen again",
+        2_000, Whole(1, 10_000_000), "maximum length of the queue; others are dropped until they are seen again"
     )
     attempts: int = value(3, Whole(1, 100), "attempts per question whose answers cannot be parsed")
     patience_s: float = value(
-        30.0, Number(0.1, MANY_SECONDS), "timeout in seconds after which the judge counts as down"
+        30.0, Number(0.1, MANY_SECONDS), "seconds without an answer until the judge counts as down"
     )
     when_down: str = value("go_on", Text(("go_on", "stop")), "go_on: train without new labels until the judge is back")
     audit_every_steps: int = value(500_000, Whole(0, 10**15), "audit the online reward every N steps; 0 disables")
     capacity: int = value(
-        1_000_000, Whole(1, 100_000_000), "maximum number of distinct captions in memory; 0.6 kB each", decides=True
+        1_000_000, Whole(1, 100_000_000), "maximum number of distinct captions; 0.6 kB each", decides=True
     )
     # classification and ranking
     message: str = value("lt_cnn", Text(("lt_cnn", "lt_cnn_small")), "encoder of the networks", decides=True)
     learning_rate: float = value(1e-4, Number(0, 1, above=True), "learning rate of the networks", decides=True)
     batch_size: int = value(256, Whole(1, 65_536), "captions or pairs per update of the networks", decides=True)
     lessons_early: int = value(
-        32, Whole(0, 100_000), "updates of the networks whenever labels arrive, before switch_at", decides=True
+        32, Whole(0, 100_000), "updates of networks when labels arrive, until switch_at", decides=True
     )
     lessons_late: int = value(
         1, Whole(0, 100_000), "updates of the networks per update of the policy, from switch_at on", decides=True
@@ -128,10 +122,7 @@ class OnlineValues:
         10, Whole(1, 100_000), "ranking with .anchor=none: pairs to ask about per update of the policy", decides=True
     )
     sample: str = value(
-        "count",
-        Text(("count", "distinct")),
-        "ranking with .anchor=none: draw captions by frequency, or uniformly",
-        decides=True,
+        "count", Text(("count", "distinct")), "ranking with .anchor=none: draw by frequency, or uniformly", decides=True
     )
 
 

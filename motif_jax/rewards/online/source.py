@@ -22,11 +22,10 @@ from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
-from motif_jax.rewards.online.exchange import join, share
 from motif_jax.rewards.online.judge_client import OnlineJudge, in_order, judge_facts, sample_pairs
 from motif_jax.rewards.online.kinds import MAKERS, OnlineKind, Ranking, TrainingSettings
 from motif_jax.rewards.online.online_section import SECTION, asks_pairs, check_past, is_anchored, parse_goals, turn_at
-from motif_jax.rewards.online.store import ANSWERED, NOTHING, REFUSED, News, Opinion, Store
+from motif_jax.rewards.online.store import ANSWERED, NOTHING, REFUSED, News, Opinion, Store, join, share
 from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Facts, RewardSource, Setting
@@ -101,9 +100,8 @@ class OnlineSource(Captioned):
         if self._passed is not None:
             labelled = int(snapshot.labelled[rows].sum())
             stats = RunningStats() if snapshot.view is None else RunningStats.of(scores[index])
-            self._passed.append(
-                News(distinct, counts, new, times, scores=stats, steps=len(messages), labelled=labelled)
-            )
+            seen = News(distinct, counts, new, times, scores=stats, labelled=labelled)
+            self._passed.append(seen._replace(steps=len(messages)))
         return self.kind.worth(snapshot.view, scores)[index]
 
     # ---- the learner's thread
@@ -176,9 +174,8 @@ class OnlineSource(Captioned):
         if len(self.store.waiting) >= section.queue:
             return 0
         seed = (self._config.seed, PAIRS, self._updates)
-        return self.store.add_pairs(
-            *sample_pairs(self.store, section.pairs_per_update, section.sample, seed), self.steps
-        )
+        pairs = sample_pairs(self.store, section.pairs_per_update, section.sample, seed)
+        return self.store.add_pairs(*pairs, self.steps)
 
     def _take(self, news: News) -> int:
         """Takes answers; returns the number of new labels."""

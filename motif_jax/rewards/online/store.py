@@ -10,12 +10,13 @@ Rows are only appended, so the number of a caption or a question never changes:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.captions import WIDTH, CaptionIndex, decode
+from motif_jax.captions import WIDTH, CaptionIndex, decode, distinct_messages
+from motif_jax.devices.mesh import from_every_host
 from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.source import Arrays
 
@@ -102,10 +103,8 @@ class Store:
         self.captions = CaptionIndex()
         self.of_captions = Columns(count=np.int64(0), last_step=np.int64(0), opinion=np.int8(NONE))
         self._of_pair: dict[tuple[int, int], int] = {}  # the first question about each pair
-        self.questions = Columns(
-            first=np.int32(0), second=np.int32(-1), state=np.int8(IDLE), label=np.float32(NONE),
-            attempts=np.int16(0), step=np.int64(0),
-        )  # fmt: skip
+        one = {"first": np.int32(0), "second": np.int32(-1), "state": np.int8(IDLE), "label": np.float32(NONE)}
+        self.questions = Columns(**one, attempts=np.int16(0), step=np.int64(0))
         if anchored:
             self.see(News(messages=NEUTRAL, times=np.zeros(1, np.int64)), 0)
 
@@ -160,9 +159,8 @@ class Store:
             elif len(self.questions) >= self.capacity:
                 continue
             elif before is None:
-                (self._of_pair[pair],) = self.questions.extend(
-                    1, first=pair[0], second=pair[1], state=WAITING, step=step
-                ).tolist()
+                rows = self.questions.extend(1, first=pair[0], second=pair[1], state=WAITING, step=step)
+                self._of_pair[pair] = int(rows[0])
             else:
                 label = self.questions["label"][before]
                 self.questions.extend(1, first=pair[0], second=pair[1], state=ANSWERED, label=label, step=step)
@@ -273,3 +271,64 @@ class Store:
             pairs = zip(self.questions["first"].tolist(), self.questions["second"].tolist(), strict=True)
             for number, pair in enumerate(pairs):
                 self._of_pair.setdefault(pair, number)
+
+
+# ---- hosts
+#
+# They exchange news at each update, so that all have the same store and learn the same. Each sends the captions of its
+# games; the first host, which alone asks the judge, also sends the answers. All add these to their stores in the order
+# of the hosts. A message has a fixed size; the rest waits for the next update.
+
+# Most entries per host and update, with several hosts.
+MOST = {"rows": 1024, "counts": 1024, "messages": 64, "times": 64, "questions": 256, "yes": 256}
+MESSAGE = np.dtype([
+    ("lengths", "i8", len(MOST)), ("steps", "i8"), ("labelled", "i8"), ("scores", "f8", 3),
+    *((name, column.dtype, (MOST[name], *column.shape[1:])) for name, column in NOTHING.columns().items()),
+])  # fmt: skip
+
+
+def join(parts: Sequence[News]) -> News:
+    """Merges news; each caption occurs once in the result."""
+    scores = RunningStats()
+    for part in parts:
+        scores = scores.merge(part.scores)
+    columns = {name: np.concatenate([part.columns()[name] for part in parts]) for name in MOST}
+    columns["rows"], of_rows = np.unique(columns["rows"], return_inverse=True)
+    columns["messages"], of_messages, _ = distinct_messages(columns["messages"])
+    for name, indices, of in (("counts", of_rows, "rows"), ("times", of_messages, "messages")):
+        columns[name] = np.bincount(indices, columns[name], len(columns[of])).astype(np.int64)
+    steps, labelled = sum(part.steps for part in parts), sum(part.labelled for part in parts)
+    return News(**columns, scores=scores, steps=steps, labelled=labelled)
+
+
+def share(mine: News, rest: News, hosts: Any) -> tuple[list[News], News]:
+    """The news of all hosts, in their order, and what waits for the next message; all call it once per update."""
+    if hosts is None or hosts.count == 1:
+        return [mine], rest
+    now, rest = cut(join([rest, mine]))
+    return [unpack(words) for words in from_every_host(pack(now))], rest
+
+
+def cut(news: News) -> tuple[News, News]:
+    """Splits news into the part that fits into a message, and the rest."""
+    columns = news.columns()
+    rest = News(**{name: column[MOST[name] :] for name, column in columns.items()})
+    return news._replace(**{name: column[: MOST[name]] for name, column in columns.items()}), rest
+
+
+def pack(news: News) -> np.ndarray:
+    """News as a message of fixed size. -> [N] int32"""
+    message, columns = np.zeros(1, MESSAGE), news.columns()
+    for name, column in columns.items():
+        message[name][0, : len(column)] = column
+    message["lengths"] = [len(column) for column in columns.values()]
+    message["scores"], message["steps"], message["labelled"] = news.scores, news.steps, news.labelled
+    return message.view(np.int32)
+
+
+def unpack(words: np.ndarray) -> News:
+    """The inverse of `pack`."""
+    message = np.ascontiguousarray(words).view(MESSAGE)[0]
+    columns = {name: message[name][:length] for name, length in zip(MOST, message["lengths"].tolist(), strict=True)}
+    scores = RunningStats(*message["scores"].tolist())
+    return News(**columns, scores=scores, steps=int(message["steps"]), labelled=int(message["labelled"]))

@@ -64,9 +64,7 @@ class TrainReward:
     validation_share: float = value(
         0.2, Number(0, 1, above=True, below=True), "share of the pairs held out for validation", decides=True
     )
-    import_from: str = value(
-        "", PATH, "checkpoint_N.pth of the published system, used instead of training", decides=True
-    )
+    import_from: str = value("", PATH, "published checkpoint_N.pth, used instead of training", decides=True)
     reference_quantiles: bool = value(
         False,
         Flag(),
