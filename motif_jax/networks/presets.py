@@ -121,9 +121,7 @@ class SmallEncoder(nnx.Module):
         """For CPUs, what characters and colours add to a block in each of its places. [256, 4 * 32] and [32, 4 * 32]"""
         return (self._adds(self.characters[...]), self._adds(self.colors[...])) if self.for_cpu else None
 
-    def __call__(
-        self, observations: Mapping[str, jax.Array], prepared: tuple[jax.Array, ...] | None = None
-    ) -> jax.Array:
+    def __call__(self, observations: Mapping[str, jax.Array], prepared: Any = None) -> jax.Array:
         """Observations [N, ...] -> [N, 192]"""
         vector = scale(observations["blstats"]).astype(self.dtype)
         message = trigrams(observations["message"], self.PLACES).astype(self.dtype)

@@ -29,14 +29,8 @@ class MessageEncoder(nnx.Module):
     LENGTH = OBSERVATIONS["message"].shape[0]  # characters; the rest is ignored
     FEATURES = 128
     EMBEDDING = 32
-    CONVOLUTIONS: Sequence[tuple[int, int, bool]] = (
-        (64, 7, True),
-        (64, 7, True),
-        (64, 3, False),
-        (64, 3, False),
-        (64, 3, False),
-        (64, 3, True),
-    )
+    # Outputs, width, and whether the result is pooled.
+    CONVOLUTIONS: Sequence[tuple[int, int, bool]] = (*[(64, 7, True)] * 2, *[(64, 3, False)] * 3, (64, 3, True))
     LINEARS: Sequence[int] = (128,)
 
     def __init__(self, *, rngs: nnx.Rngs):
