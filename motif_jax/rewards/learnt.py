@@ -34,18 +34,13 @@ from motif_jax.system.foreign import read_text
 FLAG = "--config.reward.import_from"
 EMBEDDING = "encoder.char_lt.weight"
 CONVOLUTIONS = ("encoder.conv1", *(f"encoder.conv2_6_fc.{index}" for index in (2, 5, 7, 9, 11)))
-LINEARS = (
+LAYERS = [(("message", "convolutions", str(at)), name) for at, name in enumerate(CONVOLUTIONS)] + [
     (("message", "linears", "0"), "encoder.conv2_6_fc.15"),
-    (("first",), "encoder.fc.0"),
-    (("second",), "encoder.fc.2"),
-    (("head",), "reward_fn.1"),
-)
+    (("first",), "encoder.fc.0"), (("second",), "encoder.fc.2"), (("head",), "reward_fn.1"),
+]  # fmt: skip
 TENSORS = {("message", "embedding"): EMBEDDING} | {  # ours: theirs; kernels have their axes in the opposite order
     (*path, ours): f"{name}.{theirs}"
-    for path, name in (
-        *((("message", "convolutions", str(at)), name) for at, name in enumerate(CONVOLUTIONS)),
-        *LINEARS,
-    )
+    for path, name in LAYERS
     for ours, theirs in (("kernel", "weight"), ("bias", "bias"))
 }
 ACTIONS = 23
@@ -186,14 +181,9 @@ class Reward:
         return not (self.options["blstats"] or self.options["crop"] or self.options["glyphs"])
 
     def __call__(self, captions: Iterable[str] | np.ndarray, **more: np.ndarray) -> Values:
-        """Computes the rewards of messages.
+        """Computes the rewards of texts, or of messages as NLE gives them. [B, 256] uint8
 
-        Args:
-          captions: texts, or messages as NLE gives them. [B, 256] uint8
-          more: further inputs of the reward: `vector` [B, 27] (scaled), `blstats` [B, 27], `glyphs` [B, 21, 79].
-
-        Returns:
-          Raw and normalised rewards.
+        `more`: further inputs of the reward: `vector` [B, 27] (scaled), `blstats` [B, 27], `glyphs` [B, 21, 79].
         """
         messages = as_messages(captions)
         needed = {"vector": self.options["blstats"], "blstats": self.options["crop"]}
@@ -231,9 +221,8 @@ class Reward:
 def load_reward(path: str | Path, which: str | int = "last") -> Reward:
     """Loads a reward of `--stage=train_reward`; only the checkpoint is needed. Characters outside Latin-1 read as "?".
 
-    Args:
-      path: a workdir, its `reward` directory, a directory of checkpoints, or a release such as motif_jax/quickstart.
-      which: "last", "best" (least validation loss) or the number of an epoch.
+    `path`: a workdir, its `reward` directory, a directory of checkpoints, or a release such as motif_jax/quickstart.
+    `which`: "last", "best" (least validation loss) or the number of an epoch.
     """
     directory = find_saved(Path(path), "reward")
     _, checkpoint, facts = read_saved(directory, "reward", str(which))

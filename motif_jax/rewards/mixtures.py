@@ -28,13 +28,10 @@ MOST = 1024  # mixtures
 def mixtures(coefficients: tuple[float, ...], options: int, sum_to_one: bool) -> np.ndarray:
     """All mixtures of K options with these coefficients; the last option's changes fastest. [N, K]"""
     if (count := len(coefficients) ** options) > MOST:
-        raise UserError(
-            f"{len(coefficients)} coefficients for each of {options} options are {count:,} mixtures, more than "
-            f"{MOST:,} ({FLAG})"
-        )
-    weights = np.array(
-        [_scaled(row, sum_to_one) for row in itertools.product(coefficients, repeat=options)], np.float32
-    )
+        of = f"{len(coefficients)} coefficients for each of {options} options"
+        raise UserError(f"{of} are {count:,} mixtures, more than {MOST:,} ({FLAG})")
+    rows = itertools.product(coefficients, repeat=options)
+    weights = np.array([_scaled(row, sum_to_one) for row in rows], np.float32)
     by_name: dict[str, np.ndarray] = {}
     for row in weights:
         name = named([f"option {number + 1}" for number in range(options)], row)

@@ -79,10 +79,8 @@ def find_plan(config: NamedSources) -> OptionPlan | None:
         return plan
     for name in plan.names:
         if not name.isidentifier():
-            raise UserError(
-                f"options that are mixed need names of letters, digits and underscores, as in NAME={name}, not "
-                f"{shown(name)} ({OPTIONS_FLAG})"
-            )
+            needed = f"names of letters, digits and underscores, as in NAME={name}"
+            raise UserError(f"options that are mixed need {needed}, not {shown(name)} ({OPTIONS_FLAG})")
     mixtures(coefficients, len(plan.names), section.control.sum_to_one)  # raises UserError if there are too many
     return plan._replace(coefficients=coefficients, sum_to_one=section.control.sum_to_one)
 
@@ -96,9 +94,8 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
     known = (GAME, *(name.removeprefix(PREFIX) for name in readings(specs)))
     parsed = [_parse_option(part, known) for part in map(str.strip, options.split(",")) if part]
     if len(parsed) < 2:
-        raise UserError(
-            f"a controller chooses among at least two options, not {len(parsed)}: {shown(options)} ({OPTIONS_FLAG})"
-        )
+        count = f"at least two options, not {len(parsed)}: {shown(options)}"
+        raise UserError(f"a controller chooses among {count} ({OPTIONS_FLAG})")
     if len(parsed) > MOST_OPTIONS:
         raise UserError(f"at most {MOST_OPTIONS} options are possible, not {len(parsed)} ({OPTIONS_FLAG})")
     if not controller.strip():
@@ -136,9 +133,7 @@ def _parse_option(part: str, known: Collection[str]) -> tuple[str, Sum]:
     if name.strip() == CONTROLLER:
         raise UserError(f"an option needs another name than {CONTROLLER!r} ({OPTIONS_FLAG})")
     if equals and not name.strip().isidentifier():
-        raise UserError(
-            f"the name of an option has letters, digits and underscores, not {shown(name)} ({OPTIONS_FLAG})"
-        )
+        raise UserError(f"an option's name has letters, digits and underscores, not {shown(name)} ({OPTIONS_FLAG})")
     return name.strip() or "+".join(reward.removeprefix(PREFIX) for reward in parsed), parsed
 
 

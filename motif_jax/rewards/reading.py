@@ -41,9 +41,8 @@ class Reading(RewardSource):
 
 def readings(specs: Mapping[str, ArraySpec]) -> tuple[str, ...]:
     """The names of a world's readings: its observations `event_NAME` that are single numbers."""
-    return tuple(
-        name for name, spec in specs.items() if name.startswith(PREFIX) and not spec.shape and name not in COUNTS
-    )
+    numbers = (name for name, spec in specs.items() if not spec.shape and name.startswith(PREFIX))
+    return tuple(name for name in numbers if name not in COUNTS)
 
 
 def check_choice(choice: SourceChoice, config: SourcesConfig, world: Any) -> None:

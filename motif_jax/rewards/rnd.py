@@ -68,8 +68,7 @@ class Novelty(NamedTuple):
 
     init: Callable[[jax.Array], NoveltyState]  # from a random key
     bonus: Callable[[NoveltyState, Mapping[str, jax.Array]], jax.Array]  # observations [N, ...] -> [N]
-    # (state, (observations [T + 1, B, ...], actions [T, B, ...]))
-    update: Callable[..., tuple[NoveltyState, dict[str, jax.Array]]]
+    update: Callable[..., tuple[NoveltyState, Any]]  # (state, (observations [T + 1, B, ...], actions [T, B, ...]))
 
 
 def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) -> Novelty:
@@ -104,9 +103,7 @@ def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) 
         errors = errors_of(state.params, state.fixed, x) * jax.lax.rsqrt(state.errors.variance + FLOOR)
         return jnp.where(state.updates > 0, errors, 0.0)  # there are no statistics before the first update
 
-    def update(
-        state: NoveltyState, batch: tuple[Mapping[str, jax.Array], Any]
-    ) -> tuple[NoveltyState, dict[str, jax.Array]]:
+    def update(state: NoveltyState, batch: tuple[Mapping[str, jax.Array], Any]) -> tuple[NoveltyState, Any]:
         observations, actions = batch
         weight = jnp.float32(~waited(actions)).reshape(-1)  # a game that waits shows the same moment again
         count = total(weight.sum())
@@ -206,20 +203,14 @@ class RandomDistillation(RewardSource):
         try:
             self._begin(rebuild(self._snapshot, leaves_by_path(arrays), Path("sources/rnd")))
         except UserError as error:
-            raise UserError(
-                f"the networks of the reward source 'rnd' in the checkpoint differ: {error} (--config.policy.rnd, "
-                "--workdir)"
-            ) from error
+            what = "the networks of the reward source 'rnd' in the checkpoint differ"
+            raise UserError(f"{what}: {error} (--config.policy.rnd, --workdir)") from error
 
     def figures(self) -> dict[str, float]:
         state = self._snapshot
         loss = {"rnd_loss": float(self._metrics["loss"])} if self._metrics else {}
-        return {
-            "rnd_updates": float(state.updates),
-            **loss,
-            "rnd_error_mean": float(state.errors.mean),
-            "rnd_error_std": float(state.errors.variance) ** 0.5,
-        }
+        errors = {"rnd_error_mean": float(state.errors.mean), "rnd_error_std": float(state.errors.variance) ** 0.5}
+        return {"rnd_updates": float(state.updates)} | loss | errors
 
     def about(self) -> Facts:
         return {"updates": int(self._snapshot.updates), "checksum": sum_of_arrays(self._snapshot)}

@@ -85,12 +85,11 @@ class RewardSources:
     def check(self, rewards: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> None:
         """Raises UserError, with the source's name, if rewards have another shape or are not finite."""
         for name, array in rewards.items():
+            source = f"the reward source {name!r}"
             if np.shape(array) != shape:
-                raise UserError(
-                    f"the reward source {name!r} must return rewards of shape {shape}, not {np.shape(array)} ({FLAG})"
-                )
+                raise UserError(f"{source} must return rewards of shape {shape}, not {np.shape(array)} ({FLAG})")
             if not np.isfinite(array).all():
-                raise UserError(f"the reward source {name!r} returned a reward that is not finite ({FLAG})")
+                raise UserError(f"{source} returned a reward that is not finite ({FLAG})")
 
     # ---- the learner's thread
 
@@ -130,10 +129,8 @@ class RewardSources:
     def restore(self, saved: Mapping[str, Facts], arrays: Mapping[str, Any]) -> None:
         """Restores the sources from `facts` and `arrays` of a checkpoint; raises UserError if it has other sources."""
         for name in sorted(saved.keys() ^ {one.name for one in self}):
-            here = "did not use" if name not in saved else "used"
-            raise UserError(
-                f"this policy's training {here} the reward source {name!r}: choose another --workdir ({FLAG})"
-            )
+            source = f"{'used' if name in saved else 'did not use'} the reward source {name!r}"
+            raise UserError(f"this policy's training {source}: choose another --workdir ({FLAG})")
         self._ask(lambda one: one.source.restore(arrays.get(one.name, {}), saved[one.name]["facts"]))
 
 
@@ -153,11 +150,7 @@ def make_sources(setting: Setting) -> RewardSources:
 
 
 def sources_from(facts: Mapping[str, Any], checkpoint: Mapping[str, Any], trusted: Iterable[str] = ()) -> RewardSources:
-    """Rebuilds the sources of a policy from its checkpoint alone.
-
-    Checkpoints are not trusted: only built-in classes, and those that the user has `trusted`, are imported; other
-    sources are left out.
-    """
+    """The sources of a checkpoint, which is not trusted: sources of unknown classes, not in `trusted`, are left out."""
     allowed, arrays, sources = PATHS | set(trusted), checkpoint.get("sources", {}), []
     for name, saved in facts["sources"].items():
         if (path := saved["class"]) in allowed:

@@ -51,10 +51,9 @@ def backend_for(config: SourcesConfig, goal: str) -> CaptionBackend:
 
 
 def open_stream(config: SourcesConfig, goal: str, taken: int, at_once: bool) -> Stream:
-    """Opens the judge for a goal.
+    """Opens the judge for a goal; `taken` earlier questions count towards the budget.
 
-    `taken`: number of earlier questions, which count towards the budget. `at_once`: raise UserError if the judge cannot
-    be reached now; otherwise retry in the background.
+    `at_once`: raise UserError if the judge cannot be reached now; otherwise retry in the background.
     """
     backend, cache_dir = backend_for(config, goal), config.annotate.cache_dir
     open_backend = OwnProcess if backend.uses_jax else opened
@@ -156,14 +155,12 @@ class OnlineJudge:
             self._down_s = 0.0
             return
         reason = self.stream.problem or "it does not answer"
+        silent = f"the judge has not answered for {silent_s:,.0f} s"
         if self._section.when_down == "stop":
-            raise UserError(f"the judge has not answered for {silent_s:,.0f} s: {reason} ({SECTION}.when_down=stop)")
+            raise UserError(f"{silent}: {reason} ({SECTION}.when_down=stop)")
         if not self._down_s or now - self._warned_s > WARN_EVERY_S:
             self._warned_s = now
-            print_line(
-                f"train_policy: the judge has not answered for {silent_s:,.0f} s; training continues without new "
-                f"labels: {reason}"
-            )
+            print_line(f"train_policy: {silent}; training continues without new labels: {reason}")
         self._down_s = silent_s
 
     def figures(self) -> dict[str, float]:
@@ -176,9 +173,8 @@ class OnlineJudge:
                 metrics[f"{name}_p50"], metrics[f"{name}_p95"] = np.quantile(values, (0.5, 0.95)).tolist()
         self._clear_counts()
         metrics |= {"under_way": float(self.stream.under_way), "down_s": self._down_s}
-        return metrics | {
-            "failures": float(self.stream.failures), "strangers": float(self.stream.counts.strangers),
-        }  # fmt: skip
+        failures, strangers = float(self.stream.failures), float(self.stream.counts.strangers)
+        return metrics | {"failures": failures, "strangers": strangers}
 
     def close(self) -> None:
         self.stream.close()
@@ -187,12 +183,9 @@ class OnlineJudge:
 def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
     """The waiting questions, the most urgent first.
 
-    Args:
-      store: questions and captions.
-      kind: estimates the uncertainty of an answer.
-      order: "recency": the last seen caption, or the newest pair, first; "count": the most frequent caption first; a
-        pair has the smaller count of its captions, or the count of the caption beside the neutral moment; "uncertain":
-        the least certain answer first.
+    `order`: "recency": the last seen caption, or the newest pair, first; "count": the most frequent caption first; a
+    pair has the smaller count of its captions, or the count of the caption beside the neutral moment; "uncertain": the
+    least certain answer first, by `kind`.
     """
     waiting = store.waiting
     first, second = store.questions["first"][waiting], store.questions["second"][waiting]

@@ -348,9 +348,4 @@ class Ranking(NetworkKind):
         return super().figures() | {"score_mean": self._stats.mean, "score_std": self._stats.variance**0.5}
 
 
-# New, untrained kinds, of facts.
-MAKERS: dict[str, Callable[[Facts], OnlineKind]] = {
-    "retrieval": OnlineKind,
-    "classification": Classification,
-    "ranking": Ranking,
-}
+MAKERS: dict[str, type[OnlineKind]] = {"retrieval": OnlineKind, "classification": Classification, "ranking": Ranking}

@@ -9,19 +9,8 @@ from typing import Any, NamedTuple
 
 from motif_jax.annotation.backends import CaptionBackend, find_backend
 from motif_jax.annotation.section import AnnotateSection
-from motif_jax.config.table import (
-    MANY_SECONDS,
-    PATH,
-    Flag,
-    Number,
-    Text,
-    Use,
-    Whole,
-    describe_changed,
-    shown,
-    table_of,
-    value,
-)
+from motif_jax.config import table
+from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Use, Whole, shown, value
 from motif_jax.devices.releases import check_saved
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.names import ONLINE_REWARDS, find
@@ -69,7 +58,7 @@ class OnlineValues:
         "defaultgoal@0", Text(longest=4000), "goals and their first steps, as in defaultgoal@0,gold@2000000"
     )
     threshold: float = value(
-        0.5, Number(0, 1, above=True, below=True), "messages with a higher probability are worth 1", decides=True
+        0.5, Number(0, 1, above=True, below=True), "higher probabilities are worth 1", decides=True
     )
     floor: float = value(
         -0.5, Number(-1e6, 1e6), "ranking with .anchor=none, words: scores up to this are worth 0", decides=True
@@ -133,7 +122,10 @@ class GoalTurn(NamedTuple):
     step: int
 
 
-def parse_goals(text: str) -> tuple[GoalTurn, ...]:
+Turns = tuple[GoalTurn, ...]
+
+
+def parse_goals(text: str) -> Turns:
     """Parses a schedule such as "defaultgoal@0,gold@2000000"; goals may be sentences, with commas."""
     turns = [GoalTurn(goal.strip(), int(step)) for goal, step in re.findall(r"(.+?)@(\d{1,15})\s*(?:,|$)", text)]
     written = re.sub(r"\s", "", ",".join(f"{turn.goal}@{turn.step}" for turn in turns))
@@ -148,7 +140,7 @@ def parse_goals(text: str) -> tuple[GoalTurn, ...]:
     return tuple(turns)
 
 
-def turn_at(turns: tuple[GoalTurn, ...], step: int) -> int:
+def turn_at(turns: Turns, step: int) -> int:
     """The index of the goal at a step."""
     return max(number for number, turn in enumerate(turns) if turn.step <= step)
 
@@ -157,10 +149,8 @@ def check_past(before: str, now: str, steps: int) -> None:
     """Raises UserError if two schedules of goals differ for the steps so far."""
     past, changed = ([turn for turn in parse_goals(text) if turn.step <= steps] for text in (before, now))
     if past != changed:
-        raise UserError(
-            f"{steps:,} steps were trained with the goals {before!r}: goals of later steps may change, goals of past "
-            f"steps may not ({GOALS})"
-        )
+        trained = f"{steps:,} steps were trained with the goals {before!r}"
+        raise UserError(f"{trained}: goals of later steps may change, goals of past steps may not ({GOALS})")
 
 
 def judge_section(section: AnnotateSection, goal: str, patience_s: float) -> AnnotateSection:
@@ -186,7 +176,7 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
     except UserError as error:  # the goal is in the schedule here
         raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None
     if is_anchored(vars(section)):
-        changed = describe_changed("policy.online", table_of(OnlineValues), vars(section), OF_PAIRS)
+        changed = table.describe_changed("policy.online", table.table_of(OnlineValues), vars(section), OF_PAIRS)
         if changed:
             raise UserError(f"ranking uses {changed} only with {SECTION}.anchor=none: choose that, or the default")
     if section.order == "uncertain" and (judgeless or not JUDGED[section.kind].has_network):
@@ -194,16 +184,12 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
     check_saved(section.init_from, f"{SECTION}.init_from")
 
 
-def _check_judge(
-    section: OnlineValues, annotate: AnnotateSection, texts: Texts, turns: tuple[GoalTurn, ...], seed: int
-) -> None:
+def _check_judge(section: OnlineValues, annotate: AnnotateSection, texts: Texts, turns: Turns, seed: int) -> None:
     """Raises UserError for a judge that cannot be asked about these goals during training."""
     backend = find_backend(annotate)
     if not issubclass(backend, CaptionBackend):
-        raise UserError(
-            f"the backend {annotate.backend!r} labels the pairs of a dataset and cannot be asked during "
-            "training: choose model, vllm, server, judge or lexicon (--config.annotate.backend)"
-        )
+        choices = "model, vllm, server, judge or lexicon (--config.annotate.backend)"
+        raise UserError(f"the backend {annotate.backend!r} cannot be asked during training: choose {choices}")
     if len(turns) > 1 and backend.in_process and not backend.uses_jax:
         raise UserError(
             f"a model in this process has one goal: use a server for a schedule of goals ({GOALS}; "

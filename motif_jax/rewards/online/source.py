@@ -54,7 +54,8 @@ class OnlineSource(Captioned):
         `facts`: see `make_facts`. Without `config` it cannot `advance`; only the first host has a `judge`.
         """
         super().__init__(facts["count_exponent"], facts["one_step_late"])
-        self._facts, self._config, self._judge = dict(facts), config, judge
+        self._facts, self._judge = dict(facts), judge
+        self._section: Any = config and config.policy.online
         self._turns = parse_goals(facts["goals"])
         self.store = Store(asks_pairs(facts["kind"]), facts["capacity"], is_anchored(facts))
         self.kind = MAKERS[facts["kind"]](facts)
@@ -111,8 +112,7 @@ class OnlineSource(Captioned):
         self.steps += batch.steps
         self._updates += 1
         passed = [self._passed.popleft() for _ in range(len(self._passed))]
-        answers = NOTHING
-        failed: Exception | None = None
+        answers, failed = NOTHING, None
         try:
             answers = self._answers()
         except Exception as error:  # raised when all hosts have exchanged their news
@@ -131,11 +131,9 @@ class OnlineSource(Captioned):
             labels += self._see(one)
             labels += 0 if new_goal else self._take(one)  # after a change of goal, the answers are about the old one
             scores = scores.merge(one.scores)
-        assert self._config is not None
-        section = self._config.policy.online
-        ordered = in_order(self.store, self.kind, section.order)
-        self.store.drop(ordered[section.queue :])  # they wait again when their captions are next seen
-        ordered = ordered[: section.queue]
+        ordered = in_order(self.store, self.kind, self._section.order)
+        self.store.drop(ordered[self._section.queue :])  # they wait again when their captions are next seen
+        ordered = ordered[: self._section.queue]
         if self._judge:
             self._judge.steps += sum(one.steps for one in news)
             self._judge.labelled += sum(one.labelled for one in news)
@@ -169,20 +167,17 @@ class OnlineSource(Captioned):
         if self.store.anchored:
             self.store.compare_with_neutral(rows, self.steps)
             return 0
-        assert self._config is not None
-        section = self._config.policy.online
-        if len(self.store.waiting) >= section.queue:
+        if len(self.store.waiting) >= self._section.queue:
             return 0
-        seed = (self._config.seed, PAIRS, self._updates)
-        pairs = sample_pairs(self.store, section.pairs_per_update, section.sample, seed)
+        seed = (self._facts["teaching"]["seed"], PAIRS, self._updates)
+        pairs = sample_pairs(self.store, self._section.pairs_per_update, self._section.sample, seed)
         return self.store.add_pairs(*pairs, self.steps)
 
     def _take(self, news: News) -> int:
         """Takes answers; returns the number of new labels."""
-        assert self._config is not None
         before = len(self.store.answered)
         for question, yes in zip(news.questions.tolist(), news.yes.tolist(), strict=True):
-            self.store.take(question, None if yes != yes else yes, self._config.policy.online.attempts)
+            self.store.take(question, None if yes != yes else yes, self._section.attempts)
         self._asked += len(news.questions)
         return len(self.store.answered) - before
 
@@ -209,10 +204,8 @@ class OnlineSource(Captioned):
         """See `RewardSource`; refuses another judge, and another goal for past steps."""
         before, now = facts["judge"], self._facts["judge"]
         if before != now:
-            raise UserError(
-                f"the labels in the checkpoint come from judge {before}, not {now}: choose another --workdir "
-                "(--config.annotate)"
-            )
+            what = f"the labels in the checkpoint come from judge {before}, not {now}"
+            raise UserError(f"{what}: choose another --workdir (--config.annotate)")
         self._take_arrays(arrays)
         check_past(facts["goals"], self._facts["goals"], self.steps)
         if self._judge:
@@ -222,14 +215,10 @@ class OnlineSource(Captioned):
 
     def figures(self) -> dict[str, float]:
         states = self.store.questions["state"]
-        metrics = {
-            "captions": float(len(self.store.captions)),
-            "labels": float((states == ANSWERED).sum()),
-            "refused": float((states == REFUSED).sum()),
-            "waiting": float(len(self.store.waiting)),
-            "full": float(self.store.is_full),
-        }
-        metrics["answers"], metrics["answers_read"] = map(float, self.store.answers)
+        counts = {"captions": len(self.store.captions), "labels": (states == ANSWERED).sum()}
+        counts |= {"refused": (states == REFUSED).sum(), "waiting": len(self.store.waiting), "full": self.store.is_full}
+        counts["answers"], counts["answers_read"] = self.store.answers
+        metrics = {name: float(count) for name, count in counts.items()}
         if metrics["labels"]:
             metrics["yes_share"] = float((self.store.questions["label"][states == ANSWERED] > 0.5).mean())
         metrics |= self.kind.figures() | (self._judge.figures() if self._judge else {})

@@ -92,12 +92,10 @@ class Store:
     """Captions and questions. Only one thread may use it; other threads may read `captions.lookup`."""
 
     def __init__(self, pairs: bool, capacity: int, anchored: bool = False):
-        """Makes an empty store.
+        """Makes an empty store for at most `capacity` captions, and as many questions.
 
-        Args:
-          pairs: whether questions compare two captions; otherwise each caption has its own question.
-          capacity: maximum number of captions, and of questions; further ones are not stored.
-          anchored: whether each caption is compared with NEUTRAL, which is stored before it is seen.
+        `pairs`: questions compare two captions; otherwise each caption has its own question. `anchored`: each caption
+        is compared with NEUTRAL, which is stored before it is seen.
         """
         self.pairs, self.capacity, self.anchored = pairs, capacity, anchored
         self.captions = CaptionIndex()
@@ -144,26 +142,21 @@ class Store:
         self.questions["step"][idle] = step
 
     def add_pairs(self, first: np.ndarray, second: np.ndarray, step: int) -> int:
-        """Adds questions about pairs of captions [P], [P]; returns the number of known labels.
+        """Adds questions about pairs of captions [P], [P], if they differ; returns the number of known labels.
 
-        An answered pair gets the same label at once, one that was dropped waits again. Waiting pairs and pairs of equal
-        captions are skipped.
+        An answered pair gets the same label at once, one that was dropped waits again.
         """
         answered = 0
         for pair in zip(first.tolist(), second.tolist(), strict=True):
-            before = self._of_pair.get(pair)
-            if pair[0] == pair[1]:
-                continue
+            before, one = self._of_pair.get(pair), {"first": pair[0], "second": pair[1], "step": step}
             if before is not None and self.questions["state"][before] != ANSWERED:
                 self.want(np.array([before]), step)
-            elif len(self.questions) >= self.capacity:
+            elif pair[0] == pair[1] or len(self.questions) >= self.capacity:
                 continue
             elif before is None:
-                rows = self.questions.extend(1, first=pair[0], second=pair[1], state=WAITING, step=step)
-                self._of_pair[pair] = int(rows[0])
+                self._of_pair[pair] = int(self.questions.extend(1, **one, state=WAITING)[0])
             else:
-                label = self.questions["label"][before]
-                self.questions.extend(1, first=pair[0], second=pair[1], state=ANSWERED, label=label, step=step)
+                self.questions.extend(1, **one, state=ANSWERED, label=self.questions["label"][before])
                 answered += 1
         return answered
 
@@ -239,11 +232,10 @@ class Store:
     def forget_labels(self) -> None:
         """Drops all labels, opinions and pairs, for another goal; captions and their counts stay."""
         self.of_captions["opinion"][:] = NONE
+        self.questions["state"][:], self.questions["label"][:], self.questions["attempts"][:] = IDLE, NONE, 0
         if self.pairs:
             self.questions.clear()
             self._of_pair = {}
-            return
-        self.questions["state"][:], self.questions["label"][:], self.questions["attempts"][:] = IDLE, NONE, 0
 
     # ---- checkpoints
 

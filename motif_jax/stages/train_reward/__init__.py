@@ -139,9 +139,9 @@ def is_complete(config: RewardConfig, workdir: Path) -> bool:
     done = read_json(file)
     learnt, names = sorted(done["annotators"]), [] if section.import_from else sorted(learnt_from(config))
     if learnt != names:
+        one, other = (", ".join(names) or "elsewhere" for names in (learnt, names))
         raise UserError(
-            f"the reward in {str(workdir)!r} was learnt from {', '.join(learnt) or 'elsewhere'}, not from "
-            f"{', '.join(names) or 'elsewhere'}: choose another --workdir"
+            f"the reward in {str(workdir)!r} was learnt from {one}, not from {other}: choose another --workdir"
         )
     if not (file.parent / "checkpoints" / str(done["epoch"])).is_dir():  # moved away, to start again
         return False
@@ -149,10 +149,8 @@ def is_complete(config: RewardConfig, workdir: Path) -> bool:
         return True
     dataset = PairDataset(workdir / "dataset")
     if {*names} <= {*dataset.preference_names()} and label_checksums(dataset, config) != done["labels"]:
-        raise UserError(
-            f"the labels have changed since the reward in {str(file.parent)!r} was learnt: remove it, or choose "
-            "another --workdir"
-        )
+        changed = f"the labels have changed since the reward in {str(file.parent)!r} was learnt"
+        raise UserError(f"{changed}: remove it, or choose another --workdir")
     return bool(done["epoch"] >= section.num_epochs)
 
 

@@ -38,17 +38,9 @@ from motif_jax.pages.formats import esc
 from motif_jax.preferences.questions import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, to_codes
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder
-from motif_jax.rewards import labels
+from motif_jax.rewards import labels, preference
 from motif_jax.rewards.learnt import FLAG, read_checkpoint, read_quantiles
 from motif_jax.rewards.model import Value, make_reward_model, make_value, value_captions
-from motif_jax.rewards.preference import (
-    TrainState,
-    epoch_order,
-    make_batches,
-    make_reward_update,
-    without_padding,
-    zero_sums,
-)
 from motif_jax.rewards.statistics import (
     RewardStatistics,
     calibration,
@@ -140,7 +132,7 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
                     checkpoints.save(done.epoch, {"train": state, **kept}, done.metadata, row["loss"])
                 if done.epoch >= section.num_epochs:
                     break
-                state = learn_epoch(model, state, data, section.batch_size, config.seed, done, stage.path)
+                state = learn_epoch(model, state, data, config, done, stage.path)
                 done.epoch, resumed, last = done.epoch + 1, False, done.history[-1]
                 progress.update(done.epoch, loss=f"{last['loss']:.4f}", agreement=percent(last["accuracy"]))
         progress.close()
@@ -215,10 +207,8 @@ def extra_observations(dataset: PairDataset, section: TrainReward) -> Extra:
     for key, needed in needs.items():
         if needed and key not in dataset.data:
             hint = " (collect it with --config.collect.save_glyphs=True)" if key == "glyphs" else ""
-            raise UserError(
-                f"dataset {str(dataset.path)!r} has no data/{key}.npy, which this reward reads{hint} "
-                "(--config.reward.blstats, .crop, .glyphs)"
-            )
+            missing = f"dataset {str(dataset.path)!r} has no data/{key}.npy, which this reward reads{hint}"
+            raise UserError(f"{missing} (--config.reward.blstats, .crop, .glyphs)")
     if section.blstats:
         extra["vector"] = lambda rows: scale_blstats(dataset.data["blstats"][rows])
     if section.crop:
@@ -247,9 +237,9 @@ def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray |
 class Model(NamedTuple):
     """The network and its functions, with the captions on the devices."""
 
-    state: TrainState  # new
+    state: preference.TrainState  # new
     value: Value
-    update: Callable[..., TrainState]
+    update: Callable[..., preference.TrainState]
     table: jax.Array  # [U, W]
     extra: Extra
     mesh: Mesh
@@ -259,22 +249,21 @@ def make_model(section: TrainReward, data: LabelledPairs, seed: int) -> Model:
     """Makes the network and its training step, for all devices."""
     mesh = make_mesh()
     if section.batch_size % mesh.size:
-        raise UserError(
-            f"batch_size {section.batch_size} cannot be split among {mesh.size} devices (--config.reward.batch_size)"
-        )
+        devices = f"{mesh.size} devices (--config.reward.batch_size)"
+        raise UserError(f"batch_size {section.batch_size} cannot be split among {devices}")
     apply, params = make_reward_model(section.network, seed)
     optimizer = optax.adam(section.learning_rate)
     return Model(
-        replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh),
+        replicate(preference.TrainState(params, optimizer.init(params), preference.zero_sums()), mesh),
         make_value(apply),
-        map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2),
-        replicate(jnp.asarray(without_padding(data.table.messages)), mesh),
+        map_update(preference.make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2),
+        replicate(jnp.asarray(preference.without_padding(data.table.messages)), mesh),
         extra_observations(data.dataset, section),
         mesh,
     )
 
 
-def start_or_resume(model: Model, data: LabelledPairs, checkpoints: Checkpoints) -> tuple[TrainState, Done]:
+def start_or_resume(model: Model, data: LabelledPairs, checkpoints: Checkpoints) -> tuple[preference.TrainState, Done]:
     """The state and the progress: from the last checkpoint, or new."""
     if (latest := checkpoints.latest()) is None:
         return model.state, Done()
@@ -288,14 +277,14 @@ def start_or_resume(model: Model, data: LabelledPairs, checkpoints: Checkpoints)
 
 
 def learn_epoch(
-    model: Model, state: TrainState, data: LabelledPairs, batch_size: int, seed: int, done: Done, folder: Path
-) -> TrainState:
+    model: Model, state: preference.TrainState, data: LabelledPairs, config: RewardConfig, done: Done, folder: Path
+) -> preference.TrainState:
     """Trains for one epoch; raises UserError if the loss was not finite."""
-    state = state._replace(sums=replicate(zero_sums(), model.mesh))
-    order = epoch_order(data.trained, seed, done.epoch)
+    state = state._replace(sums=replicate(preference.zero_sums(), model.mesh))
+    order, batch_size = preference.epoch_order(data.trained, config.seed, done.epoch), config.reward.batch_size
     stretch = STEPS * batch_size if model.extra else len(order)  # observations beside messages are large
     for start in range(0, len(order), stretch):
-        batches = make_batches(
+        batches = preference.make_batches(
             order[start : start + stretch], data.ids, data.target, batch_size, model.mesh.size, model.extra, done.items,
             data.sided,
         )  # fmt: skip
@@ -377,7 +366,7 @@ def measure(rewards: np.ndarray, data: LabelledPairs) -> dict[str, Any]:
     return row
 
 
-def train_figures(state: TrainState) -> dict[str, float]:
+def train_figures(state: preference.TrainState) -> dict[str, float]:
     """Mean loss and accuracy over the training pairs of the epoch; empty before the first epoch."""
     sums = jax.device_get(state.sums)
     if not sums.pairs:
@@ -458,7 +447,7 @@ def import_published(config: RewardConfig, stage: StageRun) -> None:
     network = TrainReward().network
     _, like = make_reward_model(network, 0)
     params = rebuild(like, arrays, file, FLAG)
-    state = TrainState(params, optax.adam(config.reward.learning_rate).init(params), zero_sums())
+    state = preference.TrainState(params, optax.adam(config.reward.learning_rate).init(params), preference.zero_sums())
     statistics = RewardStatistics(statistics_of_file["reward_mean"], statistics_of_file["reward_var"], quantiles)
     metadata = {"epoch": epoch, "model": network, "history": [], "statistics": statistics.record()}
     metadata |= {"annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
