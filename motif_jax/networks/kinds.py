@@ -136,9 +136,8 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
     needed = BY_SPECS.get(network, set())
     if needed and not needed <= {kind_of(name, specs[name]) for name in reads}:
         kinds = " and ".join(f"a {kind}" for kind in sorted(needed))
-        raise UserError(
-            f"the network {network!r} reads {kinds}, but {world!r} lets a policy read {', '.join(reads)}: {fits_any}"
-        )
+        has = f"{world!r} lets a policy read {', '.join(reads)}"
+        raise UserError(f"the network {network!r} reads {kinds}, but {has}: {fits_any}")
 
 
 def to_record(specs: Mapping[str, ArraySpec]) -> dict[str, list[Any]]:

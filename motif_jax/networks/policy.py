@@ -327,10 +327,8 @@ class OwnEncoder(nnx.Module):
         shape, dtype = getattr(features, "shape", None), getattr(features, "dtype", type(features).__name__)
         floats = isinstance(features, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(dtype, jnp.floating)
         if not floats or shape is None or len(shape) != 2 or shape[0] != rows or not shape[1]:
-            raise self._error(
-                f"for {rows} rows of observations it gave shape {shape} and type {dtype}, instead of floating-point "
-                f"numbers of shape ({rows}, features)"
-            )
+            gave = f"for {rows} rows of observations it gave shape {shape} and type {dtype}"
+            raise self._error(f"{gave}, instead of floating-point numbers of shape ({rows}, features)")
         return shape[1]
 
     def _error(self, why: str) -> UserError:

@@ -211,11 +211,6 @@ def is_picture(spec: ArraySpec) -> bool:
     return spec.kind != "vector" and np.dtype(spec.dtype).kind in "iu" and len(spec.shape) > 1
 
 
-def random_cells(key: jax.Array) -> jax.Array:
-    """Draws a vector for each kind of cell. [CELLS, CELL_SIZE]"""
-    return jax.random.normal(key, (CELLS, CELL_SIZE))
-
-
 def features(specs: Mapping[str, ArraySpec], cells: jax.Array, observations: Mapping[str, jax.Array]) -> jax.Array:
     """Returns the features of N observations, concatenated in the order of `specs`. [N, D] float32"""
     parts = []

@@ -115,7 +115,11 @@ def read_quantiles(checkpoint: Path, num_iter: int) -> tuple[int, dict[str, floa
     """
     table = checkpoint.absolute().parent.parent / "reward_metrics" / "train_norm_quantiles.csv"
     with legible(f"the quantiles in {str(table)!r}", FLAG, csv.Error):
-        levels, rows = _read_table(table)
+        levels, *rows = [[float(cell) for cell in row] for row in csv.reader(read_text(table).splitlines()) if row]
+        runs = [number for number, row in enumerate(rows, 1) if row == levels]  # each begins with a line of levels
+        rows = rows[runs[-1] :] if runs else rows
+        if not rows or any(len(row) != len(levels) or not np.isfinite(row).all() for row in rows):
+            raise ValueError(f"after the levels there must be lines of {len(levels)} finite numbers")
     matches = (re.fullmatch(r"checkpoint_(\d+)\.pth", file.name) for file in checkpoint.parent.iterdir())
     steps = sorted(int(match[1]) for match in matches if match)
     epoch, doubt = len(rows) - 1, ""
@@ -127,16 +131,6 @@ def read_quantiles(checkpoint: Path, num_iter: int) -> tuple[int, dict[str, floa
             f"{len(steps)} checkpoints, so its row is unknown: the last one is used, as in the published system"
         )
     return epoch, {f"{level:.2f}": value for level, value in zip(levels, rows[epoch], strict=True)}, doubt
-
-
-def _read_table(table: Path) -> tuple[list[float], list[list[float]]]:
-    """Levels, and the rows of the last run; every run appends a line of levels and then its rows."""
-    levels, *rows = [[float(cell) for cell in row] for row in csv.reader(read_text(table).splitlines()) if row]
-    runs = [number for number, row in enumerate(rows, 1) if row == levels]
-    rows = rows[runs[-1] :] if runs else rows
-    if not rows or any(len(row) != len(levels) or not np.isfinite(row).all() for row in rows):
-        raise ValueError(f"after the levels there must be lines of {len(levels)} finite numbers")
-    return levels, rows
 
 
 def _torch() -> Any:

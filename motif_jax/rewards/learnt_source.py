@@ -153,10 +153,8 @@ class LearntSource(RewardSource):
     def restore(self, arrays: Any, facts: Facts) -> None:
         """Raises UserError unless the learnt reward is the one with which training began."""
         if facts["checksum"] != reward_checksum(self.reward):
-            raise UserError(
-                "the learnt reward has changed since this policy's training began: choose another --workdir, or the "
-                "same reward (--config.policy.reward_dir)"
-            )
+            what = "the learnt reward has changed since this policy's training began"
+            raise UserError(f"{what}: choose another --workdir, or the same reward (--config.policy.reward_dir)")
 
     def figures(self) -> dict[str, float]:
         return {"messages": len(self.table), "new_messages": self.table.misses} if self.table else {}

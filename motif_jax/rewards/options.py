@@ -153,8 +153,6 @@ def _parse_length(length: str) -> tuple[int, ...]:
     if length == AUTO:
         return LENGTHS
     if not (length.isascii() and length.isdecimal() and len(length) < 10 and 1 <= int(length) <= MOST_STEPS):
-        raise UserError(
-            f"the length of options must be {AUTO} or a number of game steps from 1 to {MOST_STEPS:,}, not "
-            f"{shown(length)} ({LENGTH_FLAG})"
-        )
+        needed = f"{AUTO} or a number of game steps from 1 to {MOST_STEPS:,}"
+        raise UserError(f"the length of options must be {needed}, not {shown(length)} ({LENGTH_FLAG})")
     return (int(length),)

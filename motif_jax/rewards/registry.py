@@ -86,10 +86,8 @@ def check_distillation(choice: SourceChoice, config: SourcesConfig, world: Any) 
     """See `SourceChoice.check`."""
     network = getattr(config.policy, "network", "")
     if network in PROMPT_NETWORKS:
-        raise UserError(
-            f"the network {network!r} reads tokens, which the reward source {choice.name!r} cannot predict: choose "
-            f"another one ({FLAG}, .options, .network)"
-        )
+        tokens = f"reads tokens, which the reward source {choice.name!r} cannot predict"
+        raise UserError(f"the network {network!r} {tokens}: choose another one ({FLAG}, .options, .network)")
 
 
 def parse_sources(text: str, learnt_coefficient: float) -> list[SourceChoice]:
@@ -99,10 +97,8 @@ def parse_sources(text: str, learnt_coefficient: float) -> list[SourceChoice]:
         choice, number = parse_entry(part, FLAG)
         if choice.name == LEARNT:
             if number is not None:
-                raise UserError(
-                    f"the coefficient of the learnt reward is --config.policy.intrinsic_coefficient: write {LEARNT!r}, "
-                    f"not {shown(part)} ({FLAG})"
-                )
+                what = "the coefficient of the learnt reward is --config.policy.intrinsic_coefficient"
+                raise UserError(f"{what}: write {LEARNT!r}, not {shown(part)} ({FLAG})")
             choice = choice._replace(coefficient=learnt_coefficient)
         elif number is None and choice.path != CODE:
             needed = shown(f"{part}:0.1")
@@ -124,10 +120,8 @@ def parse_entry(text: str, flag: str, known: Collection[str] = ()) -> tuple[Sour
     if not name or (math.isnan(number) and not (name in (*SOURCES, *known) or name.startswith(PREFIX))):
         return _find_choice(whole, flag, known), None
     if not abs(number) <= MOST:
-        raise UserError(
-            f"the coefficient of the reward source {shown(name)} must be a number from {-MOST:g} to {MOST:g}, not "
-            f"{shown(last)} ({flag})"
-        )
+        needed = f"must be a number from {-MOST:g} to {MOST:g}, not {shown(last)}"
+        raise UserError(f"the coefficient of the reward source {shown(name)} {needed} ({flag})")
     return _find_choice(name, flag, known)._replace(coefficient=number), number
 
 

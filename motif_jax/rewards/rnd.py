@@ -30,7 +30,7 @@ from motif_jax.devices.mesh import local_copy, map_update, replicate, total
 from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.world import select_specs, waited
 from motif_jax.networks.kinds import from_record, to_record
-from motif_jax.networks.presets import NoveltyNetwork, features, random_cells, size_of
+from motif_jax.networks.presets import CELL_SIZE, CELLS, NoveltyNetwork, features, size_of
 from motif_jax.rewards.model import in_chunks
 from motif_jax.rewards.running_stats import RunningStats, add_values, no_stats
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
@@ -87,7 +87,7 @@ def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) 
             nnx.split(NoveltyNetwork(*sizes, rngs=nnx.Rngs(key)))[1]
             for sizes, key in ((target_sizes, keys[0]), (predictor_sizes, keys[1]))
         )
-        fixed = Fixed(random_cells(keys[2]), target)
+        fixed = Fixed(jax.random.normal(keys[2], (CELLS, CELL_SIZE)), target)
         stats = no_stats((inputs,)), no_stats()
         return NoveltyState(fixed, params, optimizer.init(params), *stats, jnp.zeros((), jnp.int32))
 
@@ -180,18 +180,15 @@ class RandomDistillation(RewardSource):
 
     def advance(self, batch: Any, hosts: Any) -> None:
         assert self._update is not None
-        self._check_finite()
+        if self._metrics and not self._metrics["finite"]:  # of the last update, so this does not wait
+            updates = f"{int(self._snapshot.updates):,} updates"
+            raise UserError(
+                f"the loss of random network distillation is not finite after {updates}: begin another --workdir, with "
+                "a smaller --config.policy.rnd.learning_rate"
+            )
         rollouts = batch.arrays.rollouts
         self._state, self._metrics = self._update(self._state, (rollouts.observations, rollouts.action))
         self._snapshot = local_copy(self._state)
-
-    def _check_finite(self) -> None:
-        """Raises UserError if the last update was not finite; it has been computed by now, so this does not wait."""
-        if self._metrics and not self._metrics["finite"]:
-            raise UserError(
-                f"the loss of random network distillation is not finite after {int(self._snapshot.updates):,} updates: "
-                "begin another --workdir, with a smaller --config.policy.rnd.learning_rate"
-            )
 
     def arrays(self) -> NoveltyState:
         return self._snapshot

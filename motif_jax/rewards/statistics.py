@@ -167,16 +167,10 @@ def compare_with_worth(
     small = (given > 0) & (given < best)
     if small.any():
         comparison["inflation"] = float(np.median(shares[small] / (given[small] / best)))
-    comparison["levels"] = [
-        {
-            "worth": float(level),
-            "due": float(level / best),
-            "share": float(shares[at].mean()),
-            "captions": int(at.sum()),
-        }
-        for level in np.unique(given)
-        for at in (given == level,)
-    ]
+    for level in np.unique(given).tolist():
+        at = given == level
+        row = {"worth": level, "due": level / best, "share": float(shares[at].mean()), "captions": int(at.sum())}
+        comparison["levels"].append(row)
     return comparison
 
 

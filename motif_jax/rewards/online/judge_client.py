@@ -140,8 +140,13 @@ class OnlineJudge:
         rate = self._section.labels_per_1000_steps
         if not self.stream.immediate:
             ordered = ordered[: AHEAD + 4 * self._fetched]
+        columns = (store.questions[name][ordered].tolist() for name in ("first", "second", "attempts"))
+        items = [
+            Item(number, attempt, Question(store.text(first), store.text(second) if second >= 0 else None))
+            for number, first, second, attempt in zip(ordered.tolist(), *columns, strict=True)
+        ]
         try:
-            self.stream.plan(items(store, ordered), int(rate * steps / 1000) if rate else NO_LIMIT)
+            self.stream.plan(items, int(rate * steps / 1000) if rate else NO_LIMIT)
         except Incomplete as failed:
             raise UserError(f"{failed}; a synchronous run waits for its judge (--config.policy.synchronous)") from None
 
@@ -198,15 +203,6 @@ def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
     else:
         urgency = store.questions["step"][waiting] if of_two else store.of_captions["last_step"][caption]
     return waiting[np.lexsort((waiting, urgency))[::-1]]
-
-
-def items(store: Store, ordered: np.ndarray) -> list[Item]:
-    """Questions with the texts of their captions."""
-    columns = (store.questions[name][ordered].tolist() for name in ("first", "second", "attempts"))
-    return [
-        Item(number, attempt, Question(store.text(first), store.text(second) if second >= 0 else None))
-        for number, first, second, attempt in zip(ordered.tolist(), *columns, strict=True)
-    ]
 
 
 def sample_pairs(store: Store, number: int, sample: str, seed: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -196,10 +196,9 @@ class NetworkKind(OnlineKind):
         metrics = {"lessons": float(self.updates)}
         if sums["lessons"]:
             if not np.isfinite(sums["loss"]):
-                raise UserError(
-                    f"the loss of the online reward is not finite after {self.updates:,} updates: begin another "
-                    "--workdir, with a smaller --config.policy.online.learning_rate"
-                )
+                loss = f"the loss of the online reward is not finite after {self.updates:,} updates"
+                smaller = "a smaller --config.policy.online.learning_rate"
+                raise UserError(f"{loss}: begin another --workdir, with {smaller}")
             metrics |= {name: sums[name] / sums["lessons"] for name in ("loss", "gradient_norm")}
             if sums["sided"]:
                 metrics["accuracy"] = sums["right"] / sums["sided"]

@@ -54,9 +54,7 @@ class OnlineValues:
         "retrieval: labels are looked up; words: closeness to the goal; others: a network",
         decides=True,
     )
-    goals: str = value(
-        "defaultgoal@0", Text(longest=4000), "goals and their first steps, as in defaultgoal@0,gold@2000000"
-    )
+    goals: str = value("defaultgoal@0", Text(longest=4000), "goals with their first steps: defaultgoal@0,gold@2000000")
     threshold: float = value(
         0.5, Number(0, 1, above=True, below=True), "higher probabilities are worth 1", decides=True
     )
@@ -82,7 +80,7 @@ class OnlineValues:
     )
     init_from: str = value("", PATH, "workdir of a learnt reward, used until the judge has answered", decides=True)
     vectors: str = value("", PATH, "words: file of word vectors in the text format (.vec)", decides=True)
-    order: str = value("recency", Text(ORDERS), "asked first: last seen (recency), most seen (count), or least certain")
+    order: str = value("recency", Text(ORDERS), "asked first: last seen (recency), most seen (count), least certain")
     labels_per_1000_steps: float = value(0.0, Number(0, 1e6), "maximum rate of questions; 0: as fast as answers come")
     queue: int = value(
         2_000, Whole(1, 10_000_000), "maximum length of the queue; others are dropped until they are seen again"
@@ -93,16 +91,12 @@ class OnlineValues:
     )
     when_down: str = value("go_on", Text(("go_on", "stop")), "go_on: train without new labels until the judge is back")
     audit_every_steps: int = value(500_000, Whole(0, 10**15), "audit the online reward every N steps; 0 disables")
-    capacity: int = value(
-        1_000_000, Whole(1, 100_000_000), "maximum number of distinct captions; 0.6 kB each", decides=True
-    )
+    capacity: int = value(1_000_000, Whole(1, 100_000_000), "maximum number of captions; 0.6 kB each", decides=True)
     # classification and ranking
     message: str = value("lt_cnn", Text(("lt_cnn", "lt_cnn_small")), "encoder of the networks", decides=True)
     learning_rate: float = value(1e-4, Number(0, 1, above=True), "learning rate of the networks", decides=True)
     batch_size: int = value(256, Whole(1, 65_536), "captions or pairs per update of the networks", decides=True)
-    lessons_early: int = value(
-        32, Whole(0, 100_000), "updates of networks when labels arrive, until switch_at", decides=True
-    )
+    lessons_early: int = value(32, Whole(0, 100_000), "updates when labels arrive, until switch_at", decides=True)
     lessons_late: int = value(
         1, Whole(0, 100_000), "updates of the networks per update of the policy, from switch_at on", decides=True
     )
@@ -130,10 +124,8 @@ def parse_goals(text: str) -> Turns:
     turns = [GoalTurn(goal.strip(), int(step)) for goal, step in re.findall(r"(.+?)@(\d{1,15})\s*(?:,|$)", text)]
     written = re.sub(r"\s", "", ",".join(f"{turn.goal}@{turn.step}" for turn in turns))
     if not turns or written != re.sub(r"\s|(?<=@)0+(?=\d)", "", text):
-        raise UserError(
-            f"the goals must be a schedule such as 'defaultgoal@0,gold@2000000', each with its first step, not "
-            f"{shown(text)} ({GOALS})"
-        )
+        schedule = "a schedule such as 'defaultgoal@0,gold@2000000', each with its first step"
+        raise UserError(f"the goals must be {schedule}, not {shown(text)} ({GOALS})")
     steps = [turn.step for turn in turns]
     if steps[0] or steps != sorted(set(steps)):
         raise UserError(f"the steps of the goals must begin with 0 and rise, not {shown(text)} ({GOALS})")
@@ -191,10 +183,8 @@ def _check_judge(section: OnlineValues, annotate: AnnotateSection, texts: Texts,
         choices = "model, vllm, server, judge or lexicon (--config.annotate.backend)"
         raise UserError(f"the backend {annotate.backend!r} cannot be asked during training: choose {choices}")
     if len(turns) > 1 and backend.in_process and not backend.uses_jax:
-        raise UserError(
-            f"a model in this process has one goal: use a server for a schedule of goals ({GOALS}; "
-            "--config.annotate.backend=server)"
-        )
+        server = "--config.annotate.backend=server"
+        raise UserError(f"a model in this process has one goal: use a server for several ({GOALS}; {server})")
     one = not asks_pairs(section.kind)
     for turn in turns:
         backend(judge_section(annotate, turn.goal, section.patience_s), texts, seed, one).check()

@@ -263,10 +263,9 @@ def starting_opinion(config: SourcesConfig, kind: OnlineKind) -> Opinion | None:
         raise UserError(f"the reward in {section.init_from!r} reads more than messages ({SECTION}.init_from)")
     if isinstance(kind, Ranking):
         if reward.options["message"] != section.message:
-            raise UserError(
-                f"the reward in {section.init_from!r} has the encoder {reward.options['message']!r}, not "
-                f"{section.message!r} ({SECTION}.message, .init_from)"
-            )
+            encoders = f"{reward.options['message']!r}, not {section.message!r}"
+            what = f"the reward in {section.init_from!r} has the encoder {encoders}"
+            raise UserError(f"{what} ({SECTION}.message, .init_from)")
         kind.start_from(reward.params, RunningStats(WEIGHT, reward.statistics.mean, reward.statistics.variance))
         return None
     quantile = config.policy.threshold_quantile

@@ -140,9 +140,8 @@ def is_complete(config: RewardConfig, workdir: Path) -> bool:
     learnt, names = sorted(done["annotators"]), [] if section.import_from else sorted(learnt_from(config))
     if learnt != names:
         one, other = (", ".join(names) or "elsewhere" for names in (learnt, names))
-        raise UserError(
-            f"the reward in {str(workdir)!r} was learnt from {one}, not from {other}: choose another --workdir"
-        )
+        what = f"the reward in {str(workdir)!r} was learnt from {one}, not from {other}"
+        raise UserError(f"{what}: choose another --workdir")
     if not (file.parent / "checkpoints" / str(done["epoch"])).is_dir():  # moved away, to start again
         return False
     if section.import_from:

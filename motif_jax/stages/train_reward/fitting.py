@@ -176,10 +176,8 @@ def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
     labels.check_targets(target, ", ".join(weights))
     split = labels.split_rows(np.flatnonzero(~np.isnan(target)), section.validation_share, config.seed)
     if not len(split.train) or not len(split.validation):
-        raise UserError(
-            f"{len(split.train) + len(split.validation)} labelled pairs are too few to train and to validate "
-            "(--config.annotate.max_pairs, --config.reward.validation_share)"
-        )
+        few = f"{len(split.train) + len(split.validation)} labelled pairs are too few to train and to validate"
+        raise UserError(f"{few} (--config.annotate.max_pairs, --config.reward.validation_share)")
     table, caption_ids = dataset.captions()
     ids = np.asarray(caption_ids)
     counts = np.bincount(ids[split.train].reshape(-1), minlength=len(table))
@@ -472,10 +470,7 @@ class Captions(NamedTuple):
     rewards: np.ndarray  # normalised. [S]
     messages: np.ndarray  # [S, 256]
     counts: np.ndarray  # [S]
-
-    def by_reward(self) -> np.ndarray:
-        """Numbers of the captions, from the lowest reward to the highest. [S]"""
-        return np.argsort(self.rewards, kind="stable")
+    order: np.ndarray  # numbers of the captions, from the lowest reward to the highest. [S]
 
     def table(self, chosen: np.ndarray) -> str:
         """A table of some of them, as HTML."""
@@ -506,7 +501,8 @@ def write_page(
     if values is not None:
         statistics, seen = RewardStatistics(**summary["statistics"]), data.counts > 0
         rewards_of_seen = statistics.normalise(values[seen])
-        captions = Captions(statistics, rewards_of_seen, data.table.messages[seen], data.counts[seen])
+        order = np.argsort(rewards_of_seen, kind="stable")
+        captions = Captions(statistics, rewards_of_seen, data.table.messages[seen], data.counts[seen], order)
         most_frequent = np.argsort(-captions.counts, kind="stable")[:SHOWN]
         body += [*_captions(captions, SHOWN), "<h3>Most frequent</h3>", captions.table(most_frequent)]
     held_out = data.split.validation
@@ -539,7 +535,7 @@ def report_reward(
     agrees, worth = percent(last.get("accuracy")), f"of {esc(preferences(last))}: {esc(verdict(last))}"
     # Its aim is that of its labels alone, whatever other annotations the workdir has.
     head = Head(subject="A reward", without_aim="of moments of a game", aim="",
-                likes=captions.table(captions.by_reward()[::-1][:LIKED]) if captions else None,
+                likes=captions.table(captions.order[::-1][:LIKED]) if captions else None,
                 agreement=agrees + (f"<br><small class=soft>{worth}</small>" if last.get("sided") else ""),
                 machine=summary.get("machine"), made=date_of(time.time()))  # fmt: skip
     if last and dataset is not None:
@@ -595,7 +591,7 @@ def _learning(history: list[dict[str, Any]], extra_lines: Mapping[str, str] = {}
 
 def _captions(captions: Captions, shown: int) -> list[str]:
     """Distribution of the captions' rewards, and the `shown` best and worst, as HTML."""
-    statistics, order = captions.statistics, captions.by_reward()
+    statistics, order = captions.statistics, captions.order
     usual = statistics.quantile(USUAL)
     zero = "mean 0" if statistics.anchor is None else "0 for a moment without a message"
     levels = ", ".join(f"{level:.0%} below {statistics.quantile(level):.2f}" for level in THRESHOLDS)
