@@ -25,9 +25,9 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.stream import Item
 from motif_jax.captions import WIDTH, hash_words
 from motif_jax.files import read_json, read_lines
-from motif_jax.rewards.online.judge_client import Judges
+from motif_jax.rewards.online.judge_client import open_stream
 from motif_jax.rewards.online.source import OnlineSource, make_facts
-from motif_jax.rewards.online.store import Seen, Store
+from motif_jax.rewards.online.store import News, Store
 from motif_jax.stages import train_policy
 from motif_jax.system.metrics import resident_mib
 
@@ -59,9 +59,9 @@ def captions(number: int, first: int = 0) -> np.ndarray:
     return np.frombuffer(b"".join(text.ljust(WIDTH, b"\0") for text in texts), np.uint8).reshape(-1, WIDTH)
 
 
-def seen(number: int, first: int = 0) -> Seen:
+def seen(number: int, first: int = 0) -> News:
     """Such messages as a batch of rollouts shows them, each once."""
-    return Seen(np.zeros(0, np.int64), np.zeros(0, np.int64), captions(number, first), np.ones(number, np.int64))
+    return News(messages=captions(number, first), times=np.ones(number, np.int64))
 
 
 def seconds_of(run: Callable[[], Any], seconds: float) -> float:
@@ -129,7 +129,7 @@ def add_answers(rows: Rows, config: ConfigDict) -> None:
     config.annotate.backend, config.policy.synchronous = "judge", False
     section = config.annotate.judge
     config.annotate.server.in_flight = section.at_a_time
-    judge = Judges(train_policy.STAGE.view(config.to_dict())).open("defaultgoal", 0, at_once=True)
+    judge = open_stream(train_policy.STAGE.view(config.to_dict()), "defaultgoal", 0, at_once=True)
     try:
         judge.plan([Item(number, 0, Question(f"You see here {number} gold pieces.")) for number in range(QUESTIONS)],
                    2**62)  # fmt: skip

@@ -22,11 +22,10 @@ from motif_jax.envs.world import World
 from motif_jax.names import PROMPT_NETWORKS, find
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
 
-FLAG = "--config.policy.network"
+FLAG, WORLD = "--config.policy.network", "--config.env.world"
 GENERAL = "general"  # a network for any observations (policy.py)
 FILM = "film"  # the same, but texts modulate the encoders of grids (`general.FilmEncoder`)
-# Networks that are made from specs, and the kinds of observations that they need. policy.py has their encoders;
-# encoders of users (policy.py) read the same observations.
+# Networks that are made from specs, and the kinds of observations that they need. Users' encoders read the same.
 BY_SPECS: dict[str, set[str]] = {GENERAL: set(), FILM: {"grid", "text"}}
 LANGUAGE = "language"  # a language model (policies/language_policy.py)
 BEHAVIOUR = "behaviour"  # the observation of the behaviour in charge (networks/options.py)
@@ -74,10 +73,8 @@ def kind_of(name: str, spec: ArraySpec) -> str:
     dtype, rank = np.dtype(spec.dtype), len(spec.shape)
     if spec.kind:
         if spec.kind not in RANKS:
-            raise UserError(
-                f"unknown kind {spec.kind!r} of the observation {name!r}: choose from {', '.join(RANKS)} "
-                "(--config.env.world)"
-            )
+            known = ", ".join(RANKS)
+            raise UserError(f"unknown kind {spec.kind!r} of the observation {name!r}: choose from {known} ({WORLD})")
         numbers = TYPES[spec.kind]
         fits = dtype == np.uint8 if numbers == BYTE else dtype.kind in numbers
         if fits and rank in RANKS[spec.kind] and all(spec.shape) and _counts(spec, dtype):
@@ -92,7 +89,7 @@ def kind_of(name: str, spec: ArraySpec) -> str:
     raise UserError(
         f"no encoder reads the observation {name!r}, which has the shape {spec.shape} and the type {spec.dtype}{kind}: "
         f"set its kind ({', '.join(RANKS)}; networks/kinds.py), or remove it from `reads` of the world "
-        f"({FLAG}, --config.env.world)"
+        f"({FLAG}, {WORLD})"
     )
 
 
@@ -118,37 +115,29 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
 
     `reads`: the world's observations for the networks BY_SPECS, and those of users.
     """
-    if network in BY_SPECS or is_own(network):
-        for name in (reads := tuple(reads)):
-            if name not in specs or name.startswith("event_"):
-                why = "is known only after an action" if name in specs else "does not exist"
-                raise UserError(f"the world {world!r} lets a policy read {name!r}, which {why} (--config.env.world)")
-            if name == BEHAVIOUR:
-                raise UserError(
-                    f"the world {world!r} gives an observation called {name!r}, a name that is taken: rename it "
-                    "(--config.env.world)"
-                )
-            if not is_own(network):
-                kind_of(name, specs[name])
-        if not reads:
-            raise UserError(f"`reads` of the world {world!r} is empty, so a policy cannot read it (--config.env.world)")
-        needed = BY_SPECS.get(network, set())
-        if needed and not needed <= {kind_of(name, specs[name]) for name in reads}:
-            raise UserError(
-                f"the network {network!r} reads {' and '.join(f'a {kind}' for kind in sorted(needed))}, but the world "
-                f"{world!r} lets a policy read {', '.join(reads)}: {GENERAL!r} reads any observations ({FLAG})"
-            )
+    fits_any = f"{GENERAL!r} reads any observations ({FLAG})"
+    if network not in BY_SPECS and not is_own(network):
+        for name in (FIXED | dict.fromkeys(PROMPT_NETWORKS, (PROMPT,)))[network]:
+            if name not in specs:
+                raise UserError(f"the network {network!r} reads {name!r}, which {world!r} does not have: {fits_any}")
+        if network in PROMPT_NETWORKS and kind_of(PROMPT, specs[PROMPT]) != "text":
+            raise UserError(f"the network {network!r} reads a text, which {PROMPT!r} of {world!r} is not ({FLAG})")
         return
-    missing = [name for name in (FIXED | dict.fromkeys(PROMPT_NETWORKS, (PROMPT,)))[network] if name not in specs]
-    if missing:
-        raise UserError(
-            f"the network {network!r} reads the observation {missing[0]!r}, which the world {world!r} does not have: "
-            f"{GENERAL!r} reads any observations ({FLAG})"
-        )
-    if network in PROMPT_NETWORKS and kind_of(PROMPT, specs[PROMPT]) != "text":
-        raise UserError(
-            f"the network {network!r} reads a text, but {PROMPT!r} of the world {world!r} is not one ({FLAG})"
-        )
+    for name in (reads := tuple(reads)):
+        if name not in specs or name.startswith("event_"):
+            why = "is known only after an action" if name in specs else "does not exist"
+            raise UserError(f"the world {world!r} lets a policy read {name!r}, which {why} ({WORLD})")
+        if name == BEHAVIOUR:
+            raise UserError(f"{world!r} gives an observation called {name!r}, a name that is taken ({WORLD})")
+        if not is_own(network):
+            kind_of(name, specs[name])
+    if not reads:
+        raise UserError(f"`reads` of the world {world!r} is empty, so a policy cannot read it ({WORLD})")
+    needed = BY_SPECS.get(network, set())
+    if needed and not needed <= {kind_of(name, specs[name]) for name in reads}:
+        kinds = " and ".join(f"a {kind}" for kind in sorted(needed))
+        has = f"{world!r} lets a policy read {', '.join(reads)}"
+        raise UserError(f"the network {network!r} reads {kinds}, but {has}: {fits_any}")
 
 
 def to_record(specs: Mapping[str, ArraySpec]) -> dict[str, list[Any]]:

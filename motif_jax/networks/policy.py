@@ -34,6 +34,8 @@ from motif_jax.system.errors import find_refusal
 # With FiLM, a text modulates the encoder of a grid (Perez et al. 2018, arXiv 1709.07871): the mission determines scales
 # and shifts of the cells' features.
 
+Observations = Mapping[str, jax.Array]
+Specs = Mapping[str, ArraySpec]
 MOST_BLOCKS = 49  # maximum places of a grid or an image before it is flattened
 CHANNELS, KEPT = 32, 16  # features of a cell
 OUT = 128
@@ -96,12 +98,13 @@ class CategoryPart(nnx.Module):
 class Cells(nnx.Module):
     """Learnt vectors of the values of a grid's cells, to which the vector of BEHAVIOUR is added."""
 
-    first = False  # whether the channels come first
-    shape: tuple[int, int, int]  # rows, columns, channels
-    categories: int
-    vectors: nnx.Param  # [channels * categories, size]
     behaviour: BehaviourVector | None
-    dtype: DTypeLike
+
+    def __init__(self, spec: ArraySpec, size: int, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.first = spec.kind == "planes"  # channels first
+        rows, columns, channels = (*spec.shape[1:], spec.shape[0]) if self.first else (*spec.shape, 1)[:3]
+        self.shape, self.categories, self.dtype = (rows, columns, channels), categories_of(spec), dtype
+        self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, size)))
 
     def cells(self, x: jax.Array, behaviour: jax.Array | None) -> jax.Array:
         """[B, H, W], [B, H, W, C], or of planes [B, C, H, W] integers, and [B, behaviours] -> [B, H, W, size]"""
@@ -121,13 +124,9 @@ class GridPart(Cells):
 
     def __init__(self, spec: ArraySpec, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises vectors per channel, merges to 32, then 64 features, and a layer from all cells -> 128."""
-        self.first = spec.kind == "planes"  # channels first
-        rows, columns, channels = (*spec.shape[1:], spec.shape[0]) if self.first else (*spec.shape, 1)[:3]
-        self.shape, self.categories = (rows, columns, channels), categories_of(spec)
-        self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, self.EMBEDDING)))
-        self.dtype = dtype
+        super().__init__(spec, self.EMBEDDING, dtype, rngs)
         blocks: list[Layers] = []
-        size, features = self.EMBEDDING, 32
+        (rows, columns, _), size, features = self.shape, self.EMBEDDING, 32
         while not blocks or rows * columns > MOST_BLOCKS:
             blocks.append(Layers(4 * size, features, dtype=dtype, rngs=rngs))
             rows, columns, size, features = -(-rows // 2), -(-columns // 2), features, 64
@@ -157,12 +156,10 @@ class ImagePart(nnx.Module):
         while left > MOST_BLOCKS:
             sides, left = [*sides, (4, 2)], left / 4
         convolutions = []
+        how: dict[str, Any] = {"dtype": dtype, "kernel_init": nnx.initializers.orthogonal(), "rngs": rngs}
         for number, (side, stride) in enumerate([*sides, (3, 1)]):
             outputs = 16 if number == 0 else 32
-            initial = nnx.initializers.orthogonal()
-            convolutions.append(Convolution(
-                channels, outputs, side, stride, for_cpu=for_cpu, dtype=dtype, kernel_init=initial, rngs=rngs,
-            ))  # fmt: skip
+            convolutions.append(Convolution(channels, outputs, side, stride, for_cpu=for_cpu, **how))
             rows, columns, channels = -(-rows // stride), -(-columns // stride), outputs
         self.convolutions = nnx.List(convolutions)
         self.layers = Layers(rows * columns * channels, self.FEATURES, dtype=dtype, rngs=rngs)
@@ -176,13 +173,9 @@ class ImagePart(nnx.Module):
 
 
 PARTS: dict[str, type[TextPart | VectorPart | CategoryPart | GridPart | ImagePart]] = {
-    "text": TextPart,
-    "vector": VectorPart,
-    "category": CategoryPart,
-    "grid": GridPart,
-    "planes": GridPart,
-    "image": ImagePart,
-}
+    "text": TextPart, "vector": VectorPart, "category": CategoryPart,
+    "grid": GridPart, "planes": GridPart, "image": ImagePart,
+}  # fmt: skip
 
 
 class GeneralEncoder(nnx.Module):
@@ -195,12 +188,10 @@ class GeneralEncoder(nnx.Module):
     reads: tuple[str, ...]  # names of the observations
     features: int
 
-    def __init__(
-        self, specs: Mapping[str, ArraySpec], *, behaviours: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
-    ):
-        """Takes the specs of the observations, and the size of BEHAVIOUR."""
+    def __init__(self, specs: Specs, *, behaviours: int = 0, for_cpu: bool, **how: Any):
+        """Takes the specs of the observations, the size of BEHAVIOUR, and `dtype` and `rngs`."""
         kinds = {name: PARTS[kind_of(name, spec)] for name, spec in specs.items()}
-        how: dict[str, Any] = {"behaviours": behaviours, "for_cpu": for_cpu, "dtype": dtype, "rngs": rngs}
+        how |= {"behaviours": behaviours, "for_cpu": for_cpu}
         self.parts = nnx.Dict({name: kinds[name](spec, **how) for name, spec in specs.items()})
         self.reads, self.for_cpu, self.behaviour = tuple(specs), for_cpu, bool(behaviours)
         self.features = sum(kind.FEATURES for kind in kinds.values())
@@ -208,7 +199,7 @@ class GeneralEncoder(nnx.Module):
     def prepare(self) -> None:
         """Returns None: nothing depends on the parameters alone."""
 
-    def __call__(self, observations: Mapping[str, jax.Array], prepared: None = None) -> jax.Array:
+    def __call__(self, observations: Observations, prepared: None = None) -> jax.Array:
         """Observations [N, ...] -> [N, features]"""
         if not self.for_cpu:
             return self._encode(observations)
@@ -216,7 +207,7 @@ class GeneralEncoder(nnx.Module):
         features = jax.lax.map(jax.checkpoint(self._encode), {key: in_pieces(observations[key]) for key in keys})
         return features.reshape(-1, self.features)[: len(observations[self.reads[0]])]
 
-    def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
+    def _encode(self, observations: Observations) -> jax.Array:
         behaviour = observations.get(BEHAVIOUR)
         return jnp.concatenate([self.parts[name](observations[name], behaviour) for name in self.reads], -1)
 
@@ -238,13 +229,11 @@ class FilmGrid(Cells):
 
     def __init__(self, spec: ArraySpec, behaviours: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
         """Takes the spec of a grid with the channels last, and the size of BEHAVIOUR."""
-        rows, columns, channels = (*spec.shape, 1)[:3]
-        self.shape, self.categories, self.dtype = (rows, columns, channels), categories_of(spec), dtype
-        self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, CHANNELS)))
+        super().__init__(spec, CHANNELS, dtype, rngs)
         self.cell = nnx.Linear(CHANNELS, CHANNELS, dtype=dtype, rngs=rngs)
         self.modulation = nnx.Linear(TextPart.FEATURES, 2 * CHANNELS, dtype=dtype, rngs=rngs)
         self.kept = nnx.Linear(CHANNELS, KEPT, dtype=dtype, rngs=rngs)
-        self.layers = Layers(rows * columns * KEPT, OUT, dtype=dtype, rngs=rngs)
+        self.layers = Layers(self.shape[0] * self.shape[1] * KEPT, OUT, dtype=dtype, rngs=rngs)
         self.behaviour = BehaviourVector(behaviours, CHANNELS, rngs=rngs) if behaviours else None
 
     def __call__(self, x: jax.Array, text: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
@@ -258,19 +247,17 @@ class FilmGrid(Cells):
 class FilmEncoder(GeneralEncoder):
     """As `GeneralEncoder`, but the sum of all texts' features modulates the encoders of grids."""
 
-    def __init__(
-        self, specs: Mapping[str, ArraySpec], *, behaviours: int = 0, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs
-    ):
+    def __init__(self, specs: Specs, *, behaviours: int = 0, for_cpu: bool, **how: Any):
         """Takes specs with a grid and a text, see `kinds.check_reads`."""
         kinds = {name: kind_of(name, spec) for name, spec in specs.items()}
         self.grids = tuple(name for name, kind in kinds.items() if kind == "grid")
         self.texts = tuple(name for name, kind in kinds.items() if kind == "text")
         others = {name: spec for name, spec in specs.items() if name not in self.grids}
-        super().__init__(others, behaviours=behaviours, for_cpu=for_cpu, dtype=dtype, rngs=rngs)
-        self.film = nnx.Dict({name: FilmGrid(specs[name], behaviours, dtype=dtype, rngs=rngs) for name in self.grids})
+        super().__init__(others, behaviours=behaviours, for_cpu=for_cpu, **how)
+        self.film = nnx.Dict({name: FilmGrid(specs[name], behaviours, **how) for name in self.grids})
         self.reads, self.features = tuple(specs), self.features + OUT * len(self.grids)
 
-    def _encode(self, observations: Mapping[str, jax.Array]) -> jax.Array:
+    def _encode(self, observations: Observations) -> jax.Array:
         behaviour = observations.get(BEHAVIOUR)
         features = {name: part(observations[name], behaviour) for name, part in self.parts.items()}
         text = jnp.stack([features[name] for name in self.texts]).sum(0)
@@ -292,7 +279,7 @@ ROWS = 2  # of the observations that are encoded to learn the number of features
 class OwnEncoder(nnx.Module):
     """Wraps an encoder of the user's, and checks it once."""
 
-    def __init__(self, path: str, specs: Mapping[str, ArraySpec], *, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(self, path: str, specs: Specs, *, dtype: DTypeLike, rngs: nnx.Rngs):
         """Makes the encoder; raises UserError if it does not fit its purpose, UserCodeError if it raises."""
         self.path, self.reads, self.dtype = path, tuple(specs), dtype
         make = find_encoder(path)
@@ -306,10 +293,8 @@ class OwnEncoder(nnx.Module):
         after = self._variables()
         unchanged = {name for name in before.keys() & after.keys() if np.array_equal(before[name], after[name])}
         if changed := [name for name in {**before, **after} if name not in unchanged]:
-            raise self._error(
-                f"its call changes {changed[0]!r}, and changes are lost, as those of nnx.BatchNorm and nnx.Dropout: "
-                "use nnx.LayerNorm"
-            )
+            why = f"its call changes {changed[0]!r}, and changes are lost, as those of nnx.BatchNorm and nnx.Dropout"
+            raise self._error(f"{why}: use nnx.LayerNorm")
         graph, state = nnx.split(self.encoder)
         more_rows = {name: jax.ShapeDtypeStruct((ROWS + 1, *x.shape[1:]), x.dtype) for name, x in ones.items()}
         with calls(path):  # as training compiles it, and with another number of rows
@@ -319,7 +304,7 @@ class OwnEncoder(nnx.Module):
     def prepare(self) -> None:
         """Returns None: all computations depend on the observations."""
 
-    def __call__(self, observations: Mapping[str, jax.Array], prepared: None = None) -> jax.Array:
+    def __call__(self, observations: Observations, prepared: None = None) -> jax.Array:
         """Observations [N, ...] -> [N, features]"""
         with calls(self.path):
             features = self.encoder({name: observations[name] for name in self.reads})
@@ -342,10 +327,8 @@ class OwnEncoder(nnx.Module):
         shape, dtype = getattr(features, "shape", None), getattr(features, "dtype", type(features).__name__)
         floats = isinstance(features, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(dtype, jnp.floating)
         if not floats or shape is None or len(shape) != 2 or shape[0] != rows or not shape[1]:
-            raise self._error(
-                f"for {rows} rows of observations it gave shape {shape} and type {dtype}, instead of floating-point "
-                f"numbers of shape ({rows}, features)"
-            )
+            gave = f"for {rows} rows of observations it gave shape {shape} and type {dtype}"
+            raise self._error(f"{gave}, instead of floating-point numbers of shape ({rows}, features)")
         return shape[1]
 
     def _error(self, why: str) -> UserError:
@@ -381,7 +364,7 @@ class PolicyNetwork(nnx.Module):
         preset: str,
         num_actions: int,
         *,
-        specs: Mapping[str, ArraySpec] | None = None,
+        specs: Specs | None = None,
         behaviours: int = 0,
         dtype: DTypeLike = jnp.float32,
         for_cpu: bool | None = None,
@@ -422,7 +405,7 @@ class PolicyNetwork(nnx.Module):
             return self.encoder.prepare()
 
     def step(
-        self, observations: Mapping[str, jax.Array], first: jax.Array, core: jax.Array, prepared: Any = None
+        self, observations: Observations, first: jax.Array, core: jax.Array, prepared: Any = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Computes one step of each game.
 
@@ -440,9 +423,7 @@ class PolicyNetwork(nnx.Module):
             core = self.core.step(projected, first, core)
         return *self._heads(core), core
 
-    def unroll(
-        self, observations: Mapping[str, jax.Array], first: jax.Array, core: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+    def unroll(self, observations: Observations, first: jax.Array, core: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Computes T consecutive steps, with everything but the memory in parallel.
 
         Observations and `first` as for `step`, [T, B, ...]; `core` is the memory before the first step. Returns logits
@@ -456,7 +437,7 @@ class PolicyNetwork(nnx.Module):
             cores = self.core.unroll(projected, first, core)
         return self._heads(cores)
 
-    def _project(self, observations: Mapping[str, jax.Array], prepared: Any = None) -> jax.Array:
+    def _project(self, observations: Observations, prepared: Any = None) -> jax.Array:
         with jax.named_scope("encoder"):
             features = self.encoder(observations, prepared)
             if self.behaviour:

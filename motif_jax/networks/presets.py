@@ -121,9 +121,7 @@ class SmallEncoder(nnx.Module):
         """For CPUs, what characters and colours add to a block in each of its places. [256, 4 * 32] and [32, 4 * 32]"""
         return (self._adds(self.characters[...]), self._adds(self.colors[...])) if self.for_cpu else None
 
-    def __call__(
-        self, observations: Mapping[str, jax.Array], prepared: tuple[jax.Array, ...] | None = None
-    ) -> jax.Array:
+    def __call__(self, observations: Mapping[str, jax.Array], prepared: Any = None) -> jax.Array:
         """Observations [N, ...] -> [N, 192]"""
         vector = scale(observations["blstats"]).astype(self.dtype)
         message = trigrams(observations["message"], self.PLACES).astype(self.dtype)
@@ -211,11 +209,6 @@ def is_text(spec: ArraySpec) -> bool:
 def is_picture(spec: ArraySpec) -> bool:
     """Whether an observation is a map of kinds of cells."""
     return spec.kind != "vector" and np.dtype(spec.dtype).kind in "iu" and len(spec.shape) > 1
-
-
-def random_cells(key: jax.Array) -> jax.Array:
-    """Draws a vector for each kind of cell. [CELLS, CELL_SIZE]"""
-    return jax.random.normal(key, (CELLS, CELL_SIZE))
 
 
 def features(specs: Mapping[str, ArraySpec], cells: jax.Array, observations: Mapping[str, jax.Array]) -> jax.Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,14 +30,8 @@ class MessageEncoder(nnx.Module):
     LENGTH = OBSERVATIONS["message"].shape[0]  # characters; the rest is ignored
     FEATURES = 128
     EMBEDDING = 32
-    CONVOLUTIONS: Sequence[tuple[int, int, bool]] = (
-        (64, 7, True),
-        (64, 7, True),
-        (64, 3, False),
-        (64, 3, False),
-        (64, 3, False),
-        (64, 3, True),
-    )
+    # Outputs, width, and whether the result is pooled.
+    CONVOLUTIONS: Sequence[tuple[int, int, bool]] = (*[(64, 7, True)] * 2, *[(64, 3, False)] * 3, (64, 3, True))
     LINEARS: Sequence[int] = (128,)
 
     def __init__(self, *, rngs: nnx.Rngs):
@@ -98,17 +93,25 @@ class GlyphEncoder(nnx.Module):
     """Encodes the whole map of glyphs."""
 
     FEATURES = 960  # 6 x 20 x 8
+    STRIDE = 2
 
     def __init__(self, *, rngs: nnx.Rngs):
         self.embedding = nnx.Param(jax.random.normal(rngs.params(), (GLYPHS, 128)))
-        self.convolutions = nnx.List(_convolutions((128, 16, 8), 2, rngs))
+        how: dict[str, Any] = {"strides": self.STRIDE, "padding": 1, "rngs": rngs}
+        how["kernel_init"] = nnx.initializers.orthogonal()
+        self.convolutions = nnx.List([nnx.Conv(a, b, (3, 3), **how) for a, b in ((128, 16), (16, 8))])
 
     def __call__(self, glyphs: jax.Array) -> jax.Array:
         """[B, 21, 79] integers -> [B, 960]"""
-        return _convolve(self.embedding[...][glyphs.astype(jnp.int32)], self.convolutions)
+        return self._convolve(self.embedding[...][glyphs.astype(jnp.int32)])
+
+    def _convolve(self, x: jax.Array) -> jax.Array:
+        for convolution in self.convolutions:
+            x = jax.nn.elu(convolution(x))
+        return x.transpose(0, 3, 1, 2).reshape(len(x), -1)  # channel by channel
 
 
-class CropEncoder(nnx.Module):
+class CropEncoder(GlyphEncoder):
     """Encodes the glyphs around the hero.
 
     The published encoder takes the hero's place from the scaled bottom line, where it is below 1, and so always crops
@@ -118,12 +121,9 @@ class CropEncoder(nnx.Module):
 
     SIDE = 16
     FEATURES = 2048  # 16 x 16 x 8
+    STRIDE = 1
 
-    def __init__(self, *, rngs: nnx.Rngs):
-        self.embedding = nnx.Param(jax.random.normal(rngs.params(), (GLYPHS, 128)))
-        self.convolutions = nnx.List(_convolutions((128, 16, 8), 1, rngs))
-
-    def __call__(self, glyphs: jax.Array, column: jax.Array, row: jax.Array) -> jax.Array:
+    def __call__(self, glyphs: jax.Array, column: jax.Array, row: jax.Array) -> jax.Array:  # type: ignore[override]
         """The map [B, 21, 79] and the hero's place on it, [B] and [B] -> [B, 2048]"""
         side = self.SIDE
         rows = row[:, None] + jnp.arange(side) - side // 2  # [B, 16]
@@ -131,21 +131,7 @@ class CropEncoder(nnx.Module):
         inside = ((rows >= 0) & (rows < MAP[0]))[:, :, None] & ((columns >= 0) & (columns < MAP[1]))[:, None, :]
         at = jnp.clip(rows, 0, MAP[0] - 1)[:, :, None], jnp.clip(columns, 0, MAP[1] - 1)[:, None, :]
         crop = glyphs.astype(jnp.int32)[jnp.arange(len(glyphs))[:, None, None], *at]
-        embedded = jnp.where(inside[..., None], self.embedding[...][crop], 0)
-        return _convolve(embedded, self.convolutions)
-
-
-def _convolutions(sizes: Sequence[int], stride: int, rngs: nnx.Rngs) -> list[nnx.Conv]:
-    return [
-        nnx.Conv(a, b, (3, 3), (stride, stride), padding=1, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
-        for a, b in itertools.pairwise(sizes)
-    ]
-
-
-def _convolve(x: jax.Array, convolutions: Sequence[nnx.Conv]) -> jax.Array:
-    for convolution in convolutions:
-        x = jax.nn.elu(convolution(x))
-    return x.transpose(0, 3, 1, 2).reshape(len(x), -1)  # channel by channel
+        return self._convolve(jnp.where(inside[..., None], self.embedding[...][crop], 0))
 
 
 MESSAGE_ENCODERS = {"lt_cnn": MessageEncoder, "lt_cnn_small": SmallMessageEncoder}

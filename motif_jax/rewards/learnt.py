@@ -22,7 +22,7 @@ from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import usable
 from motif_jax.files import write_whole
-from motif_jax.rewards.model import make_reward_model, make_value
+from motif_jax.rewards.model import in_chunks, make_reward_model, make_value
 from motif_jax.rewards.statistics import RewardStatistics, read_statistics
 from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import read_text
@@ -34,23 +34,17 @@ from motif_jax.system.foreign import read_text
 FLAG = "--config.reward.import_from"
 EMBEDDING = "encoder.char_lt.weight"
 CONVOLUTIONS = ("encoder.conv1", *(f"encoder.conv2_6_fc.{index}" for index in (2, 5, 7, 9, 11)))
-LINEARS = (
+LAYERS = [(("message", "convolutions", str(at)), name) for at, name in enumerate(CONVOLUTIONS)] + [
     (("message", "linears", "0"), "encoder.conv2_6_fc.15"),
-    (("first",), "encoder.fc.0"),
-    (("second",), "encoder.fc.2"),
-    (("head",), "reward_fn.1"),
-)
+    (("first",), "encoder.fc.0"), (("second",), "encoder.fc.2"), (("head",), "reward_fn.1"),
+]  # fmt: skip
 TENSORS = {("message", "embedding"): EMBEDDING} | {  # ours: theirs; kernels have their axes in the opposite order
     (*path, ours): f"{name}.{theirs}"
-    for path, name in (
-        *((("message", "convolutions", str(at)), name) for at, name in enumerate(CONVOLUTIONS)),
-        *LINEARS,
-    )
+    for path, name in LAYERS
     for ours, theirs in (("kernel", "weight"), ("bias", "bias"))
 }
 ACTIONS = 23
 LARGEST = 2**32  # maximum bytes of a checkpoint; published ones have a few million
-STATISTICS = {"reward_mean": "mean", "reward_var": "variance"}  # theirs: ours
 UNUSED = ("critic_linear.", "action_parameterization.")  # parts of their state dict that the reward does not use
 
 Arrays = dict[tuple[str, ...], np.ndarray]  # ours, by path
@@ -66,14 +60,11 @@ def to_torch(arrays: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, np.ndarr
 
 def from_torch(state: Mapping[str, np.ndarray]) -> Arrays:
     """Converts a PyTorch state dict to our parameters, by path."""
-    state = {name: array for name, array in state.items() if not name.startswith(UNUSED)}
-    try:
-        arrays = {ours: _turned(ours, state.pop(theirs)) for ours, theirs in TENSORS.items()}
-    except KeyError as error:
-        raise UserError(f"this is not a reward that reads only messages: it has no {error} ({FLAG})") from None
-    if state:
-        raise UserError(f"this reward reads more than messages: it also has {sorted(state)[0]!r} ({FLAG})")
-    return arrays
+    if missing := TENSORS.values() - state.keys():
+        raise UserError(f"this is not a reward that reads only messages: it has no {min(missing)!r} ({FLAG})")
+    if more := state.keys() - TENSORS.values():
+        raise UserError(f"this reward reads more than messages: it also has {min(more)!r} ({FLAG})")
+    return {ours: _turned(ours, state[theirs]) for ours, theirs in TENSORS.items()}
 
 
 def _turned(path: tuple[str, ...], array: np.ndarray) -> np.ndarray:
@@ -96,11 +87,11 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
                 if damaged := archive.testzip():
                     raise ValueError(f"the checksum of {damaged!r} differs")
         checkpoint = torch.load(file, map_location="cpu", weights_only=True)
-        state = {name: tensor.float().numpy() for name, tensor in checkpoint["model"].items()}
+        used = {name: tensor for name, tensor in checkpoint["model"].items() if not name.startswith(UNUSED)}
+        state = {name: tensor.float().numpy() for name, tensor in used.items()}
         metadata = {name: float(checkpoint[name]) for name in ("num_iter", "reward_mean", "reward_var")}
         arrays = from_torch(state)
-        used = {name: array for name, array in state.items() if not name.startswith(UNUSED)}
-        check_parameters({"model": used, **metadata}, file, FLAG)
+        check_parameters({"model": state, **metadata}, file, FLAG)
         if metadata["reward_var"] <= 0 or metadata["num_iter"] < 0:
             raise ValueError("its variance or its number is negative")
     except UserError:
@@ -111,54 +102,24 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
     return arrays, metadata
 
 
-def write_experiment(
-    directory: Path, arrays: Mapping[tuple[str, ...], np.ndarray], epoch: int, statistics: Mapping[str, Any]
-) -> Path:
-    """Writes a checkpoint and the CSV of quantiles that the published agent reads; returns the checkpoint's path."""
-    torch = _torch()
-    file = directory / "checkpoint_p0" / f"checkpoint_{epoch}.pth"
-    table = directory / "reward_metrics" / "train_norm_quantiles.csv"
-    for path in (file, table):
-        if path.exists():
-            raise UserError(f"{str(path)!r} is there already: choose another directory")
-        path.parent.mkdir(parents=True, exist_ok=True)
-    heads = {"critic_linear": 1, "action_parameterization.distribution_linear": ACTIONS}
-    state = to_torch(arrays)
-    for name, outputs in heads.items():
-        state |= {f"{name}.weight": np.zeros((outputs, 512), np.float32), f"{name}.bias": np.zeros(outputs, np.float32)}
-    checkpoint = {
-        "num_iter": epoch,
-        "optimizer": {},
-        "model": {name: torch.tensor(array) for name, array in state.items()},
-    }
-    checkpoint |= {name: torch.tensor(statistics[key]) for name, key in STATISTICS.items()}
-    write_whole(file, lambda out: torch.save(checkpoint, out))
-    levels, values = zip(*sorted(statistics["quantiles"].items()), strict=True)
-    row = ",".join(repr(float(value)) for value in values)
-    lines = [",".join(levels), *[row] * (epoch + 1)]  # one row per epoch; the published system reads the last one
-    write_whole(table, ("\n".join(lines) + "\n").encode())
-    return file
-
-
-class Quantiles(NamedTuple):
-    """The statistics of one epoch, from `train_norm_quantiles.csv`."""
-
-    epoch: int  # 0 before any training
-    values: dict[str, float]  # by level
-    doubt: str  # why this may be the row of another epoch; "" if it is certain
-
-
-def read_quantiles(checkpoint: Path, num_iter: int) -> Quantiles:
+def read_quantiles(checkpoint: Path, num_iter: int) -> tuple[int, dict[str, float], str]:
     """The row of `../reward_metrics/train_norm_quantiles.csv` that belongs to a checkpoint.
 
     The published system writes a checkpoint and a row per epoch, and its `num_iter` counts optimiser steps. If there
     are as many checkpoints as rows, the rank of a checkpoint is the number of its row. Otherwise this takes the last
     row, as the published system does for every checkpoint. `num_iter`: of that checkpoint, equal to N of
     `checkpoint_N.pth`.
+
+    Returns:
+      The epoch, 0 before any training; its quantiles by level; why this may be the row of another epoch, "" if certain.
     """
     table = checkpoint.absolute().parent.parent / "reward_metrics" / "train_norm_quantiles.csv"
     with legible(f"the quantiles in {str(table)!r}", FLAG, csv.Error):
-        levels, rows = _read_table(table)
+        levels, *rows = [[float(cell) for cell in row] for row in csv.reader(read_text(table).splitlines()) if row]
+        runs = [number for number, row in enumerate(rows, 1) if row == levels]  # each begins with a line of levels
+        rows = rows[runs[-1] :] if runs else rows
+        if not rows or any(len(row) != len(levels) or not np.isfinite(row).all() for row in rows):
+            raise ValueError(f"after the levels there must be lines of {len(levels)} finite numbers")
     matches = (re.fullmatch(r"checkpoint_(\d+)\.pth", file.name) for file in checkpoint.parent.iterdir())
     steps = sorted(int(match[1]) for match in matches if match)
     epoch, doubt = len(rows) - 1, ""
@@ -169,17 +130,7 @@ def read_quantiles(checkpoint: Path, num_iter: int) -> Quantiles:
             f"{str(table)!r} has {len(rows)} rows, but the directory of {str(checkpoint)!r} (step {num_iter:,}) has "
             f"{len(steps)} checkpoints, so its row is unknown: the last one is used, as in the published system"
         )
-    return Quantiles(epoch, {f"{level:.2f}": value for level, value in zip(levels, rows[epoch], strict=True)}, doubt)
-
-
-def _read_table(table: Path) -> tuple[list[float], list[list[float]]]:
-    """Levels, and the rows of the last run; every run appends a line of levels and then its rows."""
-    levels, *rows = [[float(cell) for cell in row] for row in csv.reader(read_text(table).splitlines()) if row]
-    runs = [number for number, row in enumerate(rows, 1) if row == levels]
-    rows = rows[runs[-1] :] if runs else rows
-    if not rows or any(len(row) != len(levels) or not np.isfinite(row).all() for row in rows):
-        raise ValueError(f"after the levels there must be lines of {len(levels)} finite numbers")
-    return levels, rows
+    return epoch, {f"{level:.2f}": value for level, value in zip(levels, rows[epoch], strict=True)}, doubt
 
 
 def _torch() -> Any:
@@ -224,14 +175,9 @@ class Reward:
         return not (self.options["blstats"] or self.options["crop"] or self.options["glyphs"])
 
     def __call__(self, captions: Iterable[str] | np.ndarray, **more: np.ndarray) -> Values:
-        """Computes the rewards of messages.
+        """Computes the rewards of texts, or of messages as NLE gives them. [B, 256] uint8
 
-        Args:
-          captions: texts, or messages as NLE gives them. [B, 256] uint8
-          more: further inputs of the reward: `vector` [B, 27] (scaled), `blstats` [B, 27], `glyphs` [B, 21, 79].
-
-        Returns:
-          Raw and normalised rewards.
+        `more`: further inputs of the reward: `vector` [B, 27] (scaled), `blstats` [B, 27], `glyphs` [B, 21, 79].
         """
         messages = as_messages(captions)
         needed = {"vector": self.options["blstats"], "blstats": self.options["crop"]}
@@ -239,13 +185,12 @@ class Reward:
         for name, reads in needed.items():
             if bool(reads) != (name in more) or (reads and len(more[name]) != len(messages)):
                 raise TypeError(f"this reward reads {f'one {name!r} per caption' if reads else f'no {name!r}'}")
-        raw = np.empty(len(messages), np.float32)
-        for start in range(0, len(messages), CHUNK):  # in sizes that are powers of two, so that few shapes are compiled
-            size = min(CHUNK, len(messages) - start)
-            rows = start + np.arange(1 << (size - 1).bit_length()) % size
+
+        def value(rows: np.ndarray) -> Any:
             inputs = {name: np.asarray(array)[rows] for name, array in more.items()}
-            values = self._value(self.params, messages[rows], np.arange(len(rows)), inputs)
-            raw[start : start + size] = np.asarray(values)[:size]
+            return self._value(self.params, messages[rows], np.arange(len(rows)), inputs)
+
+        raw = in_chunks(value, len(messages), CHUNK)
         return Values(raw, self.statistics.normalise(raw).astype(np.float32))
 
     def table(self) -> Values:
@@ -270,9 +215,8 @@ class Reward:
 def load_reward(path: str | Path, which: str | int = "last") -> Reward:
     """Loads a reward of `--stage=train_reward`; only the checkpoint is needed. Characters outside Latin-1 read as "?".
 
-    Args:
-      path: a workdir, its `reward` directory, a directory of checkpoints, or a release such as motif_jax/quickstart.
-      which: "last", "best" (least validation loss) or the number of an epoch.
+    `path`: a workdir, its `reward` directory, a directory of checkpoints, or a release such as motif_jax/quickstart.
+    `which`: "last", "best" (least validation loss) or the number of an epoch.
     """
     directory = find_saved(Path(path), "reward")
     _, checkpoint, facts = read_saved(directory, "reward", str(which))
@@ -291,12 +235,31 @@ def reward_from(arrays: Mapping[str, Any], facts: Mapping[str, Any], more: Mappi
 
 
 def export_reward(reward: Reward, directory: str | Path) -> Path:
-    """Writes a reward that reads only messages in the published system's format; returns the checkpoint's path."""
+    """Writes a reward that reads only messages in the published system's format; returns the checkpoint's path.
+
+    Beside the checkpoint is the CSV of quantiles that the published agent reads.
+    """
     if reward.options["message"] != "lt_cnn" or not reward.reads_only_messages:
         raise UserError("only a reward of the default network, which reads messages alone, has a place in that format")
-    arrays = {key: np.asarray(array) for key, array in leaves_by_path(reward.params).items()}
-    statistics = reward.statistics._asdict() | {"mean": reward.statistics.zero}  # that format has no anchor
-    return write_experiment(Path(directory), arrays, reward.facts["epoch"], statistics)
+    torch, epoch, statistics = _torch(), reward.facts["epoch"], reward.statistics
+    file = Path(directory) / "checkpoint_p0" / f"checkpoint_{epoch}.pth"
+    table = Path(directory) / "reward_metrics" / "train_norm_quantiles.csv"
+    for path in (file, table):
+        if path.exists():
+            raise UserError(f"{str(path)!r} is there already: choose another directory")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    state = to_torch({key: np.asarray(array) for key, array in leaves_by_path(reward.params).items()})
+    for name, outputs in {"critic_linear": 1, "action_parameterization.distribution_linear": ACTIONS}.items():
+        state |= {f"{name}.weight": np.zeros((outputs, 512), np.float32), f"{name}.bias": np.zeros(outputs, np.float32)}
+    moments = {"reward_mean": statistics.zero, "reward_var": statistics.variance}  # that format has no anchor
+    checkpoint = {"num_iter": epoch, "optimizer": {}, "model": {name: torch.tensor(x) for name, x in state.items()}}
+    checkpoint |= {name: torch.tensor(value) for name, value in moments.items()}
+    write_whole(file, lambda out: torch.save(checkpoint, out))
+    levels, values = zip(*sorted(statistics.quantiles.items()), strict=True)
+    row = ",".join(repr(float(value)) for value in values)
+    lines = [",".join(levels), *[row] * (epoch + 1)]  # one row per epoch; the published system reads the last one
+    write_whole(table, ("\n".join(lines) + "\n").encode())
+    return file
 
 
 def as_messages(captions: Iterable[str] | np.ndarray) -> np.ndarray:

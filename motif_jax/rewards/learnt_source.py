@@ -24,21 +24,16 @@ from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.rewards.statistics import LEAST_TIMES
 from motif_jax.structs import UserError, naming
 
-# A cache of the rewards of messages. Messages repeat, so during training nearly all of them are in it.
-
 CAPACITY = 1 << 19  # messages: 128 MiB
 
 
 class RewardTable:
-    """Maps messages to rewards with a cache; call it with messages. Not thread-safe."""
+    """Maps messages to rewards; call it with messages. They repeat, so nearly all are in its cache. Not thread-safe."""
 
     def __init__(self, value: Callable[[np.ndarray], np.ndarray], messages: np.ndarray, *, capacity: int = CAPACITY):
-        """Fills the table with known messages.
+        """Fills the table with known messages. [U, 256] uint8
 
-        Args:
-          value: the network, [K, 256] uint8 -> [K] float32.
-          messages: known messages. [U, 256] uint8
-          capacity: maximum number of messages; before it is exceeded, all but `messages` are removed.
+        `value`: the network, [K, 256] uint8 -> [K] float32. Before `capacity` is exceeded, others are removed.
         """
         self.misses = 0  # number of messages for which the network had to run
         self._value, self._capacity, self._kept = value, max(capacity, len(messages)), messages
@@ -110,10 +105,9 @@ class LearntSource(RewardSource):
             reward, directory = load_reward(source, which), find_saved(source, "reward")
         newest = reward.facts["epoch"] if is_release(directory) else checkpoint_steps(directory)[-1]
         if which == "last" and reward.facts["epoch"] != newest:
-            raise UserError(
-                f"the last checkpoint of the reward in {str(source)!r}, {newest}, is damaged; one before it can be "
-                f"used: --config.policy.reward_checkpoint={reward.facts['epoch']}"
-            )
+            what = f"the last checkpoint of the reward in {str(source)!r}, {newest}, is damaged"
+            usable = f"--config.policy.reward_checkpoint={reward.facts['epoch']}"
+            raise UserError(f"{what}; one before it can be used: {usable}")
         return cls(reward, make_mix(section, reward), section.reference_alignment)
 
     @classmethod
@@ -159,13 +153,10 @@ class LearntSource(RewardSource):
     def restore(self, arrays: Any, facts: Facts) -> None:
         """Raises UserError unless the learnt reward is the one with which training began."""
         if facts["checksum"] != reward_checksum(self.reward):
-            raise UserError(
-                "the learnt reward has changed since this policy's training began: choose another --workdir, or the "
-                "same reward (--config.policy.reward_dir)"
-            )
+            what = "the learnt reward has changed since this policy's training began"
+            raise UserError(f"{what}: choose another --workdir, or the same reward (--config.policy.reward_dir)")
 
     def figures(self) -> dict[str, float]:
-        """The number of messages in the table, and of those for which the network had to run."""
         return {"messages": len(self.table), "new_messages": self.table.misses} if self.table else {}
 
     def about(self) -> Facts:

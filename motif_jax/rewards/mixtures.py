@@ -28,13 +28,10 @@ MOST = 1024  # mixtures
 def mixtures(coefficients: tuple[float, ...], options: int, sum_to_one: bool) -> np.ndarray:
     """All mixtures of K options with these coefficients; the last option's changes fastest. [N, K]"""
     if (count := len(coefficients) ** options) > MOST:
-        raise UserError(
-            f"{len(coefficients)} coefficients for each of {options} options are {count:,} mixtures, more than "
-            f"{MOST:,} ({FLAG})"
-        )
-    weights = np.array(
-        [_scaled(row, sum_to_one) for row in itertools.product(coefficients, repeat=options)], np.float32
-    )
+        of = f"{len(coefficients)} coefficients for each of {options} options"
+        raise UserError(f"{of} are {count:,} mixtures, more than {MOST:,} ({FLAG})")
+    rows = itertools.product(coefficients, repeat=options)
+    weights = np.array([_scaled(row, sum_to_one) for row in rows], np.float32)
     by_name: dict[str, np.ndarray] = {}
     for row in weights:
         name = named([f"option {number + 1}" for number in range(options)], row)
@@ -53,7 +50,7 @@ def _scaled(weights: Weights, sum_to_one: bool) -> Weights:
 
 def parse_coefficients(text: str) -> tuple[float, ...]:
     """Parses `config.policy.control.coefficients`."""
-    coefficients = tuple(map(_number, text.split(",")))
+    coefficients = tuple(map(to_number, text.split(",")))
     for part, level in zip(text.split(","), coefficients, strict=True):
         if not _is_coefficient(level):
             raise UserError(f"a coefficient must be 0 or {LIMITS}, not {shown(part)} ({FLAG})")
@@ -66,7 +63,8 @@ def _is_coefficient(number: float) -> bool:
     return number == 0 or SMALLEST <= number <= LARGEST
 
 
-def _number(text: str) -> float:
+def to_number(text: str) -> float:
+    """The number; NaN where there is none."""
     try:
         return float(text)
     except ValueError:
@@ -107,7 +105,7 @@ def find_behaviour(text: str, plan: Mapping[str, Any]) -> int | Weights:
             raise UserError(f"the policy mixes the options {', '.join(names)}, not {name!r}: {hint}")
         if name in weights:
             raise UserError(f"the option {name!r} is named twice in {text!r}")
-        weights[name] = _number(number) if equals else 1.0
+        weights[name] = to_number(number) if equals else 1.0
         if not _is_coefficient(weights[name]):
             raise UserError(f"a coefficient must be 0 or {LIMITS}, not {number!r} ({text!r})")
     if not any(weights.values()):

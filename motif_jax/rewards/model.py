@@ -40,3 +40,16 @@ def value_captions(value: Value, params: Any, table: jax.Array) -> np.ndarray:
     chunk = min(CHUNK, count)
     ids = np.arange(count + -count % chunk).reshape(-1, chunk) % count
     return np.concatenate([np.asarray(value(params, table, part, {})) for part in ids])[:count]
+
+
+def in_chunks(compute: Callable[[np.ndarray], Any], count: int, most: int) -> np.ndarray:
+    """Computes values of rows 0 to `count`, at most `most` at a time: row numbers [K] -> [K] numbers. [count] float32
+
+    K is a power of two, so that few shapes are compiled; some rows are repeated for that.
+    """
+    values = np.empty(count, np.float32)
+    for start in range(0, count, most):
+        size = min(most, count - start)
+        rows = start + np.arange(1 << (size - 1).bit_length()) % size
+        values[start : start + size] = np.asarray(compute(rows))[:size]
+    return values

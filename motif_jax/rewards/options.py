@@ -12,34 +12,22 @@ option. A reward is a source of docs/rewards.md, a reading that the world makes 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from motif_jax.config.table import shown
-from motif_jax.envs.world import suggest
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.mixtures import mixtures, parse_coefficients
 from motif_jax.rewards.reading import readings
-from motif_jax.rewards.registry import (
-    CODE_PREFIX,
-    MOST,
-    PREFIX,
-    READING,
-    SOURCES,
-    SourceChoice,
-    parse_code,
-    parse_own,
-    parse_sources,
-)
-from motif_jax.rewards.section import AUTO, MIXTURES, NamedSources, RewardsSection
+from motif_jax.rewards.registry import GAME, PREFIX, SourceChoice, parse_entry, parse_sources
+from motif_jax.rewards.section import AUTO, MIXTURES, NamedSources
 from motif_jax.structs import ArraySpec, UserError
 
 OPTIONS_FLAG, CONTROLLER_FLAG = "--config.policy.options", "--config.policy.controller"
 LENGTH_FLAG = "--config.policy.control.length"
-GAME, CONTROLLER = "game", "controller"  # the world's own reward; the name that no option has
+CONTROLLER = "controller"  # the name that no option has
 LENGTHS = (1, 2, 4, 8, 16, 32, 64, 128)  # game steps among which the controller chooses
 MOST_STEPS = 100_000  # of an option of fixed length
 MOST_OPTIONS = 64
@@ -91,10 +79,8 @@ def find_plan(config: NamedSources) -> OptionPlan | None:
         return plan
     for name in plan.names:
         if not name.isidentifier():
-            raise UserError(
-                f"options that are mixed need names of letters, digits and underscores, as in NAME={name}, not "
-                f"{shown(name)} ({OPTIONS_FLAG})"
-            )
+            needed = f"names of letters, digits and underscores, as in NAME={name}"
+            raise UserError(f"options that are mixed need {needed}, not {shown(name)} ({OPTIONS_FLAG})")
     mixtures(coefficients, len(plan.names), section.control.sum_to_one)  # raises UserError if there are too many
     return plan._replace(coefficients=coefficients, sum_to_one=section.control.sum_to_one)
 
@@ -105,17 +91,16 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
         if controller.strip():
             raise UserError(f"a controller needs options to choose from ({OPTIONS_FLAG}, {CONTROLLER_FLAG})")
         return None
-    known_readings = readings(specs)
-    parsed = [_parse_option(part, known_readings) for part in map(str.strip, options.split(",")) if part]
+    known = (GAME, *(name.removeprefix(PREFIX) for name in readings(specs)))
+    parsed = [_parse_option(part, known) for part in map(str.strip, options.split(",")) if part]
     if len(parsed) < 2:
-        raise UserError(
-            f"a controller chooses among at least two options, not {len(parsed)}: {shown(options)} ({OPTIONS_FLAG})"
-        )
+        count = f"at least two options, not {len(parsed)}: {shown(options)}"
+        raise UserError(f"a controller chooses among {count} ({OPTIONS_FLAG})")
     if len(parsed) > MOST_OPTIONS:
         raise UserError(f"at most {MOST_OPTIONS} options are possible, not {len(parsed)} ({OPTIONS_FLAG})")
     if not controller.strip():
         raise UserError(f"a controller needs a reward for its choices, such as {GAME}:0.1 ({CONTROLLER_FLAG})")
-    paid = _parse_sum(controller, known_readings, CONTROLLER_FLAG)
+    paid = _parse_sum(controller, known, CONTROLLER_FLAG)
     names: list[str] = []
     for name, _ in parsed:
         copies = sum(other.rstrip("0123456789") == name for other in names)
@@ -124,81 +109,50 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
         raise UserError(f"two options have the same name in {shown(options)} ({OPTIONS_FLAG})")
     rows = [rewards for _, rewards in parsed] + [paid]
     sources: dict[str, SourceChoice] = {}
-    for choice, _ in itertools.chain(*(row.values() for row in rows)):
-        if choice and sources.setdefault(choice.name, choice) != choice:
+    for choice in itertools.chain(*(row.values() for row in rows)):
+        alone = choice._replace(coefficient=1.0)
+        if choice.name != GAME and sources.setdefault(choice.name, alone) != alone:
             raise UserError(f"two rewards have the same name, {choice.name!r}: {shown(options)} ({OPTIONS_FLAG})")
     columns = (GAME, *sources)
-    factors = [[row[name][1] if name in row else 0.0 for name in columns] for row in rows]
+    factors = [[row[name].coefficient if name in row else 0.0 for name in columns] for row in rows]
     return OptionPlan(tuple(names), tuple(sources.values()), np.array(factors, np.float32), _parse_length(length))
 
 
-def chosen_from(section: RewardsSection, plan: OptionPlan | None) -> list[SourceChoice]:
-    """The reward sources of `config.policy`: those that options mix or, without options, those that it lists."""
+def chosen(config: NamedSources) -> list[SourceChoice]:
+    """The reward sources that the config names: those that options mix or, without options, those of the list."""
+    plan, section = find_plan(config), config.policy
     return list(plan.sources) if plan else parse_sources(section.sources, section.intrinsic_coefficient)
 
 
-Sum = dict[str, tuple[SourceChoice | None, float]]  # rewards by name, and their factors; None: GAME
+Sum = dict[str, SourceChoice]  # rewards by name; their coefficients are the factors
 
 
-def _parse_option(part: str, known_readings: tuple[str, ...]) -> tuple[str, Sum]:
+def _parse_option(part: str, known: Collection[str]) -> tuple[str, Sum]:
     name, equals, rewards = part.rpartition("=")
-    parsed = _parse_sum(rewards, known_readings, OPTIONS_FLAG)
+    parsed = _parse_sum(rewards, known, OPTIONS_FLAG)
     if name.strip() == CONTROLLER:
         raise UserError(f"an option needs another name than {CONTROLLER!r} ({OPTIONS_FLAG})")
     if equals and not name.strip().isidentifier():
-        raise UserError(
-            f"the name of an option has letters, digits and underscores, not {shown(name)} ({OPTIONS_FLAG})"
-        )
+        raise UserError(f"an option's name has letters, digits and underscores, not {shown(name)} ({OPTIONS_FLAG})")
     return name.strip() or "+".join(reward.removeprefix(PREFIX) for reward in parsed), parsed
 
 
-def _parse_sum(text: str, known_readings: tuple[str, ...], flag: str) -> Sum:
+def _parse_sum(text: str, known: Collection[str], flag: str) -> Sum:
     rewards: Sum = {}
     for part in text.split("+"):
-        *named, last = map(str.strip, part.split(":"))
-        try:
-            factor = float(last)
-        except ValueError:
-            has_factor = len(named) == 1 and (named[0] in (GAME, *SOURCES) or PREFIX + named[0] in known_readings)
-            named, factor = (named, math.nan) if has_factor else ([*named, last], 1.0)
-        name = ":".join(named)
-        if not abs(factor) <= MOST:
-            raise UserError(
-                f"the factor of a reward must be a number from {-MOST:g} to {MOST:g}, not {shown(last)} ({flag})"
-            )
-        choice = _choice(name, known_readings, flag)
-        key = choice.name if choice else GAME
-        if key in rewards:
-            raise UserError(f"the reward {shown(key)} is named twice in {shown(text)} ({flag})")
-        rewards[key] = choice, factor
-    if not any(factor for _, factor in rewards.values()):
+        choice, _ = parse_entry(part, flag, known)
+        if choice.name in rewards:
+            raise UserError(f"the reward {shown(choice.name)} is named twice in {shown(text)} ({flag})")
+        rewards[choice.name] = choice
+    if not any(choice.coefficient for choice in rewards.values()):
         raise UserError(f"rewards that all have the factor 0 teach nothing: {shown(text)} ({flag})")
     return rewards
-
-
-def _choice(name: str, known_readings: tuple[str, ...], flag: str) -> SourceChoice | None:
-    """The source with this name; None for GAME."""
-    if name == GAME:
-        return None
-    if (reading := PREFIX + name.removeprefix(PREFIX)) in known_readings:
-        return SourceChoice(reading, READING, 1.0)
-    if name in SOURCES:
-        return SourceChoice(name, SOURCES[name].path, 1.0)
-    if name.startswith(f"{CODE_PREFIX}:"):
-        return parse_code(name, flag)
-    if "." in name or ":" in name:
-        return parse_own(name, flag)
-    names = [GAME, *(reading.removeprefix(PREFIX) for reading in known_readings), *SOURCES]
-    hint = suggest(name, names, f"choose from {', '.join(names)}, or a module:Class")
-    raise UserError(f"unknown reward {shown(name)} ({flag}): {hint}")
 
 
 def _parse_length(length: str) -> tuple[int, ...]:
     if length == AUTO:
         return LENGTHS
     if not (length.isascii() and length.isdecimal() and len(length) < 10 and 1 <= int(length) <= MOST_STEPS):
-        raise UserError(
-            f"the length of options must be {AUTO} or a number of game steps from 1 to {MOST_STEPS:,}, not "
-            f"{shown(length)} ({LENGTH_FLAG})"
-        )
+        needed = f"{AUTO} or a number of game steps from 1 to {MOST_STEPS:,}"
+        raise UserError(f"the length of options must be {needed}, not {shown(length)} ({LENGTH_FLAG})")
     return (int(length),)

@@ -63,10 +63,8 @@ def make_batches(
 
     Args:
       rows: row numbers of the dataset, in the order of the epoch. [M]
-      ids: the caption of every step of both moments. [N, 2, L]
-      target: P(second is better) of every pair. [N]
-      batch_size: pairs per batch, over all devices.
-      num_devices: n; must divide the batch size.
+      ids, target: the caption of every step of both moments [N, 2, L], and P(second is better) [N].
+      batch_size, num_devices: pairs per batch, over all n devices, which must divide it.
       extra: functions by name from rows to arrays ([m] -> [m, 2, L, ...]); with these, repeated captions stay separate.
       least_items: minimum of K.
       sided: whether a pair has a preference; by default where the target is not 1/2. [N] bool
@@ -127,12 +125,7 @@ def zero_sums() -> Sums:
 
 
 def pair_loss(rewards: jax.Array, target: jax.Array) -> jax.Array:
-    """Cross-entropy loss of each pair. [B]
-
-    Args:
-      rewards: reward of each step of both moments. [B, 2, L]
-      target: P(second is better). [B]
-    """
+    """Cross-entropy loss of each pair, from rewards of steps [B, 2, L] and P(second is better) [B]. -> [B]"""
     chex.assert_rank([rewards, target], [3, 1])
     log_p = jax.nn.log_softmax(rewards.mean(-1), -1)
     return -(1 - target) * log_p[:, 0] - target * log_p[:, 1]

@@ -25,7 +25,7 @@ class Reading(RewardSource):
     @classmethod
     def make(cls, setting: Setting) -> Reading:
         """See `RewardSource`: the choice's name is that of the observation."""
-        check_reading(setting.choice.name, setting.specs)
+        check_choice(setting.choice, setting.config, setting)
         return cls(setting.choice.name)
 
     @classmethod
@@ -41,20 +41,15 @@ class Reading(RewardSource):
 
 def readings(specs: Mapping[str, ArraySpec]) -> tuple[str, ...]:
     """The names of a world's readings: its observations `event_NAME` that are single numbers."""
-    return tuple(
-        name for name, spec in specs.items() if name.startswith(PREFIX) and not spec.shape and name not in COUNTS
-    )
+    numbers = (name for name, spec in specs.items() if not spec.shape and name.startswith(PREFIX))
+    return tuple(name for name in numbers if name not in COUNTS)
 
 
 def check_choice(choice: SourceChoice, config: SourcesConfig, world: Any) -> None:
-    """See `SourceChoice.check`."""
-    check_reading(choice.name, world.specs)
-
-
-def check_reading(name: str, specs: Mapping[str, ArraySpec]) -> None:
-    """Raises UserError if an observation cannot be a reward."""
-    if name not in readings(specs):
+    """See `SourceChoice.check`; of the world, only `specs` are read."""
+    known = readings(world.specs)
+    if choice.name not in known:
         try:
-            select_specs({reading: specs[reading] for reading in readings(specs)}, [name])
+            select_specs({name: world.specs[name] for name in known}, [choice.name])
         except UserError as error:
             raise UserError(f"{error}; single numbers can be rewards (--config.policy.sources)") from None

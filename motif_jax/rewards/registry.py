@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from motif_jax.config.table import Table, shown, tables_of
 from motif_jax.envs.own_code import failure, guarded, load_class
 from motif_jax.envs.world import suggest
 from motif_jax.names import PROMPT_NETWORKS, import_named
+from motif_jax.rewards.mixtures import to_number
 from motif_jax.rewards.section import RewardsSection, SourcesConfig
 from motif_jax.rewards.source import RewardSource
 from motif_jax.structs import UserError
@@ -28,6 +29,7 @@ from motif_jax.system.errors import find_refusal
 
 FLAG = "--config.policy.sources"
 LEARNT, ONLINE = "learnt", "online"
+GAME = "game"  # the world's own reward, in options
 READING, PREFIX = "motif_jax.rewards.reading:Reading", "event_"  # a world's own reading of each step
 RND = "motif_jax.rewards.rnd:RandomDistillation"
 CODE, CODE_PREFIX = "motif_jax.rewards.code.source:CodeReward", "code"  # a program in a file
@@ -69,7 +71,7 @@ class SourceChoice(NamedTuple):
 
     name: str  # for metrics, results and checkpoints: the key of SOURCES, or the name of a class
     path: str  # module:Class
-    coefficient: float
+    coefficient: float = 1.0
     file: str = ""  # of a program; WRITTEN: that of the workdir
 
     def check(self, config: SourcesConfig, world: Any) -> None:
@@ -84,80 +86,75 @@ def check_distillation(choice: SourceChoice, config: SourcesConfig, world: Any) 
     """See `SourceChoice.check`."""
     network = getattr(config.policy, "network", "")
     if network in PROMPT_NETWORKS:
-        raise UserError(
-            f"the network {network!r} reads tokens, which the reward source {choice.name!r} cannot predict: choose "
-            f"another one ({FLAG}, .options, .network)"
-        )
+        tokens = f"reads tokens, which the reward source {choice.name!r} cannot predict"
+        raise UserError(f"the network {network!r} {tokens}: choose another one ({FLAG}, .options, .network)")
 
 
 def parse_sources(text: str, learnt_coefficient: float) -> list[SourceChoice]:
     """Parses the list; leaves out `learnt` if its coefficient is 0, because a learnt reward is optional then."""
     choices: dict[str, SourceChoice] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        choice = _parse(part, learnt_coefficient)
+    for part in filter(None, map(str.strip, text.split(","))):
+        choice, number = parse_entry(part, FLAG)
+        if choice.name == LEARNT:
+            if number is not None:
+                what = "the coefficient of the learnt reward is --config.policy.intrinsic_coefficient"
+                raise UserError(f"{what}: write {LEARNT!r}, not {shown(part)} ({FLAG})")
+            choice = choice._replace(coefficient=learnt_coefficient)
+        elif number is None and choice.path != CODE:
+            needed = shown(f"{part}:0.1")
+            raise UserError(f"the reward source {shown(part)} needs a coefficient, as in {needed} ({FLAG})")
         if choice.name in choices:
             raise UserError(f"the reward source {shown(choice.name)} is named twice in {shown(text)} ({FLAG})")
         choices[choice.name] = choice
     return [choice for choice in choices.values() if choice.name != LEARNT or choice.coefficient]
 
 
-def _parse(part: str, learnt_coefficient: float) -> SourceChoice:
-    name, *rest = pieces = part.split(":")
-    is_reading = name.startswith(PREFIX)
-    if name == LEARNT:
-        if rest:
-            raise UserError(
-                f"the coefficient of the learnt reward is --config.policy.intrinsic_coefficient: write {LEARNT!r}, not "
-                f"{shown(part)} ({FLAG})"
-            )
-        return SourceChoice(LEARNT, SOURCES[LEARNT].path, learnt_coefficient)
-    if name == CODE_PREFIX:
-        if len(rest) > 2:
-            raise UserError(f"a program is written as code:FILE or code:FILE:COEFFICIENT, not {shown(part)} ({FLAG})")
-        choice = parse_code(":".join(pieces[:2]), FLAG)
-        return choice._replace(coefficient=_coefficient(choice.name, rest[1])) if rest[1:] else choice
-    is_own = name not in SOURCES and ("." in name or len(rest) > 1 or "".join(rest).isidentifier())
-    if name not in SOURCES and not is_own and not is_reading:
-        hint = suggest(name, SOURCES, f"choose from {', '.join(SOURCES)}, or a module:Class")
-        raise UserError(f"unknown reward source {shown(name)} ({FLAG}): {hint}")
-    *named, coefficient = pieces
-    if len(named) == is_own:
-        raise UserError(f"the reward source {shown(part)} needs a coefficient, as in {shown(f'{part}:0.1')} ({FLAG})")
-    path = ":".join(named)
-    if len(named) != 1 + is_own or not all(word.isidentifier() for word in path.replace(":", ".").split(".")):
-        raise UserError(
-            f"a reward source is written as NAME:COEFFICIENT, or module:Class:COEFFICIENT, not {shown(part)} ({FLAG})"
-        )
-    number = _coefficient(path, coefficient)
-    return SourceChoice(named[-1], path if is_own else READING if is_reading else SOURCES[name].path, number)
+def parse_entry(text: str, flag: str, known: Collection[str] = ()) -> tuple[SourceChoice, float | None]:
+    """Parses NAME or NAME:COEFFICIENT; also returns the coefficient, None without one.
 
-
-def _coefficient(name: str, text: str) -> float:
-    """The coefficient of a source; raises UserError if it is not a number within the limits."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
+    `known`: further names: GAME, whose choice has no class, and the world's readings without their prefix.
+    """
+    whole = ":".join(map(str.strip, text.split(":")))
+    name, _, last = whole.rpartition(":")
+    number = to_number(last)
+    if not name or (math.isnan(number) and not (name in (*SOURCES, *known) or name.startswith(PREFIX))):
+        return _find_choice(whole, flag, known), None
     if not abs(number) <= MOST:
-        raise UserError(
-            f"the coefficient of the reward source {shown(name)} must be a number from {-MOST:g} to {MOST:g}, not "
-            f"{shown(text)} ({FLAG})"
-        )
-    return number
+        needed = f"must be a number from {-MOST:g} to {MOST:g}, not {shown(last)}"
+        raise UserError(f"the coefficient of the reward source {shown(name)} {needed} ({flag})")
+    return _find_choice(name, flag, known)._replace(coefficient=number), number
 
 
-def parse_code(text: str, flag: str) -> SourceChoice:
-    """A program, `code:FILE` or `code:write_reward`, with the coefficient 1; its file is not read yet."""
-    file = text.partition(":")[2].strip()
+def _find_choice(name: str, flag: str, known: Collection[str]) -> SourceChoice:
+    if name in known and name == GAME:
+        return SourceChoice(GAME, "")
+    if name in known or name.startswith(PREFIX):
+        return SourceChoice(PREFIX + name.removeprefix(PREFIX), READING)
+    if name in SOURCES:
+        return SourceChoice(name, SOURCES[name].path)
+    if name.startswith(f"{CODE_PREFIX}:"):
+        return _find_program(name.partition(":")[2], flag)
+    if "." not in name and ":" not in name:
+        names = [*known, *SOURCES]
+        hint = suggest(name, names, f"choose from {', '.join(names)}, or a module:Class")
+        raise UserError(f"unknown reward {shown(name)} ({flag}): {hint}")
+    pieces = name.split(":")
+    if len(pieces) != 2 or not all(word.isidentifier() for word in name.replace(":", ".").split(".")):
+        raise UserError(f"a reward of your own is written as module:Class, not {shown(name)} ({flag})")
+    return SourceChoice(pieces[1], name)
+
+
+def _find_program(file: str, flag: str) -> SourceChoice:
+    """A program, a FILE or `write_reward`; its file is not read yet."""
     if file == WRITTEN:
-        return SourceChoice(f"{CODE_PREFIX}_written", CODE, 1.0, file)
+        return SourceChoice(f"{CODE_PREFIX}_written", CODE, file=file)
     stem = PurePath(file).name.removesuffix(SUFFIX)
     if not file.endswith(SUFFIX) or not STEM.fullmatch(stem) or not file.isprintable():
         raise UserError(
             f"a program is a file NAME{SUFFIX}, whose NAME has up to 60 letters, digits and underscores, as in "
             f"code:rewards/gold{SUFFIX}, or code:{WRITTEN}, not {shown(file)} ({flag})"
         )
-    return SourceChoice(f"{CODE_PREFIX}_{stem}", CODE, 1.0, file)
+    return SourceChoice(f"{CODE_PREFIX}_{stem}", CODE, file=file)
 
 
 def without_folders(text: str) -> str:
@@ -183,14 +180,6 @@ def shown_source(names: Iterable[str]) -> str:
     names = list(names)
     built_in = [name for name, source in SOURCES.items() if source.in_replays and name in names]
     return next(iter([*built_in, *filter(program_title, names)]), "")
-
-
-def parse_own(path: str, flag: str) -> SourceChoice:
-    """A source of the user, `module:Class`, with the coefficient 1."""
-    names = path.split(":")
-    if len(names) != 2 or not all(word.isidentifier() for word in path.replace(":", ".").split(".")):
-        raise UserError(f"a reward of your own is written as module:Class, not {shown(path)} ({flag})")
-    return SourceChoice(names[-1], path, 1.0)
 
 
 def find_class(path: str) -> type[RewardSource]:

@@ -30,7 +30,8 @@ from motif_jax.devices.mesh import local_copy, map_update, replicate, total
 from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.world import select_specs, waited
 from motif_jax.networks.kinds import from_record, to_record
-from motif_jax.networks.presets import NoveltyNetwork, features, random_cells, size_of
+from motif_jax.networks.presets import CELL_SIZE, CELLS, NoveltyNetwork, features, size_of
+from motif_jax.rewards.model import in_chunks
 from motif_jax.rewards.running_stats import RunningStats, add_values, no_stats
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import ArraySpec, UserError
@@ -67,8 +68,7 @@ class Novelty(NamedTuple):
 
     init: Callable[[jax.Array], NoveltyState]  # from a random key
     bonus: Callable[[NoveltyState, Mapping[str, jax.Array]], jax.Array]  # observations [N, ...] -> [N]
-    # (state, (observations [T + 1, B, ...], actions [T, B, ...]))
-    update: Callable[..., tuple[NoveltyState, dict[str, jax.Array]]]
+    update: Callable[..., tuple[NoveltyState, Any]]  # (state, (observations [T + 1, B, ...], actions [T, B, ...]))
 
 
 def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) -> Novelty:
@@ -87,7 +87,7 @@ def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) 
             nnx.split(NoveltyNetwork(*sizes, rngs=nnx.Rngs(key)))[1]
             for sizes, key in ((target_sizes, keys[0]), (predictor_sizes, keys[1]))
         )
-        fixed = Fixed(random_cells(keys[2]), target)
+        fixed = Fixed(jax.random.normal(keys[2], (CELLS, CELL_SIZE)), target)
         stats = no_stats((inputs,)), no_stats()
         return NoveltyState(fixed, params, optimizer.init(params), *stats, jnp.zeros((), jnp.int32))
 
@@ -103,9 +103,7 @@ def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) 
         errors = errors_of(state.params, state.fixed, x) * jax.lax.rsqrt(state.errors.variance + FLOOR)
         return jnp.where(state.updates > 0, errors, 0.0)  # there are no statistics before the first update
 
-    def update(
-        state: NoveltyState, batch: tuple[Mapping[str, jax.Array], Any]
-    ) -> tuple[NoveltyState, dict[str, jax.Array]]:
+    def update(state: NoveltyState, batch: tuple[Mapping[str, jax.Array], Any]) -> tuple[NoveltyState, Any]:
         observations, actions = batch
         weight = jnp.float32(~waited(actions)).reshape(-1)  # a game that waits shows the same moment again
         count = total(weight.sum())
@@ -175,28 +173,22 @@ class RandomDistillation(RewardSource):
         snapshot = self._snapshot  # the learner's thread may swap it meanwhile
         ended = rollouts["terminated"] | rollouts["truncated"]  # [T, B]
         seen = {name: rollouts[name][1:].reshape(-1, *rollouts[name].shape[2:]) for name in self.observations}
-        bonus = np.empty(ended.size, np.float32)
-        for start in range(0, ended.size, CHUNK):  # in sizes that are powers of two, so that few shapes are compiled
-            size = min(CHUNK, ended.size - start)
-            rows = start + np.arange(1 << (size - 1).bit_length()) % size
-            part = {name: array[rows] for name, array in seen.items()}
-            bonus[start : start + size] = np.asarray(self._bonus(snapshot, part))[:size]
+        bonus = in_chunks(
+            lambda rows: self._bonus(snapshot, {name: array[rows] for name, array in seen.items()}), ended.size, CHUNK
+        )
         return np.where(ended, np.float32(0), bonus.reshape(ended.shape))
 
     def advance(self, batch: Any, hosts: Any) -> None:
         assert self._update is not None
-        self._check_finite()
+        if self._metrics and not self._metrics["finite"]:  # of the last update, so this does not wait
+            updates = f"{int(self._snapshot.updates):,} updates"
+            raise UserError(
+                f"the loss of random network distillation is not finite after {updates}: begin another --workdir, with "
+                "a smaller --config.policy.rnd.learning_rate"
+            )
         rollouts = batch.arrays.rollouts
         self._state, self._metrics = self._update(self._state, (rollouts.observations, rollouts.action))
         self._snapshot = local_copy(self._state)
-
-    def _check_finite(self) -> None:
-        """Raises UserError if the last update was not finite; it has been computed by now, so this does not wait."""
-        if self._metrics and not self._metrics["finite"]:
-            raise UserError(
-                f"the loss of random network distillation is not finite after {int(self._snapshot.updates):,} updates: "
-                "begin another --workdir, with a smaller --config.policy.rnd.learning_rate"
-            )
 
     def arrays(self) -> NoveltyState:
         return self._snapshot
@@ -208,20 +200,14 @@ class RandomDistillation(RewardSource):
         try:
             self._begin(rebuild(self._snapshot, leaves_by_path(arrays), Path("sources/rnd")))
         except UserError as error:
-            raise UserError(
-                f"the networks of the reward source 'rnd' in the checkpoint differ: {error} (--config.policy.rnd, "
-                "--workdir)"
-            ) from error
+            what = "the networks of the reward source 'rnd' in the checkpoint differ"
+            raise UserError(f"{what}: {error} (--config.policy.rnd, --workdir)") from error
 
     def figures(self) -> dict[str, float]:
         state = self._snapshot
         loss = {"rnd_loss": float(self._metrics["loss"])} if self._metrics else {}
-        return {
-            "rnd_updates": float(state.updates),
-            **loss,
-            "rnd_error_mean": float(state.errors.mean),
-            "rnd_error_std": float(state.errors.variance) ** 0.5,
-        }
+        errors = {"rnd_error_mean": float(state.errors.mean), "rnd_error_std": float(state.errors.variance) ** 0.5}
+        return {"rnd_updates": float(state.updates)} | loss | errors
 
     def about(self) -> Facts:
         return {"updates": int(self._snapshot.updates), "checksum": sum_of_arrays(self._snapshot)}

@@ -24,9 +24,7 @@ class Options:
         "sums of rewards, one per option: gold:1,stairs:20,down=stairs+learnt:0.1 (docs/options.md); empty: none",
         decides=True,
     )
-    controller: str = value(
-        "", Text(longest=1000), "the sum of rewards for which the controller chooses options", decides=True
-    )
+    controller: str = value("", Text(longest=1000), "sum of rewards for which the controller chooses", decides=True)
     controller_chooses: str = value(
         "options", Text(("options", MIXTURES)), "options, one at a time; or mixtures of them", decides=True
     )
@@ -46,23 +44,15 @@ class ControlSection:
         "the controller discounts once per decision, or for every game step",
         decides=True,
     )
-    bootstrap_on_switch: bool = value(
-        True, Flag(), "end an option's return where another option follows it", decides=True
-    )
+    bootstrap_on_switch: bool = value(True, Flag(), "end an option's return where another follows it", decides=True)
     exploration: float = value(
-        1.0,
-        Number(0, 1e6),
-        "weight of the exploration term of decisions, as a multiple of that of actions",
-        decides=True,
+        1.0, Number(0, 1e6), "weight of decisions' exploration term, as a multiple of that of actions", decides=True
     )
     anneal_exploration_to: float = value(
         1.0, Number(0, 1e6, above=True), "final share of it, at train_for_env_steps; exponential decay", decides=True
     )
     heads: str = value(
-        "in_effect",
-        Text(("in_effect", "all")),
-        "choices that count in the loss: those that took effect, or all",
-        decides=True,
+        "in_effect", Text(("in_effect", "all")), "choices in the loss: those that took effect, or all", decides=True
     )
     coefficients: str = value(
         "0,0.25,0.5,0.75,1", Text(longest=200), "coefficients among which the controller chooses",
@@ -75,9 +65,7 @@ class ControlSection:
 class CountValues:
     """The source count: the n-th appearance in an episode is worth 1 / n^exponent."""
 
-    of: str = value(
-        "event_message", Text(longest=100), "observation to count: event_message, position, crop, ...", decides=True
-    )
+    of: str = value("event_message", Text(longest=100), "observation: event_message, position, crop, ...", decides=True)
     exponent: float = value(0.5, Number(0, 100), "exponent", decides=True)
 
 
@@ -116,20 +104,12 @@ class RewardsSection(Options, Repeatable):
     reward_dir: str = value("", PATH, "workdir or checkpoints of the learnt reward; empty: this workdir", decides=True)
     reward_checkpoint: str = value("last", Text(longest=20), "last, best, or the number of an epoch", decides=True)
     reward_scale: float = value(0.1, Number(-1e6, 1e6), "scale of the game's reward, before clipping", decides=True)
-    reward_clip: float = value(
-        10.0, Number(0, above=True, infinite=True), "clip of the scaled game reward, ±", decides=True
-    )
+    reward_clip: float = value(10.0, Number(0, above=True, infinite=True), "clip of the scaled reward, ±", decides=True)
     threshold_quantile: float = value(
-        0.5,
-        Number(high=1, infinite=True),
-        "learnt rewards up to this quantile are set to 0; -1: keep all",
-        decides=True,
+        0.5, Number(high=1, infinite=True), "learnt rewards up to this quantile are 0; -1: keep all", decides=True
     )
     count_exponent: float = value(
-        3.0,
-        Number(0, infinite=True),
-        "the n-th appearance of a message in an episode is rewarded by 1 / n^exponent",
-        decides=True,
+        3.0, Number(0, infinite=True), "a message's n-th appearance in an episode is paid 1 / n^exponent", decides=True
     )
     pay: str = value(
         "reward",

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.rewards.options import chosen_from, find_plan
-from motif_jax.rewards.registry import FLAG, PATHS, SourceChoice, find_class, user_code
+from motif_jax.rewards.options import chosen
+from motif_jax.rewards.registry import FLAG, PATHS, find_class, user_code
 from motif_jax.rewards.section import NamedSources
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
@@ -85,12 +85,11 @@ class RewardSources:
     def check(self, rewards: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> None:
         """Raises UserError, with the source's name, if rewards have another shape or are not finite."""
         for name, array in rewards.items():
+            source = f"the reward source {name!r}"
             if np.shape(array) != shape:
-                raise UserError(
-                    f"the reward source {name!r} must return rewards of shape {shape}, not {np.shape(array)} ({FLAG})"
-                )
+                raise UserError(f"{source} must return rewards of shape {shape}, not {np.shape(array)} ({FLAG})")
             if not np.isfinite(array).all():
-                raise UserError(f"the reward source {name!r} returned a reward that is not finite ({FLAG})")
+                raise UserError(f"{source} returned a reward that is not finite ({FLAG})")
 
     # ---- the learner's thread
 
@@ -130,16 +129,9 @@ class RewardSources:
     def restore(self, saved: Mapping[str, Facts], arrays: Mapping[str, Any]) -> None:
         """Restores the sources from `facts` and `arrays` of a checkpoint; raises UserError if it has other sources."""
         for name in sorted(saved.keys() ^ {one.name for one in self}):
-            here = "did not use" if name not in saved else "used"
-            raise UserError(
-                f"this policy's training {here} the reward source {name!r}: choose another --workdir ({FLAG})"
-            )
+            source = f"{'used' if name in saved else 'did not use'} the reward source {name!r}"
+            raise UserError(f"this policy's training {source}: choose another --workdir ({FLAG})")
         self._ask(lambda one: one.source.restore(arrays.get(one.name, {}), saved[one.name]["facts"]))
-
-
-def chosen(config: NamedSources) -> list[SourceChoice]:
-    """The sources that the config names; with options, those that they mix."""
-    return chosen_from(config.policy, find_plan(config))
 
 
 def trusted_classes(config: NamedSources, network: str) -> list[str]:
@@ -158,11 +150,7 @@ def make_sources(setting: Setting) -> RewardSources:
 
 
 def sources_from(facts: Mapping[str, Any], checkpoint: Mapping[str, Any], trusted: Iterable[str] = ()) -> RewardSources:
-    """Rebuilds the sources of a policy from its checkpoint alone.
-
-    Checkpoints are not trusted: only built-in classes, and those that the user has `trusted`, are imported; other
-    sources are left out.
-    """
+    """The sources of a checkpoint, which is not trusted: sources of unknown classes, not in `trusted`, are left out."""
     allowed, arrays, sources = PATHS | set(trusted), checkpoint.get("sources", {}), []
     for name, saved in facts["sources"].items():
         if (path := saved["class"]) in allowed:

@@ -61,13 +61,10 @@ def read_statistics(record: Mapping[str, Any], source: Path) -> RewardStatistics
 def summarise_values(
     values: np.ndarray, counts: np.ndarray, decimals: int | None = None, anchor: float | None = None
 ) -> RewardStatistics:
-    """Computes the statistics of a reward from its values on all captions.
+    """The statistics of a reward from its raw `values` on all captions, or on moments with counts of one. [U]
 
-    Args:
-      values: raw reward of each distinct caption (or of each moment, with counts of one). [U]
-      counts: how often each occurs in the training pairs; 0 excludes it. [U]
-      decimals: round quantiles to this number of decimals; the published system prints two.
-      anchor: raw reward of the neutral moment, if that is to be 0.
+    `counts`: how often each occurs in the training pairs; 0 excludes it. [U] `decimals`: of quantiles; the published
+    system prints two. `anchor`: raw reward of the neutral moment, if that is to be 0.
     """
     seen = counts > 0
     values, counts = values[seen].astype(np.float64), counts[seen].astype(np.float64)
@@ -83,15 +80,11 @@ def summarise_values(
 
 
 def compare(rewards: np.ndarray, target: np.ndarray, sided: np.ndarray | None = None) -> dict[str, float]:
-    """Measures how well rewards agree with preferences.
+    """Agreement of the mean rewards of both moments [M, 2] with preferences, `target` = P(second is better) [M].
 
-    Args:
-      rewards: mean reward of both moments. [M, 2]
-      target: P(second is better). [M]
-      sided: whether there is a preference; by default where the target is not 1/2. [M] bool
+    `sided`: whether there is a preference; by default where the target is not 1/2. [M] bool
 
-    Returns:
-      `loss` over all pairs; `accuracy` over those with a preference, NaN if there are none; `sided`, their number.
+    Returns `loss` over all pairs; `accuracy` over those with a preference, NaN without any; `sided`, their number.
     """
     difference = (rewards[:, 1] - rewards[:, 0]).astype(np.float64)
     loss = np.logaddexp(0, -difference) * target + np.logaddexp(0, difference) * (1 - target)
@@ -146,9 +139,7 @@ def compare_with_worth(
         share = (r - r0) / (r* - r0)      inflation = share / (w / w*), 1 where the reward is in proportion to the worth
 
     Args:
-      values: raw reward of each distinct caption. [U]
-      worth: the worth of each caption. [U]
-      counts: how often training shows each caption. [U]
+      values, worth, counts: raw reward, worth and number of appearances in training of each distinct caption. [U]
       held_out: the captions to compare; those that training has seen are left out. [U] bool
       neutral: raw reward of the neutral moment; None: unknown, as are then shares and inflation.
 
@@ -176,16 +167,10 @@ def compare_with_worth(
     small = (given > 0) & (given < best)
     if small.any():
         comparison["inflation"] = float(np.median(shares[small] / (given[small] / best)))
-    comparison["levels"] = [
-        {
-            "worth": float(level),
-            "due": float(level / best),
-            "share": float(shares[at].mean()),
-            "captions": int(at.sum()),
-        }
-        for level in np.unique(given)
-        for at in (given == level,)
-    ]
+    for level in np.unique(given).tolist():
+        at = given == level
+        row = {"worth": level, "due": level / best, "share": float(shares[at].mean()), "captions": int(at.sum())}
+        comparison["levels"].append(row)
     return comparison
 
 

@@ -12,16 +12,16 @@ from stream_test import NO_LIMIT, collect
 
 from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.stream import TOGETHER, Item, OwnProcess
-from motif_jax.rewards.online.judge_client import Judges
+from motif_jax.rewards.online.judge_client import backend_for, open_stream
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 PAIR = Question("You kill the jackal!", "It's \ud800 a wall.")
 
 
-def judges_of(model):
+def config_of(model):
     config = get_config("oni_quickstart.py", "reward_free,retrieval")
     config.annotate.update({"backend": "gated_judge:Gated", "model": str(model), "cache_dir": ""})
-    return Judges(viewed(config))
+    return viewed(config)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def opened(tmp_path):
     judges = []
 
     def open_one(model=tmp_path):
-        judges.append(OwnProcess(judges_of(model)._backend("defaultgoal")))
+        judges.append(OwnProcess(backend_for(config_of(model), "defaultgoal")))
         return judges[-1]
 
     yield open_one
@@ -80,8 +80,8 @@ def test_a_pause_does_not_wait_for_answers(opened, tmp_path):
 def test_it_ends_with_its_parent_also_while_it_works(tmp_path):
     """Its parent's output is closed only when both have ended."""
     code = f"""if True:
-        from own_process_test import OwnProcess, judges_of, until
-        judge = OwnProcess(judges_of({str(tmp_path)!r})._backend("defaultgoal"))
+        from own_process_test import OwnProcess, backend_for, config_of, until
+        judge = OwnProcess(backend_for(config_of({str(tmp_path)!r}), "defaultgoal"))
         list(judge.answers(until({str(tmp_path / "busy")!r})))
     """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -105,7 +105,7 @@ QUESTIONS = [Item(number, 0, Question(f"A {number}.")) for number in range(3)]
 
 @pytest.mark.quick
 def test_an_online_reward_opens_it_again_when_it_dies(tmp_path):
-    judge = judges_of(tmp_path).open("defaultgoal", 0, at_once=True)
+    judge = open_stream(config_of(tmp_path), "defaultgoal", 0, at_once=True)
     try:
         judge.plan(QUESTIONS, NO_LIMIT)
         wait_for((tmp_path / "busy").exists)

@@ -9,7 +9,7 @@ from motif_jax.audit.examine import audit_in_flight
 from motif_jax.audit.findings import percent
 from motif_jax.audit.pay import Steps
 from motif_jax.captions import encode
-from motif_jax.rewards.online.store import NONE, Seen, Store
+from motif_jax.rewards.online.store import NONE, News, Store
 from motif_jax.stages.train_policy import record
 from motif_jax.stages.train_policy.record import Episodes
 
@@ -97,7 +97,7 @@ def test_pay_for_what_the_judge_does_not_like_is_found():
 def test_labels_say_what_is_better_than_nothing(kind):
     store = Store(kind != "one", 100, kind == "neutral")
     messages = np.array([encode(text) for text in ("a", "b", "c", "d")])
-    rows = store.see(Seen(NOTHING, NOTHING, messages, np.ones(4, np.int64)), 0)
+    rows = store.see(News(NOTHING, NOTHING, messages, np.ones(4, np.int64)), 0)
     if kind == "one":
         store.want(rows, 0)
     elif kind == "neutral":

@@ -77,7 +77,7 @@ def test_an_observation_that_no_encoder_reads_is_refused_with_its_name(spec):
 @pytest.mark.quick
 def test_observations_that_a_network_reads_must_exist():
     check_reads("general", SPECS, ("gold", "view"), "mine")
-    with pytest.raises(UserError, match=r"'small' reads the observation 'crop', which the world 'mine' does"):
+    with pytest.raises(UserError, match=r"'small' reads 'crop', which 'mine' does"):
         check_reads("small", {"message": SPECS["message"]}, ("message",), "mine")
     with pytest.raises(UserError, match="`reads` of the world 'mine' is empty"):
         check_reads("general", SPECS, (), "mine")

@@ -1,14 +1,12 @@
 """ONI's ranking against the neutral moment: its questions and its worth."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from online_parts_test import LEXICON, TEXTS, make, messages, seen, show
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.rewards.online.judge_client import in_order
-from motif_jax.rewards.online.kinds import Anchored
+from motif_jax.rewards.online.kinds import Ranking
 from motif_jax.rewards.online.store import Store
 
 
@@ -21,14 +19,17 @@ def asked(store):
 @pytest.mark.quick
 def test_a_caption_is_paid_for_being_better_than_no_message():
     """Scores are log odds: ln 3 above the neutral moment is a probability of 3/4, so a worth of 1/2."""
-    kind = Anchored(SimpleNamespace(message="lt_cnn_small", learning_rate=1e-3, seed=0))
+    teaching = {"message": "lt_cnn_small", "learning_rate": 1e-3, "batch_size": 4, "seed": 0}
+    teaching |= {"lessons_early": 1, "lessons_late": 1, "switch_at": 1}
+    facts = {"kind": "ranking", "anchor": "neutral", "normalise": True, "floor": 0.0, "threshold": 0.5}
+    kind = Ranking(facts | {"teaching": teaching})
     asked_for = []
 
     def scores(params, shown):
         asked_for.append(shown)
         return np.full(len(shown), params, np.float32)
 
-    kind._state, kind.scores = SimpleNamespace(params=2.0), scores
+    kind._state, kind.scores = {"params": 2.0}, scores
     assert kind.view(None) is None
     assert kind.worth(None, kind.score(None, messages("a"), np.zeros(1))).tolist() == [0]
     kind.updates = 1
@@ -39,7 +40,7 @@ def test_a_caption_is_paid_for_being_better_than_no_message():
         assert worth.tolist() == pytest.approx([0, 0.5, 0.9, 0.55 / 2.55, 0, 0], abs=1e-6)
     assert len(asked_for) == 1  # once per snapshot
     assert not asked_for[0].any()
-    kind._state.params = 3.0
+    kind._state = {"params": 3.0}
     assert (view.zero, kind.view(None).zero) == (2, 3)
 
 

@@ -14,12 +14,11 @@ from motif_jax.contrib.words import WordsSource
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.learnt import Reward
 from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.online import exchange
 from motif_jax.rewards.online import source as online_source
+from motif_jax.rewards.online import store as online_store
 from motif_jax.rewards.online.captioned import Captioned
-from motif_jax.rewards.online.exchange import NOTHING, cut, join, pack, unpack
 from motif_jax.rewards.online.source import OnlineSource
-from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, Seen, Store
+from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, News, Store, cut, join, pack, unpack
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.statistics import RewardStatistics, summarise_values
 from motif_jax.structs import UserError
@@ -32,8 +31,8 @@ def messages(*texts) -> np.ndarray:
     return np.array([encode(text) for text in texts], np.uint8).reshape(-1, 256)
 
 
-def seen(rows=(), counts=(), new=(), times=()) -> Seen:
-    return Seen(np.array(rows, np.int64), np.array(counts, np.int64), messages(*new), np.array(times, np.int64))
+def seen(rows=(), counts=(), new=(), times=()) -> News:
+    return News(np.array(rows, np.int64), np.array(counts, np.int64), messages(*new), np.array(times, np.int64))
 
 
 def batch_of(*texts):
@@ -120,19 +119,20 @@ def test_a_pair_that_was_dropped_waits_again_when_it_is_seen_again():
 
 @pytest.mark.quick
 def test_a_message_carries_what_fits_and_the_next_ones_the_rest(monkeypatch):
-    for name, most in (("ROWS", 2), ("MESSAGES", 1), ("ANSWERS", 1)):
-        monkeypatch.setattr(exchange, name, most)
-    sent = NOTHING._replace(
-        seen=seen([1, 2, 3], [1, 1, 1], TEXTS[:3], (1, 1, 1)), steps=9, questions=np.array([5, 6]), yes=np.zeros(2)
+    for columns, most in ((("rows", "counts"), 2), (("messages", "times", "questions", "yes"), 1)):
+        for name in columns:
+            monkeypatch.setitem(online_store.MOST, name, most)
+    sent = seen([1, 2, 3], [1, 1, 1], TEXTS[:3], (1, 1, 1))._replace(
+        steps=9, questions=np.array([5, 6]), yes=np.zeros(2)
     )
     parts, rest = [], sent
     for _ in range(3):
         now, rest = cut(rest)
         parts.append(unpack(pack(now)))
     joined = join(parts)
-    assert [len(part.seen.messages) for part in parts] == [1, 1, 1]
-    assert joined.seen.rows.tolist() == [1, 2, 3]
-    assert {bytes(message) for message in joined.seen.messages} == {bytes(message) for message in messages(*TEXTS[:3])}
+    assert [len(part.messages) for part in parts] == [1, 1, 1]
+    assert joined.rows.tolist() == [1, 2, 3]
+    assert {bytes(message) for message in joined.messages} == {bytes(message) for message in messages(*TEXTS[:3])}
     assert sorted(joined.questions.tolist()) == [5, 6]
     assert joined.steps == 9
     assert not len(cut(rest)[0].questions)
@@ -152,7 +152,7 @@ def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
         sent = np.stack([pack(join([source._answers(), *source._passed])) for source in sources])
         # Checksums are compared in the same way; they are sent by one host alone here, and compared at the end.
         monkeypatch.setattr(
-            exchange, "from_every_host",
+            online_store, "from_every_host",
             lambda words, sent=sent: sent if words.shape == sent.shape[1:] else words[None],
         )  # fmt: skip
         for source in sources:
@@ -180,7 +180,7 @@ def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
 
 def test_hosts_exchange_their_news_before_the_first_one_fails(tmp_path, monkeypatch):
     source, sent = make(tmp_path), []
-    monkeypatch.setattr(exchange, "from_every_host", lambda words: sent.append(words) or words[None])
+    monkeypatch.setattr(online_store, "from_every_host", lambda words: sent.append(words) or words[None])
     monkeypatch.setattr(source._judge, "answers", lambda steps: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         source.advance(SimpleNamespace(steps=6), SimpleNamespace(count=2))

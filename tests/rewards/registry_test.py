@@ -41,12 +41,12 @@ def test_names_with_coefficients_and_classes_by_their_paths():
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("cuont:0.1", r"unknown reward source 'cuont' \(--config.policy.sources\): did you mean 'count'\?"),
+    ("cuont:0.1", r"unknown reward 'cuont' \(--config.policy.sources\): did you mean 'count'\?"),
     ("rnd", r"the reward source 'rnd' needs a coefficient, as in 'rnd:0.1'"),
     ("rnd:much", r"the coefficient of the reward source 'rnd' must be a number .*, not 'much'"),
     ("rnd:0.1,rnd:0.2", r"the reward source 'rnd' is named twice in 'rnd:0.1,rnd:0.2'"),
     ("code:gold.py:1", r"a program is a file NAME.reward, .* not 'gold.py'"),
-    ("code:gold.reward:1:2", r"a program is written as code:FILE or code:FILE:COEFFICIENT"),
+    ("code:gold.reward:1:2", r"a program is a file NAME.reward, .* not 'gold.reward:1'"),
     ("learnt:0.5", r"the coefficient of the learnt reward is --config.policy.intrinsic_coefficient"),
 ])  # fmt: skip
 def test_bad_entries_are_refused_by_one_sentence_with_the_flag(text, said):

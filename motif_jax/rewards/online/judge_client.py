@@ -7,7 +7,6 @@ says so. `policy/opinions.jsonl` records each answer: the captions, the judge, t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,61 +32,55 @@ NO_LIMIT = 2**62
 LONGEST = 300  # characters kept of an answer
 
 
-class Judges:
-    """Opens a judge for each goal."""
+def judge_facts(config: SourcesConfig) -> dict[str, Any]:
+    """Facts that labels depend on, beside the goal."""
+    facts = backend_for(config, "defaultgoal").flat_metadata()
+    facts.pop("goal", None)  # goals change during training
+    if str(facts.get("model", "")).startswith(("/", ".", "~")):
+        facts["model"] = Path(facts["model"]).name  # wherever the directory lies
+    return facts
 
-    def __init__(self, config: SourcesConfig):
-        self._config, self._texts = config, texts_of(config.env, config.annotate.lexicon)
-        self._one = not asks_pairs(config.policy.online.kind)
 
-    @property
-    def name(self) -> str:
-        section = self._config.annotate
-        return str(section.model or section.backend)
+def backend_for(config: SourcesConfig, goal: str) -> CaptionBackend:
+    """The judge's backend for a goal."""
+    online, texts = config.policy.online, texts_of(config.env, config.annotate.lexicon)
+    section = judge_section(config.annotate, goal, online.patience_s)
+    backend = find_backend(section)(section, texts, config.seed, not asks_pairs(online.kind), verdicts=True)
+    assert isinstance(backend, CaptionBackend), "online_section refuses the others"
+    return backend
 
-    def facts(self) -> dict[str, Any]:
-        """Facts that labels depend on, beside the goal."""
-        facts = self._backend("defaultgoal").flat_metadata()
-        facts.pop("goal", None)  # goals change during training
-        if str(facts.get("model", "")).startswith(("/", ".", "~")):
-            facts["model"] = Path(facts["model"]).name  # wherever the directory lies
-        return facts
 
-    def open(self, goal: str, taken: int, at_once: bool) -> Stream:
-        """Opens a judge for a goal.
+def open_stream(config: SourcesConfig, goal: str, taken: int, at_once: bool) -> Stream:
+    """Opens the judge for a goal; `taken` earlier questions count towards the budget.
 
-        `taken`: number of earlier questions, which count towards the budget. `at_once`: raise UserError if the judge
-        cannot be reached now; otherwise retry in the background.
-        """
-        backend, cache_dir = self._backend(goal), self._config.annotate.cache_dir
-        open_backend = OwnProcess if backend.uses_jax else opened
-        return Stream(
-            lambda counts: open_judge(backend, cache_dir, counts, open_backend, TOGETHER),
-            AskingCounts("train_policy"),
-            immediate=self._config.policy.synchronous,
-            at_once=at_once,
-            taken=taken,
-        )
-
-    def _backend(self, goal: str) -> CaptionBackend:
-        section = judge_section(self._config.annotate, goal, self._config.policy.online.patience_s)
-        backend = find_backend(section)(section, self._texts, self._config.seed, self._one, verdicts=True)
-        assert isinstance(backend, CaptionBackend), "online_section refuses the others"
-        return backend
+    `at_once`: raise UserError if the judge cannot be reached now; otherwise retry in the background.
+    """
+    backend, cache_dir = backend_for(config, goal), config.annotate.cache_dir
+    open_backend = OwnProcess if backend.uses_jax else opened
+    return Stream(
+        lambda counts: open_judge(backend, cache_dir, counts, open_backend, TOGETHER),
+        AskingCounts("train_policy"), immediate=config.policy.synchronous, at_once=at_once, taken=taken,
+    )  # fmt: skip
 
 
 class OnlineJudge:
-    """Asks a judge about one goal at a time."""
+    """Asks a judge about one goal at a time, and counts questions and answers."""
 
-    def __init__(self, config: SourcesConfig, judges: Judges, folder: Path, goal: str):
+    def __init__(self, config: SourcesConfig, folder: Path, goal: str):
         """Opens the judge of the first goal; raises UserError if it does not answer."""
-        self._section, self._judges = config.policy.online, judges
-        self._file, self._name = folder / FILE, judges.name
+        self._config, self._section = config, config.policy.online
+        self._file, self._name = folder / FILE, str(config.annotate.model or config.annotate.backend)
         self._goal, self._log_begun = goal, False
-        self.stream = judges.open(goal, 0, at_once=True)
-        self.tally = Tally()
+        self.stream = open_stream(config, goal, 0, at_once=True)
         self._fetched = 0  # number of answers at the last fetch
         self._down_s = self._warned_s = 0.0
+        self._first_seen_s: dict[int, float] = {}  # when each open question began to wait
+        self._clear_counts()
+
+    def _clear_counts(self) -> None:
+        self.steps = self.labelled = 0  # steps, and those whose caption has a label
+        self._counts = dict.fromkeys(("asked", "cached", "unreadable", "tokens"), 0)
+        self._seconds: dict[str, list[float]] = {"latency_s": [], "age_s": []}
 
     def resume(self, goal: str, asked: int, step: int) -> None:
         """Continues from a checkpoint, with this goal and the number of questions `asked` until this step."""
@@ -100,8 +93,8 @@ class OnlineJudge:
         if goal != self._goal:
             asked = self.stream.taken - self.stream.under_way
             self.stream.close()
-            self._goal, self.stream = goal, self._judges.open(goal, asked, at_once=False)
-            self.tally.forget()
+            self._goal, self.stream = goal, open_stream(self._config, goal, asked, at_once=False)
+            self._first_seen_s.clear()
 
     def _begin_log(self, step: int) -> None:
         """Removes rows that a killed run wrote after the checkpoint from which training resumes."""
@@ -111,38 +104,49 @@ class OnlineJudge:
             self._log_begun = True
 
     def answers(self, step: int) -> list[AnsweredItem]:
-        """Answers since the last call; they are recorded with this step."""
+        """Answers since the last call; they are counted, and written with this step, that of the update's end."""
         self._watch()
         self._begin_log(0)
-        answers = self.stream.answers()
-        self._write(answers, step)
-        self.tally.answers(answers)
+        answers, now = self.stream.answers(), time.monotonic()
         self._fetched = len(answers)
+        if answers:
+            with open(self._file, "a") as file:
+                file.write("".join(self._line(one, step) for one in answers))
+        for one in answers:
+            self._counts["cached" if one.cached else "asked"] += 1
+            self._counts["tokens"] += one.answer.prompt_tokens + one.answer.output_tokens
+            if not one.cached:
+                self._seconds["latency_s"].append(one.seconds)
+            if one.answer.yes is None:
+                self._counts["unreadable"] += 1
+            elif (since := self._first_seen_s.pop(one.item.number, None)) is not None:
+                self._seconds["age_s"].append(now - since)
         return answers
 
-    def _write(self, answered: Iterable[AnsweredItem], step: int) -> None:
-        """Appends the answers of the update that ended at this step to the file."""
-        lines = []
-        for one in answered:
-            question, said = one.item.question, one.answer.said
-            row = {"env_steps": step, "caption": question.first}
-            row |= {} if question.second is None else {"other": question.second}
-            row |= {"yes": one.answer.yes, "goal": self._goal, "by": self._name, "attempt": one.item.attempt + 1}
-            row |= {"cached": True} if one.cached else {"seconds": round(one.seconds, 3)}
-            row |= {"said": said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} ... {said[-LONGEST // 2 :]}"}
-            lines.append(json_line(row))
-        if lines:
-            with open(self._file, "a") as file:
-                file.write("".join(lines))
+    def _line(self, one: AnsweredItem, step: int) -> str:
+        question, said = one.item.question, one.answer.said
+        row = {"env_steps": step, "caption": question.first}
+        row |= {} if question.second is None else {"other": question.second}
+        row |= {"yes": one.answer.yes, "goal": self._goal, "by": self._name, "attempt": one.item.attempt + 1}
+        row |= {"cached": True} if one.cached else {"seconds": round(one.seconds, 3)}
+        row |= {"said": said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} ... {said[-LONGEST // 2 :]}"}
+        return json_line(row)
 
     def plan(self, store: Store, ordered: np.ndarray, steps: int) -> None:
         """Passes the waiting questions to the judge, the most urgent first, within the budget at this step."""
-        self.tally.wait(ordered)
+        now = time.monotonic()
+        for question in ordered.tolist():
+            self._first_seen_s.setdefault(question, now)
         rate = self._section.labels_per_1000_steps
         if not self.stream.immediate:
             ordered = ordered[: AHEAD + 4 * self._fetched]
+        columns = (store.questions[name][ordered].tolist() for name in ("first", "second", "attempts"))
+        items = [
+            Item(number, attempt, Question(store.text(first), store.text(second) if second >= 0 else None))
+            for number, first, second, attempt in zip(ordered.tolist(), *columns, strict=True)
+        ]
         try:
-            self.stream.plan(items(store, ordered), int(rate * steps / 1000) if rate else NO_LIMIT)
+            self.stream.plan(items, int(rate * steps / 1000) if rate else NO_LIMIT)
         except Incomplete as failed:
             raise UserError(f"{failed}; a synchronous run waits for its judge (--config.policy.synchronous)") from None
 
@@ -156,23 +160,26 @@ class OnlineJudge:
             self._down_s = 0.0
             return
         reason = self.stream.problem or "it does not answer"
+        silent = f"the judge has not answered for {silent_s:,.0f} s"
         if self._section.when_down == "stop":
-            raise UserError(f"the judge has not answered for {silent_s:,.0f} s: {reason} ({SECTION}.when_down=stop)")
+            raise UserError(f"{silent}: {reason} ({SECTION}.when_down=stop)")
         if not self._down_s or now - self._warned_s > WARN_EVERY_S:
             self._warned_s = now
-            print_line(
-                f"train_policy: the judge has not answered for {silent_s:,.0f} s; training continues without new "
-                f"labels: {reason}"
-            )
+            print_line(f"train_policy: {silent}; training continues without new labels: {reason}")
         self._down_s = silent_s
 
     def figures(self) -> dict[str, float]:
-        return self.tally.figures() | {
-            "under_way": float(self.stream.under_way),
-            "down_s": self._down_s,
-            "failures": float(self.stream.failures),
-            "strangers": float(self.stream.counts.strangers),
-        }
+        """Metrics since the last call; ages are seconds from the first sight of a caption to its label."""
+        metrics = {name: float(count) for name, count in self._counts.items()}
+        if self.steps:
+            metrics["labelled_share"] = self.labelled / self.steps
+        for name, values in self._seconds.items():
+            if values:
+                metrics[f"{name}_p50"], metrics[f"{name}_p95"] = np.quantile(values, (0.5, 0.95)).tolist()
+        self._clear_counts()
+        metrics |= {"under_way": float(self.stream.under_way), "down_s": self._down_s}
+        failures, strangers = float(self.stream.failures), float(self.stream.counts.strangers)
+        return metrics | {"failures": failures, "strangers": strangers}
 
     def close(self) -> None:
         self.stream.close()
@@ -181,12 +188,9 @@ class OnlineJudge:
 def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
     """The waiting questions, the most urgent first.
 
-    Args:
-      store: questions and captions.
-      kind: estimates the uncertainty of an answer.
-      order: "recency": the last seen caption, or the newest pair, first; "count": the most frequent caption first; a
-        pair has the smaller count of its captions, or the count of the caption beside the neutral moment; "uncertain":
-        the least certain answer first.
+    `order`: "recency": the last seen caption, or the newest pair, first; "count": the most frequent caption first; a
+    pair has the smaller count of its captions, or the count of the caption beside the neutral moment; "uncertain": the
+    least certain answer first, by `kind`.
     """
     waiting = store.waiting
     first, second = store.questions["first"][waiting], store.questions["second"][waiting]
@@ -199,15 +203,6 @@ def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
     else:
         urgency = store.questions["step"][waiting] if of_two else store.of_captions["last_step"][caption]
     return waiting[np.lexsort((waiting, urgency))[::-1]]
-
-
-def items(store: Store, ordered: np.ndarray) -> list[Item]:
-    """Questions with the texts of their captions."""
-    columns = (store.questions[name][ordered].tolist() for name in ("first", "second", "attempts"))
-    return [
-        Item(number, attempt, Question(store.text(first), store.text(second) if second >= 0 else None))
-        for number, first, second, attempt in zip(ordered.tolist(), *columns, strict=True)
-    ]
 
 
 def sample_pairs(store: Store, number: int, sample: str, seed: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -224,54 +219,3 @@ def sample_pairs(store: Store, number: int, sample: str, seed: tuple[int, ...]) 
         sums = np.cumsum(store.of_captions["count"])
         rows = np.searchsorted(sums, rng.integers(sums[-1], size=2 * number), side="right")
     return rows[:number], rows[number:]
-
-
-class Tally:
-    """Counts questions and answers; `figures` returns the counts and resets them."""
-
-    def __init__(self) -> None:
-        self._first_seen_s: dict[int, float] = {}  # when each open question began to wait
-        self._clear()
-
-    def _clear(self) -> None:
-        self._steps = self._labelled = 0
-        self._counts = dict.fromkeys(("asked", "cached", "unreadable", "tokens"), 0)
-        self._seconds: dict[str, list[float]] = {"latency_s": [], "age_s": []}
-
-    def batch(self, steps: int, labelled: int) -> None:
-        """Counts the steps of a batch, and those whose caption has a label."""
-        self._steps += steps
-        self._labelled += labelled
-
-    def wait(self, questions: Iterable[int]) -> None:
-        """Notes the start of waiting for new questions."""
-        now = time.monotonic()
-        for question in questions:
-            self._first_seen_s.setdefault(question, now)
-
-    def answers(self, answered: Iterable[AnsweredItem]) -> None:
-        """Counts answers."""
-        now = time.monotonic()
-        for one in answered:
-            self._counts["cached" if one.cached else "asked"] += 1
-            self._counts["tokens"] += one.answer.prompt_tokens + one.answer.output_tokens
-            if not one.cached:
-                self._seconds["latency_s"].append(one.seconds)
-            if one.answer.yes is None:
-                self._counts["unreadable"] += 1
-            elif (since := self._first_seen_s.pop(one.item.number, None)) is not None:
-                self._seconds["age_s"].append(now - since)
-
-    def forget(self) -> None:
-        self._first_seen_s.clear()
-
-    def figures(self) -> dict[str, float]:
-        """Metrics since the last call; ages are seconds from the first sight of a caption to its label."""
-        metrics = {name: float(count) for name, count in self._counts.items()}
-        if self._steps:
-            metrics["labelled_share"] = self._labelled / self._steps
-        for name, values in self._seconds.items():
-            if values:
-                metrics[f"{name}_p50"], metrics[f"{name}_p95"] = np.quantile(values, (0.5, 0.95)).tolist()
-        self._clear()
-        return metrics

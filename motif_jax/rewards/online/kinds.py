@@ -12,7 +12,6 @@ Before the first update of classification and ranking, all captions are worth 0.
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,67 +33,45 @@ from motif_jax.rewards.source import Arrays, Facts
 from motif_jax.structs import UserError
 
 
-class OnlineKind(abc.ABC):
-    """The interface of the kinds. The defaults are for kinds that learn nothing."""
+class OnlineKind:
+    """The interface of the kinds, and the kind that only looks labels up."""
 
-    @abc.abstractmethod
+    def __init__(self, facts: Facts):
+        """`facts`: see `source.make_facts`. Labels above `threshold` count as helpful; some are probabilities."""
+        self._threshold = facts["threshold"]
+
     def learn(self, store: Store, new_labels: int, scores: RunningStats) -> None:
         """Learns from the store.
 
         `new_labels`: their number since the last call. `scores`: statistics of the scores of all steps since then.
         """
 
-    @abc.abstractmethod
     def view(self, store: Store) -> Any:
-        """An immutable snapshot for `score` and `worth`."""
+        """An immutable snapshot for `score` and `worth`; here the worth of each caption, and 0 for row -1. [U + 1]"""
+        return np.append(store.labels > self._threshold, False).astype(np.float32)
 
-    @abc.abstractmethod
     def score(self, view: Any, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Scores of distinct captions, from messages [D, 256] uint8 and rows [D] (-1: not in the store). -> [D]"""
+        return view[rows]
 
-    @abc.abstractmethod
     def worth(self, view: Any, scores: np.ndarray) -> np.ndarray:
         """The worth of captions with these scores, before the division by counts. [D] float32"""
+        return scores
 
-    @abc.abstractmethod
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
         """The uncertainty of the answer to each question, between 0 and 1/2. [Q]"""
+        return np.full(len(questions), 0.5)
 
     def arrays(self) -> Arrays:
         """The learnt state, for checkpoints."""
         return {}
 
-    def restore(self, arrays: Any) -> None:  # noqa: B027
+    def restore(self, arrays: Any) -> None:
         """Restores the state that `arrays` returned."""
 
     def figures(self) -> dict[str, float]:
         """Metrics since the last call; raises UserError if a loss was not finite."""
         return {}
-
-
-class Retrieval(OnlineKind):
-    """A caption is worth 1 if the judge has called it helpful, and 0 otherwise."""
-
-    def __init__(self, threshold: float):
-        """`threshold`: labels above it count as helpful; some judges give probabilities."""
-        self._threshold = threshold
-
-    def learn(self, store: Store, new_labels: int, scores: RunningStats) -> None:
-        """See `OnlineKind`: labels are looked up, so there is nothing to learn."""
-
-    def view(self, store: Store) -> np.ndarray:
-        """The worth of each caption in the store; the last entry, 0, is for row -1. [U + 1]"""
-        return np.append(store.labels > self._threshold, False).astype(np.float32)
-
-    def score(self, view: np.ndarray, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        return view[rows]
-
-    def worth(self, view: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        return scores
-
-    def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
-        """See `OnlineKind`: the answer for a caption without a label is fully uncertain."""
-        return np.full(len(questions), 0.5)
 
 
 # ---- kinds with a network
@@ -104,13 +81,6 @@ SUMS = ("lessons", "loss", "gradient_norm", "sided", "right")  # `sided`: labels
 Sums = dict[str, Any]
 SEED = 83  # so that these networks differ from the policy's
 Loss = Callable[[Any, Mapping[str, Any], jax.Array], tuple[jax.Array, Sums]]
-
-
-class ModelState(NamedTuple):
-    """The state that an update changes."""
-
-    params: Any
-    optimizer: Any
 
 
 class TrainingSettings(NamedTuple):
@@ -125,6 +95,14 @@ class TrainingSettings(NamedTuple):
     seed: int
 
 
+class View(NamedTuple):
+    """A network's snapshot; there is none before the first update."""
+
+    params: Any
+    stats: RunningStats  # of the scores of all steps
+    zero: float  # score of the neutral moment, for rewards with an anchor
+
+
 class NetworkKind(OnlineKind):
     """Base class of the kinds with a network, which learns from labels while the agent trains.
 
@@ -135,27 +113,29 @@ class NetworkKind(OnlineKind):
     stay equal without communication. Updates do not donate the old parameters, so a snapshot may still use them.
     """
 
-    def __init__(
-        self, settings: TrainingSettings, params: Any, scores: Callable[..., jax.Array], loss: Loss, optimizer: Any
-    ):
+    _stats, _zero = RunningStats(), 0.0  # of the `View`
+
+    def __init__(self, facts: Facts, params: Any, scores: Callable[..., jax.Array], loss: Loss, optimizer: Any):
         """Compiles the functions.
 
         Args:
           scores: (parameters, messages [D, W]) -> [D].
           loss: (parameters, arrays of a batch, key) -> loss, and `sided` and `right` of SUMS.
         """
-        self._settings, self._state = settings, ModelState(params, optimizer.init(params))
+        super().__init__(facts)
+        self._settings = settings = TrainingSettings(**facts["teaching"])
+        self._state = {"params": params, "optimizer": optimizer.init(params)}
         self.updates = 0
         self._sums = dict.fromkeys(SUMS, np.float32(0))
         self._scores = jax.jit(scores)
 
-        def update(state: ModelState, sums: Sums, batch: Mapping[str, Any], step: jax.Array) -> tuple[ModelState, Sums]:
+        def update(state: Any, sums: Sums, batch: Mapping[str, Any], step: jax.Array) -> tuple[Any, Sums]:
             key = jax.random.fold_in(jax.random.key(settings.seed), step)
-            (value, metrics), gradients = jax.value_and_grad(loss, has_aux=True)(state.params, batch, key)
-            updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+            (value, metrics), gradients = jax.value_and_grad(loss, has_aux=True)(state["params"], batch, key)
+            updates, optimizer_state = optimizer.update(gradients, state["optimizer"], state["params"])
             metrics = metrics | {"lessons": 1.0, "loss": value, "gradient_norm": optax.tree.norm(gradients)}
-            params = optax.apply_updates(state.params, updates)
-            return ModelState(params, optimizer_state), {name: sums[name] + metrics[name] for name in SUMS}
+            params = optax.apply_updates(state["params"], updates)
+            return {"params": params, "optimizer": optimizer_state}, {name: sums[name] + metrics[name] for name in SUMS}
 
         self._update = jax.jit(update)
 
@@ -174,9 +154,9 @@ class NetworkKind(OnlineKind):
         """The questions from which the network may learn. [Q]"""
         return store.answered
 
-    @abc.abstractmethod
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
         """The arrays of an update about these questions [Q]; Q is at most the batch size."""
+        raise NotImplementedError
 
     def _fill(self, values: np.ndarray) -> np.ndarray:
         """Pads with rows of zeros to the batch size."""
@@ -188,6 +168,12 @@ class NetworkKind(OnlineKind):
         self._state, self._sums = self._update(self._state, self._sums, batch, np.int32(self.updates))
         self.updates += 1
 
+    def view(self, store: Store) -> View | None:
+        return View(self._state["params"], self._stats, self._zero) if self.updates else None
+
+    def score(self, view: View | None, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        return np.zeros(len(messages), np.float32) if view is None else self.scores(view.params, messages)
+
     def scores(self, params: Any, messages: np.ndarray) -> np.ndarray:
         """The network's output for distinct captions, with the given parameters. [D, 256] uint8 -> [D]"""
         if not len(messages):
@@ -196,10 +182,10 @@ class NetworkKind(OnlineKind):
         return np.concatenate([np.asarray(self._scores(params, pad(part)))[: len(part)] for part in parts])
 
     def arrays(self) -> dict[str, Any]:
-        return {**self._state._asdict(), "lessons": np.array([self.updates], np.int64)}
+        return self._state | {"lessons": np.array([self.updates], np.int64)}
 
     def restore(self, arrays: Any) -> None:
-        leaves = leaves_by_path({name: arrays.get(name, {}) for name in ModelState._fields})
+        leaves = leaves_by_path({name: arrays.get(name, {}) for name in self._state})
         self._state = rebuild(self._state, leaves, Path("sources/online"), "--workdir")
         self.updates = int(np.asarray(arrays["lessons"])[0])
 
@@ -210,10 +196,9 @@ class NetworkKind(OnlineKind):
         metrics = {"lessons": float(self.updates)}
         if sums["lessons"]:
             if not np.isfinite(sums["loss"]):
-                raise UserError(
-                    f"the loss of the online reward is not finite after {self.updates:,} updates: begin another "
-                    "--workdir, with a smaller --config.policy.online.learning_rate"
-                )
+                loss = f"the loss of the online reward is not finite after {self.updates:,} updates"
+                smaller = "a smaller --config.policy.online.learning_rate"
+                raise UserError(f"{loss}: begin another --workdir, with {smaller}")
             metrics |= {name: sums[name] / sums["lessons"] for name in ("loss", "gradient_norm")}
             if sums["sided"]:
                 metrics["accuracy"] = sums["right"] / sums["sided"]
@@ -237,16 +222,14 @@ def power(number: int) -> int:
     return max(LEAST, 1 << int(number - 1).bit_length())
 
 
-CLIP = 10.0  # maximum norm of ranking's gradients
-
-
 class Classification(NetworkKind):
     """A network predicts whether a caption is helpful, also for captions that the judge has not seen."""
 
-    def __init__(self, settings: TrainingSettings, threshold: float):
-        """`threshold`: probabilities above it are worth 1."""
-        graph, params = nnx.split(MessageClassifier(settings.message, rngs=nnx.Rngs(settings.seed + SEED)), nnx.Param)
-        self._threshold = threshold
+    def __init__(self, facts: Facts):
+        """`facts`: probabilities above `threshold` are worth 1."""
+        teaching = facts["teaching"]
+        network = MessageClassifier(teaching["message"], rngs=nnx.Rngs(teaching["seed"] + SEED))
+        graph, params = nnx.split(network, nnx.Param)
 
         def scores(params: Any, messages: jax.Array) -> jax.Array:
             return jax.nn.softmax(nnx.merge(graph, params)(messages))[:, 1]
@@ -258,28 +241,21 @@ class Classification(NetworkKind):
             right = (logits.argmax(-1) == batch["labels"]) * weight
             return (losses * weight).sum() / weight.sum(), {"sided": weight.sum(), "right": right.sum()}
 
-        super().__init__(settings, params, scores, loss, optax.adam(settings.learning_rate))
+        super().__init__(facts, params, scores, loss, optax.adam(teaching["learning_rate"]))
 
     def labelled(self, store: Store) -> np.ndarray:
         """See `NetworkKind`: captions with a label, or with an earlier reward's opinion."""
         return np.flatnonzero(store.labels >= 0)
 
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        labels = (store.labels[chosen] > 0.5).astype(np.int32)
         messages = store.captions.messages[store.questions["first"][chosen]]
-        weight = np.ones(len(chosen), np.float32)
-        padded = pad(messages, self._settings.batch_size)
-        return {"messages": padded, "labels": self._fill(labels), "weight": self._fill(weight)}
+        return {
+            "messages": pad(messages, self._settings.batch_size),
+            "labels": self._fill((store.labels[chosen] > 0.5).astype(np.int32)),
+            "weight": self._fill(np.ones(len(chosen), np.float32)),
+        }
 
-    def view(self, store: Store) -> Any:
-        """See `OnlineKind`: the parameters; None before the first update."""
-        return self._state.params if self.updates else None
-
-    def score(self, view: Any, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """See `OnlineKind`: the probability that a caption is helpful."""
-        return np.zeros(len(messages), np.float32) if view is None else self.scores(view, messages)
-
-    def worth(self, view: Any, scores: np.ndarray) -> np.ndarray:
+    def worth(self, view: View | None, scores: np.ndarray) -> np.ndarray:
         return (scores > self._threshold).astype(np.float32)
 
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
@@ -287,22 +263,19 @@ class Classification(NetworkKind):
         return 0.5 - np.abs(self.score(self.view(store), store.captions.messages[rows], rows) - 0.5)
 
 
-class Ranked(NamedTuple):
-    """The snapshot for ranking's rewards."""
-
-    params: Any
-    stats: RunningStats  # of the scores of all steps
-    zero: float = 0.0  # score of the neutral moment, for rewards with an anchor
+CLIP = 10.0  # maximum norm of ranking's gradients
+SURE = 0.6  # P(better than the neutral moment) from which a caption is paid
 
 
 class Ranking(NetworkKind):
     """A network gives each caption a score; of two captions the better one has the higher score."""
 
-    def __init__(self, settings: TrainingSettings, floor: float, normalise: bool):
-        """`floor`: normalised scores up to it are worth 0. Without `normalise`, the worth is the score."""
-        options = {"message": settings.message, "blstats": False, "crop": False, "glyphs": False}
-        apply, params = make_reward_model(options, settings.seed + SEED)
-        self._floor, self._normalise, self._stats = floor, normalise, RunningStats()
+    def __init__(self, facts: Facts):
+        """`facts`: normalised scores up to `floor` are worth 0. Without `normalise`, the worth is the score."""
+        teaching = facts["teaching"]
+        apply, params = make_reward_model({"message": teaching["message"]}, teaching["seed"] + SEED)
+        self._floor, self._normalise, self._anchored = facts["floor"], facts["normalise"], is_anchored(facts)
+        self._scored_by: Any = None  # the parameters that scored the neutral moment
 
         def scores(params: Any, messages: jax.Array) -> jax.Array:
             return apply(params, {"message": messages})
@@ -315,8 +288,8 @@ class Ranking(NetworkKind):
             right = sided * ((rewards[:, 1] > rewards[:, 0]) == (target > 0.5))
             return (losses * weight).sum() / weight.sum(), {"sided": sided.sum(), "right": right.sum()}
 
-        optimizer = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(settings.learning_rate))
-        super().__init__(settings, params, scores, loss, optimizer)
+        optimizer = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(teaching["learning_rate"]))
+        super().__init__(facts, params, scores, loss, optimizer)
 
     def batch(self, store: Store, chosen: np.ndarray) -> dict[str, np.ndarray]:
         """See `NetworkKind`: each caption once, and the indices of each pair's captions."""
@@ -334,23 +307,26 @@ class Ranking(NetworkKind):
 
         They count as one update.
         """
-        self._state, self._stats = self._state._replace(params=params), stats
+        self._state, self._stats = self._state | {"params": params}, stats
         self.updates = max(self.updates, 1)
 
     def learn(self, store: Store, new_labels: int, scores: RunningStats) -> None:
         self._stats = self._stats.merge(scores)
         super().learn(store, new_labels, scores)
 
-    def view(self, store: Store) -> Ranked | None:
-        """See `OnlineKind`; None before the first update."""
-        return Ranked(self._state.params, self._stats) if self.updates else None
+    def view(self, store: Store) -> View | None:
+        """See `OnlineKind`: with an anchor, the neutral moment is scored once per snapshot."""
+        params = self._state["params"]
+        if self._anchored and self.updates and params is not self._scored_by:
+            self._zero, self._scored_by = float(self.scores(params, NEUTRAL)[0]), params
+        return super().view(store)
 
-    def score(self, view: Ranked | None, messages: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        return np.zeros(len(messages), np.float32) if view is None else self.scores(view.params, messages)
-
-    def worth(self, view: Ranked | None, scores: np.ndarray) -> np.ndarray:
+    def worth(self, view: View | None, scores: np.ndarray) -> np.ndarray:
         if view is None or not self._normalise:
             return scores
+        if self._anchored:
+            worth = np.tanh((scores.astype(np.float64) - view.zero) / 2)  # 2p - 1
+            return np.where(worth >= 2 * SURE - 1, worth, 0.0).astype(np.float32)
         z = view.stats.normalise(scores)
         return np.where(z > self._floor, z, 0.0).astype(np.float32)
 
@@ -371,47 +347,4 @@ class Ranking(NetworkKind):
         return super().figures() | {"score_mean": self._stats.mean, "score_std": self._stats.variance**0.5}
 
 
-SURE = 0.6  # P(better than the neutral moment) from which a caption is paid
-
-
-class Anchored(Ranking):
-    """Ranking that pays a caption for being better than the neutral moment, which has no message."""
-
-    def __init__(self, settings: TrainingSettings):
-        super().__init__(settings, 0.0, True)
-        self._scored_by: Any = None  # the parameters that scored the neutral moment
-        self._zero = 0.0
-
-    def view(self, store: Store) -> Ranked | None:
-        """See `OnlineKind`: the neutral moment is scored once per snapshot. None before the first update."""
-        view = super().view(store)
-        if view is None:
-            return None
-        if view.params is not self._scored_by:
-            self._zero, self._scored_by = float(self.scores(view.params, NEUTRAL)[0]), view.params
-        return view._replace(zero=self._zero)
-
-    def worth(self, view: Ranked | None, scores: np.ndarray) -> np.ndarray:
-        if view is None:
-            return scores
-        worth = np.tanh((scores.astype(np.float64) - view.zero) / 2)  # 2p - 1
-        return np.where(worth >= 2 * SURE - 1, worth, 0.0).astype(np.float32)
-
-
-# ---- the look-up
-
-
-def _make_ranking(facts: Facts, settings: TrainingSettings) -> OnlineKind:
-    return Anchored(settings) if is_anchored(facts) else Ranking(settings, facts["floor"], facts["normalise"])
-
-
-MAKERS: dict[str, Callable[[Facts, TrainingSettings], OnlineKind]] = {
-    "retrieval": lambda facts, _: Retrieval(facts["threshold"]),
-    "classification": lambda facts, settings: Classification(settings, facts["threshold"]),
-    "ranking": _make_ranking,
-}
-
-
-def make_kind(facts: Facts) -> OnlineKind:
-    """A new, untrained kind, as the facts describe it."""
-    return MAKERS[facts["kind"]](facts, TrainingSettings(**facts["teaching"]))
+MAKERS: dict[str, type[OnlineKind]] = {"retrieval": OnlineKind, "classification": Classification, "ranking": Ranking}

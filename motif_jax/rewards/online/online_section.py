@@ -9,19 +9,8 @@ from typing import Any, NamedTuple
 
 from motif_jax.annotation.backends import CaptionBackend, find_backend
 from motif_jax.annotation.section import AnnotateSection
-from motif_jax.config.table import (
-    MANY_SECONDS,
-    PATH,
-    Flag,
-    Number,
-    Text,
-    Use,
-    Whole,
-    describe_changed,
-    shown,
-    table_of,
-    value,
-)
+from motif_jax.config import table
+from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Use, Whole, shown, value
 from motif_jax.devices.releases import check_saved
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.names import ONLINE_REWARDS, find
@@ -62,14 +51,12 @@ class OnlineValues:
     kind: str = value(
         "retrieval",
         Text(KINDS),
-        "retrieval: labels are looked up; words: similarity to the goal; others: a network",
+        "retrieval: labels are looked up; words: closeness to the goal; others: a network",
         decides=True,
     )
-    goals: str = value(
-        "defaultgoal@0", Text(longest=4000), "schedule of goals and steps, such as defaultgoal@0,gold@2000000"
-    )
+    goals: str = value("defaultgoal@0", Text(longest=4000), "goals with their first steps: defaultgoal@0,gold@2000000")
     threshold: float = value(
-        0.5, Number(0, 1, above=True, below=True), "messages with a higher probability are worth 1", decides=True
+        0.5, Number(0, 1, above=True, below=True), "higher probabilities are worth 1", decides=True
     )
     floor: float = value(
         -0.5, Number(-1e6, 1e6), "ranking with .anchor=none, words: scores up to this are worth 0", decides=True
@@ -93,33 +80,23 @@ class OnlineValues:
     )
     init_from: str = value("", PATH, "workdir of a learnt reward, used until the judge has answered", decides=True)
     vectors: str = value("", PATH, "words: file of word vectors in the text format (.vec)", decides=True)
-    order: str = value(
-        "recency", Text(ORDERS), "asked first: last seen (recency), most often seen (count), or least certain"
-    )
-    labels_per_1000_steps: float = value(
-        0.0, Number(0, 1e6), "limit of the rate of questions; 0: as fast as the judge answers"
-    )
+    order: str = value("recency", Text(ORDERS), "asked first: last seen (recency), most seen (count), least certain")
+    labels_per_1000_steps: float = value(0.0, Number(0, 1e6), "maximum rate of questions; 0: as fast as answers come")
     queue: int = value(
-        2_000,
-        Whole(1, 10_000_000),
-        "maximum length of the queue; the least urgent questions are dropped until they are seen again",
+        2_000, Whole(1, 10_000_000), "maximum length of the queue; others are dropped until they are seen again"
     )
     attempts: int = value(3, Whole(1, 100), "attempts per question whose answers cannot be parsed")
     patience_s: float = value(
-        30.0, Number(0.1, MANY_SECONDS), "timeout in seconds after which the judge counts as down"
+        30.0, Number(0.1, MANY_SECONDS), "seconds without an answer until the judge counts as down"
     )
     when_down: str = value("go_on", Text(("go_on", "stop")), "go_on: train without new labels until the judge is back")
     audit_every_steps: int = value(500_000, Whole(0, 10**15), "audit the online reward every N steps; 0 disables")
-    capacity: int = value(
-        1_000_000, Whole(1, 100_000_000), "maximum number of distinct captions in memory; 0.6 kB each", decides=True
-    )
+    capacity: int = value(1_000_000, Whole(1, 100_000_000), "maximum number of captions; 0.6 kB each", decides=True)
     # classification and ranking
     message: str = value("lt_cnn", Text(("lt_cnn", "lt_cnn_small")), "encoder of the networks", decides=True)
     learning_rate: float = value(1e-4, Number(0, 1, above=True), "learning rate of the networks", decides=True)
     batch_size: int = value(256, Whole(1, 65_536), "captions or pairs per update of the networks", decides=True)
-    lessons_early: int = value(
-        32, Whole(0, 100_000), "updates of the networks whenever labels arrive, before switch_at", decides=True
-    )
+    lessons_early: int = value(32, Whole(0, 100_000), "updates when labels arrive, until switch_at", decides=True)
     lessons_late: int = value(
         1, Whole(0, 100_000), "updates of the networks per update of the policy, from switch_at on", decides=True
     )
@@ -128,10 +105,7 @@ class OnlineValues:
         10, Whole(1, 100_000), "ranking with .anchor=none: pairs to ask about per update of the policy", decides=True
     )
     sample: str = value(
-        "count",
-        Text(("count", "distinct")),
-        "ranking with .anchor=none: draw captions by frequency, or uniformly",
-        decides=True,
+        "count", Text(("count", "distinct")), "ranking with .anchor=none: draw by frequency, or uniformly", decides=True
     )
 
 
@@ -142,22 +116,23 @@ class GoalTurn(NamedTuple):
     step: int
 
 
-def parse_goals(text: str) -> tuple[GoalTurn, ...]:
+Turns = tuple[GoalTurn, ...]
+
+
+def parse_goals(text: str) -> Turns:
     """Parses a schedule such as "defaultgoal@0,gold@2000000"; goals may be sentences, with commas."""
     turns = [GoalTurn(goal.strip(), int(step)) for goal, step in re.findall(r"(.+?)@(\d{1,15})\s*(?:,|$)", text)]
     written = re.sub(r"\s", "", ",".join(f"{turn.goal}@{turn.step}" for turn in turns))
     if not turns or written != re.sub(r"\s|(?<=@)0+(?=\d)", "", text):
-        raise UserError(
-            f"the goals must be a schedule such as 'defaultgoal@0,gold@2000000', each with its first step, not "
-            f"{shown(text)} ({GOALS})"
-        )
+        schedule = "a schedule such as 'defaultgoal@0,gold@2000000', each with its first step"
+        raise UserError(f"the goals must be {schedule}, not {shown(text)} ({GOALS})")
     steps = [turn.step for turn in turns]
     if steps[0] or steps != sorted(set(steps)):
         raise UserError(f"the steps of the goals must begin with 0 and rise, not {shown(text)} ({GOALS})")
     return tuple(turns)
 
 
-def turn_at(turns: tuple[GoalTurn, ...], step: int) -> int:
+def turn_at(turns: Turns, step: int) -> int:
     """The index of the goal at a step."""
     return max(number for number, turn in enumerate(turns) if turn.step <= step)
 
@@ -166,10 +141,8 @@ def check_past(before: str, now: str, steps: int) -> None:
     """Raises UserError if two schedules of goals differ for the steps so far."""
     past, changed = ([turn for turn in parse_goals(text) if turn.step <= steps] for text in (before, now))
     if past != changed:
-        raise UserError(
-            f"{steps:,} steps were trained with the goals {before!r}: goals of later steps may change, goals of past "
-            f"steps may not ({GOALS})"
-        )
+        trained = f"{steps:,} steps were trained with the goals {before!r}"
+        raise UserError(f"{trained}: goals of later steps may change, goals of past steps may not ({GOALS})")
 
 
 def judge_section(section: AnnotateSection, goal: str, patience_s: float) -> AnnotateSection:
@@ -195,7 +168,7 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
     except UserError as error:  # the goal is in the schedule here
         raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None
     if is_anchored(vars(section)):
-        changed = describe_changed("policy.online", table_of(OnlineValues), vars(section), OF_PAIRS)
+        changed = table.describe_changed("policy.online", table.table_of(OnlineValues), vars(section), OF_PAIRS)
         if changed:
             raise UserError(f"ranking uses {changed} only with {SECTION}.anchor=none: choose that, or the default")
     if section.order == "uncertain" and (judgeless or not JUDGED[section.kind].has_network):
@@ -203,21 +176,15 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
     check_saved(section.init_from, f"{SECTION}.init_from")
 
 
-def _check_judge(
-    section: OnlineValues, annotate: AnnotateSection, texts: Texts, turns: tuple[GoalTurn, ...], seed: int
-) -> None:
+def _check_judge(section: OnlineValues, annotate: AnnotateSection, texts: Texts, turns: Turns, seed: int) -> None:
     """Raises UserError for a judge that cannot be asked about these goals during training."""
     backend = find_backend(annotate)
     if not issubclass(backend, CaptionBackend):
-        raise UserError(
-            f"the backend {annotate.backend!r} labels the pairs of a dataset and cannot be asked during "
-            "training: choose model, vllm, server, judge or lexicon (--config.annotate.backend)"
-        )
+        choices = "model, vllm, server, judge or lexicon (--config.annotate.backend)"
+        raise UserError(f"the backend {annotate.backend!r} cannot be asked during training: choose {choices}")
     if len(turns) > 1 and backend.in_process and not backend.uses_jax:
-        raise UserError(
-            f"a model in this process has one goal: use a server for a schedule of goals ({GOALS}; "
-            "--config.annotate.backend=server)"
-        )
+        server = "--config.annotate.backend=server"
+        raise UserError(f"a model in this process has one goal: use a server for several ({GOALS}; {server})")
     one = not asks_pairs(section.kind)
     for turn in turns:
         backend(judge_section(annotate, turn.goal, section.patience_s), texts, seed, one).check()

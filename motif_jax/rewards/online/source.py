@@ -20,13 +20,12 @@ from motif_jax.annotation.asking import too_few
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.names import ONLINE_REWARDS, find
-from motif_jax.rewards.learnt import Reward, load_reward
+from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
-from motif_jax.rewards.online.exchange import NOTHING, HostNews, join, share
-from motif_jax.rewards.online.judge_client import Judges, OnlineJudge, in_order, sample_pairs
-from motif_jax.rewards.online.kinds import OnlineKind, Ranking, TrainingSettings, make_kind
+from motif_jax.rewards.online.judge_client import OnlineJudge, in_order, judge_facts, sample_pairs
+from motif_jax.rewards.online.kinds import MAKERS, OnlineKind, Ranking, TrainingSettings
 from motif_jax.rewards.online.online_section import SECTION, asks_pairs, check_past, is_anchored, parse_goals, turn_at
-from motif_jax.rewards.online.store import ANSWERED, REFUSED, Opinion, Seen, Store
+from motif_jax.rewards.online.store import ANSWERED, NOTHING, REFUSED, News, Opinion, Store, join, share
 from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Facts, RewardSource, Setting
@@ -55,12 +54,13 @@ class OnlineSource(Captioned):
         `facts`: see `make_facts`. Without `config` it cannot `advance`; only the first host has a `judge`.
         """
         super().__init__(facts["count_exponent"], facts["one_step_late"])
-        self._facts, self._config, self._judge = dict(facts), config, judge
+        self._facts, self._judge = dict(facts), judge
+        self._section: Any = config and config.policy.online
         self._turns = parse_goals(facts["goals"])
         self.store = Store(asks_pairs(facts["kind"]), facts["capacity"], is_anchored(facts))
-        self.kind = make_kind(facts)
+        self.kind = MAKERS[facts["kind"]](facts)
         self.steps = self._updates = self._asked = self._turn = 0
-        self._passed: collections.deque[HostNews] | None = None if config is None else collections.deque()
+        self._passed: collections.deque[News] | None = None if config is None else collections.deque()
         self._opinion: Opinion | None = None  # labels new captions until the judge answers
         self._rest = NOTHING  # news for the next message to other hosts
         self._swap()
@@ -71,12 +71,9 @@ class OnlineSource(Captioned):
         config, section = setting.config, setting.config.policy.online
         if judgeless := find(ONLINE_REWARDS, section.kind):
             return judgeless.make(setting)
-        judges = Judges(config)
-        facts = make_facts(config, judges.facts())
-        judge = None
-        if jax.process_index() == 0:
-            judge = OnlineJudge(config, judges, setting.workdir / "policy", parse_goals(section.goals)[0].goal)
-        source = cls(facts, config, judge)
+        facts, goal = make_facts(config, judge_facts(config)), parse_goals(section.goals)[0].goal
+        first = jax.process_index() == 0
+        source = cls(facts, config, OnlineJudge(config, setting.workdir / "policy", goal) if first else None)
         source._opinion = starting_opinion(config, source.kind)
         source._swap()
         return source
@@ -102,10 +99,10 @@ class OnlineSource(Captioned):
         shown = np.concatenate([snapshot.lookup.messages[distinct], new])
         scores = self.kind.score(snapshot.view, shown, np.append(distinct, np.full(len(new), -1)))
         if self._passed is not None:
-            seen = Seen(distinct, counts, new, times)
             labelled = int(snapshot.labelled[rows].sum())
             stats = RunningStats() if snapshot.view is None else RunningStats.of(scores[index])
-            self._passed.append(NOTHING._replace(seen=seen, scores=stats, steps=len(messages), labelled=labelled))
+            seen = News(distinct, counts, new, times, scores=stats, labelled=labelled)
+            self._passed.append(seen._replace(steps=len(messages)))
         return self.kind.worth(snapshot.view, scores)[index]
 
     # ---- the learner's thread
@@ -115,8 +112,7 @@ class OnlineSource(Captioned):
         self.steps += batch.steps
         self._updates += 1
         passed = [self._passed.popleft() for _ in range(len(self._passed))]
-        answers = NOTHING
-        failed: Exception | None = None
+        answers, failed = NOTHING, None
         try:
             answers = self._answers()
         except Exception as error:  # raised when all hosts have exchanged their news
@@ -132,28 +128,27 @@ class OnlineSource(Captioned):
         self._turn = turn
         labels, scores = 0, RunningStats()
         for one in news:
-            labels += self._see(one.seen)
+            labels += self._see(one)
             labels += 0 if new_goal else self._take(one)  # after a change of goal, the answers are about the old one
             scores = scores.merge(one.scores)
-        assert self._config is not None
-        section = self._config.policy.online
-        ordered = in_order(self.store, self.kind, section.order)
-        self.store.drop(ordered[section.queue :])  # they wait again when their captions are next seen
-        ordered = ordered[: section.queue]
+        ordered = in_order(self.store, self.kind, self._section.order)
+        self.store.drop(ordered[self._section.queue :])  # they wait again when their captions are next seen
+        ordered = ordered[: self._section.queue]
         if self._judge:
-            self._judge.tally.batch(sum(one.steps for one in news), sum(one.labelled for one in news))
+            self._judge.steps += sum(one.steps for one in news)
+            self._judge.labelled += sum(one.labelled for one in news)
             self._judge.plan(self.store, ordered, self.steps)
             if self._judge.stream.immediate and len(news) == 1:
                 labels += self._take(self._answers())
         self.kind.learn(self.store, labels, scores)
         self._swap()
 
-    def _answers(self) -> HostNews:
+    def _answers(self) -> News:
         """The judge's answers since the last call; empty on all hosts but the first."""
         answers = self._judge.answers(self.steps) if self._judge else []
         questions = np.array([one.item.number for one in answers], np.int64)
         yes = np.array([np.nan if one.answer.yes is None else one.answer.yes for one in answers], np.float64)
-        return NOTHING._replace(questions=questions, yes=yes)
+        return News(questions=questions, yes=yes)
 
     def _start_turn(self, turn: int) -> None:
         """Switches to another goal, and drops the labels of the previous one. A network keeps its parameters."""
@@ -163,7 +158,7 @@ class OnlineSource(Captioned):
         if self._judge:
             self._judge.switch_goal(self.goal)
 
-    def _see(self, seen: Seen) -> int:
+    def _see(self, seen: News) -> int:
         """Counts captions and plans questions about them; returns the number of pairs with a known label."""
         rows = self.store.see(seen, self.steps, self._opinion if self.goal == self._turns[0].goal else None)
         if not self.store.pairs:
@@ -172,21 +167,17 @@ class OnlineSource(Captioned):
         if self.store.anchored:
             self.store.compare_with_neutral(rows, self.steps)
             return 0
-        assert self._config is not None
-        section = self._config.policy.online
-        if len(self.store.waiting) >= section.queue:
+        if len(self.store.waiting) >= self._section.queue:
             return 0
-        seed = (self._config.seed, PAIRS, self._updates)
-        return self.store.add_pairs(
-            *sample_pairs(self.store, section.pairs_per_update, section.sample, seed), self.steps
-        )
+        seed = (self._facts["teaching"]["seed"], PAIRS, self._updates)
+        pairs = sample_pairs(self.store, self._section.pairs_per_update, self._section.sample, seed)
+        return self.store.add_pairs(*pairs, self.steps)
 
-    def _take(self, news: HostNews) -> int:
+    def _take(self, news: News) -> int:
         """Takes answers; returns the number of new labels."""
-        assert self._config is not None
         before = len(self.store.answered)
         for question, yes in zip(news.questions.tolist(), news.yes.tolist(), strict=True):
-            self.store.take(question, None if yes != yes else yes, self._config.policy.online.attempts)
+            self.store.take(question, None if yes != yes else yes, self._section.attempts)
         self._asked += len(news.questions)
         return len(self.store.answered) - before
 
@@ -213,10 +204,8 @@ class OnlineSource(Captioned):
         """See `RewardSource`; refuses another judge, and another goal for past steps."""
         before, now = facts["judge"], self._facts["judge"]
         if before != now:
-            raise UserError(
-                f"the labels in the checkpoint come from judge {before}, not {now}: choose another --workdir "
-                "(--config.annotate)"
-            )
+            what = f"the labels in the checkpoint come from judge {before}, not {now}"
+            raise UserError(f"{what}: choose another --workdir (--config.annotate)")
         self._take_arrays(arrays)
         check_past(facts["goals"], self._facts["goals"], self.steps)
         if self._judge:
@@ -226,14 +215,10 @@ class OnlineSource(Captioned):
 
     def figures(self) -> dict[str, float]:
         states = self.store.questions["state"]
-        metrics = {
-            "captions": float(len(self.store.captions)),
-            "labels": float((states == ANSWERED).sum()),
-            "refused": float((states == REFUSED).sum()),
-            "waiting": float(len(self.store.waiting)),
-            "full": float(self.store.is_full),
-        }
-        metrics["answers"], metrics["answers_read"] = map(float, self.store.answers)
+        counts = {"captions": len(self.store.captions), "labels": (states == ANSWERED).sum()}
+        counts |= {"refused": (states == REFUSED).sum(), "waiting": len(self.store.waiting), "full": self.store.is_full}
+        counts["answers"], counts["answers_read"] = self.store.answers
+        metrics = {name: float(count) for name, count in counts.items()}
         if metrics["labels"]:
             metrics["yes_share"] = float((self.store.questions["label"][states == ANSWERED] > 0.5).mean())
         metrics |= self.kind.figures() | (self._judge.figures() if self._judge else {})
@@ -258,7 +243,7 @@ class OnlineSource(Captioned):
 
 
 def make_facts(config: SourcesConfig, judge: Facts) -> Facts:
-    """Facts that rewards depend on, beside the arrays; `judge`: the result of `Judges.facts`."""
+    """Facts that rewards depend on, beside the arrays; `judge`: the result of `judge_facts`."""
     section = vars(config.policy.online)
     settings = {name: config.seed if name == "seed" else section[name] for name in TrainingSettings._fields}
     facts = {name: section[name] for name in DECIDING} | {"judge": judge, "teaching": settings}
@@ -278,19 +263,11 @@ def starting_opinion(config: SourcesConfig, kind: OnlineKind) -> Opinion | None:
         raise UserError(f"the reward in {section.init_from!r} reads more than messages ({SECTION}.init_from)")
     if isinstance(kind, Ranking):
         if reward.options["message"] != section.message:
-            raise UserError(
-                f"the reward in {section.init_from!r} has the encoder {reward.options['message']!r}, not "
-                f"{section.message!r} ({SECTION}.message, .init_from)"
-            )
+            encoders = f"{reward.options['message']!r}, not {section.message!r}"
+            what = f"the reward in {section.init_from!r} has the encoder {encoders}"
+            raise UserError(f"{what} ({SECTION}.message, .init_from)")
         kind.start_from(reward.params, RunningStats(WEIGHT, reward.statistics.mean, reward.statistics.variance))
         return None
-    return _labels(reward, config.policy.threshold_quantile)
-
-
-def _labels(reward: Reward, quantile: float) -> Opinion:
+    quantile = config.policy.threshold_quantile
     threshold = reward.statistics.quantile(quantile) if quantile >= 0 else 0.0
-
-    def opinion(messages: np.ndarray) -> np.ndarray:
-        return (reward(messages).normalised > threshold).astype(np.float32)
-
-    return opinion
+    return lambda messages: (reward(messages).normalised > threshold).astype(np.float32)

@@ -10,12 +10,14 @@ Rows are only appended, so the number of a caption or a question never changes:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.captions import WIDTH, CaptionIndex, decode
+from motif_jax.captions import WIDTH, CaptionIndex, decode, distinct_messages
+from motif_jax.devices.mesh import from_every_host
+from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.source import Arrays
 
 IDLE, WAITING, ANSWERED, REFUSED = range(4)  # states of a question; REFUSED: its answers could not be parsed
@@ -24,13 +26,28 @@ NEUTRAL = np.zeros((1, WIDTH), np.uint8)  # a moment without a message; anchored
 Opinion = Callable[[np.ndarray], np.ndarray]  # distinct messages [K, 256] -> 0 or 1, [K]
 
 
-class Seen(NamedTuple):
-    """The distinct captions of a batch of rollouts."""
+NO_ROWS = np.zeros(0, np.int64)
 
-    rows: np.ndarray  # rows of captions in the store. [R] int64
-    counts: np.ndarray  # how often the batch shows them. [R] int64
-    messages: np.ndarray  # captions that were not in the store. [K, 256] uint8
-    times: np.ndarray  # how often the batch shows them. [K] int64
+
+class News(NamedTuple):
+    """The distinct captions of rollouts, their scores, and the judge's answers since the last update."""
+
+    rows: np.ndarray = NO_ROWS  # rows of captions in the store. [R] int64
+    counts: np.ndarray = NO_ROWS  # how often the rollouts show them. [R] int64
+    messages: np.ndarray = NEUTRAL[:0]  # captions that were not in the store. [K, 256] uint8
+    times: np.ndarray = NO_ROWS  # how often the rollouts show them. [K] int64
+    questions: np.ndarray = NO_ROWS  # answered questions. [A] int64
+    yes: np.ndarray = np.zeros(0)  # the answers; NaN: could not be parsed. [A] float64
+    scores: RunningStats = RunningStats()  # of all steps
+    steps: int = 0
+    labelled: int = 0  # steps whose caption has a label
+
+    def columns(self) -> dict[str, Any]:
+        """The arrays, by name."""
+        return {name: column for name, column in self._asdict().items() if isinstance(column, np.ndarray)}
+
+
+NOTHING = News()
 
 
 class Columns:
@@ -75,24 +92,19 @@ class Store:
     """Captions and questions. Only one thread may use it; other threads may read `captions.lookup`."""
 
     def __init__(self, pairs: bool, capacity: int, anchored: bool = False):
-        """Makes an empty store.
+        """Makes an empty store for at most `capacity` captions, and as many questions.
 
-        Args:
-          pairs: whether questions compare two captions; otherwise each caption has its own question.
-          capacity: maximum number of captions, and of questions; further ones are not stored.
-          anchored: whether each caption is compared with NEUTRAL, which is stored before it is seen.
+        `pairs`: questions compare two captions; otherwise each caption has its own question. `anchored`: each caption
+        is compared with NEUTRAL, which is stored before it is seen.
         """
         self.pairs, self.capacity, self.anchored = pairs, capacity, anchored
         self.captions = CaptionIndex()
         self.of_captions = Columns(count=np.int64(0), last_step=np.int64(0), opinion=np.int8(NONE))
         self._of_pair: dict[tuple[int, int], int] = {}  # the first question about each pair
-        self.questions = Columns(
-            first=np.int32(0), second=np.int32(-1), state=np.int8(IDLE), label=np.float32(NONE),
-            attempts=np.int16(0), step=np.int64(0),
-        )  # fmt: skip
+        one = {"first": np.int32(0), "second": np.int32(-1), "state": np.int8(IDLE), "label": np.float32(NONE)}
+        self.questions = Columns(**one, attempts=np.int16(0), step=np.int64(0))
         if anchored:
-            nothing = np.zeros(0, np.int64)
-            self.see(Seen(nothing, nothing, NEUTRAL, np.zeros(1, np.int64)), 0)
+            self.see(News(messages=NEUTRAL, times=np.zeros(1, np.int64)), 0)
 
     @property
     def is_full(self) -> bool:
@@ -102,7 +114,7 @@ class Store:
     def text(self, row: int) -> str:
         return decode(self.captions.messages[row])
 
-    def see(self, seen: Seen, step: int, opinion: Opinion | None = None) -> np.ndarray:
+    def see(self, seen: News, step: int, opinion: Opinion | None = None) -> np.ndarray:
         """Counts the captions of a batch and adds the new ones, with an opinion.
 
         Returns the rows of all captions [R + K], with the new ones at the end.
@@ -130,27 +142,21 @@ class Store:
         self.questions["step"][idle] = step
 
     def add_pairs(self, first: np.ndarray, second: np.ndarray, step: int) -> int:
-        """Adds questions about pairs of captions [P], [P]; returns the number of known labels.
+        """Adds questions about pairs of captions [P], [P], if they differ; returns the number of known labels.
 
-        An answered pair gets the same label at once, one that was dropped waits again. Waiting pairs and pairs of equal
-        captions are skipped.
+        An answered pair gets the same label at once, one that was dropped waits again.
         """
         answered = 0
         for pair in zip(first.tolist(), second.tolist(), strict=True):
-            before = self._of_pair.get(pair)
-            if pair[0] == pair[1]:
-                continue
+            before, one = self._of_pair.get(pair), {"first": pair[0], "second": pair[1], "step": step}
             if before is not None and self.questions["state"][before] != ANSWERED:
                 self.want(np.array([before]), step)
-            elif len(self.questions) >= self.capacity:
+            elif pair[0] == pair[1] or len(self.questions) >= self.capacity:
                 continue
             elif before is None:
-                (self._of_pair[pair],) = self.questions.extend(
-                    1, first=pair[0], second=pair[1], state=WAITING, step=step
-                ).tolist()
+                self._of_pair[pair] = int(self.questions.extend(1, **one, state=WAITING)[0])
             else:
-                label = self.questions["label"][before]
-                self.questions.extend(1, first=pair[0], second=pair[1], state=ANSWERED, label=label, step=step)
+                self.questions.extend(1, **one, state=ANSWERED, label=self.questions["label"][before])
                 answered += 1
         return answered
 
@@ -226,11 +232,10 @@ class Store:
     def forget_labels(self) -> None:
         """Drops all labels, opinions and pairs, for another goal; captions and their counts stay."""
         self.of_captions["opinion"][:] = NONE
+        self.questions["state"][:], self.questions["label"][:], self.questions["attempts"][:] = IDLE, NONE, 0
         if self.pairs:
             self.questions.clear()
             self._of_pair = {}
-            return
-        self.questions["state"][:], self.questions["label"][:], self.questions["attempts"][:] = IDLE, NONE, 0
 
     # ---- checkpoints
 
@@ -258,3 +263,64 @@ class Store:
             pairs = zip(self.questions["first"].tolist(), self.questions["second"].tolist(), strict=True)
             for number, pair in enumerate(pairs):
                 self._of_pair.setdefault(pair, number)
+
+
+# ---- hosts
+#
+# They exchange news at each update, so that all have the same store and learn the same. Each sends the captions of its
+# games; the first host, which alone asks the judge, also sends the answers. All add these to their stores in the order
+# of the hosts. A message has a fixed size; the rest waits for the next update.
+
+# Most entries per host and update, with several hosts.
+MOST = {"rows": 1024, "counts": 1024, "messages": 64, "times": 64, "questions": 256, "yes": 256}
+MESSAGE = np.dtype([
+    ("lengths", "i8", len(MOST)), ("steps", "i8"), ("labelled", "i8"), ("scores", "f8", 3),
+    *((name, column.dtype, (MOST[name], *column.shape[1:])) for name, column in NOTHING.columns().items()),
+])  # fmt: skip
+
+
+def join(parts: Sequence[News]) -> News:
+    """Merges news; each caption occurs once in the result."""
+    scores = RunningStats()
+    for part in parts:
+        scores = scores.merge(part.scores)
+    columns = {name: np.concatenate([part.columns()[name] for part in parts]) for name in MOST}
+    columns["rows"], of_rows = np.unique(columns["rows"], return_inverse=True)
+    columns["messages"], of_messages, _ = distinct_messages(columns["messages"])
+    for name, indices, of in (("counts", of_rows, "rows"), ("times", of_messages, "messages")):
+        columns[name] = np.bincount(indices, columns[name], len(columns[of])).astype(np.int64)
+    steps, labelled = sum(part.steps for part in parts), sum(part.labelled for part in parts)
+    return News(**columns, scores=scores, steps=steps, labelled=labelled)
+
+
+def share(mine: News, rest: News, hosts: Any) -> tuple[list[News], News]:
+    """The news of all hosts, in their order, and what waits for the next message; all call it once per update."""
+    if hosts is None or hosts.count == 1:
+        return [mine], rest
+    now, rest = cut(join([rest, mine]))
+    return [unpack(words) for words in from_every_host(pack(now))], rest
+
+
+def cut(news: News) -> tuple[News, News]:
+    """Splits news into the part that fits into a message, and the rest."""
+    columns = news.columns()
+    rest = News(**{name: column[MOST[name] :] for name, column in columns.items()})
+    return news._replace(**{name: column[: MOST[name]] for name, column in columns.items()}), rest
+
+
+def pack(news: News) -> np.ndarray:
+    """News as a message of fixed size. -> [N] int32"""
+    message, columns = np.zeros(1, MESSAGE), news.columns()
+    for name, column in columns.items():
+        message[name][0, : len(column)] = column
+    message["lengths"] = [len(column) for column in columns.values()]
+    message["scores"], message["steps"], message["labelled"] = news.scores, news.steps, news.labelled
+    return message.view(np.int32)
+
+
+def unpack(words: np.ndarray) -> News:
+    """The inverse of `pack`."""
+    message = np.ascontiguousarray(words).view(MESSAGE)[0]
+    columns = {name: message[name][:length] for name, length in zip(MOST, message["lengths"].tolist(), strict=True)}
+    scores = RunningStats(*message["scores"].tolist())
+    return News(**columns, scores=scores, steps=int(message["steps"]), labelled=int(message["labelled"]))

@@ -20,7 +20,7 @@ from motif_jax.names import ALGORITHMS, POLICY_SECTIONS, PROMPT_NETWORKS, check_
 from motif_jax.networks.kinds import BY_SPECS, FIXED, check_reads, find_prompt_network, is_own
 from motif_jax.policies.decoding import LanguageSection
 from motif_jax.rewards.online.online_section import ANCHORED
-from motif_jax.rewards.options import OPTIONS_FLAG, OptionPlan, chosen_from, find_plan
+from motif_jax.rewards.options import OPTIONS_FLAG, OptionPlan, chosen, find_plan
 from motif_jax.rewards.section import RewardsSection
 from motif_jax.stages import Stage, check_cluster, later, lock_of_hosts, with_result
 from motif_jax.stages.annotate.setup import AnnotateConfig
@@ -250,18 +250,19 @@ def check(config: TrainConfig) -> None:
 def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) -> None:
     """Raises UserError for rewards that do not exist or cannot work together."""
     section = config.policy
-    choices, which = chosen_from(section, plan), section.reward_checkpoint
-    is_rewarded = plan or section.extrinsic_coefficient or any(choice.coefficient for choice in choices)
-    refuse({
-        "a policy needs at least one reward (--config.policy.extrinsic_coefficient, .intrinsic_coefficient, .sources)":
-            not is_rewarded,
-    })  # fmt: skip
+    choices, which = chosen(config), section.reward_checkpoint
+    if not plan and not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
+        raise UserError(
+            "a policy needs at least one reward (--config.policy.extrinsic_coefficient, .intrinsic_coefficient, "
+            ".sources)"
+        )
     for choice in choices:
         choice.check(config, world)
-    refuse({
-        f"unknown checkpoint {which!r} of the reward (--config.policy.reward_checkpoint): choose last, best or the "
-        "number of an epoch": which not in ("last", "best") and not (which.isascii() and which.isdecimal()),
-    })  # fmt: skip
+    if which not in ("last", "best") and not (which.isascii() and which.isdecimal()):
+        raise UserError(
+            f"unknown checkpoint {which!r} of the reward (--config.policy.reward_checkpoint): choose last, best or the "
+            "number of an epoch"
+        )
     check_saved(section.init_from, "--config.policy.init_from")
     check_saved(section.reward_dir, "--config.policy.reward_dir")
 

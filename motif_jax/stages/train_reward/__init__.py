@@ -64,9 +64,7 @@ class TrainReward:
     validation_share: float = value(
         0.2, Number(0, 1, above=True, below=True), "share of the pairs held out for validation", decides=True
     )
-    import_from: str = value(
-        "", PATH, "checkpoint_N.pth of the published system, used instead of training", decides=True
-    )
+    import_from: str = value("", PATH, "published checkpoint_N.pth, used instead of training", decides=True)
     reference_quantiles: bool = value(
         False,
         Flag(),
@@ -141,20 +139,17 @@ def is_complete(config: RewardConfig, workdir: Path) -> bool:
     done = read_json(file)
     learnt, names = sorted(done["annotators"]), [] if section.import_from else sorted(learnt_from(config))
     if learnt != names:
-        raise UserError(
-            f"the reward in {str(workdir)!r} was learnt from {', '.join(learnt) or 'elsewhere'}, not from "
-            f"{', '.join(names) or 'elsewhere'}: choose another --workdir"
-        )
+        one, other = (", ".join(names) or "elsewhere" for names in (learnt, names))
+        what = f"the reward in {str(workdir)!r} was learnt from {one}, not from {other}"
+        raise UserError(f"{what}: choose another --workdir")
     if not (file.parent / "checkpoints" / str(done["epoch"])).is_dir():  # moved away, to start again
         return False
     if section.import_from:
         return True
     dataset = PairDataset(workdir / "dataset")
     if {*names} <= {*dataset.preference_names()} and label_checksums(dataset, config) != done["labels"]:
-        raise UserError(
-            f"the labels have changed since the reward in {str(file.parent)!r} was learnt: remove it, or choose "
-            "another --workdir"
-        )
+        changed = f"the labels have changed since the reward in {str(file.parent)!r} was learnt"
+        raise UserError(f"{changed}: remove it, or choose another --workdir")
     return bool(done["epoch"] >= section.num_epochs)
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,17 +38,9 @@ from motif_jax.pages.formats import esc
 from motif_jax.preferences.questions import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, to_codes
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder
-from motif_jax.rewards import labels
+from motif_jax.rewards import labels, preference
 from motif_jax.rewards.learnt import FLAG, read_checkpoint, read_quantiles
 from motif_jax.rewards.model import Value, make_reward_model, make_value, value_captions
-from motif_jax.rewards.preference import (
-    TrainState,
-    epoch_order,
-    make_batches,
-    make_reward_update,
-    without_padding,
-    zero_sums,
-)
 from motif_jax.rewards.statistics import (
     RewardStatistics,
     calibration,
@@ -140,7 +132,7 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
                     checkpoints.save(done.epoch, {"train": state, **kept}, done.metadata, row["loss"])
                 if done.epoch >= section.num_epochs:
                     break
-                state = learn_epoch(model, state, data, section.batch_size, config.seed, done, stage.path)
+                state = learn_epoch(model, state, data, config, done, stage.path)
                 done.epoch, resumed, last = done.epoch + 1, False, done.history[-1]
                 progress.update(done.epoch, loss=f"{last['loss']:.4f}", agreement=percent(last["accuracy"]))
         progress.close()
@@ -184,10 +176,8 @@ def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
     labels.check_targets(target, ", ".join(weights))
     split = labels.split_rows(np.flatnonzero(~np.isnan(target)), section.validation_share, config.seed)
     if not len(split.train) or not len(split.validation):
-        raise UserError(
-            f"{len(split.train) + len(split.validation)} labelled pairs are too few to train and to validate "
-            "(--config.annotate.max_pairs, --config.reward.validation_share)"
-        )
+        few = f"{len(split.train) + len(split.validation)} labelled pairs are too few to train and to validate"
+        raise UserError(f"{few} (--config.annotate.max_pairs, --config.reward.validation_share)")
     table, caption_ids = dataset.captions()
     ids = np.asarray(caption_ids)
     counts = np.bincount(ids[split.train].reshape(-1), minlength=len(table))
@@ -215,10 +205,8 @@ def extra_observations(dataset: PairDataset, section: TrainReward) -> Extra:
     for key, needed in needs.items():
         if needed and key not in dataset.data:
             hint = " (collect it with --config.collect.save_glyphs=True)" if key == "glyphs" else ""
-            raise UserError(
-                f"dataset {str(dataset.path)!r} has no data/{key}.npy, which this reward reads{hint} "
-                "(--config.reward.blstats, .crop, .glyphs)"
-            )
+            missing = f"dataset {str(dataset.path)!r} has no data/{key}.npy, which this reward reads{hint}"
+            raise UserError(f"{missing} (--config.reward.blstats, .crop, .glyphs)")
     if section.blstats:
         extra["vector"] = lambda rows: scale_blstats(dataset.data["blstats"][rows])
     if section.crop:
@@ -247,9 +235,9 @@ def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray |
 class Model(NamedTuple):
     """The network and its functions, with the captions on the devices."""
 
-    state: TrainState  # new
+    state: preference.TrainState  # new
     value: Value
-    update: Callable[..., TrainState]
+    update: Callable[..., preference.TrainState]
     table: jax.Array  # [U, W]
     extra: Extra
     mesh: Mesh
@@ -259,22 +247,21 @@ def make_model(section: TrainReward, data: LabelledPairs, seed: int) -> Model:
     """Makes the network and its training step, for all devices."""
     mesh = make_mesh()
     if section.batch_size % mesh.size:
-        raise UserError(
-            f"batch_size {section.batch_size} cannot be split among {mesh.size} devices (--config.reward.batch_size)"
-        )
+        devices = f"{mesh.size} devices (--config.reward.batch_size)"
+        raise UserError(f"batch_size {section.batch_size} cannot be split among {devices}")
     apply, params = make_reward_model(section.network, seed)
     optimizer = optax.adam(section.learning_rate)
     return Model(
-        replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh),
+        replicate(preference.TrainState(params, optimizer.init(params), preference.zero_sums()), mesh),
         make_value(apply),
-        map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2),
-        replicate(jnp.asarray(without_padding(data.table.messages)), mesh),
+        map_update(preference.make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2),
+        replicate(jnp.asarray(preference.without_padding(data.table.messages)), mesh),
         extra_observations(data.dataset, section),
         mesh,
     )
 
 
-def start_or_resume(model: Model, data: LabelledPairs, checkpoints: Checkpoints) -> tuple[TrainState, Done]:
+def start_or_resume(model: Model, data: LabelledPairs, checkpoints: Checkpoints) -> tuple[preference.TrainState, Done]:
     """The state and the progress: from the last checkpoint, or new."""
     if (latest := checkpoints.latest()) is None:
         return model.state, Done()
@@ -288,14 +275,14 @@ def start_or_resume(model: Model, data: LabelledPairs, checkpoints: Checkpoints)
 
 
 def learn_epoch(
-    model: Model, state: TrainState, data: LabelledPairs, batch_size: int, seed: int, done: Done, folder: Path
-) -> TrainState:
+    model: Model, state: preference.TrainState, data: LabelledPairs, config: RewardConfig, done: Done, folder: Path
+) -> preference.TrainState:
     """Trains for one epoch; raises UserError if the loss was not finite."""
-    state = state._replace(sums=replicate(zero_sums(), model.mesh))
-    order = epoch_order(data.trained, seed, done.epoch)
+    state = state._replace(sums=replicate(preference.zero_sums(), model.mesh))
+    order, batch_size = preference.epoch_order(data.trained, config.seed, done.epoch), config.reward.batch_size
     stretch = STEPS * batch_size if model.extra else len(order)  # observations beside messages are large
     for start in range(0, len(order), stretch):
-        batches = make_batches(
+        batches = preference.make_batches(
             order[start : start + stretch], data.ids, data.target, batch_size, model.mesh.size, model.extra, done.items,
             data.sided,
         )  # fmt: skip
@@ -350,10 +337,9 @@ def statistics_of(
     """Statistics that normalise the reward; the arguments are those of `value_pairs`."""
     decimals = 2 if section.reference_quantiles else None  # as in the published system
     anchor = neutral_reward(rewards, data) if section.is_anchored else None
-    if values is not None:
-        return summarise_values(values, data.counts, decimals, anchor)
     flat = rewards[data.split.train].reshape(-1)
-    return summarise_values(flat, np.ones(len(flat)), decimals, anchor)
+    values, counts = (flat, np.ones(len(flat))) if values is None else (values, data.counts)
+    return summarise_values(values, counts, decimals, anchor)
 
 
 def measure(rewards: np.ndarray, data: LabelledPairs) -> dict[str, Any]:
@@ -378,7 +364,7 @@ def measure(rewards: np.ndarray, data: LabelledPairs) -> dict[str, Any]:
     return row
 
 
-def train_figures(state: TrainState) -> dict[str, float]:
+def train_figures(state: preference.TrainState) -> dict[str, float]:
     """Mean loss and accuracy over the training pairs of the epoch; empty before the first epoch."""
     sums = jax.device_get(state.sums)
     if not sums.pairs:
@@ -415,46 +401,35 @@ def finish(
         f"{percent(last['accuracy'])} on {preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(data.split.train):,} training pairs in {last['seconds']:.1f} s"
     )
-    remarks = [warn_of_verdicts(config.reward, data), warn_of_anchor(config.reward, neutral), advice(data)]
-    for words in (faithfulness(summary["worth"]) if "worth" in summary else "", *remarks):
-        if words:
-            print_line(f"{STAGE}: {words}")
+    about_worth = filter(None, [faithfulness(summary["worth"])] if "worth" in summary else [])
+    for words in itertools.chain(about_worth, remarks(config.reward, data, neutral)):
+        print_line(f"{STAGE}: {words}")
     print_line(f"{STAGE}: checkpoints in {stage.path / 'checkpoints'}, page: {path}")
 
 
-def advice(data: LabelledPairs) -> str:
-    """Advice if too many pairs are ties between moments without messages; otherwise ""."""
+def remarks(section: TrainReward, data: LabelledPairs, neutral: float | None) -> Iterator[str]:
+    """Warnings and advice about the labels; `neutral`: see `neutral_reward`."""
+    if section.is_soft and np.isin(data.target[~np.isnan(data.target)], (0.0, 0.5, 1.0)).all():
+        yield (
+            f"the labels of {', '.join(map(repr, data.weights))} are verdicts without degrees, so a small difference "
+            "may be rewarded like a large one: rules give degrees if they label again "
+            "(--config.annotate.ignore_existing=True), language models with --config.annotate.mode=score"
+        )
+    if section.is_anchored and neutral is None:
+        yield (
+            "all captions of the training pairs have a message, so no moment is neutral and the reward has no anchor: "
+            "its mean is 0 (--config.reward.anchor)"
+        )
     given = len(data.dataset)
     has_label = ~np.isnan(data.target[:given])
     ties, labelled = np.flatnonzero(has_label & ~data.sided[:given]), int(has_label.sum())
     silent = ~(data.table.messages != 0).any(1)[data.ids[ties]].any(2)  # moments without a message. [T, 2]
-    if len(ties) <= labelled / 2 or silent.any(1).sum() <= len(ties) / 2:
-        return ""
-    return (
-        f"{len(ties) / labelled:.0%} of the labelled pairs are ties, and {silent.any(1).mean():.0%} of these have a "
-        "moment without a message: a smaller --config.collect.keep_empty keeps fewer such moments, in another --workdir"
-    )
-
-
-def warn_of_verdicts(section: TrainReward, data: LabelledPairs) -> str:
-    """A warning if soft labels are wanted but the annotators gave only verdicts; otherwise ""."""
-    if not section.is_soft or not np.isin(data.target[~np.isnan(data.target)], (0.0, 0.5, 1.0)).all():
-        return ""
-    return (
-        f"the labels of {', '.join(map(repr, data.weights))} are verdicts without degrees, so a small difference "
-        "may be rewarded like a large one: rules give degrees if they label again "
-        "(--config.annotate.ignore_existing=True), language models with --config.annotate.mode=score"
-    )
-
-
-def warn_of_anchor(section: TrainReward, neutral: float | None) -> str:
-    """A warning if the reward has no neutral moment as its zero; otherwise ""."""
-    if not section.is_anchored or neutral is not None:
-        return ""
-    return (
-        "all captions of the training pairs have a message, so no moment is neutral and the reward has no anchor: its "
-        "mean is 0 (--config.reward.anchor)"
-    )
+    if len(ties) > labelled / 2 and silent.any(1).sum() > len(ties) / 2:
+        yield (
+            f"{len(ties) / labelled:.0%} of the labelled pairs are ties, and {silent.any(1).mean():.0%} of these have "
+            "a moment without a message: a smaller --config.collect.keep_empty keeps fewer such moments, in another "
+            "--workdir"
+        )
 
 
 # ---- a published reward
@@ -470,7 +445,7 @@ def import_published(config: RewardConfig, stage: StageRun) -> None:
     network = TrainReward().network
     _, like = make_reward_model(network, 0)
     params = rebuild(like, arrays, file, FLAG)
-    state = TrainState(params, optax.adam(config.reward.learning_rate).init(params), zero_sums())
+    state = preference.TrainState(params, optax.adam(config.reward.learning_rate).init(params), preference.zero_sums())
     statistics = RewardStatistics(statistics_of_file["reward_mean"], statistics_of_file["reward_var"], quantiles)
     metadata = {"epoch": epoch, "model": network, "history": [], "statistics": statistics.record()}
     metadata |= {"annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
@@ -495,10 +470,7 @@ class Captions(NamedTuple):
     rewards: np.ndarray  # normalised. [S]
     messages: np.ndarray  # [S, 256]
     counts: np.ndarray  # [S]
-
-    def by_reward(self) -> np.ndarray:
-        """Numbers of the captions, from the lowest reward to the highest. [S]"""
-        return np.argsort(self.rewards, kind="stable")
+    order: np.ndarray  # numbers of the captions, from the lowest reward to the highest. [S]
 
     def table(self, chosen: np.ndarray) -> str:
         """A table of some of them, as HTML."""
@@ -521,8 +493,7 @@ def write_page(
     words = f"learnt from {esc(', '.join(weights))} · {summary['parameters']:,} parameters · epoch {summary['epoch']}"
     body = ["<h1>The reward</h1>", f'<p class="soft">{words}</p>']
     body += _learning(summary["history"], {"new captions": "unseen_accuracy"})
-    if "worth" in summary and (words := faithfulness(summary["worth"])):
-        body += _worth(summary["worth"], words)
+    body += _worth(summary["worth"]) if "worth" in summary else []
     if len(weights) > 1:
         rows = [[esc(name), f"{weight:.0%}", percent(last[f"accuracy.{name}"])] for name, weight in weights.items()]
         body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "agreement"), rows, (1, 2))]
@@ -530,14 +501,18 @@ def write_page(
     if values is not None:
         statistics, seen = RewardStatistics(**summary["statistics"]), data.counts > 0
         rewards_of_seen = statistics.normalise(values[seen])
-        captions = Captions(statistics, rewards_of_seen, data.table.messages[seen], data.counts[seen])
+        order = np.argsort(rewards_of_seen, kind="stable")
+        captions = Captions(statistics, rewards_of_seen, data.table.messages[seen], data.counts[seen], order)
         most_frequent = np.argsort(-captions.counts, kind="stable")[:SHOWN]
         body += [*_captions(captions, SHOWN), "<h3>Most frequent</h3>", captions.table(most_frequent)]
     held_out = data.split.validation
-    body += ["<h2>Calibration</h2>", _calibration(rewards[held_out].mean(-1), data.target[held_out])]
+    bins = calibration(rewards[held_out].mean(-1), data.target[held_out])
+    lines = {"this reward": [(row["predicted"], row["stated"]) for row in bins], "perfect": [(0.0, 0.0), (1.0, 1.0)]}
+    rows = [[f"{row['predicted']:.2f}", f"{row['stated']:.2f}", f"{row['pairs']:,}"] for row in bins]
+    heads = ("predicted P(second is better)", "stated by the annotator", "pairs")
+    body += ["<h2>Calibration</h2>", curves(lines, heads[0], 0.0, 1.0) + table(heads, rows, numbers=(0, 1, 2))]
     path = stage.path / "reward.html"
-    text = page(TITLE, body)
-    write_whole(path, text)
+    write_whole(path, page(TITLE, body))
     report_reward(stage, summary, captions, data.dataset, task)
     return path
 
@@ -549,24 +524,27 @@ def report_reward(
 
     `captions` and `dataset` are None if the reward was imported; `captions` also if it reads more than the message.
     """
-    last, likes = None, None
-    words, body = ["imported", f"epoch {summary['epoch']}"], list[str]()
-    if summary["history"]:
-        last = summary["history"][-1]
-        words = [f"from {esc(', '.join(summary['annotators']))}", words[1], f"{summary['parameters']:,} parameters"]
+    last = summary["history"][-1] if summary["history"] else {}
+    epoch, body = f"epoch {summary['epoch']}", _learning(summary["history"]) if last else []
+    words = ["imported", epoch]
+    if last:
+        words = [f"from {esc(', '.join(summary['annotators']))}", epoch, f"{summary['parameters']:,} parameters"]
         words.append('<a href="../reward/reward.html">details</a>')
-        body += _learning(summary["history"])
-    if captions:
-        body += _captions(captions, IN_REPORT)
-        likes = captions.table(captions.by_reward()[::-1][:LIKED])
+    body += _captions(captions, IN_REPORT) if captions else []
     stage.section(TITLE, f'<p class="soft">{" · ".join(words)}</p>', *body)
+    agrees, worth = percent(last.get("accuracy")), f"of {esc(preferences(last))}: {esc(verdict(last))}"
     # Its aim is that of its labels alone, whatever other annotations the workdir has.
-    head = Head(subject="A reward", without_aim="of moments of a game", aim="", likes=likes,
-                agreement=_accuracy(last or {}), machine=summary.get("machine"), made=date_of(time.time()))  # fmt: skip
+    head = Head(subject="A reward", without_aim="of moments of a game", aim="",
+                likes=captions.table(captions.order[::-1][:LIKED]) if captions else None,
+                agreement=agrees + (f"<br><small class=soft>{worth}</small>" if last.get("sided") else ""),
+                machine=summary.get("machine"), made=date_of(time.time()))  # fmt: skip
     if last and dataset is not None:
         judged = _judges(stage, list(summary["annotators"]), dataset)
         goals = ", ".join(dict.fromkeys(one.goal for one in judged if one.goal))
-        head = dataclasses.replace(head, asked=f"{sentence(judged, len(dataset))} {_worth_in_words(last)}", goal=goals,
+        said = f"The reward learnt from it agrees with <b>{agrees}</b> {worth}."
+        if not last["sided"]:
+            said = "None of the pairs that were set aside has a preference, so the reward was not tested."
+        head = dataclasses.replace(head, asked=f"{sentence(judged, len(dataset))} {said}", goal=goals,
                                    aim=aim_of(goals, task) or "",
                                    judge=" and ".join(dict.fromkeys(str(one.judge) for one in judged)))  # fmt: skip
     stage.report(head)
@@ -585,20 +563,6 @@ def _judges(stage: StageRun, names: list[str], dataset: PairDataset) -> list[Hea
     if elsewhere:
         stage.section(PREFERENCES, *elsewhere)
     return judges
-
-
-def _worth_in_words(last: Mapping[str, Any]) -> str:
-    """A sentence on the accuracy of the reward, as HTML."""
-    if not last["sided"]:
-        return "None of the pairs that were set aside has a preference, so the reward was not tested."
-    agrees = f"agrees with <b>{percent(last['accuracy'])}</b> of {esc(preferences(last))}: {esc(verdict(last))}"
-    return f"The reward learnt from it {agrees}."
-
-
-def _accuracy(last: Mapping[str, Any]) -> str:
-    """The accuracy of the reward with its verdict, as HTML; a dash if it was not measured."""
-    worth = f"of {esc(preferences(last))}: {esc(verdict(last))}"
-    return percent(last.get("accuracy")) + (f"<br><small class=soft>{worth}</small>" if last.get("sided") else "")
 
 
 def _learning(history: list[dict[str, Any]], extra_lines: Mapping[str, str] = {}) -> list[str]:
@@ -627,7 +591,7 @@ def _learning(history: list[dict[str, Any]], extra_lines: Mapping[str, str] = {}
 
 def _captions(captions: Captions, shown: int) -> list[str]:
     """Distribution of the captions' rewards, and the `shown` best and worst, as HTML."""
-    statistics, order = captions.statistics, captions.by_reward()
+    statistics, order = captions.statistics, captions.order
     usual = statistics.quantile(USUAL)
     zero = "mean 0" if statistics.anchor is None else "0 for a moment without a message"
     levels = ", ".join(f"{level:.0%} below {statistics.quantile(level):.2f}" for level in THRESHOLDS)
@@ -659,27 +623,17 @@ def faithfulness(worth: Mapping[str, Any]) -> str:
     )
 
 
-def _worth(worth: Mapping[str, Any], words: str) -> list[str]:
-    """HTML blocks: what captions of each worth are paid, as a share of what the best are paid."""
-    levels = worth["levels"]
+def _worth(worth: Mapping[str, Any]) -> list[str]:
+    """HTML blocks: what captions of each worth are paid, as a share of what the best are paid; none if unknown."""
+    if not (words := faithfulness(worth)):
+        return []
     body = ["<h2>Against the worth to the rules</h2>", f'<p class="soft">{esc(words[0].upper() + words[1:])}.</p>']
-    if not levels:
-        return body
-    rows = [[f"{row['worth']:g}", f"{row['due']:.2f}", f"{row['share']:.2f}", f"{row['captions']:,}"] for row in levels]
-    return [
-        *body,
-        table(("worth", "share due", "share paid", "captions"), rows, numbers=(0, 1, 2, 3)),
-        '<p class="soft">Shares are of what the best captions are worth and are paid; a moment without a message is 0.'
-        "</p>",
-    ]
-
-
-def _calibration(rewards: np.ndarray, target: np.ndarray) -> str:
-    bins = calibration(rewards, target)
-    rows = [[f"{row['predicted']:.2f}", f"{row['stated']:.2f}", f"{row['pairs']:,}"] for row in bins]
-    lines = {"this reward": [(row["predicted"], row["stated"]) for row in bins], "perfect": [(0.0, 0.0), (1.0, 1.0)]}
-    words = ("predicted P(second is better)", "stated by the annotator", "pairs")
-    return curves(lines, "predicted P(second is better)", 0.0, 1.0) + table(words, rows, numbers=(0, 1, 2))
+    keys = {"worth": "g", "due": ".2f", "share": ".2f", "captions": ",d"}
+    if rows := [[format(row[key], form) for key, form in keys.items()] for row in worth["levels"]]:
+        body.append(table(("worth", "share due", "share paid", "captions"), rows, numbers=(0, 1, 2, 3)))
+        body.append('<p class="soft">Shares are of what the best captions are worth and are paid; a moment without a '
+                    "message is 0.</p>")  # fmt: skip
+    return body
 
 
 def preferences(row: Mapping[str, Any]) -> str:
