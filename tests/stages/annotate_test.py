@@ -87,7 +87,7 @@ def test_rules_give_probabilities_with_the_same_verdicts(workdir):
     run(workdir, rules_temperature=2.0, num_shards=2, shard=1)
     dataset, worth = PairDataset(workdir / "dataset"), NETHACK.rules().worth_to("defaultgoal")
     table, ids = dataset.captions()
-    first, second = np.array([[worth(table.text(at)).value for at in pair] for pair in ids[:, :, 0]]).T
+    first, second = np.array([[worth(table.text(at))[0] for at in pair] for pair in ids[:, :, 0]]).T
     assert labels(workdir, name) == expected(workdir)
     np.testing.assert_allclose(probabilities(workdir, name), 1 / (1 + np.exp((first - second) / 2)), atol=1e-6)
 

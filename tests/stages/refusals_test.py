@@ -63,7 +63,7 @@ ROWS = [
     ("online", {"policy.online.kind": "words"}, "needs a file of word vectors"),
     ("online", {"policy.online.order": "uncertain"}, "needs a network, which 'retrieval' lacks"),
     ("online", {"policy.online.init_from": "/none"}, "there is no directory '/none'"),
-    ("online", {"annotate.backend": "score"}, "labels the pairs of a dataset"),
+    ("online", {"annotate.backend": "score"}, "cannot be asked during training"),
     ("groups", {"policy.grpo.group_size": 3}, "8 games at once cannot play groups of 3 episodes"),
     ("groups", {"policy.rollout_length": 25}, "whole episodes, of up to 50 steps, but rollouts have 25"),
     ("groups", {"policy.batch_size": 200}, "8 games x 50 steps, or a multiple, not 200"),

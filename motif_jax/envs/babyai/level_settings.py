@@ -68,7 +68,7 @@ class BabyAISettings:
     @classmethod
     def of(cls, env: Mapping[str, Any]) -> BabyAISettings:
         """Reads the config's section `env`, or a record of it."""
-        values = env.get(SECTION, {}) | {name: env[name] for name in ("max_episode_steps",) if name in env}
+        values = {**env.get(SECTION, {}), **{name: env[name] for name in ("max_episode_steps",) if name in env}}
         return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})
 
     def check(self) -> None:
