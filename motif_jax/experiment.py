@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
-
-from motif_jax.config.file import complete
+from motif_jax.config.file import new_config
 from motif_jax.config.table import Tables, check_values, flatten, keys, shown
 from motif_jax.console import clean, print_line, suggest
 from motif_jax.files import to_plain, write_config
@@ -99,11 +97,9 @@ def tables() -> Tables:
     return every
 
 
-def defaults() -> ConfigDict:
+def defaults() -> Any:
     """A config of all values with their defaults, with which config files begin."""
-    config = ConfigDict()
-    complete(config, tables())
-    return config
+    return new_config(tables())
 
 
 def check_same_experiment(config: Values, workdir: Path, recorded: Path, stage: Stage[Any]) -> None:

@@ -56,6 +56,13 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
     return config
 
 
+def new_config(tables: Tables) -> ConfigDict:
+    """All values with their defaults."""
+    config = ConfigDict()
+    complete(config, tables)
+    return config
+
+
 def complete(config: ConfigDict, tables: Tables) -> None:
     """Adds missing values to a config, in place, with their defaults; raises UserError for unknown values."""
     flat, known = flatten(config.to_dict()), keys(tables)

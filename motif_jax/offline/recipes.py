@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from motif_jax.config.table import MANY_SECONDS, Flag, Number, Text, Use, Whole, value
+from motif_jax.config.table import MANY_SECONDS, Flag, Number, Text, Use, Whole, deciding, value
 from motif_jax.names import SCHEDULES, check_end
 from motif_jax.structs import UserError
 
@@ -95,7 +94,6 @@ def names() -> tuple[str, ...]:
 
 # Values of the config for offline learning: of the sections train_language and train_values, and of the update.
 
-deciding = functools.partial(value, decides=True)
 # `when` takes a recipe and the section train_values.
 VALUES = Use("recipes that learn values", lambda recipe, _: recipe.has_values)
 HEADS = Use("values per token or text", lambda recipe, _: recipe.has_trunk)

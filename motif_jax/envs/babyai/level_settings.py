@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from motif_jax.config.table import Flag, Text, Whole, table_of, value
+from motif_jax.config.table import Flag, Text, Whole, deciding, table_of
 from motif_jax.envs.babyai.words import (
     LANGUAGES,
     PUBLISHED_FRENCH,
@@ -26,7 +25,6 @@ FAMILIES = ("goto", "pickup", "open", "putnext", "sequence")  # of missions; the
 FIXED_BYTES, BYTES_PER_OBSERVATION = 1024, 1280  # enough for levels of one room: 16 objects take 900 bytes
 MISSION_BYTES = 320  # of the observation; the longest mission has four clauses with places
 FRENCH_LEVELS = {"GoToFrench": "GoToLocal", "MixedTrainLocalFrench": "MixedTrainLocal"}  # the same in English
-deciding = functools.partial(value, decides=True)
 
 
 def short_name(level: str) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
 
-from motif_jax.config.table import Flag, Number, Text, Whole, table_of, value
+from motif_jax.config.table import Flag, Number, Text, Whole, deciding, table_of, value
 from motif_jax.envs.nethack.engine import WHEEL_LIBRARY, Library, find_library
 from motif_jax.envs.nethack.extended import ExtendedGame
 from motif_jax.envs.nethack.game import EXTENDED_FIGURES, FIGURES, NetHackGame
@@ -21,7 +20,6 @@ from motif_jax.structs import UserError
 ACTION_SETS = ("basic", "extended")
 AUTO, WHEEL = "auto", "wheel"  # of `engine`
 GAMES = {"toy": "motif_jax.envs.toy:ToyGame"}  # tasks that are other games with NetHack's frames
-deciding = functools.partial(value, decides=True)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config.table import PATH, PATHS, Number, Text, Whole, section
+from motif_jax.config.table import PATH, PATHS, Number, Text, Whole, deciding, section
 from motif_jax.console import print_line
 from motif_jax.envs.babyai.manual import EXERCISES, find_manual, make_examples, make_exercises, read_manual
 from motif_jax.envs.babyai.words import all_words
@@ -17,7 +17,6 @@ from motif_jax.envs.worlds import essential
 from motif_jax.language.config import locate_model
 from motif_jax.language.gguf_file import read_gguf_tokeniser
 from motif_jax.names import TRANSCRIPT_FORMATS, find
-from motif_jax.offline.recipes import deciding
 from motif_jax.stages import Experiment
 from motif_jax.stages.collect import report_transcripts
 from motif_jax.structs import Episode, UserError, naming
