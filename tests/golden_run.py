@@ -86,6 +86,11 @@ EXPERIMENTS = {  # --config below configs/: what else is set, and the stages
     ),
     "glam_quickstart.py:goto_small,drrn": (DRRN, PLAYING),
     "motif.py:toy": (GROUPS, PLAYING),
+    "options.py:treasure": (SMALL | {"policy.network": "general", "env.max_episode_steps": 40}, PLAYING),
+    "code_quickstart.py:gold": (
+        SMALL | {"env.max_episode_steps": 300, "write_reward.steps": 4_000, "write_reward.proposals": 3},
+        f"write_reward,{PLAYING}",
+    ),
     "ilql_quickstart.py:comments,ilql": ({"collect.transcripts": 50}, "collect"),
     "ilql_quickstart.py:dialogue,ilql": ({"collect.transcripts": 50}, "collect"),
     "ilql_quickstart.py:wordle,ilql": (ILQL, "collect,train_language,train_values,evaluate"),
