@@ -226,7 +226,7 @@ def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray |
     if (metadata.get("rules"), metadata.get("goal")) != (rules.version, section.goal):
         return None
     worth = rules.worth_to(section.goal)
-    return np.array([worth(decode(message)).value for message in data.table.messages])
+    return np.array([worth(decode(message))[0] for message in data.table.messages])
 
 
 # ---- the model
