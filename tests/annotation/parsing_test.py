@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nethack_texts import NETHACK
 
-from motif_jax.annotation.prompts import (
-    CHATS,
-    KEYS,
-    make_prompt,
-    read_verdict,
-    to_answer,
-    verdict_probabilities,
-)
+from motif_jax.annotation.prompts import CHATS, KEYS, make_prompt, read_verdict, to_answer, verdict_probabilities
 
 pytestmark = pytest.mark.quick
 

@@ -44,10 +44,7 @@ def test_a_world_records_what_its_game_can_take(actions):
         assert (high == np.array(space.sizes) - 1).all()
 
 
-@pytest.mark.parametrize(
-    "record",
-    [{}, {"low": [0.0, 0.0], "high": [1.0]}, {"sizes": [4, 2]}],
-)
+@pytest.mark.parametrize("record", [{}, {"low": [0.0, 0.0], "high": [1.0]}, {"sizes": [4, 2]}])
 def test_metadata_that_does_not_fit_is_refused(record):
     with pytest.raises(ValueError, match="action_space"):
         space_from({"action_space": record, "num_actions": 5})
