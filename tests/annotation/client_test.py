@@ -112,10 +112,9 @@ def test_a_question_that_the_server_fails_at_is_given_up_alone():
             assert answer.yes is not None
 
 
-@pytest.mark.parametrize(
-    ("status", "sentence"),
-    [("500", "has answered nothing for .* it answers 500"), ("404", "refuses the questions: it answers 404")],
-)
+@pytest.mark.parametrize(("status", "sentence"), [
+    ("500", "has answered nothing for .* it answers 500"), ("404", "refuses the questions: it answers 404"),
+])  # fmt: skip
 def test_a_server_that_fails_at_everything_stops_the_job(status, sentence):
     with ChatServer(lambda number, body: status) as chat:
         server = connect(chat.url, patience_s=0.5)
@@ -177,10 +176,9 @@ def test_a_wrong_key_or_model_is_refused_at_the_start():
         connect(chat.url, start_s=0.2)
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["localhost:8000", "http://me:secret@host/v1", "http://h/v1?key=1", "http://h/\x1b[2J", f"http://{'h' * 10_000}:x"],
-)  # fmt: skip
+@pytest.mark.parametrize("url", [
+    "localhost:8000", "http://me:secret@host/v1", "http://h/v1?key=1", "http://h/\x1b[2J", f"http://{'h' * 10_000}:x",
+])  # fmt: skip
 def test_addresses_that_cannot_work_are_refused(url):
     with pytest.raises(UserError, match=r"--config.annotate.server") as caught:
         check_address(url, URL, KEY)

@@ -14,7 +14,7 @@ from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.stream import TOGETHER, Item, OwnProcess
 from motif_jax.rewards.online.judge_client import backend_for, open_stream
 
-pytestmark = pytest.mark.usefixtures("short_pauses")
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("short_pauses")]
 PAIR = Question("You kill the jackal!", "It's \ud800 a wall.")
 
 
@@ -46,7 +46,6 @@ def kill(judge):
     os.kill(judge._process.pid, signal.SIGKILL)
 
 
-@pytest.mark.quick
 def test_many_questions_are_answered_as_in_this_process_also_after_ctrl_c(opened, tmp_path):
     judge = opened()
     open_gate(tmp_path)
@@ -60,7 +59,6 @@ def test_many_questions_are_answered_as_in_this_process_also_after_ctrl_c(opened
     assert list(judge.answers([])) == list(judge.answers([PAUSE])) == []
 
 
-@pytest.mark.quick
 def test_a_pause_does_not_wait_for_answers(opened, tmp_path):
     found = []
 
@@ -76,7 +74,6 @@ def test_a_pause_does_not_wait_for_answers(opened, tmp_path):
     assert found == [PAIR, PAIR.turned]
 
 
-@pytest.mark.quick
 def test_it_ends_with_its_parent_also_while_it_works(tmp_path):
     """Its parent's output is closed only when both have ended."""
     code = f"""if True:
@@ -103,7 +100,6 @@ def until(path):
 QUESTIONS = [Item(number, 0, Question(f"A {number}.")) for number in range(3)]
 
 
-@pytest.mark.quick
 def test_an_online_reward_opens_it_again_when_it_dies(tmp_path):
     judge = open_stream(config_of(tmp_path), "defaultgoal", 0, at_once=True)
     try:

@@ -12,24 +12,18 @@ from motif_jax.annotation.prompts import CHATS, KEYS, make_prompt, read_verdict,
 pytestmark = pytest.mark.quick
 
 
-@pytest.mark.parametrize(
-    ("text", "verdict"),
-    [
-        ('("best_description": 1)', 0.0),
-        ('("best_description": 2)', 1.0),
-        ('("best_description": None)', 0.5),
-        ("The Best Message: 1", 0.0),
-        ("**best_description**: **2**", 1.0),
-        ('Both are bad.\n\n("best_description":\n None)', 0.5),
-        ('("best_description": 1) ... on second thought ("best_description": 2)', 0.0),  # the first counts
-        ("best description 12", 1.0),  # the 1 passes for the one word in between
-        ("best description would be 1", None),  # two words in between
-        ('("best_description": 3)', None),
-        ("be\N{LATIN SMALL LETTER LONG S}t_description: 1", None),  # the key is in ASCII
-        ("best_description: \N{LATIN SMALL LETTER E WITH ACUTE} 2", 1.0),  # the one word in between need not be
-        ("", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "verdict"), [
+    ("The Best Message: 1", 0.0),
+    ("**best_description**: **2**", 1.0),
+    ('Both are bad.\n\n("best_description":\n None)', 0.5),
+    ('("best_description": 1) ... on second thought ("best_description": 2)', 0.0),  # the first counts
+    ("best description 12", 1.0),  # the 1 passes for the one word in between
+    ("best description would be 1", None),  # two words in between
+    ('("best_description": 3)', None),
+    ("be\N{LATIN SMALL LETTER LONG S}t_description: 1", None),  # the key is in ASCII
+    ("best_description: \N{LATIN SMALL LETTER E WITH ACUTE} 2", 1.0),  # the one word in between need not be
+    ("", None),
+])  # fmt: skip
 def test_verdicts(text, verdict):
     assert [read_verdict(text, key) for key in KEYS] == [verdict, verdict]
 
@@ -87,12 +81,9 @@ def test_only_the_tagged_field_is_a_label(text, label):
 # ---- mode score
 
 
-def test_spellings_of_a_verdict():
+def test_spellings_of_a_verdict_are_added_up():
     tokens = [(token, 0.0) for token in ("1", " 2", "▁1", "Ġ0", "(2", '"1', "12", "", "(", "one", "None", "3")]
     assert verdict_probabilities(tokens) == {"1": 3.0, "2": 2.0, "0": 1.0}
-
-
-def test_spellings_are_added_up():
     tokens = [("1", math.log(0.4)), (" 1", math.log(0.1)), ("2", math.log(0.2)), ("I", math.log(0.3))]
     assert verdict_probabilities(tokens) == pytest.approx({"1": 0.5, "2": 0.2, "0": 0.0})
 
@@ -105,9 +96,7 @@ def test_neither_counts_half_and_the_mass_is_kept():
     assert answer[3:6] == (300, 256, 1)
 
 
-@pytest.mark.parametrize(
-    "found", [{}, {"1": 0.0, "2": 0.0, "0": 0.0}, {"1": 1e-9}, {"1": float("nan"), "2": 0.1, "0": 0.0}]
-)
+@pytest.mark.parametrize("found", [{}, {"1": 1e-9}, {"1": float("nan"), "2": 0.1}])
 def test_a_model_that_gives_no_verdict_has_given_none(found):
     answer = to_answer({"1": 0.0, "2": 0.0, "0": 0.0} | found, (1, 0, 1))
     assert answer.yes is None

@@ -53,9 +53,8 @@ def test_the_prompt_shows_one_caption_and_says_the_goal(texts, mode):
 
 
 def test_captions_are_taken_literally():
-    user = make_prompt(NETHACK, "reason", "gold", "default").messages(Question("{second} {goal} \\1", "{first}"))[1][
-        "content"
-    ]
+    prompt = make_prompt(NETHACK, "reason", "gold", "default")
+    user = prompt.messages(Question("{second} {goal} \\1", "{first}"))[1]["content"]
     assert '"description_1": "{second} {goal} \\1"' in user
     assert '"description_2": "{first}"' in user
 
@@ -68,14 +67,11 @@ def test_models_without_a_system_role_get_its_text_from_the_user():
     assert prompt.hash != plain.hash
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("reason = 'x {goal}'\nretry = 'y'", "lacks the field 'captions'"),
-        ("captions = '{first}'\nreason = 'x {goal}'\nretry = 'y'", r"no place for \{second\}"),
-        ("captions = '{first} {second}'\nreasons = 'x'\nretry = 'y'", "'reasons' is not a field"),
-    ],
-)
+@pytest.mark.parametrize(("text", "sentence"), [
+    ("reason = 'x {goal}'\nretry = 'y'", "lacks the field 'captions'"),
+    ("captions = '{first}'\nreason = 'x {goal}'\nretry = 'y'", r"no place for \{second\}"),
+    ("captions = '{first} {second}'\nreasons = 'x'\nretry = 'y'", "'reasons' is not a field"),
+])  # fmt: skip
 def test_prompt_files_that_cannot_work_are_refused(tmp_path, text, sentence):
     file = tmp_path / "mine.toml"
     file.write_text(text)

@@ -8,6 +8,8 @@ from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.vector import GameVector
 from motif_jax.envs.world import step_specs
 
+pytestmark = pytest.mark.quick
+
 
 def make(num_games: int, task: str = "score", **settings) -> tuple[GameVector, dict]:
     vector = GameVector(num_games, GameSettings(task=task, **settings), (*POLICY_OBSERVATIONS, "event_blstats"))
@@ -21,7 +23,6 @@ def advance(vector: GameVector, actions: list[int], rows: dict) -> None:
     vector.step(actions, open_rows(rows))
 
 
-@pytest.mark.quick
 def test_readings_are_changes_of_the_bottom_line():
     names = ("event_score", "event_health", "event_gold", "event_idle")
     vector = GameVector(2, GameSettings(max_episode_steps=60), ("blstats", "event_blstats", *names))
@@ -42,7 +43,6 @@ def test_readings_are_changes_of_the_bottom_line():
     assert seen == {(True, False), (False, False), (False, True)}  # an open question takes no time, and is not idle
 
 
-@pytest.mark.quick
 def test_a_new_episode_follows_at_once():
     vector, rows = make(1, max_episode_steps=3)
     first = []
@@ -61,7 +61,6 @@ def test_a_new_episode_follows_at_once():
     assert first == [False, False, True, False, False, True, False]
 
 
-@pytest.mark.quick
 def test_reference_time_limit_is_a_true_end():
     vector, rows = make(1, max_episode_steps=2, reference_time_limit=True)
     for _ in range(2):

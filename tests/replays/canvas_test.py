@@ -7,10 +7,10 @@ from emulator import Emulator
 from motif_jax.replays.canvas import Canvas, changes
 from motif_jax.screens import screen_text
 
+pytestmark = pytest.mark.quick
 HOSTILE = "a\x1b[2Jb\x07c\x9b1md\ne\x7ff\u200bg\u202eh漢i\u0301j\xad"
 
 
-@pytest.mark.quick
 def test_changes_turn_any_sheet_into_any_other():
     rng = np.random.default_rng(0)
     terminal, before = Emulator(7, 19), None
@@ -27,7 +27,6 @@ def test_changes_turn_any_sheet_into_any_other():
     assert changes(before, before) == ""
 
 
-@pytest.mark.quick
 def test_texts_become_one_line_without_control_sequences():
     sheet = Canvas(1, 40)
     sheet.put(0, 0, HOSTILE)
@@ -35,7 +34,6 @@ def test_texts_become_one_line_without_control_sequences():
     assert changes(None, sheet).count("\033") == 5  # style, clear, place, style, style: all of them ours
 
 
-@pytest.mark.quick
 def test_screens_of_games_have_no_control_sequences():
     codes = np.arange(256, dtype=np.uint8).reshape(4, 64)
     sheet = Canvas(4, 64)

@@ -107,14 +107,11 @@ def test_a_tie_of_all_annotators_stays_one():
     assert labels.mix(targets, weights).tolist() == [0.5, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("target", "sentence"),
-    [
-        ([NAN, NAN], "no pair has a known label"),
-        ([0.5, NAN, 0.5], "all 2 labels are ties"),
-        ([0, 0.5], "all 1 preferences are for the first moment"),
-    ],
-)
+@pytest.mark.parametrize(("target", "sentence"), [
+    ([NAN, NAN], "no pair has a known label"),
+    ([0.5, NAN, 0.5], "all 2 labels are ties"),
+    ([0, 0.5], "all 1 preferences are for the first moment"),
+])  # fmt: skip
 def test_labels_that_teach_nothing_are_refused(target, sentence):
     with pytest.raises(UserError, match=sentence + r".*'mine' \(--config.reward.annotators\)"):
         labels.check_targets(np.array(target, np.float32), "mine")

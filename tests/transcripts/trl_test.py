@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from conftest import check_stage, get_config, run_stage
 from imports_test import lines, refusal
+from talks import write
 
 from motif_jax.stages import export
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.transcripts.imports import FORMATS, read_trl, write_trl
-from motif_jax.transcripts.store import TranscriptWriter
 
+pytestmark = pytest.mark.quick
 EPISODES = [
     Episode((Turn("Guess."), Turn("crane", -1.0), Turn("no"), Turn("abide", 0.0)), terminal=True),
     Episode((Turn("Guess."), Turn("crane", -1.0), Turn("no"), Turn("zesty", -1.0), Turn("é <s>")), terminal=True),
@@ -22,10 +23,7 @@ EPISODES = [
 
 @pytest.fixture
 def store(tmp_path):
-    writer = TranscriptWriter()
-    for episode in EPISODES:
-        writer.add(episode)
-    return writer.write(tmp_path / "run/transcripts", {"made by": "a test"})
+    return write(tmp_path / "run/transcripts", EPISODES)
 
 
 def rows(file):
@@ -36,19 +34,14 @@ def say(role, content):
     return {"role": role, "content": content}
 
 
-@pytest.mark.quick
 def test_messages_are_read_back_as_they_were(store, tmp_path):
     file = tmp_path / "all.jsonl"
     assert write_trl(store, file, "messages", 1) == 4
     assert list(read_trl(file)) == EPISODES
-    assert rows(file)[2] == {
-        "messages": [say("user", "Talk."), say("assistant", "hello")],
-        "rewards": [2.0],
-        "done": True,
-    }
+    talk = [say("user", "Talk."), say("assistant", "hello")]
+    assert rows(file)[2] == {"messages": talk, "rewards": [2.0], "done": True}
 
 
-@pytest.mark.quick
 def test_each_turn_of_the_agent_is_a_completion(store, tmp_path):
     file = tmp_path / "all.jsonl"
     assert write_trl(store, file, "turns", 1) == sum(turn.is_action for one in EPISODES for turn in one.turns) == 6
@@ -58,7 +51,6 @@ def test_each_turn_of_the_agent_is_a_completion(store, tmp_path):
     assert [turn.reward for turn in list(read_trl(file))[1].turns] == [None, 0.0, None, 0.0]  # the last one's is known
 
 
-@pytest.mark.quick
 def test_preferences_compare_episodes_that_begin_alike_where_they_part(store, tmp_path):
     """Of the three games, the worst (-3) is compared with the best (-1); the middle one and the talk stay alone."""
     file = tmp_path / "all.jsonl"
@@ -70,15 +62,12 @@ def test_preferences_compare_episodes_that_begin_alike_where_they_part(store, tm
     assert worse.turns == (Turn("Guess."), Turn("other", -1.0))
 
 
-@pytest.mark.quick
 def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path):
     """In Wordle the agent begins, and texts that are not five letters get no answer."""
     wordle = Episode((Turn("crane", -1.0), Turn("<b>"), Turn("no", -1.0), Turn("abide", 0.0)), terminal=False)
     other = Episode((Turn("other", -3.0),), terminal=True)
-    writer = TranscriptWriter()
-    for episode in (wordle, other, Episode((Turn("nobody speaks"),), terminal=True)):
-        writer.add(episode)
-    store = writer.write(tmp_path / "run/transcripts", {"made by": "a test"})
+    silent = Episode((Turn("nobody speaks"),), terminal=True)
+    store = write(tmp_path / "run/transcripts", [wordle, other, silent])
     file = tmp_path / "all.jsonl"
     assert write_trl(store, file, "messages", 1) == 2  # not the one without the agent
     assert list(read_trl(file)) == [wordle, other]
@@ -93,7 +82,6 @@ def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path):
     assert [episode.turns[-1].reward for episode in read_trl(labels)] == [1.0, -1.0]
 
 
-@pytest.mark.quick
 def test_texts_and_implicit_prompts_are_read(tmp_path):
     file = lines(
         tmp_path, {"prompt": "2 + 2?", "completion": "4", "reward": 1},
@@ -106,28 +94,20 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
     assert [turn.reward for turn in last] == [None, 0.0, None, 3.0]
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("row", "sentence"),
-    [
-        ([1], "not a JSON object"),
-        ({"messages": "hello"}, "the assistant says nothing"),
-        ({"messages": [{"role": "king", "content": "x"}]}, "the role of a message must be one of system"),
-        ({"messages": [{"role": "assistant", "content": [{"type": "image"}]}]}, "expected str"),
-        (
-            {"messages": [{"role": "assistant", "content": "x"}], "rewards": [1, 2]},
-            "its rewards are [1, 2], for 1 turns",
-        ),
-        ({"prompt": "x", "completion": "y", "done": 1}, "its done is 1, expected bool"),
-        ("{", "as an episode"),
-    ],
-)
+@pytest.mark.parametrize(("row", "sentence"), [
+    ([1], "not a JSON object"),
+    ({"messages": "hello"}, "the assistant says nothing"),
+    ({"messages": [say("king", "x")]}, "the role of a message must be one of system"),
+    ({"messages": [say("assistant", [{"type": "image"}])]}, "expected str"),
+    ({"messages": [say("assistant", "x")], "rewards": [1, 2]}, "its rewards are [1, 2], for 1 turns"),
+    ({"prompt": "x", "completion": "y", "done": 1}, "its done is 1, expected bool"),
+    ("{", "as an episode"),
+])  # fmt: skip
 def test_other_lines_are_refused_by_their_number(row, sentence, tmp_path):
     file = lines(tmp_path, {"prompt": "a", "completion": "b"}, row)
     refusal(lambda: read_trl(file), "line 2 of", sentence)
 
 
-@pytest.mark.quick
 def test_the_stage_export_writes_them_and_overwrites_no_file_of_the_user(store, tmp_path):
     config, workdir = get_config(), tmp_path / "run"
     for form in FORMATS:
