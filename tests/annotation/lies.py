@@ -102,6 +102,7 @@ FINITE: dict[str, Lie] = {
     "escape sequences in headers": lambda: reply(
         ESCAPE, f"HTTP/1.1 500 {ESCAPE}\r\nSet-Cookie: {ESCAPE}=1; Path={ESCAPE}\r\nX: {ESCAPE}\r\n".encode()
     ),
+    "400": lambda: reply("", b"HTTP/1.1 400 No\r\n"),
     "elsewhere": lambda: reply("", b"HTTP/1.1 307 Go\r\nLocation: http://127.0.0.1:9/v1\r\n"),
     "nested lists": lambda: reply(NESTED),
     "a number of 5,000 digits": lambda: reply('{"choices": ' + "9" * 5000 + "}"),

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from motif_jax.actors.recorder import play_episodes
 from motif_jax.envs.maze import FREE, GOAL, MOST, distances
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
@@ -21,17 +22,6 @@ def begun(start=None, options="{}", episode=0):
         episode += 1
 
 
-def returns_of(choose, walks):
-    game, returns = make_world({"world": "maze"}).game(), []
-    for episode in range(walks):
-        game.begin(game_seed(5, SeedStream.EVALUATE, episode), episode)
-        total = 0.0
-        while not game.end:
-            total += game.say(choose(game))
-        returns.append(total)
-    return returns
-
-
 def test_the_best_walks_cost_as_much_as_published():
     """-6.84 on average over all starts; the worst walk costs 101."""
     starts = [cell for cell in FREE if cell != GOAL]
@@ -45,7 +35,7 @@ def test_the_best_walks_cost_as_much_as_published():
             total += game.step(player.choose(game))
         assert game.end == EndStatus.TASK_SUCCESSFUL
         assert total == 1 - distances()[start]
-    walks = returns_of(lambda game, draw=random.Random(0).random: game.draw(draw()), 400)
+    walks = [one.episode_return for one in play_episodes(make_world({"world": "maze"}), "random", range(400), seed=5)]
     assert -92 < sum(walks) / 400 < -78, "the published data have -83"
     assert min(walks) == -101
 

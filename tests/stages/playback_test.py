@@ -151,7 +151,7 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     assert first.metadata["figures"] == rows[0]
 
 
-@pytest.mark.parametrize("game", ["restless_game:Restless", "own_gym:Dice"])
+@pytest.mark.parametrize("game", ["faulty_games:Restless", "own_gym:Dice"])
 def test_a_game_that_cannot_be_repeated_is_recorded_while_it_is_played(tmp_path, capsys, game):
     """Every figure is of all episodes, every end has one name, and the replays show what was played."""
     words = "best,worst,longest,3"
