@@ -33,7 +33,6 @@ class Scripted:
 
 
 def ask(annotator, questions, cache=None):
-    """The loop's counts, and all that it hands over."""
     taken, counts = [], AskingCounts("test")
     Asking(annotator, cache, counts).ask(questions, taken.append)
     return counts, taken

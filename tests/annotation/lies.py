@@ -43,7 +43,6 @@ def _peak_mib() -> float:
 
 
 def reply(body: bytes | str, head: bytes = JSON) -> Iterator[bytes]:
-    """A whole reply of the right length."""
     data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     yield head + b"Content-Length: %d\r\n\r\n" % len(data) + data
 
@@ -76,7 +75,6 @@ def drip(start: bytes, part: bytes) -> Iterator[bytes]:
 
 
 def bomb(encoding: str, packed: bytes) -> Iterator[bytes]:
-    """A compressed reply."""
     return reply(packed, JSON + f"Content-Encoding: {encoding}\r\n".encode())
 
 

@@ -83,11 +83,8 @@ def few_words(positions):
 def make_reasons(seed=0, positions=4096, file="", one=False, temperature=1.0):
     language = few_words(positions)
     template = make_prompt(texts(), "reason", "gold", "default", file, one=one)
-    return (
-        OwnReasons(language, template, STOPS, SamplingSection(temperature, 1.0, -1, 24), seed, "tiny"),
-        language,
-        template,
-    )
+    judge = OwnReasons(language, template, STOPS, SamplingSection(temperature, 1.0, -1, 24), seed, "tiny")
+    return judge, language, template
 
 
 @pytest.mark.parametrize("one", [False, True])

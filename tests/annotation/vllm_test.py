@@ -96,7 +96,6 @@ def server(model, tmp_path_factory):
 
 
 def make_config(tmp_path: Path, **values):
-    """For SmolLM2 on a CPU, with these values."""
     config = get_config()
     config.annotate.update(cache_dir=str(tmp_path / "answers"), goal="gold")
     config.annotate.sampling.max_tokens = 16

@@ -71,7 +71,6 @@ add_batch, draw_some = jax.jit(add), jax.jit(draw, static_argnums=2)
 
 
 def drawn_ones(*arguments):
-    """The transitions that `draw` gives."""
     drawn = draw_some(*arguments)
     columns = (drawn.observations["x"], drawn.action, drawn.reward, drawn.following["x"], drawn.terminated,
                drawn.truncated)  # fmt: skip
@@ -219,7 +218,6 @@ def slow_read(reader, embedding, tokens):
 
 
 def slow_values(network, prompt, names):
-    """Q of each name, one after the other."""
     embedding = np.asarray(network.embedding[...])
     state = slow_read(network.prompt_reader, embedding, prompt)
     values = []

@@ -33,7 +33,6 @@ def world_of(name: str, **env):
 
 
 def played(game, episode: int, seed: int = 7):
-    """An episode of random play, as steps of a generator."""
     game.begin(game_seed(seed, SeedStream.TRAIN, episode), episode)
     chances = np.random.default_rng(episode)
     while game.end == EndStatus.RUNNING:

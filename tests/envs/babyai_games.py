@@ -11,7 +11,6 @@ MIXED = "MixedTrainLocal"
 
 
 def make(level: str = "GoToLocal", **values):
-    """The world."""
     return make_world({"world": "babyai", "babyai": {"level": level, **values}})
 
 

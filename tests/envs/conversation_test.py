@@ -86,7 +86,7 @@ WRONG = {  # the start of the sentence: sections
     "options must be a JSON object": [{"world": "wordle", "options": text} for text in ("", "[]", "[" * 999)],
     "max_episode_steps must ": [
         {"world": world, "max_episode_steps": value}
-        for world in ("nethack", "own_texts:EchoWorld") for value in (0, 3.5, True, float("nan"))
+        for world in ("nethack", "own_worlds:EchoWorld") for value in (0, 3.5, True, float("nan"))
     ],
     "the actions of the world ": [{"world": "own_control:AimWorld"}],
     "window must ": [{"world": "babyai", "babyai": {"window": 65}}],

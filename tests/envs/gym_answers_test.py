@@ -156,8 +156,6 @@ PIXELS = np.zeros((400, 800, 3), np.uint8)
 
 
 class Drawing(Corridor):
-    """Draws what `drawn` says."""
-
     metadata = {"render_modes": ["human", "ansi", "rgb_array"]}
     drawn = None
 

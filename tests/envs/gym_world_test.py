@@ -56,8 +56,6 @@ class Corridor(gymnasium.Env):
 
 
 class Walk(GymWorld):
-    """The corridor, with captions."""
-
     about = "a corridor"
     figures = {"place": int}
 

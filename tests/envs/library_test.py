@@ -99,7 +99,6 @@ BUILT = engine.find_library().path != DLPATH
 
 
 def moments(path, settings, games, steps, seed):
-    """Every array of every step of random play."""
     settings = dataclasses.replace(settings, library=path)
     vector = GameVector(games, settings, (*OBSERVATIONS, *EVENTS), seed=seed)
     vector.reset()
@@ -120,7 +119,6 @@ def moments(path, settings, games, steps, seed):
 
 
 def same(one, other):
-    """Whether every array of a moment is the same, and the number of episodes so far."""
     equal = all(np.array_equal(one[1][key], other[1][key]) for key in one[1] if key != "finished")
     return one[0] == other[0] and equal and str(one[1]["finished"]) == str(other[1]["finished"])  # NaN is NaN
 

@@ -40,7 +40,6 @@ def refused(env, message: str, kind: type = UserError) -> UserError:
 
 
 def play(env, workers: int = 0, rollouts: int = 4, keys: tuple[str, ...] = ("message", "event_message")):
-    """Episodes of random play, and the arrays of the rollouts."""
     world = make_world(env)
     keys = (*keys, *world.reads)
     copies, episodes = [], []

@@ -176,7 +176,6 @@ def slow_greedy(name, table, steps=5):
 
 
 def slow_odds(logits, temperature, top_k, top_p):
-    """Probabilities that tokens are drawn with, for one row."""
     if temperature == 0:
         return np.eye(len(logits))[logits.argmax()]
     odds = np.exp(logits / temperature - (logits / temperature).max())

@@ -120,13 +120,11 @@ def test_a_tokeniser_with_more_tokens_than_the_model_has_is_refused(tmp_path):
 
 
 def total_loss(model, tokens):
-    """Sum of negative log-probabilities of what follows each token."""
     odds = jax.nn.log_softmax(model.logits(model(tokens, jnp.ones(tokens.shape, int))))
     return -jnp.take_along_axis(odds[:, :-1], tokens[:, 1:, None], -1).sum()
 
 
 def compare_devices(folder: str) -> None:
-    """One device and eight give the same scores, texts and gradients."""
     from jax.sharding import NamedSharding
     from jax.sharding import PartitionSpec as P
 

@@ -17,7 +17,6 @@ LENGTHS = np.array([11, 6, 1])
 
 @functools.cache
 def make_program(name):
-    """Scoring, compiled once per shape."""
     graph = make_small(name).graph
     return jax.jit(lambda params, *arguments: score(nnx.merge(graph, params), *arguments))
 

@@ -46,10 +46,8 @@ def test_sheets_of_any_size():
         for columns in (1, 7, 80, 124, 200):
             for over in ("", HELP, MESSAGES):
                 for which, frame in ((real, 40), (short, 0)):
-                    assert compose(which, View(frame, over=over), rows, columns, keys=True).chars.shape == (
-                        rows,
-                        columns,
-                    )
+                    sheet = compose(which, View(frame, over=over), rows, columns, keys=True)
+                    assert sheet.chars.shape == (rows, columns)
 
 
 @pytest.mark.quick
@@ -70,17 +68,12 @@ SAID = ["Hello Agent!", "", "You see here a gold piece.", "", "$ - 7 gold pieces
 
 
 @pytest.mark.quick
-def test_sums_are_those_of_all_steps_so_far():
+def test_sums_are_those_of_all_steps_so_far_and_the_summary_lists_messages_by_frequency():
     story = describe(made(SAID, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
     assert story.earned.tolist() == [0, -1, 1, 1, 8]
     assert story.gained.tolist() == [0, 0, 1.5, 1.5, 3.5]
     assert story.learnt
     assert story.rewarded.tolist() == [2, 4]
-
-
-@pytest.mark.quick
-def test_the_summary_lists_messages_by_frequency():
-    story = describe(made(SAID, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
     lines = summary(story, 2).splitlines()
     assert lines[0] == "policy-7680, episode 17: killed by a jackal after 4 steps"
     assert lines[1] == "return of the game +8.00, learnt +3.50, score 12, max depth 1"

@@ -175,7 +175,6 @@ NAMES = {name: Entry(NUMBER, MOMENT, name) for name in "abc"} | {name: Entry(FLA
 
 
 def written(one):
-    """The tree with all its parentheses."""
     args = [written(part) for part in one.args]
     if one.kind in ("number", "text", "read"):
         return f"{one.value:g}" if one.kind == "number" else one.text

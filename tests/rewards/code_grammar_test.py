@@ -254,7 +254,6 @@ def programs(first, number):
 
 
 def checked(text):
-    """The program; None if it is too large or too deep."""
     try:
         return check(text, READABLE)
     except ProgramError as error:

@@ -103,7 +103,6 @@ def test_training_is_that_of_plain_pytorch():
 
 
 def compare_devices() -> None:
-    """What the test below runs where there are four devices."""
     table, ids, target = data()
     rows = np.arange(len(ids))
     one = train(make_batches(rows, ids, target, 64, 1), table)

@@ -131,12 +131,8 @@ def test_a_door_that_is_paid_half_of_gold_is_inflated_six_times():
     comparison = compare_with_worth(values, WORTH, COUNTS, HELD_OUT, neutral=0.0)
     # Worth 0.25 of 3 is paid 2.8 of 5.6: 6 times its share; worth 1.5 of 3 is paid the same: once. The median is 3.5.
     assert comparison["inflation"] == pytest.approx(3.5)
-    assert comparison["levels"][1] == {
-        "worth": 0.25,
-        "due": pytest.approx(1 / 12),
-        "share": pytest.approx(0.5),
-        "captions": 1,
-    }
+    level = {"worth": 0.25, "due": pytest.approx(1 / 12), "share": pytest.approx(0.5), "captions": 1}
+    assert comparison["levels"][1] == level
     assert comparison["rank"] == pytest.approx(correlation(np.array([2.5, 2.5, 4, 1]), np.array([2, 3, 4, 1])))
 
 

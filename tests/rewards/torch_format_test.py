@@ -59,7 +59,6 @@ def read_as_published(folder):
 
 
 def take(workdir, checkpoint):
-    """Imports a checkpoint, and loads what came of it."""
     config = get_config()
     config.reward.import_from = str(checkpoint)
     view = train_reward.STAGE.view(config.to_dict())

@@ -193,5 +193,5 @@ def test_whether_a_game_plays_the_same_twice_is_tried_as_workers_play_it(beside)
         if world != "Only" or not beside:  # it can exist once in a process
             env = {"world": f"own_gym:{world}", "max_episode_steps": 20}
             assert plays_the_same_twice(env, 0, beside) == same, world
-    assert plays_the_same_twice({"world": "own_texts:EchoWorld", "max_episode_steps": 20}, 0, beside)
+    assert plays_the_same_twice({"world": "own_worlds:EchoWorld", "max_episode_steps": 20}, 0, beside)
     assert plays_the_same_twice({"task": "score"}, 0, beside)  # the program's own are not tried
