@@ -140,7 +140,7 @@ def test_a_rating_goes_on_from_the_examples_of_its_goal(goal):
     assert text.count(gold + "bad") == (goal in ("combat", "stairs"))
 
 
-@pytest.mark.parametrize("texts", [NETHACK, read_texts("a game of doors", None)])
+@pytest.mark.parametrize("texts", [NETHACK, read_texts("a {goal} of doors", None)])
 @pytest.mark.parametrize("mode", ["reason", "score"])
 def test_the_prompt_shows_one_caption_and_says_the_goal(texts, mode):
     prompt = make_prompt(texts, mode, "Open red doors, please.", "default", one=True)
@@ -149,6 +149,8 @@ def test_the_prompt_shows_one_caption_and_says_the_goal(texts, mode):
     assert prompt.key == "helpful"
     assert prompt.verdicts == ['("helpful": yes)', '("helpful": no)']
     assert "Open red doors, please." in user["content"]
+    assert texts is NETHACK or "a {goal} of doors" in system["content"]
+    assert texts is NETHACK or "NetHack" not in system["content"] + user["content"]
     assert '"description": "A {goal} opens."' in user["content"]
     assert not any(place in system["content"] + user["content"] for place in ("{game}", "{caption}", "{first}"))
     if mode == "reason":

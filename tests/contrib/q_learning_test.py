@@ -28,7 +28,7 @@ from motif_jax.contrib.drrn.q_learning import (
 from motif_jax.contrib.drrn.sections import ReplaySettings
 from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Rollouts, TrainingRewards
+from motif_jax.learner.update import TrainingRewards
 from motif_jax.policies.model import make_policy_model
 from motif_jax.tokens import WordTokeniser
 
@@ -178,20 +178,15 @@ OPTIONS = {"network": "drrn", "num_actions": 3, "dtype": "float32",
 @pytest.mark.slow
 def test_acting_and_an_update_lower_for_gpus_and_tpus():
     model = make_policy_model(OPTIONS, None)
-    tokens = np.zeros((3, 4, 32), np.int16)
-    rollouts = Rollouts(
-        observations={"tokens": tokens}, first=np.zeros((3, 4), bool), core=np.zeros((1, 4, 0), np.float32),
-        action=np.zeros((2, 4), np.int32), logits=np.zeros((2, 4, 3), np.float32), value=np.zeros((2, 4), np.float32),
-        version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
-        truncated=np.zeros((2, 4), bool), reward_inputs={},
-    )  # fmt: skip
+    tokens = np.zeros((6, 16, 32), np.int16)
+    rollouts = make_rollouts(observations={"tokens": tokens}, core=np.zeros((1, 16, 0), np.float32))
     update = make_q_update(model.unroll, just_the_games, replace(Q, num_minibatches=2), ReplaySettings(), seed=0)
     program = map_update(update, make_mesh(1), 1, num_constants=1)
     seen = {"tokens": jax.ShapeDtypeStruct((32,), np.int16)}
-    state = jax.eval_shape(lambda params: init_q_state(params, Q, make_replay(N, 2, 4, seen)), model.params)
+    state = jax.eval_shape(lambda params: init_q_state(params, Q, make_replay(N, 5, 16, seen)), model.params)
 
     def act(params, tokens):
-        return model.step(params, (), {"tokens": tokens}, None, np.zeros((4, 0)), model.prepare(params, ()))
+        return model.step(params, (), {"tokens": tokens}, None, np.zeros((16, 0)), model.prepare(params, ()))
 
     export.export(program, platforms=["cuda", "tpu"])(state, (), rollouts)
     export.export(jax.jit(act), platforms=["cuda", "tpu"])(model.params, tokens[0])

@@ -99,17 +99,21 @@ def test_blocks_are_dequantised_as_in_transformers(kind, tmp_path):
     np.testing.assert_allclose(ours, theirs.reshape(ours.shape), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("family", "kind"), [("llama", "F32"), ("llama", "Q8_0"), ("qwen2", "F16"), ("qwen3", "Q4_1")])
-def test_logits_are_those_of_transformers(family, kind, tmp_path):
+def both_logits(file, tokens):
+    """Of transformers, and ours; and what gives them."""
     torch = pytest.importorskip("torch", reason="needs PyTorch: bash launch/test.sh installs it")
     transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
-    file = write_gguf(tmp_path / "m.gguf", family, kind)
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=file.name, dtype=torch.float32)
-    tokens = np.random.default_rng(0).integers(0, ROWS, (3, 40))
-    wanted = theirs(torch.tensor(tokens)).logits.detach().numpy()
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     graph, params, _ = read_language_model(file)
     model = nnx.merge(graph, jax.tree.map(jax.numpy.asarray, params))
     ours = np.asarray(model.logits(model(jax.numpy.asarray(tokens), jax.numpy.ones_like(tokens))))
+    return theirs(torch.tensor(tokens)).logits.detach().numpy(), ours, theirs, model
+
+
+@pytest.mark.parametrize(("family", "kind"), [("llama", "F32"), ("llama", "Q8_0"), ("qwen2", "F16"), ("qwen3", "Q4_1")])
+def test_logits_are_those_of_transformers(family, kind, tmp_path):
+    file = write_gguf(tmp_path / "m.gguf", family, kind)
+    wanted, ours, *_ = both_logits(file, np.random.default_rng(0).integers(0, ROWS, (3, 40)))
     assert wanted.std() > 0.2
     np.testing.assert_allclose(ours, wanted, atol=3e-5 * np.abs(wanted).max(), rtol=0)
 
@@ -296,13 +300,10 @@ def test_an_adapter_of_a_file_is_added_to_it(tmp_path):
         settings = tmp_path / "adapter/adapter_config.json"
         settings.write_text(json.dumps(json.loads(settings.read_text()) | {"base_model_name_or_path": str(base)}))
         _, params, config = read_language_model(tmp_path / "adapter")
-        for ours, wanted in zip(
-            jax.tree.leaves(params), jax.tree.leaves(read_language_model(tmp_path / "merged")[1]), strict=True
-        ):
-            np.testing.assert_allclose(ours, wanted, atol=1e-6)
-        assert read_model_tokeniser(tmp_path / "adapter", config).encode("a") == read_both(tmp_path / "m.gguf")[
-            1
-        ].encode("a")
+        merged = read_language_model(tmp_path / "merged")[1]
+        jax.tree.map(lambda ours, wanted: np.testing.assert_allclose(ours, wanted, atol=1e-6), params, merged)
+        plain = read_both(tmp_path / "m.gguf")[1]
+        assert read_model_tokeniser(tmp_path / "adapter", config).encode("a") == plain.encode("a")
 
 
 # ---- SmolLM2-135M-Instruct
@@ -335,18 +336,13 @@ def smollm2():
 
 def test_smollm2_has_the_logits_and_texts_of_transformers(smollm2):
     torch = pytest.importorskip("torch", reason="needs PyTorch: bash launch/test.sh installs it")
-    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(
-        smollm2.parent, gguf_file=smollm2.name, dtype=torch.float32
-    )
-    graph, params, config = read_language_model(smollm2)
-    model = nnx.merge(graph, jax.tree.map(jax.numpy.asarray, params))
-    ours = Language(model, read_model_tokeniser(smollm2, config))
+    config = read_config(smollm2)
+    tokeniser = read_model_tokeniser(smollm2, config)
     text = " ".join(TEXTS) * 4 + "<|im_start|>user\nWhich message is better?<|im_end|>\n"
-    tokens = np.array([ours.tokeniser.encode(text, marks=True)])
+    tokens = np.array([tokeniser.encode(text, marks=True)])
     assert tokens.size > 300
-    wanted = theirs(torch.tensor(tokens)).logits.detach().numpy()
-    logits = np.asarray(model.logits(model(jax.numpy.asarray(tokens), jax.numpy.ones_like(tokens))))
+    wanted, logits, theirs, model = both_logits(smollm2, tokens)
+    ours = Language(model, tokeniser)
     np.testing.assert_allclose(logits, wanted, atol=3e-4, rtol=0)
     assert np.array_equal(logits.argmax(-1), wanted.argmax(-1))
     contexts = ["The capital of France is", "def fibonacci(n):\n", "You see a grey key"]
