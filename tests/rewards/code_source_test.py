@@ -89,7 +89,8 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
         about = read_json(workdir / "evaluate" / player / "summary.json")
         assert about["sources"]["code_way"]["program"] == PROGRAM
         for row in read_lines(workdir / "evaluate" / player / "episodes.jsonl"):
-            assert row["returns"]["code_way"] == pytest.approx(worth(row), abs=0.5)
+            worth = row["gold"] + 5 * row["stairs"]  # but for the hero's way, which is worth less than 0.5
+            assert row["returns"]["code_way"] == pytest.approx(worth, abs=0.5)
             assert list(row["terms"]) == ["code_way"]  # the other program has a single term
             assert list(row["terms"]["code_way"]) == TERMS
             assert sum(row["terms"]["code_way"].values()) == pytest.approx(row["returns"]["code_way"], abs=1e-5)
@@ -100,11 +101,6 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
     page = (workdir / "report/index.html").read_text()
     assert "once(event_stairs &gt; 0)" in page
     assert "code_way return" in page
-
-
-def worth(row):
-    """What PROGRAM pays in an episode, but for the hero's way, which is worth less than 0.5."""
-    return row["gold"] + 5 * row["stairs"]
 
 
 def test_programs_are_parts_of_options_and_mixtures(trained, tmp_path):

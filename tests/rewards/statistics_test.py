@@ -91,18 +91,14 @@ def test_targets():
     np.testing.assert_allclose(labels.soft_target(codes, prob), [0.1, 1, 0.55, NAN])
 
 
-def test_several_annotators_are_mixed_and_all_must_know():
+def test_several_annotators_are_mixed_and_all_must_know_and_a_tie_stays_one():
     weights = labels.parse_annotators("a:3,b")
     assert weights == {"a": 0.75, "b": 0.25}
     mixed = labels.mix({"a": np.array([0, 1, NAN, 0.5]), "b": np.array([1, 1, 0, NAN])}, weights)
     np.testing.assert_allclose(mixed, [0.25, 1, NAN, NAN])
     assert labels.parse_annotators("") == {}
     assert labels.parse_annotators("a") == {"a": 1.0}
-
-
-def test_a_tie_of_all_annotators_stays_one():
-    """Weights of 1/7, 2/7, 3/7 and 1/7 add up to 1 + 1.2e-7 in float32."""
-    weights = labels.parse_annotators("a:1,b:2,c:3,d:1")
+    weights = labels.parse_annotators("a:1,b:2,c:3,d:1")  # sevenths, which add up to 1 + 1.2e-7 in float32
     targets = {name: labels.soft_target(np.array([2, 0, 1], np.int8), None) for name in weights}
     assert labels.mix(targets, weights).tolist() == [0.5, 0, 1]
 
