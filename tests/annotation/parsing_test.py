@@ -150,7 +150,6 @@ def test_the_prompt_shows_one_caption_and_says_the_goal(texts, mode):
     assert prompt.verdicts == ['("helpful": yes)', '("helpful": no)']
     assert "Open red doors, please." in user["content"]
     assert texts is NETHACK or "a {goal} of doors" in system["content"]
-    assert texts is NETHACK or "NetHack" not in system["content"] + user["content"]
     assert '"description": "A {goal} opens."' in user["content"]
     assert not any(place in system["content"] + user["content"] for place in ("{game}", "{caption}", "{first}"))
     if mode == "reason":

@@ -7,7 +7,7 @@ from nethack_texts import GOALS, NETHACK
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.annotation.prompts import CHATS, make_prompt
+from motif_jax.annotation.prompts import CHATS, MODES, make_prompt
 from motif_jax.envs.rules import NO_RULES, read_rules
 from motif_jax.envs.texts import read_texts
 from motif_jax.structs import UserError
@@ -51,8 +51,11 @@ def test_a_game_with_a_directory_of_texts_has_goals_prompts_and_rules_of_its_own
     assert texts.rules().happenings()("xx") == ["a"]
 
 
-def test_a_game_without_texts_has_no_rules():
+def test_a_game_without_texts_is_asked_about_in_general_words_and_has_no_rules():
     texts = read_texts("a maze of rooms", None)
+    for mode in MODES:
+        system, user = make_prompt(texts, mode, "Prefer red doors.", "default").messages(Question("one", "two"))
+        assert "NetHack" not in system["content"] + user["content"]
     assert texts.rules() == NO_RULES
     with pytest.raises(UserError, match=r"no lexicon: name a file of rules \(--config.annotate.lexicon\)"):
         Lexicon(texts, "defaultgoal")
