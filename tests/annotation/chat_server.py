@@ -68,7 +68,6 @@ class ChatServer:
         self.stop()
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        """What a well-behaved server answers."""
         question = read(user_text(body))
         yes = self.lexicon.answer(question).yes
         if question.second is not None:
@@ -95,7 +94,6 @@ def connect(
 
 
 def read(text: str) -> Question:
-    """The captions of a question, whatever it asks of them."""
     for captions in CAPTIONS:
         start = text.find(captions.partition("{first}")[0].partition("{caption}")[0])
         if start >= 0 and (question := read_question(text[start:], captions)):

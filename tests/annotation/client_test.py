@@ -1,18 +1,23 @@
 """The client of judges against a real HTTP server that misbehaves."""
 
 import asyncio
+import contextlib
 import random
 import threading
 import time
 
 import pytest
 from chat_server import ChatServer, connect
+from conftest import LONG_S
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.client import KEY, URL, ChatClient
 from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.section import SamplingSection, ServerSection
+from motif_jax.contrib.judge import Judge
 from motif_jax.structs import UserError
 from motif_jax.system import http
 from motif_jax.system.http import MAX_RETRY_AFTER_S, check_address, retry_after_s
@@ -27,10 +32,8 @@ def soon_restarted(monkeypatch, short_pauses):
 
 
 def ask(server: ChatClient, questions=QUESTIONS) -> dict:
-    try:
+    with contextlib.closing(server):
         answered = list(server.answers(questions))
-    finally:
-        server.close()
     assert sorted(question for question, _ in answered) == sorted(questions)  # each once, in whichever order
     return dict(answered)
 
@@ -97,31 +100,12 @@ def test_retry_after_is_honoured(monkeypatch):
     assert retry_after_s("1e9") == MAX_RETRY_AFTER_S
 
 
-def test_a_question_that_the_server_fails_at_is_given_up_alone():
-    def fault(number, body):
-        text = body["messages"][-1]["content"]
-        return "500" if "You die... #1" in text else "400" if "You die... #2" in text else ""
-
-    with ChatServer(fault) as chat:
-        answers = ask(connect(chat.url))
-    for question, answer in answers.items():
-        if question.first in ("You die... #1", "You die... #2"):
-            assert answer.yes is None
-            assert "no answer" in answer.said
-        else:
-            assert answer.yes is not None
-
-
-@pytest.mark.parametrize(
-    ("status", "sentence"),
-    [("500", "has answered nothing for .* it answers 500"), ("404", "refuses the questions: it answers 404")],
-)
+@pytest.mark.parametrize(("status", "sentence"), [
+    ("500", "has answered nothing for .* it answers 500"), ("404", "refuses the questions: it answers 404"),
+])  # fmt: skip
 def test_a_server_that_fails_at_everything_stops_the_job(status, sentence):
-    with ChatServer(lambda number, body: status) as chat:
-        server = connect(chat.url, patience_s=0.5)
-        with pytest.raises(Incomplete, match=sentence):
-            list(server.answers(QUESTIONS))
-        server.close()
+    with ChatServer(lambda number, body: status) as chat, pytest.raises(Incomplete, match=sentence):
+        ask(connect(chat.url, patience_s=0.5))
 
 
 def test_an_answer_without_a_verdict_is_asked_again_once():
@@ -177,13 +161,35 @@ def test_a_wrong_key_or_model_is_refused_at_the_start():
         connect(chat.url, start_s=0.2)
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["localhost:8000", "http://me:secret@host/v1", "http://h/v1?key=1", "http://h/\x1b[2J", f"http://{'h' * 10_000}:x"],
-)  # fmt: skip
+@pytest.mark.parametrize("url", [
+    "localhost:8000", "http://me:secret@host/v1", "http://h/v1?key=1", "http://h/\x1b[2J", f"http://{'h' * 10_000}:x",
+])  # fmt: skip
 def test_addresses_that_cannot_work_are_refused(url):
     with pytest.raises(UserError, match=r"--config.annotate.server") as caught:
         check_address(url, URL, KEY)
     assert "secret" not in str(caught.value)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 500
+
+
+# ---- the judge of contrib
+
+
+@pytest.mark.parametrize(("goal", "mode", "version", "prefill"), [
+    ("defaultgoal", "reason", "default", False), ("combat", "reason", "reworded", True),
+    ("combat", "score", "default", True),
+])  # fmt: skip
+def test_answers_of_the_embedded_judge_are_those_of_the_lexicon(goal, mode, version, prefill):
+    lexicon = Lexicon(NETHACK, goal)
+    pairs = [Question(first, second) for first in EVENTS[:8] for second in EVENTS[:8]]
+    for one, questions in ((True, [Question(event) for event in EVENTS]), (False, pairs)):
+        prompt = make_prompt(NETHACK, mode, goal, version, one=one, system_role=not prefill)
+        with Judge(goal, prompt, NETHACK, delay_s=0.0) as judge:
+            section = ServerSection(url=judge.url, in_flight=16, timeout_s=LONG_S, prefill=prefill)
+            sampling = SamplingSection(0.1, 0.95, 50, 200) if prompt.retry else None
+            answers = ask(ChatClient(section, judge.model, prompt, sampling), questions)
+        for question, answer in answers.items():
+            expected = lexicon.answer(question)
+            assert answer.yes == expected.yes, question
+            assert answer.mass == 1.0
+            assert mode == "score" or expected.said in answer.said

@@ -43,7 +43,6 @@ def _peak_mib() -> float:
 
 
 def reply(body: bytes | str, head: bytes = JSON) -> Iterator[bytes]:
-    """A whole reply of the right length."""
     data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     yield head + b"Content-Length: %d\r\n\r\n" % len(data) + data
 
@@ -76,7 +75,6 @@ def drip(start: bytes, part: bytes) -> Iterator[bytes]:
 
 
 def bomb(encoding: str, packed: bytes) -> Iterator[bytes]:
-    """A compressed reply."""
     return reply(packed, JSON + f"Content-Encoding: {encoding}\r\n".encode())
 
 
@@ -102,6 +100,7 @@ FINITE: dict[str, Lie] = {
     "escape sequences in headers": lambda: reply(
         ESCAPE, f"HTTP/1.1 500 {ESCAPE}\r\nSet-Cookie: {ESCAPE}=1; Path={ESCAPE}\r\nX: {ESCAPE}\r\n".encode()
     ),
+    "400": lambda: reply("", b"HTTP/1.1 400 No\r\n"),
     "elsewhere": lambda: reply("", b"HTTP/1.1 307 Go\r\nLocation: http://127.0.0.1:9/v1\r\n"),
     "nested lists": lambda: reply(NESTED),
     "a number of 5,000 digits": lambda: reply('{"choices": ' + "9" * 5000 + "}"),

@@ -4,10 +4,12 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from urllib.parse import quote
 
 import pytest
 from chat_server import ChatServer, connect
+from client_test import ask
 from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, bounded, nothing_is_printed, reply, say  # noqa: F401  a fixture
 from nethack_texts import NETHACK
 
@@ -55,15 +57,11 @@ def test_lies_leave_their_questions_without_an_answer_and_the_others_answered(mo
         shown = next((line for line in str(body["messages"]).split('"') if line in asked), None)
         return lies[asked[shown]]() if shown else ""
 
-    with ChatServer(fault) as chat:
-        server = connect(chat.url, mode, timeout_s=1.0, in_flight=32)
-        try:
-            for question, answer in server.answers(questions()):
-                answers[question.first] = answer
-                if question.first not in asked and answer.yes is not None:
-                    assert (answer.yes > 0.5) == (LEXICON.answer(question).yes > 0.5), question
-        finally:
-            server.close()
+    with ChatServer(fault) as chat, closing(connect(chat.url, mode, timeout_s=1.0, in_flight=32)) as server:
+        for question, answer in server.answers(questions()):
+            answers[question.first] = answer
+            if question.first not in asked and answer.yes is not None:
+                assert (answer.yes > 0.5) == (LEXICON.answer(question).yes > 0.5), question
     believed = {asked[first]: answer for first, answer in answers.items() if first in asked}
     assert len(believed) == len(lies)
     refused = "the server gave no answer: "
@@ -79,11 +77,9 @@ def test_lies_leave_their_questions_without_an_answer_and_the_others_answered(mo
 
 @pytest.mark.parametrize("header", BUSY)
 def test_no_retry_after_outlasts_our_patience(header):
-    with ChatServer(lambda number, body: BUSY[header]()) as chat:
-        server = connect(chat.url, patience_s=0.1)
-        with pytest.raises(Incomplete, match=r"has answered nothing for \d+ s, last: it answers 429"):
-            list(server.answers([Question("a", "b")]))
-        server.close()
+    late = pytest.raises(Incomplete, match=r"has answered nothing for \d+ s, last: it answers 429")
+    with ChatServer(lambda *_: BUSY[header]()) as chat, closing(connect(chat.url, patience_s=0.1)) as server, late:
+        list(server.answers([Question("a", "b")]))
 
 
 def test_a_lying_server_is_refused_at_the_start_in_one_harmless_line():
@@ -131,13 +127,11 @@ def test_names_of_models_are_shown_harmlessly_and_only_used_where_they_are_names
 def test_the_key_is_cut_out_however_it_is_written(status, write):
     text = write(KEY)
     head, told = f"HTTP/1.1 {status} Well\r\n".encode(), say(text) if status == "200" else text
-    with ChatServer(lambda number, body: reply(told, head)) as chat:
-        server = connect(chat.url, key=KEY, patience_s=0.1)
+    with ChatServer(lambda *_: reply(told, head)) as chat, closing(connect(chat.url, key=KEY, patience_s=0.1)) as judge:
         try:
-            words = str(list(server.answers([Question("a", "b")])))
+            words = str(list(judge.answers([Question("a", "b")])))
         except Incomplete as stopped:
             words = str(stopped)
-        server.close()
     for form in (str, repr, json.dumps, quote):
         assert form(KEY).strip("'\"") not in words
     assert "***" in words
@@ -146,10 +140,9 @@ def test_the_key_is_cut_out_however_it_is_written(status, write):
 def test_verdicts_are_read_at_the_end_of_what_is_too_long_to_be_kept():
     for version, better in (("default", 0.0), ("reworded", 1.0)):
         verdicts = '("best_description": 1) vs ("best_message": 2)'
-        with ChatServer(lambda number, body: reply(say("hm " * 1_000_000 + verdicts))) as chat:
-            server = connect(chat.url, version=version)
-            ((_, answer),) = server.answers([Question("a", "b")])
-            server.close()
+        told = say("hm " * 1_000_000 + verdicts)
+        with ChatServer(lambda *_, told=told: reply(told)) as chat:
+            ((_, answer),) = ask(connect(chat.url, version=version), [Question("a", "b")]).items()
         assert answer.yes == better
         assert answer.said.endswith(verdicts)
         assert len(answer.said) <= MAX_SAID + 10

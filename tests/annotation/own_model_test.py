@@ -67,10 +67,7 @@ def test_a_rating_is_the_log_odds_of_good_averaged_over_the_orders_of_the_exampl
 
 WORDS = ["best_description helpful : ( )", "1", "2", "None", "yes", "no", "a b You find gold. stop"]
 STOPS = ChatFormat("stops", {"system": ("", ""), "user": ("", ""), "assistant": ("", "stop")}, ())
-FIRST, SECOND = (
-    ("a", "You", "find", "gold", "a a", "b b", ". .", "find find", ""),
-    ("b", "a b", "gold gold"),
-)
+FIRST, SECOND = (("a", "You", "find", "gold", "a a", "b b", ". .", "find find", ""), ("b", "a b", "gold gold"))
 ASKED = [Question(first, second) for first in FIRST for second in SECOND]
 AGAIN = "\n[asked again] "
 
@@ -86,11 +83,8 @@ def few_words(positions):
 def make_reasons(seed=0, positions=4096, file="", one=False, temperature=1.0):
     language = few_words(positions)
     template = make_prompt(texts(), "reason", "gold", "default", file, one=one)
-    return (
-        OwnReasons(language, template, STOPS, SamplingSection(temperature, 1.0, -1, 24), seed, "tiny"),
-        language,
-        template,
-    )
+    judge = OwnReasons(language, template, STOPS, SamplingSection(temperature, 1.0, -1, 24), seed, "tiny")
+    return judge, language, template
 
 
 @pytest.mark.parametrize("one", [False, True])

@@ -1,5 +1,6 @@
 """A judge in a process of its own: it answers as it would in this one, nobody waits for it, and it may die."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.stream import TOGETHER, Item, OwnProcess
 from motif_jax.rewards.online.judge_client import backend_for, open_stream
 
-pytestmark = pytest.mark.usefixtures("short_pauses")
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("short_pauses")]
 PAIR = Question("You kill the jackal!", "It's \ud800 a wall.")
 
 
@@ -26,29 +27,16 @@ def config_of(model):
 
 @pytest.fixture
 def opened(tmp_path):
-    """`opened()` opens a gated judge; all are closed in the end."""
-    judges = []
-
-    def open_one(model=tmp_path):
-        judges.append(OwnProcess(backend_for(config_of(model), "defaultgoal")))
-        return judges[-1]
-
-    yield open_one
-    for judge in judges:
-        judge.close()
+    with contextlib.closing(OwnProcess(backend_for(config_of(tmp_path), "defaultgoal"))) as judge:
+        yield judge
 
 
 def open_gate(tmp_path):
     (tmp_path / "open").touch()
 
 
-def kill(judge):
-    os.kill(judge._process.pid, signal.SIGKILL)
-
-
-@pytest.mark.quick
 def test_many_questions_are_answered_as_in_this_process_also_after_ctrl_c(opened, tmp_path):
-    judge = opened()
+    judge = opened
     open_gate(tmp_path)
     assert judge.model == "gated"
     assert os.getpgid(judge._process.pid) == judge._process.pid  # a terminal's Ctrl-C does not reach it
@@ -60,7 +48,6 @@ def test_many_questions_are_answered_as_in_this_process_also_after_ctrl_c(opened
     assert list(judge.answers([])) == list(judge.answers([PAUSE])) == []
 
 
-@pytest.mark.quick
 def test_a_pause_does_not_wait_for_answers(opened, tmp_path):
     found = []
 
@@ -71,12 +58,11 @@ def test_a_pause_does_not_wait_for_answers(opened, tmp_path):
             yield PAUSE
         yield PAIR.turned
 
-    for question, _ in opened().answers(questions()):
+    for question, _ in opened.answers(questions()):
         found.append(question)
     assert found == [PAIR, PAIR.turned]
 
 
-@pytest.mark.quick
 def test_it_ends_with_its_parent_also_while_it_works(tmp_path):
     """Its parent's output is closed only when both have ended."""
     code = f"""if True:
@@ -97,24 +83,13 @@ def until(path):
     os._exit(7)
 
 
-# ---- in an online reward
-
-
-QUESTIONS = [Item(number, 0, Question(f"A {number}.")) for number in range(3)]
-
-
-@pytest.mark.quick
 def test_an_online_reward_opens_it_again_when_it_dies(tmp_path):
-    judge = open_stream(config_of(tmp_path), "defaultgoal", 0, at_once=True)
-    try:
-        judge.plan(QUESTIONS, NO_LIMIT)
+    with contextlib.closing(open_stream(config_of(tmp_path), "defaultgoal", 0, at_once=True)) as judge:
+        questions = [Item(number, 0, Question(f"A {number}.")) for number in range(3)]
+        judge.plan(questions, NO_LIMIT)
         wait_for((tmp_path / "busy").exists)
-        kill(judge._asking.annotator)
+        os.kill(judge._asking.annotator._process.pid, signal.SIGKILL)
         wait_for(lambda: judge.failures)
         open_gate(tmp_path)
-        found = collect(judge, 3)
-        assert {one.item.number: one.answer for one in found} == {
-            item.number: answer_to(item.question) for item in QUESTIONS
-        }
-    finally:
-        judge.close()
+        found = {one.item.number: one.answer for one in collect(judge, 3)}
+        assert found == {item.number: answer_to(item.question) for item in questions}

@@ -9,6 +9,7 @@ from nethack_texts import NETHACK
 from motif_jax.annotation.prompts import MOST_WAYS, SPECIAL, make_prompt, pattern_problem
 from motif_jax.structs import UserError
 
+pytestmark = pytest.mark.quick
 DOCS = Path(__file__).parents[2] / "docs" / "oni.md"
 PUBLISHED = next(
     block for block in re.findall(r"```toml\n(.*?)```", DOCS.read_text(), re.DOTALL) if "answers.yes" in block
@@ -33,28 +34,20 @@ def make(file: str, one: bool, mode: str = "reason"):
     there="prompts are those of the publication",
     here="prompts are our own; a [file](../oni.md#a-prompt-with-its-own-answer-words) can have the published ones",
 )
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("reply", "yes"),
-    [  # three tagged fields: knowledge, an analysis of one sentence, the label
-        ("<knowledge>Levels make heroes stronger.</knowledge>\n<analysis>A level is gained.</analysis>\n"
-         "<label>FOO</label>", 1.0),
-        ("<knowledge>Doors open and close.</knowledge>\n<analysis>A closed door is neutral.</analysis>\n"
-         "<label>BAR</label>", 0.0),
-        ("**Knowledge**: gold is score.\n**Analysis**: gold was picked up.\n**Label**: FOO", 1.0),
-        ("<analysis>It might be FOO, but a wall helps nobody.</analysis><label>\nBAR\n</label>", 0.0),
-        ("<label>FOO</label> No, on reflection: <label>BAR</label>", 0.0),  # the last counts
-        ("FOO", None),
-        ('("helpful": yes)', None),  # the built-in words are not asked for
-        ("", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("reply", "yes"), [  # three tagged fields: knowledge, an analysis of one sentence, the label
+    ("<knowledge>Doors open.</knowledge>\n<analysis>A level is gained.</analysis>\n<label>FOO</label>", 1.0),
+    ("**Knowledge**: gold is score.\n**Analysis**: gold was picked up.\n**Label**: FOO", 1.0),
+    ("<analysis>It might be FOO, but a wall helps nobody.</analysis><label>\nBAR\n</label>", 0.0),
+    ("<label>FOO</label> No, on reflection: <label>BAR</label>", 0.0),  # the last counts
+    ("FOO", None),
+    ('("helpful": yes)', None),  # the built-in words are not asked for
+    ("", None),
+])  # fmt: skip
 def test_replies_in_the_published_form_are_read_as_the_docs_say(tmp_path, reply, yes):
     (tmp_path / "published.toml").write_text(PUBLISHED)
     assert make(str(tmp_path / "published.toml"), True).read(reply) == yes
 
 
-@pytest.mark.quick
 def test_of_two_captions_the_first_match_counts(tmp_path):
     prompt = make(write(tmp_path, False, first="'LEFT'", second="'RIGHT'", neither="'EVEN'"), False)
     replies = {"LEFT": 0.0, "RIGHT, I say RIGHT, not LEFT": 1.0, "EVEN": 0.5, '("best_description": 1)': None}
@@ -78,14 +71,12 @@ GOOD = (
 )  # fmt: skip
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(("pattern", "problem"), BAD.items())
 def test_patterns_that_cannot_work_are_refused_by_file_and_field(tmp_path, pattern, problem):
     with pytest.raises(UserError, match=rf"own.toml': 'answers.no' .*{problem}.*prompt_file\)$"):
         make(write(tmp_path, True, yes="'yes'", no=pattern), True)
 
 
-@pytest.mark.quick
 def test_patterns_that_are_read_quickly_pass():
     assert {pattern: pattern_problem(pattern) for pattern in GOOD} == dict.fromkeys(GOOD, "")
     assert [pattern for pattern in GOOD if not SPECIAL.search(pattern)] == ["FOO"]

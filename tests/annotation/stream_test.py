@@ -1,6 +1,7 @@
 """A judge that is asked on the side: nothing waits for it, nothing is asked twice, and it may fail."""
 
 import threading
+from contextlib import closing
 
 import pytest
 from chat_server import ChatServer, connect
@@ -72,16 +73,13 @@ def all_is_asked(annotator):
 )
 def test_answers_come_back_and_nothing_is_asked_twice():
     annotator = Gated(open_gate=True)
-    judge = begin(opening(annotator))
-    try:
+    with closing(begin(opening(annotator))) as judge:
         for _ in range(20):
             judge.plan(ITEMS, NO_LIMIT)
         found = collect(judge, len(ITEMS))
         judge.plan(ITEMS[::-1], NO_LIMIT)  # they were answered, and the caller has not taken them from the plan yet
         all_is_asked(annotator)
         assert judge.answers() == []
-    finally:
-        judge.close()
     assert annotator.asked == [item.question for item in ITEMS]
     assert [one.item for one in found] == ITEMS
     assert all(one.answer == LEXICON.answer(one.item.question) for one in found)
@@ -91,8 +89,7 @@ def test_answers_come_back_and_nothing_is_asked_twice():
 
 def test_a_new_plan_replaces_all_but_the_questions_in_flight():
     annotator = Gated()
-    judge = begin(opening(annotator))
-    try:
+    with closing(begin(opening(annotator))) as judge:
         judge.plan(ITEMS[:5], NO_LIMIT)
         wait_for(lambda: annotator.asked)
         judge.plan([ITEMS[7], ITEMS[0], ITEMS[6]], NO_LIMIT)
@@ -100,8 +97,6 @@ def test_a_new_plan_replaces_all_but_the_questions_in_flight():
         found = collect(judge, 3)
         all_is_asked(annotator)
         assert not judge.answers()
-    finally:
-        judge.close()
     assert [one.item.number for one in found] == [0, 7, 6]
 
 
@@ -110,15 +105,12 @@ def test_a_new_plan_replaces_all_but_the_questions_in_flight():
 )
 def test_waiting_questions_are_asked_without_a_new_plan():
     annotator = Gated()
-    judge = begin(opening(annotator))
-    try:
+    with closing(begin(opening(annotator))) as judge:
         judge.plan(ITEMS, NO_LIMIT)
         for item in ITEMS:
             annotator.gate.release()
             assert [one.item for one in collect(judge, 1)] == [item]
         all_is_asked(annotator)
-    finally:
-        judge.close()
 
 
 def test_closing_does_not_wait_for_a_server_that_never_answers(monkeypatch):

@@ -31,14 +31,10 @@ pytest.importorskip("vllm", reason="needs vLLM: bash launch/test.sh --with-vllm"
 pytestmark = pytest.mark.vllm
 
 SETTINGS = {
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process: quicker to start
-    "TORCHDYNAMO_DISABLE": "1",  # no compiler at the first structured output
-    "OMP_NUM_THREADS": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-}
+    "TORCHDYNAMO_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # no compiler at the first structured output
+}  # fmt: skip
 KV_CACHE = 256 << 20  # bytes; SmolLM2 needs 45 KiB per token
 ENGINE = {
     "enforce_eager": True,
@@ -96,7 +92,6 @@ def server(model, tmp_path_factory):
 
 
 def make_config(tmp_path: Path, **values):
-    """For SmolLM2 on a CPU, with these values."""
     config = get_config()
     config.annotate.update(cache_dir=str(tmp_path / "answers"), goal="gold")
     config.annotate.sampling.max_tokens = 16

@@ -1,4 +1,4 @@
-"""Q-learning: its buffer against a plain list, its loss against a slow twin."""
+"""DRRN: its network and its loss against slow twins, its buffer against a plain list."""
 
 import collections
 import itertools
@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jax import export
 from linear_policy import make_rollouts
 
+from motif_jax.contrib.drrn.network import RelevanceNetwork
 from motif_jax.contrib.drrn.q_learning import (
     StoredSteps,
     Transitions,
@@ -26,7 +28,7 @@ from motif_jax.contrib.drrn.q_learning import (
 from motif_jax.contrib.drrn.sections import ReplaySettings
 from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Rollouts, TrainingRewards
+from motif_jax.learner.update import TrainingRewards
 from motif_jax.policies.model import make_policy_model
 from motif_jax.tokens import WordTokeniser
 
@@ -69,7 +71,6 @@ add_batch, draw_some = jax.jit(add), jax.jit(draw, static_argnums=2)
 
 
 def drawn_ones(*arguments):
-    """The transitions that `draw` gives."""
     drawn = draw_some(*arguments)
     columns = (drawn.observations["x"], drawn.action, drawn.reward, drawn.following["x"], drawn.terminated,
                drawn.truncated)  # fmt: skip
@@ -177,20 +178,65 @@ OPTIONS = {"network": "drrn", "num_actions": 3, "dtype": "float32",
 @pytest.mark.slow
 def test_acting_and_an_update_lower_for_gpus_and_tpus():
     model = make_policy_model(OPTIONS, None)
-    tokens = np.zeros((3, 4, 32), np.int16)
-    rollouts = Rollouts(
-        observations={"tokens": tokens}, first=np.zeros((3, 4), bool), core=np.zeros((1, 4, 0), np.float32),
-        action=np.zeros((2, 4), np.int32), logits=np.zeros((2, 4, 3), np.float32), value=np.zeros((2, 4), np.float32),
-        version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
-        truncated=np.zeros((2, 4), bool), reward_inputs={},
-    )  # fmt: skip
+    tokens = np.zeros((6, 16, 32), np.int16)
+    rollouts = make_rollouts(observations={"tokens": tokens}, core=np.zeros((1, 16, 0), np.float32))
     update = make_q_update(model.unroll, just_the_games, replace(Q, num_minibatches=2), ReplaySettings(), seed=0)
     program = map_update(update, make_mesh(1), 1, num_constants=1)
     seen = {"tokens": jax.ShapeDtypeStruct((32,), np.int16)}
-    state = jax.eval_shape(lambda params: init_q_state(params, Q, make_replay(N, 2, 4, seen)), model.params)
+    state = jax.eval_shape(lambda params: init_q_state(params, Q, make_replay(N, 5, 16, seen)), model.params)
 
     def act(params, tokens):
-        return model.step(params, (), {"tokens": tokens}, None, np.zeros((4, 0)), model.prepare(params, ()))
+        return model.step(params, (), {"tokens": tokens}, None, np.zeros((16, 0)), model.prepare(params, ()))
 
     export.export(program, platforms=["cuda", "tpu"])(state, (), rollouts)
     export.export(jax.jit(act), platforms=["cuda", "tpu"])(model.params, tokens[0])
+
+
+WIDTH = 6
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def slow_read(reader, embedding, tokens):
+    """What a gated recurrent unit remembers after the last of some tokens."""
+    memory = np.zeros(WIDTH)
+    for token in tokens:
+        given = embedding[token] @ np.asarray(reader.input_kernel[...]) + np.asarray(reader.input_bias[...])
+        recalled = memory @ np.asarray(reader.kernel[...]) + np.asarray(reader.bias[...])
+        reset = sigmoid(given[:WIDTH] + recalled[:WIDTH])
+        update = sigmoid(given[WIDTH : 2 * WIDTH] + recalled[WIDTH : 2 * WIDTH])
+        new = np.tanh(given[2 * WIDTH :] + reset * recalled[2 * WIDTH :])
+        memory = (1 - update) * new + update * memory
+    return memory
+
+
+def slow_values(network, prompt, names):
+    embedding = np.asarray(network.embedding[...])
+    state = slow_read(network.prompt_reader, embedding, prompt)
+    values = []
+    for name in names:
+        both = np.concatenate([state, slow_read(network.name_reader, embedding, name)])
+        hidden = np.maximum(both @ np.asarray(network.hidden.kernel[...]) + np.asarray(network.hidden.bias[...]), 0)
+        values.append(float((hidden @ np.asarray(network.last.kernel[...]) + np.asarray(network.last.bias[...]))[0]))
+    return values
+
+
+@pytest.mark.quick
+def test_values_are_those_of_a_slow_network_for_any_padding():
+    network = RelevanceNetwork(9, WIDTH, dtype="float32", rngs=nnx.Rngs(3))
+    for bias in (network.hidden.bias, network.last.bias):
+        bias[...] = bias[...] + 0.3
+    prompts, names = [[3, 1, 4, 1, 5], [2], [], [8, 0, 8]], [[7, 7], [6], [0, 1, 2]]
+
+    def rows(texts, width):
+        return np.array([[*text, *[-1] * (width - len(text))] for text in texts], np.int32)
+
+    def values(prompt_width, name_width):
+        both = rows(prompts, prompt_width), rows(names, name_width)
+        return nnx.jit(lambda network, prompts, names: network(prompts, network.prepare(names)))(network, *both)
+
+    wanted = [slow_values(network, prompt, names) for prompt in prompts]
+    np.testing.assert_allclose(values(5, 3), wanted, atol=1e-5)
+    np.testing.assert_allclose(values(9, 4), wanted, atol=1e-5)

@@ -36,7 +36,6 @@ class WorldServer(ChatServer):
         return super().url.removesuffix("/v1")
 
     def honest(self, path: str, fields: Any) -> Any:
-        """What an honest server answers."""
         if path == "/":
             return {"scores": [float(text.count("!")) for text in fields["texts"]]}
         answerer = LocalAnswerer()

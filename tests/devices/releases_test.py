@@ -214,7 +214,7 @@ def test_tensors_that_are_not_the_networks_are_refused(release):
 
 def test_the_hub_is_told_only_figures_of_the_task_as_it_is_trained(original):
     card = (original / "README.md").read_text()
-    assert "games, easy_game:StairsInTheEast, greedy" in card
+    assert "games, faulty_games:StairsInTheEast, greedy" in card
     assert "model-index" not in card
 
 

@@ -12,22 +12,32 @@ from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus
 
 textarena = pytest.importorskip("textarena", reason="needs TextArena: pip install textarena")
+from motif_jax.envs.arena_world import ArenaWorld  # noqa: E402
+
 GAMES = 10_000
 SQUARES = {"<g>": "G", "<y>": "Y", "<b>": "X"}
 
 
+class Guess(ArenaWorld):
+    id = "GuessTheNumber-v0"
+    moves = tuple(f"[{number}]" for number in range(1, 21))
+
+
+class Hanoi(ArenaWorld):
+    id = "TowerOfHanoi-v0"
+    moves = tuple(f"[{one} {other}]" for one in "ABC" for other in "ABC" if one != other)
+
+
 def world_of(name: str, **env):
-    return check_world({"world": f"arena_games:{name}", **env})
+    return check_world({"world": f"arena_world_test:{name}", **env})
 
 
 def played(game, episode: int, seed: int = 7):
-    """An episode of random play, as steps of a generator."""
     game.begin(game_seed(seed, SeedStream.TRAIN, episode), episode)
     chances = np.random.default_rng(episode)
     while game.end == EndStatus.RUNNING:
         game.say(game.draw(chances.random()))
         yield
-    return
 
 
 @pytest.mark.parametrize("name", ["Guess", "Hanoi"])

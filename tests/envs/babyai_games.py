@@ -11,7 +11,6 @@ MIXED = "MixedTrainLocal"
 
 
 def make(level: str = "GoToLocal", **values):
-    """The world."""
     return make_world({"world": "babyai", "babyai": {"level": level, **values}})
 
 
@@ -19,11 +18,11 @@ def begin(game: BabyAIGame, episode: int, stream: SeedStream = SeedStream.TRAIN)
     game.reset(game_seed(0, stream, episode), episode)
 
 
-def play_by_bot(game: BabyAIGame, episode: int, stream: SeedStream = SeedStream.TRAIN) -> list[int]:
+def play_by_bot(game: BabyAIGame, episode: int) -> list[int]:
     """An episode of the scripted player `bot`; returns its actions."""
     player, actions = BotPlayer(), []
     player.begin(random.Random(episode))
-    begin(game, episode, stream)
+    begin(game, episode)
     while not game.end:
         actions.append(player.choose(game))
         game.step(actions[-1])

@@ -5,21 +5,9 @@ import random
 import numpy as np
 import pytest
 
+from motif_jax.envs.babyai import words
 from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.prompt import DONE, VIEW, Prompt, caption, describe
-from motif_jax.envs.babyai.words import (
-    ACTION_SETS,
-    CANONICAL,
-    ENGLISH,
-    FRENCH,
-    REWORDINGS,
-    make_rewrite,
-    parse_actions,
-    parse_rewording,
-    published_french,
-    shuffle_words,
-    to_french,
-)
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -36,47 +24,26 @@ def view(cells) -> np.ndarray:
 
 
 ROOM = {(x, 4): (WALL, GREY) for x in range(-3, 4)} | {(2, y): (WALL, GREY) for y in range(5)}
-GOLDEN = [  # what is seen; in English; in French
-    ({}, [], []),
-    ({(0, 1): (KEY, RED)}, ["You see a red key 1 step forward"], ["Tu vois une clef rouge 1 pas devant"]),
+
+
+@pytest.mark.parametrize(("cells", "french"), [
+    ({}, []),
     (
         {(0, 0): (BALL, GREEN), (2, 6): (KEY, YELLOW), (2, 1): (KEY, BLUE)},  # the farthest of a column first
-        [
-            "You carry a green ball",
-            "You see a yellow key 2 steps right and 6 steps forward",
-            "You see a blue key 2 steps right and 1 step forward",
-        ],
-        [
-            "Tu portes une balle verte",
-            "Tu vois une clef jaune 2 pas à droite et 6 pas devant",
-            "Tu vois une clef bleue 2 pas à droite et 1 pas devant",
-        ],
+        ["Tu portes une balle verte", "Tu vois une clef jaune 2 pas à droite et 6 pas devant",
+         "Tu vois une clef bleue 2 pas à droite et 1 pas devant"],
     ),
+    (ROOM, ["Tu vois un mur à 4 pas devant", "Tu vois un mur à 2 pas à droite"]),
     (
-        ROOM,
-        ["You see a wall 4 steps forward", "You see a wall 2 steps right"],
-        ["Tu vois un mur à 4 pas devant", "Tu vois un mur à 2 pas à droite"],
+        {(-1, 3): (DOOR, RED, 0), (0, 3): (DOOR, GREY, 1), (1, 3): (DOOR, BLUE, 2)},
+        ["Tu vois une porte rouge ouverte 1 pas à gauche et 3 pas devant",
+         "Tu vois une porte grise fermée 3 pas devant",
+         "Tu vois une porte bleue fermée à clef 1 pas à droite et 3 pas devant"],
     ),
-    (
-        {(-1, 3): (DOOR, RED, 0), (0, 3): (DOOR, GREY, 1), (1, 3): (DOOR, BLUE, 2)},  # "a open" is as published
-        [
-            "You see a open red door 1 step left and 3 steps forward",
-            "You see a closed grey door 3 steps forward",
-            "You see a locked blue door 1 step right and 3 steps forward",
-        ],
-        [
-            "Tu vois une porte rouge ouverte 1 pas à gauche et 3 pas devant",
-            "Tu vois une porte grise fermée 3 pas devant",
-            "Tu vois une porte bleue fermée à clef 1 pas à droite et 3 pas devant",
-        ],
-    ),
-]
-
-
-@pytest.mark.parametrize(("cells", "english", "french"), GOLDEN)
-def test_golden_sentences(cells, english, french):
-    assert describe(view(cells)) == english
-    assert describe(view(cells), FRENCH) == french
+])  # fmt: skip
+def test_sentences_in_french(cells, french):
+    """Those in English are compared with MiniGrid's own objects in babyai_levels_test.py."""
+    assert describe(view(cells), words.FRENCH) == french
 
 
 def test_objects_hide_walls_from_the_sentences_except_with_faithful_walls():
@@ -92,7 +59,7 @@ def test_objects_hide_walls_from_the_sentences_except_with_faithful_walls():
 
 
 def test_a_prompt_has_the_published_form():
-    prompt = Prompt(ENGLISH, CANONICAL, 3, make_rewrite({}))
+    prompt = Prompt(words.ENGLISH, words.CANONICAL, 3, words.make_rewrite({}))
     prompt.begin("go to the red ball", lambda: ["You see a wall 2 steps left", "You see a red ball 1 step right"])
     assert prompt.text() == (
         "Possible action of the agent: turn left, turn right, go forward, pick up, drop, toggle"
@@ -120,7 +87,7 @@ def test_a_prompt_has_the_published_form():
     ("win the game", "win the game"),
 ])  # fmt: skip
 def test_missions_in_french(english, french):
-    assert to_french(english) == french
+    assert words.to_french(english) == french
 
 
 @pytest.mark.differs(
@@ -133,7 +100,7 @@ def test_missions_in_french(english, french):
     ("open the green door", "aller à la  verte"),
 ])  # fmt: skip
 def test_missions_in_published_french(english, french):
-    assert published_french(english) == french
+    assert words.published_french(english) == french
 
 
 # ---- other words
@@ -141,13 +108,13 @@ def test_missions_in_published_french(english, french):
 
 @pytest.mark.differs("glam", there="rewordings replace letters, also within words", here="they replace whole words")
 def test_words_are_replaced_whole_and_in_one_pass():
-    rewrite = make_rewrite(REWORDINGS["invented_words"])
+    rewrite = words.make_rewrite(words.REWORDINGS["invented_words"])
     assert rewrite("You see a grey key, a keyboard and a red ball.") == "You see a sil dax, a keyboard and a faze xolo."
-    assert make_rewrite(parse_rewording("key=ball, ball=key"))("a key, a ball") == "a ball, a key"
-    assert make_rewrite({})("a key") == "a key"
+    assert words.make_rewrite(words.parse_rewording("key=ball, ball=key"))("a key, a ball") == "a ball, a key"
+    assert words.make_rewrite({})("a key") == "a key"
     goal = "Goal of the agent: go to the red ball"
-    assert make_rewrite(REWORDINGS["i_would_like"])(goal) == "I would like the agent to: go to the red ball"
-    assert make_rewrite(REWORDINGS["you_have_to"])(goal) == "You have to: go to the red ball"
+    assert words.make_rewrite(words.REWORDINGS["i_would_like"])(goal) == "I would like the agent to: go to the red ball"
+    assert words.make_rewrite(words.REWORDINGS["you_have_to"])(goal) == "You have to: go to the red ball"
 
 
 @pytest.mark.differs(
@@ -156,13 +123,13 @@ def test_words_are_replaced_whole_and_in_one_pass():
     here="`actions=french` names the game's six actions; other names can be written out",
 )
 def test_sets_of_actions():
-    assert parse_actions("canonical") == ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
-    assert parse_actions("restricted") == CANONICAL[:3]
-    assert len(parse_actions("augmented")) == 9
-    assert parse_actions("left,  right ,go  on") == ("left", "right", "go on")
-    assert all(len(names) == 6 for name, names in ACTION_SETS.items() if name not in ("restricted", "augmented"))
+    assert words.parse_actions("canonical") == ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
+    assert words.parse_actions("restricted") == words.CANONICAL[:3]
+    assert len(words.parse_actions("augmented")) == 9
+    assert words.parse_actions("left,  right ,go  on") == ("left", "right", "go on")
+    assert all(len(names) == 6 for name, names in words.ACTION_SETS.items() if name not in ("restricted", "augmented"))
     more = ("dormir", "ne rien faire", "penser")
-    assert parse_actions(",".join((*ACTION_SETS["french"], *more))) == (*ACTION_SETS["french"], *more)
+    assert words.parse_actions(",".join((*words.ACTION_SETS["french"], *more))) == (*words.ACTION_SETS["french"], *more)
 
 
 @pytest.mark.differs("glam", there="rewordings also replace letters in French prompts", here="these cannot be reworded")
@@ -199,6 +166,6 @@ def test_captions_describe_the_effect_of_actions(before, action, after, text):
 
 def test_shuffled_missions_are_uniform_over_colours_and_kinds():
     mission, generator = "put the red ball next to a grey box behind you", random.Random(0)
-    missions = {shuffle_words(mission, generator) for _ in range(2000)}
+    missions = {words.shuffle_words(mission, generator) for _ in range(2000)}
     assert len(missions) == 6 * 5 * 3 * 2  # all pairs of different colours, and of different kinds
-    assert shuffle_words("open the door", generator) == "open the door"
+    assert words.shuffle_words("open the door", generator) == "open the door"

@@ -10,6 +10,7 @@ from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus, UserError
 
+pytestmark = pytest.mark.quick
 WORDS = "crane", "stone", "abide", "is it an animal?", "zzzzz", ""
 WORLDS = [
     {"world": "nethack"},
@@ -20,21 +21,15 @@ WORLDS = [
 ]
 
 
-def answers(env, count=60):
-    world, draw = make_world(env), random.Random(3)
-    return [draw.choice(world.action_names or WORDS) for _ in range(count)]
-
-
-@pytest.mark.quick
 @pytest.mark.parametrize("env", WORLDS, ids=lambda env: env["world"])
 def test_rewards_are_those_of_the_game(env):
     """The slow way: the game itself, by the numbers of the actions."""
-    talk, world, rewards = Conversation(env), make_world(env), []
-    game = world.game()
+    talk, world, rewards, draw = Conversation(env), make_world(env), [], random.Random(3)
+    game, texts = world.game(), [draw.choice(world.action_names or WORDS) for _ in range(60)]
     for seed in (5, 6):
         assert not talk.begin(seed).done
         game.reset(game_seed(seed, SeedStream.TRAIN, 0), 0)
-        for text in answers(env):
+        for text in texts:
             heard = talk.say(f" {text.upper()} " if world.action_names else text)
             expected = game.step(world.action_names.index(text) if world.action_names else text)
             assert (heard.reward, heard.done) == (expected, game.end != EndStatus.RUNNING)
@@ -47,7 +42,6 @@ def test_rewards_are_those_of_the_game(env):
     game.close()
 
 
-@pytest.mark.quick
 def test_a_text_that_names_no_action_leaves_the_game_as_it_is():
     talk = Conversation({"world": "treasure"})
     before = talk.begin(1)
@@ -60,7 +54,6 @@ def test_a_text_that_names_no_action_leaves_the_game_as_it_is():
     assert "Answer with one of" in talk.about
 
 
-@pytest.mark.quick
 def test_too_many_unknown_actions_end_the_episode():
     talk = Conversation({"world": "treasure"})
     talk.begin(1)
@@ -73,7 +66,6 @@ def test_too_many_unknown_actions_end_the_episode():
     assert not talk.begin(1).done
 
 
-@pytest.mark.quick
 def test_invalid_seeds_and_texts_are_refused():
     talk = Conversation({"world": "wordle"})
     for seed in (-1, 2**31, "7"):
@@ -94,14 +86,13 @@ WRONG = {  # the start of the sentence: sections
     "options must be a JSON object": [{"world": "wordle", "options": text} for text in ("", "[]", "[" * 999)],
     "max_episode_steps must ": [
         {"world": world, "max_episode_steps": value}
-        for world in ("nethack", "own_texts:EchoWorld") for value in (0, 3.5, True, float("nan"))
+        for world in ("nethack", "own_worlds:EchoWorld") for value in (0, 3.5, True, float("nan"))
     ],
     "the actions of the world ": [{"world": "own_control:AimWorld"}],
     "window must ": [{"world": "babyai", "babyai": {"window": 65}}],
 }  # fmt: skip
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(("message", "envs"), WRONG.items(), ids=WRONG)
 def test_invalid_values_of_a_client_are_refused_with_one_sentence(message, envs):
     for env in envs:

@@ -51,8 +51,6 @@ def whisper(number, page, question):
 
 
 class WhisperingEngine:
-    """Stands before a game's engine."""
-
     def __init__(self, game, say):
         self._engine, self._game, self._say, self._number = game._raw, game, say, 0
 
@@ -112,7 +110,6 @@ class Twin:
         self.text = text or self.text
 
     def step(self, action):
-        """Returns the reward."""
         before, asked, key = self.caption, self.question, chr(EXTENDED_KEYS[action])
         if self.reference and "you kill " in before.lower():
             self.kills += 1

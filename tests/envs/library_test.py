@@ -2,11 +2,8 @@
 
 import dataclasses
 import json
-import os
-import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -86,34 +83,11 @@ def test_a_library_that_does_not_belong_here_is_not_loaded(folder, damage, why):
     assert why in description
 
 
-# As environment.sh writes it.
-INSTALLED = 'printf "dev $PWD $(cat setup.cfg pyproject.toml launch/constraints.txt | cksum)"'
-
-
-@pytest.mark.parametrize(("compilers", "sources", "message"), [
-    (("no-gcc", "no-g++"), "", "lacks what the engine is built with; run: sudo apt-get install gcc g++"),
-    (("true", "false"), "", "run: sudo apt-get install libbz2-dev libboost-context-dev"),  # it finds no header
-    (("true", "true"), "--sources=elsewhere", f"in '{ROOT}/elsewhere' (--sources)"),
-    (("true", "true"), "--source=elsewhere", "unexpected argument '--source=elsewhere': --sources=FILE"),
-])  # fmt: skip
-def test_a_build_that_cannot_begin_says_why_in_one_sentence(tmp_path, compilers, sources, message):
-    stamp = subprocess.run(["bash", "-c", INSTALLED], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
-    (tmp_path / ".motif_jax").write_bytes(stamp)
-    (tmp_path / "bin").mkdir()
-    python = f'#!/bin/sh\n[ "$1" = -c ] || exec {shlex.quote(sys.executable)} "$@"\n'  # it has CMake and Ninja
-    for name in ("python", "flex", "bison", "nvidia-smi"):
-        (tmp_path / "bin" / name).write_text(python if name == "python" else "#!/bin/sh\nexit 1\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-    done = subprocess.run(
-        ["bash", str(ROOT / "launch/engine.sh"), *sources.split()], cwd=ROOT, capture_output=True, text=True,
-        check=False, env=os.environ | dict(zip(("CC", "CXX"), compilers, strict=True)) | {
-            "VIRTUAL_ENV": str(tmp_path), "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "BUILD": str(tmp_path),
-        },
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr.startswith("motif_jax: ")
-    assert done.stderr.count("\n") == 1
-    assert message in done.stderr
+def test_a_build_that_cannot_begin_says_why_in_one_sentence():
+    command = ["bash", str(ROOT / "launch/engine.sh"), "--source=elsewhere"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("motif_jax: unexpected argument '--source=elsewhere'")
 
 
 def edit(folder, **values):
@@ -125,7 +99,6 @@ BUILT = engine.find_library().path != DLPATH
 
 
 def moments(path, settings, games, steps, seed):
-    """Every array of every step of random play."""
     settings = dataclasses.replace(settings, library=path)
     vector = GameVector(games, settings, (*OBSERVATIONS, *EVENTS), seed=seed)
     vector.reset()
@@ -146,7 +119,6 @@ def moments(path, settings, games, steps, seed):
 
 
 def same(one, other):
-    """Whether every array of a moment is the same, and the number of episodes so far."""
     equal = all(np.array_equal(one[1][key], other[1][key]) for key in one[1] if key != "finished")
     return one[0] == other[0] and equal and str(one[1]["finished"]) == str(other[1]["finished"])  # NaN is NaN
 

@@ -136,7 +136,6 @@ def test_an_eat_prompt_whose_first_offer_is_not_a_letter_is_declined():
 
 
 def descend(game: NetHackGame, episode: int, steps: int = 3000):
-    """Lets the explorer play; the reward of each step."""
     player = ScriptedPlayers("explorer", make_world({}), 1)
     seed = game_seed(5, SeedStream.TRAIN, episode)
     player.begin(0, seed)

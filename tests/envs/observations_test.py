@@ -1,28 +1,25 @@
-"""Crops, scaling and rows against the slow obvious way."""
+"""NetHack's crops, scaling and rows, groups of games, and the explorer's paths, against the slow obvious way."""
+
+import random
 
 import numpy as np
 import pytest
 from nle import nethack
 
-from motif_jax.envs.nethack.observations import (
-    BLANKS,
-    CROP,
-    SCREENS,
-    Frames,
-    Observer,
-    frame_keys,
-    open_rows,
-    scale_blstats,
-)
+from motif_jax.envs.nethack import observations
+from motif_jax.envs.nethack.explorer import DIAGONAL, STEPS, path_to, shift
+from motif_jax.envs.nethack.game_settings import GameSettings
+from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.world import step_specs
 
 pytestmark = pytest.mark.quick
 
 
 def slow_crop(screen: np.ndarray, x: int, map_row: int, first_row: int, blank: int) -> np.ndarray:
     """12 x 12 cells around terminal cell (map_row + 1, x): six above the row before it, six left of the hero."""
-    crop = np.full((CROP, CROP), blank, screen.dtype)
-    for i in range(CROP):
-        for j in range(CROP):
+    crop = np.full((observations.CROP, observations.CROP), blank, screen.dtype)
+    for i in range(observations.CROP):
+        for j in range(observations.CROP):
             row, column = map_row - 6 + i - first_row, x - 6 + j
             if 0 <= row < screen.shape[0] and 0 <= column < screen.shape[1]:
                 crop[i, j] = screen[row, column]
@@ -31,31 +28,31 @@ def slow_crop(screen: np.ndarray, x: int, map_row: int, first_row: int, blank: i
 
 @pytest.mark.parametrize("screen", ["terminal", "map"])
 def test_crop_at_every_place_of_the_map(screen):
-    frames = Frames(2, frame_keys(("crop",), screen))
-    observer = Observer(("crop",), frames, screen)
+    frames = observations.Frames(2, observations.frame_keys(("crop",), screen))
+    observer = observations.Observer(("crop",), frames, screen)
     rng = np.random.default_rng(0)
-    for key, limit in zip(SCREENS[screen], (128, 32)):
+    for key, limit in zip(observations.SCREENS[screen], (128, 32)):
         frames.arrays[key][:] = rng.integers(0, limit, frames.arrays[key].shape)
-    rows = {"crop": np.zeros((2, 2, CROP, CROP), np.uint8)}
+    rows = {"crop": np.zeros((2, 2, observations.CROP, observations.CROP), np.uint8)}
     for y in range(21):
         for x in range(79):
             frames.arrays["blstats"][:, :2] = (x, y), (78 - x, 20 - y)
-            observer.observe(open_rows(rows), np.array([1, 1], np.int32))
+            observer.observe(observations.open_rows(rows), np.array([1, 1], np.int32))
             for game, (hero_x, hero_y) in enumerate([(x, y), (78 - x, 20 - y)]):
-                for plane, key in enumerate(SCREENS[screen]):
+                for plane, key in enumerate(observations.SCREENS[screen]):
                     first_row = 0 if screen == "terminal" else 1
-                    slow = slow_crop(frames.arrays[key][game], hero_x, hero_y, first_row, BLANKS[plane])
+                    slow = slow_crop(frames.arrays[key][game], hero_x, hero_y, first_row, observations.BLANKS[plane])
                     assert np.array_equal(rows["crop"][game, plane], slow), (key, hero_x, hero_y)
 
 
 def test_position_is_dungeon_level_column_and_row():
-    frames = Frames(2, frame_keys(("position",), "terminal"))
+    frames = observations.Frames(2, observations.frame_keys(("position",), "terminal"))
     for game, (dungeon, level, x, y) in enumerate([(0, 1, 30, 10), (2, 4, 78, 20)]):
         frames.arrays["blstats"][game] = -1  # of the numbers of the bottom line, no other is read
         frames.arrays["blstats"][game, [nethack.NLE_BL_DNUM, nethack.NLE_BL_DLEVEL]] = dungeon, level
         frames.arrays["blstats"][game, [nethack.NLE_BL_X, nethack.NLE_BL_Y]] = x, y
     rows = {"position": np.zeros((2, 4), np.int32)}
-    Observer(("position",), frames).observe(open_rows(rows), np.array([1, 1], np.int32))
+    observations.Observer(("position",), frames).observe(observations.open_rows(rows), np.array([1, 1], np.int32))
     assert rows["position"].tolist() == [[0, 1, 30, 10], [2, 4, 78, 20]]
 
 
@@ -67,5 +64,109 @@ def test_blstats_scaling_by_hand():
     expected = np.zeros(27)
     # 79/79, 21/21, hidden, 18/10, hidden, 14/10, hidden, 7000/1000 clipped to 5, 2/10, 40/100, 500/1000, 2, hidden
     expected[[0, 1, 3, 10, 13, 18, 19, 20, 21]] = 1, 1, 1.8, 1.4, 5, 0.2, 0.4, 0.5, 2
-    assert scale_blstats(blstats) == pytest.approx(expected, abs=1e-6)
-    assert scale_blstats(blstats).dtype == np.float32
+    assert observations.scale_blstats(blstats) == pytest.approx(expected, abs=1e-6)
+    assert observations.scale_blstats(blstats).dtype == np.float32
+
+
+def make(num_games: int, task: str = "score", **settings) -> tuple[GameVector, dict]:
+    vector = GameVector(
+        num_games, GameSettings(task=task, **settings), (*observations.POLICY_OBSERVATIONS, "event_blstats")
+    )
+    vector.reset()
+    specs = step_specs() | vector.observer.specs
+    return vector, {key: np.zeros((num_games, *spec.shape), spec.dtype) for key, spec in specs.items()}
+
+
+def advance(vector: GameVector, actions: list[int], rows: dict) -> None:
+    rows["terminated"][:] = rows["truncated"][:] = False
+    vector.step(actions, observations.open_rows(rows))
+
+
+def test_readings_are_changes_of_the_bottom_line():
+    names = ("event_score", "event_health", "event_gold", "event_idle")
+    vector = GameVector(2, GameSettings(max_episode_steps=60), ("blstats", "event_blstats", *names))
+    vector.reset()
+    rows = {key: np.zeros((2, *spec.shape), spec.dtype) for key, spec in (step_specs() | vector.observer.specs).items()}
+    seen = set()
+    for actions in np.random.default_rng(0).integers(23, size=(150, 2)).tolist():
+        vector.observe(observations.open_rows(rows))
+        before = rows["blstats"].copy()
+        advance(vector, actions, rows)
+        changes = rows["event_blstats"] - before
+        for name, place in zip(names, (9, 10, 13), strict=False):
+            assert rows[name].tolist() == changes[:, place].tolist()
+        passed = (changes[:, 20] != 0).tolist()
+        asks = [game.message.startswith((b"What do you want", b"In what direction")) for game in vector.games]
+        assert rows["event_idle"].tolist() == [not (p or a) for p, a in zip(passed, asks, strict=True)]
+        seen.update(zip(passed, asks, strict=True))
+    assert seen == {(True, False), (False, False), (False, True)}  # an open question takes no time, and is not idle
+
+
+def test_a_new_episode_follows_at_once():
+    vector, rows = make(1, max_episode_steps=3)
+    first = []
+    for _ in range(7):
+        advance(vector, [19], rows)
+        vector.observe(observations.open_rows(rows))
+        first.append(bool(vector.first[0]))
+        if vector.finished:
+            _, info = vector.finished[0]
+            assert info.steps == 3
+            assert rows["truncated"][0]
+            assert not rows["terminated"][0]
+            assert rows["message_count"][0] == 1  # the new episode has shown its first message once
+            assert rows["blstats"][0, 20] == 1  # its clock
+            assert rows["event_blstats"][0, 20] > 1
+    assert first == [False, False, True, False, False, True, False]
+
+
+def test_reference_time_limit_is_a_true_end():
+    vector, rows = make(1, max_episode_steps=2, reference_time_limit=True)
+    for _ in range(2):
+        advance(vector, [19], rows)
+    assert rows["terminated"][0]
+    assert not rows["truncated"][0]
+
+
+def slow_distance(start: tuple, goals: set, walkable: set, doors: set) -> int | None:
+    """Breadth-first search, square by square."""
+    seen, edge, distance = {start}, {start}, 0
+    while edge:
+        if edge & goals:
+            return distance
+        reached = set()
+        for x, y in edge:
+            for dx in (-1, 0, 1):
+                for dy in (-1, 0, 1):
+                    to = x + dx, y + dy
+                    if dx and dy and ((x, y) in doors or to in doors):
+                        continue
+                    if to in walkable and to not in seen:
+                        reached.add(to)
+        seen |= reached
+        edge, distance = reached, distance + 1
+    return None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_paths_are_shortest_and_can_be_walked(seed):
+    rng = random.Random(seed)
+    share = rng.uniform(0.35, 0.9)
+    walkable = {(x, y) for x in range(79) for y in range(21) if rng.random() < share}
+    doors = {square for square in walkable if rng.random() < 0.2}
+    start = rng.choice(sorted(walkable))
+    goals = set(rng.sample(sorted(walkable), 5))
+
+    def bits(set_of: set) -> int:
+        return sum(1 << 80 * y + x for x, y in set_of)
+
+    path = path_to(bits({start}), bits(goals), bits(walkable), bits(doors))
+    distance = slow_distance(start, goals, walkable, doors)
+    assert len(path) == (distance or 0)
+    at = bits({start})
+    for action in path:
+        to = shift(at, STEPS[action])
+        assert to & bits(walkable)
+        assert not (action in DIAGONAL and (at | to) & bits(doors))
+        at = to
+    assert distance is None or at & bits(goals)

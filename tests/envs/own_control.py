@@ -33,8 +33,6 @@ class Aim(gymnasium.Env):
 
 
 class AimWorld(GymWorld):
-    """The game, without captions."""
-
     about = "a target"
     reads = ("observation",)
 
@@ -46,8 +44,6 @@ class AimWorld(GymWorld):
 
 
 class NamedWorld(AimWorld):
-    """The game, whose observation has any name."""
-
     @property
     def reads(self):
         return (self.options["name"],)

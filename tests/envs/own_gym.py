@@ -32,8 +32,6 @@ class Alone(gymnasium.Wrapper):
 
 
 class Only(Cart):
-    """Its environment can exist once in a process."""
-
     def make(self):
         return Alone(super().make())
 

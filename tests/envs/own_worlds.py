@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from motif_jax.envs.text_game import Answer, TextGame
+from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import CAPTIONS, CHOICE, SCREEN_SHAPE, Screen, game_seed, trained_world
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
 
@@ -51,8 +53,6 @@ class Walk:
 
 
 class Walks:
-    """A group of games."""
-
     def __init__(self, world, num_games, observations, seed, stream, next_episode, stepping):
         self.world, self.keys, self.seed, self.stream = world, observations, seed, stream
         self.games = [world.game() for _ in range(num_games)]
@@ -108,8 +108,6 @@ class Walks:
 
 
 class Corridor:
-    """The world."""
-
     name, about = "corridor", "a walk in a corridor"
     action, action_names = CHOICE, ("back", "on")
     figures = {"turns_back": int, "luck": float}
@@ -187,3 +185,28 @@ class WithGuide(Guided):
 
 class Pictures(Corridor):
     name, pairs = "pictures", ("message", "place")
+
+
+class Echo(TextGame):
+    """The longer the text, the better; three of them."""
+
+    def open(self):
+        return "Say something long."
+
+    def answer(self, text):
+        end = EndStatus.TASK_SUCCESSFUL if self.steps == 2 else EndStatus.RUNNING
+        return Answer(f"{text}!", float(len(text)), end)
+
+    def draw(self, chance):
+        return "la" * int(1 + 5 * chance)
+
+
+class EchoWorld(TextWorld):
+    name = "echo"
+    about = "a valley with an echo"
+    figures = {}
+    written, heard = 32, 33
+    makers = {}
+
+    def game(self, shown=True):
+        return Echo(self.written, self.heard, self.time_limit)

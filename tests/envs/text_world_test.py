@@ -51,7 +51,6 @@ def from_steps(info: EpisodeInfo, steps: dict[str, np.ndarray]) -> Episode:
 
 
 def pooled(name: str, player: str, workers: int, episodes: int = 12) -> dict[int, object]:
-    """Episodes that a pool plays, as turns."""
     played, pieces = {}, Pieces()
     keys = ("heard", "event_heard", "action", "reward")
     with ActorPool(
@@ -106,7 +105,7 @@ def test_texts_of_a_policy_lose_control_characters():
     assert (replay.chars[1] >= 32).all()
 
 
-OWN = "own_texts:EchoWorld"
+OWN = "own_worlds:EchoWorld"
 
 
 ANSWER = Answer("yes", 1.0, EndStatus.RUNNING, "")
@@ -125,14 +124,14 @@ def test_wrong_answers_of_a_users_game_are_refused_with_one_sentence(wanted, ans
     talk = Conversation({"world": OWN})
     for wrong in answers:
         talk.begin(0)
-        monkeypatch.setattr("own_texts.Echo.answer", lambda self, text, wrong=wrong: wrong)
+        monkeypatch.setattr("own_worlds.Echo.answer", lambda self, text, wrong=wrong: wrong)
         with pytest.raises(UserError) as caught:
             talk.say("la")
         assert caught.type is UserError, wrong
         assert str(caught.value).startswith(f"answer() of the game 'Echo' must return {wanted}, not "), wrong
         with pytest.raises(UserError, match="must return"):  # before anything is started, too
             check_world({"world": OWN})
-    monkeypatch.setattr("own_texts.Echo.open", lambda self: 7)
+    monkeypatch.setattr("own_worlds.Echo.open", lambda self: 7)
     with pytest.raises(UserError, match=r"^open\(\) of the game 'Echo' must return text, not 7 "):
         Conversation({"world": OWN}).begin(0)
 

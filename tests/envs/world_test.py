@@ -1,8 +1,11 @@
-"""Worlds: those of this package, and a user's own, which may be wrong in many ways."""
+"""Worlds: those of this package, and a user's own, which may be wrong in many ways; and whose error it is."""
 
 import json
 import re
+import signal
+import sys
 
+import jax
 import numpy as np
 import pytest
 from own_worlds import LENGTH
@@ -11,12 +14,16 @@ from benchmarks.random_policy import RandomPolicy
 from motif_jax.actors.acting import answer
 from motif_jax.actors.players import ScriptedPlayers, parse_scripted
 from motif_jax.actors.pool import ActorPool
+from motif_jax.envs.own_code import PACKAGE, as_failure, reported
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, SeedStream, World, game_seed, is_text, to_row
 from motif_jax.envs.worlds import TAKEN, check_world, make_world
+from motif_jax.launch import stopped_by_signals
 from motif_jax.names import WORLDS
 from motif_jax.replays.replay import END_WORDS
+from motif_jax.rewards.source import RewardSource
+from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.stages.evaluate.summary import END_NAMES
-from motif_jax.structs import EndStatus, UserCodeError, UserError
+from motif_jax.structs import EndStatus, Interrupted, UserCodeError, UserError
 
 pytestmark = pytest.mark.quick
 OWN = "own_worlds:Corridor"
@@ -40,7 +47,6 @@ def refused(env, message: str, kind: type = UserError) -> UserError:
 
 
 def play(env, workers: int = 0, rollouts: int = 4, keys: tuple[str, ...] = ("message", "event_message")):
-    """Episodes of random play, and the arrays of the rollouts."""
     world = make_world(env)
     keys = (*keys, *world.reads)
     copies, episodes = [], []
@@ -159,3 +165,53 @@ def test_a_users_world_makes_its_scripted_players():
     players = ScriptedPlayers("guide", make_world({"world": "own_worlds:WithGuide"}), 1)
     players.begin(0, game_seed(0, SeedStream.TRAIN, 0))
     assert players.choose(0, None) == 1
+
+
+ENV = {"world": "own_worlds:Corridor", "max_episode_steps": 20}
+
+
+def test_errors_of_libraries_are_not_attributed_to_the_game():
+    def called_by(file):
+        code = compile("jax.numpy.zeros(2) + jax.numpy.zeros(3)", file, "exec")
+        with pytest.raises(TypeError) as caught:
+            exec(code, {"jax": jax})
+        error = caught.value
+        return as_failure(ENV, error.with_traceback(error.__traceback__.tb_next))  # without the frame of this test
+
+    assert called_by(f"{PACKAGE}policies/some.py") is None
+    assert "failed with TypeError" in str(called_by(f"{PACKAGE[:-1]}_games.py"))
+    assert "failed with TypeError" in str(called_by("/home/jax/numpy/my_game.py"))
+
+
+def interrupted_in_a_game(reply):
+    with reported(ENV):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            reply()
+            raise
+
+
+def test_an_interrupt_passes_through_the_users_code():
+    for reply in (lambda: None, lambda: sys.exit(0)):  # some games make another exception of it
+        with pytest.raises(Interrupted), stopped_by_signals():
+            interrupted_in_a_game(reply)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):  # outside the program
+        interrupted_in_a_game(lambda: None)
+
+
+def test_errors_of_reward_sources_name_the_source():
+    class Source(RewardSource):
+        pass
+
+    calls = {
+        "moments": ({},), "shape": ({"own": {}},), "advance": (None, None), "arrays": (), "facts": (), "figures": (),
+        "about": (), "close": (),
+    }  # fmt: skip
+    for method, arguments in calls.items():
+        source = Source()
+        setattr(source, method, lambda *args: sys.exit(0))
+        sources = RewardSources([Weighted("own", "mine:Source", 1.0, source)])
+        with pytest.raises(UserCodeError, match="the reward source 'mine:Source' failed with SystemExit: 0"):
+            getattr(sources, method)(*arguments)

@@ -27,7 +27,6 @@ ENVS = [
 
 @pytest.fixture
 def serve():
-    """Starts the server of a world; returns its address."""
     servers = []
 
     def start(env) -> str:

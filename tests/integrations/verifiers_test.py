@@ -25,8 +25,6 @@ def said(times: int) -> str:
 
 
 class Model(http.server.BaseHTTPRequestHandler):
-    """Chat completions, in pieces."""
-
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         text = said(sum(message["role"] == "assistant" for message in body["messages"]))

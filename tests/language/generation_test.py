@@ -11,22 +11,11 @@ from flax import nnx
 from small_models import ALL, FEW, VOCABULARY, logits_of, make_small, some_tokens
 
 from motif_jax.language import generation
-from motif_jax.language.generation import (
-    FREE,
-    PACK_LENGTH,
-    PACK_ROWS,
-    TokenLimits,
-    TokenSampling,
-    draw,
-    generate,
-    no_limits,
-    search,
-)
 
 CONTEXTS, LENGTHS = some_tokens(), np.array([11, 6, 8])
 LEFT = np.arange(11) >= 11 - LENGTHS[:, None]  # padded on the left
 KEYS = jax.random.split(jax.random.key(0), 3)
-GREEDY, PLAIN = TokenSampling(0.0, 0, 1.0), TokenSampling(1.0, 0, 1.0)
+GREEDY, PLAIN = generation.TokenSampling(0.0, 0, 1.0), generation.TokenSampling(1.0, 0, 1.0)
 ROOM = 12
 
 
@@ -42,14 +31,16 @@ def make_program(name, length=ROOM, shifted=False):
     graph, more = make_small(name).graph, (shift,) if shifted else ()
 
     def run(params, tokens, segments, keys, sampling, limits, *arguments):
-        return generate(nnx.merge(graph, params), tokens, segments, keys, sampling, limits, length, *more, *arguments)
+        return generation.generate(
+            nnx.merge(graph, params), tokens, segments, keys, sampling, limits, length, *more, *arguments
+        )
 
     return jax.jit(run)
 
 
 def run(name, sampling=GREEDY, limits=None, tokens=CONTEXTS, valid=LEFT, keys=KEYS, **more):
     sampling = jax.tree.map(jnp.asarray, sampling)
-    limits = limits or no_limits(VOCABULARY, len(tokens))
+    limits = limits or generation.no_limits(VOCABULARY, len(tokens))
     return jax.tree.map(
         np.asarray,
         make_program(name, **more)(make_small(name).params, tokens, valid.astype(int), keys, sampling, limits),
@@ -97,7 +88,7 @@ def test_padding_and_other_rows_change_nothing(name):
 
 
 def test_rows_end_early_and_the_loop_with_them():
-    limits = no_limits(VOCABULARY, 3)._replace(stops=jnp.arange(VOCABULARY) < 30, pad=60)
+    limits = generation.no_limits(VOCABULARY, 3)._replace(stops=jnp.arange(VOCABULARY) < 30, pad=60)
     generated = run("gpt2", PLAIN, limits)
     assert (generated.lengths < ROOM).all()
     for row, length in zip(generated.tokens, generated.lengths, strict=True):
@@ -113,19 +104,19 @@ def test_rows_end_early_and_the_loop_with_them():
 @pytest.mark.parametrize("name", FEW)
 def test_packing_the_rows_that_continue_changes_nothing(name):
     """Two of 40 rows at a time, which are not packed, get the same tokens."""
-    num, rng = PACK_ROWS + 8, np.random.default_rng(0)
+    num, rng = generation.PACK_ROWS + 8, np.random.default_rng(0)
     tokens, valid = rng.integers(2, VOCABULARY, (num, 6)), np.ones((num, 6), int)
     keys = jax.random.split(jax.random.key(2), num)
-    forced = np.where(rng.random((num, 4)) < 0.1, 40, FREE)
+    forced = np.where(rng.random((num, 4)) < 0.1, 40, generation.FREE)
     forced[:2] = 40  # these two go on when others have ended
     stops, allowed = jnp.arange(VOCABULARY) < 12, jnp.array(rng.random((num, VOCABULARY)) < 0.8)
     table = jax.random.normal(jax.random.key(5), (VOCABULARY, VOCABULARY))
-    program, params = make_program(name, PACK_LENGTH, shifted=True), make_small(name).params
+    program, params = make_program(name, generation.PACK_LENGTH, shifted=True), make_small(name).params
     temperature = jnp.linspace(0.5, 2.0, num)
 
     def of_rows(rows):
-        sampling = TokenSampling(temperature[rows], jnp.zeros(len(rows), int), jnp.ones(len(rows)))
-        limits = TokenLimits(allowed[rows], stops, jnp.array(forced[rows]), 60)
+        sampling = generation.TokenSampling(temperature[rows], jnp.zeros(len(rows), int), jnp.ones(len(rows)))
+        limits = generation.TokenLimits(allowed[rows], stops, jnp.array(forced[rows]), 60)
         arguments = (table, jnp.float32(1)), jnp.arange(num)[rows]
         return program(params, tokens[rows], valid[rows], keys[rows], sampling, limits, *arguments)
 
@@ -148,11 +139,13 @@ def test_a_shift_adds_to_the_logits(name):
     small = make_small(name)
     table = jax.random.normal(jax.random.key(5), (VOCABULARY, VOCABULARY)) * 3
     program, valid = make_program(name, shifted=True), LEFT.astype(int)
-    only_best = TokenSampling(2.0, 1, 1.0)  # of the sums
+    only_best = generation.TokenSampling(2.0, 1, 1.0)  # of the sums
     for factor, sampling in ((0.0, GREEDY), (1.0, GREEDY), (1.0, only_best)):
         sampling = jax.tree.map(jnp.asarray, sampling)
         arguments = (table, jnp.float32(factor)), jnp.zeros(3, int)
-        generated = program(small.params, CONTEXTS, valid, KEYS, sampling, no_limits(VOCABULARY, 3), *arguments)
+        generated = program(
+            small.params, CONTEXTS, valid, KEYS, sampling, generation.no_limits(VOCABULARY, 3), *arguments
+        )
         tokens = slow_greedy(name, factor * np.asarray(table))
         assert generated.tokens[:, :5].tolist() == tokens.tolist()
     assert program._cache_size() == 1
@@ -176,7 +169,6 @@ def slow_greedy(name, table, steps=5):
 
 
 def slow_odds(logits, temperature, top_k, top_p):
-    """Probabilities that tokens are drawn with, for one row."""
     if temperature == 0:
         return np.eye(len(logits))[logits.argmax()]
     odds = np.exp(logits / temperature - (logits / temperature).max())
@@ -199,8 +191,8 @@ def test_tokens_are_drawn_with_their_probabilities(values, few, monkeypatch):
     num = 4000
     logits = jnp.array(np.random.default_rng(0).normal(size=12) * 2).astype(jnp.float32)
     keys = jax.random.split(jax.random.key(1), num)
-    sampling = jax.tree.map(jnp.asarray, TokenSampling(*values))
-    drawn = jax.jit(lambda *args: draw(*args))(jnp.tile(logits, (num, 1)), keys, sampling)
+    sampling = jax.tree.map(jnp.asarray, generation.TokenSampling(*values))
+    drawn = jax.jit(lambda *args: generation.draw(*args))(jnp.tile(logits, (num, 1)), keys, sampling)
     shares, wanted = np.bincount(drawn, minlength=12) / num, slow_odds(np.asarray(logits), *values)
     assert (shares[wanted == 0] == 0).all()
     np.testing.assert_allclose(shares, wanted, atol=4 * 0.5 / num**0.5)
@@ -210,13 +202,13 @@ def test_tokens_are_drawn_with_their_probabilities(values, few, monkeypatch):
     "ilql", there="top-p keeps all tokens as probable as the last one", here="top-p and top-k keep the first of equals"
 )
 @pytest.mark.parametrize(("sampling", "kept"), [
-    (TokenSampling(1.0, 0, 0.5), {0, 1}),  # 1/4 + 1/4 reach 0.5
-    (TokenSampling(1.0, 0, 0.6), {0, 1, 2}),
-    (TokenSampling(1.0, 3, 1.0), {0, 1, 2}),
+    (generation.TokenSampling(1.0, 0, 0.5), {0, 1}),  # 1/4 + 1/4 reach 0.5
+    (generation.TokenSampling(1.0, 0, 0.6), {0, 1, 2}),
+    (generation.TokenSampling(1.0, 3, 1.0), {0, 1, 2}),
 ])  # fmt: skip
 def test_of_equal_logits_the_first_are_kept(sampling, kept):
     keys = jax.random.split(jax.random.key(1), 200)
-    drawn = jax.jit(draw)(jnp.zeros((200, 4)), keys, jax.tree.map(jnp.asarray, sampling))
+    drawn = jax.jit(generation.draw)(jnp.zeros((200, 4)), keys, jax.tree.map(jnp.asarray, sampling))
     assert {*drawn.tolist()} == kept
 
 
@@ -224,7 +216,9 @@ def make_search(name, num_beams, length):
     graph = make_small(name).graph
 
     def run(params, limits, penalty):
-        return search(nnx.merge(graph, params), CONTEXTS, LEFT.astype(int), num_beams, limits, length, penalty)
+        return generation.search(
+            nnx.merge(graph, params), CONTEXTS, LEFT.astype(int), num_beams, limits, length, penalty
+        )
 
     return lambda limits, penalty=0.0: jax.tree.map(np.asarray, jax.jit(run)(make_small(name).params, limits, penalty))
 
@@ -233,7 +227,7 @@ def make_search(name, num_beams, length):
 def test_wide_beams_find_the_best_of_all(name):
     """Of all continuations by three of four tokens, one of which ends a text."""
     few, end = [5, 6, 7, 8], 8
-    limits = no_limits(VOCABULARY, 3, (end,))
+    limits = generation.no_limits(VOCABULARY, 3, (end,))
     limits = limits._replace(allowed=jnp.zeros(VOCABULARY, bool).at[jnp.array(few)].set(True))
     every = {tuple(itertools.takewhile(lambda token: token != end, row)) for row in itertools.product(few, repeat=3)}
     every = [[*row, end][:3] for row in sorted(every)]
@@ -267,7 +261,7 @@ def test_many_blocks_share_a_cache_and_write_what_few_would(name):
             for stack in (getattr(model, part) for part in ("stack", "encoder", "decoder") if hasattr(model, part)):
                 assert stack.unrolled
                 stack.unrolled = not scanned
-            return search(model, CONTEXTS, LEFT.astype(int), 3, no_limits(VOCABULARY, 3), ROOM)
+            return generation.search(model, CONTEXTS, LEFT.astype(int), 3, generation.no_limits(VOCABULARY, 3), ROOM)
 
         return jax.jit(run)(make_small(name).params)
 

@@ -26,16 +26,10 @@ from gguf_models import (
 )
 from own_models import same
 
+from motif_jax.language import hub
 from motif_jax.language.adapt import LowRank, add_low_rank, merge_low_rank
 from motif_jax.language.config import check_model, is_language_model, locate_model
 from motif_jax.language.gguf_file import read_gguf_config, read_gguf_tensors, read_gguf_tokeniser, read_header
-from motif_jax.language.hub import (
-    read_chat_format,
-    read_config,
-    read_language_model,
-    read_model_tokeniser,
-    write_language_model,
-)
 from motif_jax.language.layers import Types
 from motif_jax.language.loaded import Language
 from motif_jax.language.peft import write_adapter
@@ -48,15 +42,15 @@ gguf = pytest.importorskip("gguf", reason="needs gguf: pip install motif_jax[lan
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_file_is_read_as_written(family, tmp_path):
     file = write_gguf(tmp_path / "m.gguf", family)
-    _, params, config = read_language_model(file)
+    _, params, config = hub.read_language_model(file)
     wanted = make_model(family).config
     assert config.ends == (2, 0)  # the metadata name <|im_end|>; <|endoftext|> is known by its name
     epsilon, theta = (float(np.float32(number)) for number in (wanted.epsilon, wanted.rotary.theta))
     wanted = wanted._replace(pad=0, ends=(2, 0), epsilon=epsilon, rotary=wanted.rotary._replace(theta=theta))
-    assert config == wanted == read_config(file)
+    assert config == wanted == hub.read_config(file)
     assert same(params, nnx.state(make_model(family)))
     bits = np.dtype(ml_dtypes.bfloat16)
-    assert {leaf.dtype for leaf in jax.tree.leaves(read_language_model(file, Types(bits, bits))[1])} == {bits}
+    assert {leaf.dtype for leaf in jax.tree.leaves(hub.read_language_model(file, Types(bits, bits))[1])} == {bits}
 
 
 @pytest.mark.quick
@@ -99,17 +93,21 @@ def test_blocks_are_dequantised_as_in_transformers(kind, tmp_path):
     np.testing.assert_allclose(ours, theirs.reshape(ours.shape), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("family", "kind"), [("llama", "F32"), ("llama", "Q8_0"), ("qwen2", "F16"), ("qwen3", "Q4_1")])
-def test_logits_are_those_of_transformers(family, kind, tmp_path):
+def both_logits(file, tokens):
+    """Of transformers, and ours; and what gives them."""
     torch = pytest.importorskip("torch", reason="needs PyTorch: bash launch/test.sh installs it")
     transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
-    file = write_gguf(tmp_path / "m.gguf", family, kind)
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=file.name, dtype=torch.float32)
-    tokens = np.random.default_rng(0).integers(0, ROWS, (3, 40))
-    wanted = theirs(torch.tensor(tokens)).logits.detach().numpy()
-    graph, params, _ = read_language_model(file)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    graph, params, _ = hub.read_language_model(file)
     model = nnx.merge(graph, jax.tree.map(jax.numpy.asarray, params))
     ours = np.asarray(model.logits(model(jax.numpy.asarray(tokens), jax.numpy.ones_like(tokens))))
+    return theirs(torch.tensor(tokens)).logits.detach().numpy(), ours, theirs, model
+
+
+@pytest.mark.parametrize(("family", "kind"), [("llama", "F32"), ("llama", "Q8_0"), ("qwen2", "F16"), ("qwen3", "Q4_1")])
+def test_logits_are_those_of_transformers(family, kind, tmp_path):
+    file = write_gguf(tmp_path / "m.gguf", family, kind)
+    wanted, ours, *_ = both_logits(file, np.random.default_rng(0).integers(0, ROWS, (3, 40)))
     assert wanted.std() > 0.2
     np.testing.assert_allclose(ours, wanted, atol=3e-5 * np.abs(wanted).max(), rtol=0)
 
@@ -121,7 +119,7 @@ def test_contexts_extended_as_in_llama_3_1_are_known_by_their_frequencies(tmp_pa
     divisors = np.where(turns > 4, 1, np.where(turns < 1, 32, 1 / ((turns - 1) / 3 + (1 - (turns - 1) / 3) / 32)))
     assert {1, 32} < {*divisors.tolist()}
     file = write_gguf(tmp_path / "m.gguf", tensors={"rope_freqs.weight": divisors.astype(np.float32)})
-    rotary = read_language_model(file)[2].rotary
+    rotary = hub.read_language_model(file)[2].rotary
     assert rotary[1:] == ("llama3", 32.0, 1.0, 4.0, 8192)
     write_gguf(file, tensors={"rope_freqs.weight": divisors.astype(np.float32) * 2})
     refuse(file, "rope_freqs.weight extend the context in another way than Llama 3.1")
@@ -176,8 +174,8 @@ def test_a_special_token_begins_texts_where_the_file_or_the_published_tokeniser_
 
 
 def read_both(file):
-    _, params, config = read_language_model(file)
-    return params, read_model_tokeniser(file, config)
+    _, params, config = hub.read_language_model(file)
+    return params, hub.read_model_tokeniser(file, config)
 
 
 def refuse(file, sentence):
@@ -252,7 +250,7 @@ def test_changed_bytes_give_a_sentence_or_a_model_of_the_same_shape(tmp_path, ca
     """Flipped bits, changed bytes and cut ends, most of them in the header."""
     whole = bytearray(write_gguf(tmp_path / "m.gguf", "qwen2", "Q4_0", pre="qwen2").read_bytes())
     header = min(tensor.start for tensor in read_header(tmp_path / "m.gguf").tensors.values())
-    shapes = jax.tree.map(np.shape, read_language_model(tmp_path / "m.gguf")[1])
+    shapes = jax.tree.map(np.shape, hub.read_language_model(tmp_path / "m.gguf")[1])
     file, rng, sentences = tmp_path / "changed.gguf", np.random.default_rng(0), []
     for number in range(500):
         changed = bytearray(whole)
@@ -289,20 +287,17 @@ def test_an_adapter_of_a_file_is_added_to_it(tmp_path):
     for _, module in nnx.iter_modules(model):
         if type(module) is LowRank:
             module.low_b = nnx.LoRAParam(jax.random.normal(jax.random.key(0), module.low_b.shape))
-    write_language_model(tmp_path / "merged", merge_low_rank(model))
+    hub.write_language_model(tmp_path / "merged", merge_low_rank(model))
     (tmp_path / "adapter").mkdir()
     write_adapter(tmp_path / "adapter", model, str(write_gguf(tmp_path / "m.gguf")))
     for base in (tmp_path / "m.gguf", "../m.gguf"):
         settings = tmp_path / "adapter/adapter_config.json"
         settings.write_text(json.dumps(json.loads(settings.read_text()) | {"base_model_name_or_path": str(base)}))
-        _, params, config = read_language_model(tmp_path / "adapter")
-        for ours, wanted in zip(
-            jax.tree.leaves(params), jax.tree.leaves(read_language_model(tmp_path / "merged")[1]), strict=True
-        ):
-            np.testing.assert_allclose(ours, wanted, atol=1e-6)
-        assert read_model_tokeniser(tmp_path / "adapter", config).encode("a") == read_both(tmp_path / "m.gguf")[
-            1
-        ].encode("a")
+        _, params, config = hub.read_language_model(tmp_path / "adapter")
+        merged = hub.read_language_model(tmp_path / "merged")[1]
+        jax.tree.map(lambda ours, wanted: np.testing.assert_allclose(ours, wanted, atol=1e-6), params, merged)
+        plain = read_both(tmp_path / "m.gguf")[1]
+        assert hub.read_model_tokeniser(tmp_path / "adapter", config).encode("a") == plain.encode("a")
 
 
 # ---- SmolLM2-135M-Instruct
@@ -335,18 +330,13 @@ def smollm2():
 
 def test_smollm2_has_the_logits_and_texts_of_transformers(smollm2):
     torch = pytest.importorskip("torch", reason="needs PyTorch: bash launch/test.sh installs it")
-    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(
-        smollm2.parent, gguf_file=smollm2.name, dtype=torch.float32
-    )
-    graph, params, config = read_language_model(smollm2)
-    model = nnx.merge(graph, jax.tree.map(jax.numpy.asarray, params))
-    ours = Language(model, read_model_tokeniser(smollm2, config))
+    config = hub.read_config(smollm2)
+    tokeniser = hub.read_model_tokeniser(smollm2, config)
     text = " ".join(TEXTS) * 4 + "<|im_start|>user\nWhich message is better?<|im_end|>\n"
-    tokens = np.array([ours.tokeniser.encode(text, marks=True)])
+    tokens = np.array([tokeniser.encode(text, marks=True)])
     assert tokens.size > 300
-    wanted = theirs(torch.tensor(tokens)).logits.detach().numpy()
-    logits = np.asarray(model.logits(model(jax.numpy.asarray(tokens), jax.numpy.ones_like(tokens))))
+    wanted, logits, theirs, model = both_logits(smollm2, tokens)
+    ours = Language(model, tokeniser)
     np.testing.assert_allclose(logits, wanted, atol=3e-4, rtol=0)
     assert np.array_equal(logits.argmax(-1), wanted.argmax(-1))
     contexts = ["The capital of France is", "def fibonacci(n):\n", "You see a grey key"]
@@ -379,7 +369,7 @@ def test_a_directory_with_a_tokeniser_is_a_model_but_not_where_the_program_was_s
 def test_smollm2_has_the_conversations_of_transformers(smollm2):
     transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
     theirs = transformers.AutoTokenizer.from_pretrained(smollm2.parent, gguf_file=smollm2.name)
-    chat_format = read_chat_format(smollm2)
+    chat_format = hub.read_chat_format(smollm2)
     user, system = {"role": "user", "content": " Which? 12\n"}, {"role": "system", "content": "You judge."}
     for messages in ([user], [system, user], [user, {"role": "assistant", "content": "This."}, user]):
         wanted = theirs.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)

@@ -1,5 +1,6 @@
-"""What people use in notebooks: load, score, generate, save; and what is refused before anything is compiled."""
+"""What people use in notebooks: load, score, generate, save; and what models compute."""
 
+import functools
 import re
 
 import jax
@@ -11,6 +12,10 @@ from flax import nnx
 from own_models import TEXTS, TOKENISER, make_own, write_own
 
 import motif_jax
+from motif_jax.language.hub_config import make_config
+from motif_jax.language.loaded import Language
+from motif_jax.language.model import make_language_model
+from motif_jax.language.next_tokens import NextTokens
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 
@@ -115,13 +120,11 @@ def test_a_tokeniser_with_more_tokens_than_the_model_has_is_refused(tmp_path):
 
 
 def total_loss(model, tokens):
-    """Sum of negative log-probabilities of what follows each token."""
     odds = jax.nn.log_softmax(model.logits(model(tokens, jnp.ones(tokens.shape, int))))
     return -jnp.take_along_axis(odds[:, :-1], tokens[:, 1:, None], -1).sum()
 
 
 def compare_devices(folder: str) -> None:
-    """One device and eight give the same scores, texts and gradients."""
     from jax.sharding import NamedSharding
     from jax.sharding import PartitionSpec as P
 
@@ -164,3 +167,86 @@ def test_eight_devices_give_what_one_gives(tmp_path):
     for name in ("qwen3", "t5"):
         write_own(name, tmp_path / name)
     on_devices(8, compare_devices, str(tmp_path))
+
+
+TOKENS = np.random.default_rng(0).integers(3, 40, 9)
+ANSWER = np.array([0, 5, 6, 7])
+
+
+def compute_logits(model, tokens, segments):
+    arguments = [tokens, segments]
+    if model.config.is_encoder_decoder:
+        arguments += [ANSWER, np.ones_like(ANSWER)]
+    return model.logits(model(*(jnp.asarray(row)[None] for row in arguments)))[0]
+
+
+def our_logits(model, tokens, segments):
+    graph, params = nnx.split(model)
+    return np.asarray(logits_program(graph)(params, tokens, np.asarray(segments)))
+
+
+@functools.cache
+def logits_program(graph):
+    return jax.jit(lambda params, *rows: compute_logits(nnx.merge(graph, params), *rows))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen3"])
+def test_several_texts_in_a_row_do_not_see_each_other(name):
+    model = make_own(name)
+    packed = our_logits(model, TOKENS, [2, 2, 2, 0, 5, 5, 5, 5, 0])
+    for part in (slice(0, 3), slice(4, 8)):
+        alone = our_logits(model, TOKENS[part], np.ones(len(TOKENS[part]), int))
+        np.testing.assert_allclose(packed[part], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "t5"])
+def test_remat_changes_no_gradient(name):
+    graph, params = nnx.split(make_own(name))
+    again, _ = nnx.split(make_language_model(make_own(name).config, remat=True, seed=None))
+
+    def gradient(graph):
+        def loss(params):
+            odds = jax.nn.log_softmax(compute_logits(nnx.merge(graph, params), TOKENS, np.ones(9, int)))
+            return odds[:, 3].sum()
+
+        return jax.jit(jax.grad(loss)), str(jax.make_jaxpr(jax.grad(loss))(params))
+
+    (one, plain), (other, remat) = gradient(graph), gradient(again)
+    assert "checkpoint" in remat or "remat" in remat
+    assert "checkpoint" not in plain
+    for a, b in zip(jax.tree.leaves(one(params)), jax.tree.leaves(other(params)), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4 * max(1, np.abs(a).max()))
+
+
+WORDS = [f"w{number}" for number in range(40)]
+
+
+def make(family="qwen2", blocks=2):
+    tokeniser = WordTokeniser.from_texts([" ".join(WORDS)])
+    more = {"n_positions": 64} if family == "gpt2" else {"max_position_embeddings": 64}
+    config = make_config(family, tokeniser.size, 16, blocks, 2, **more)
+    return Language(make_language_model(config, seed=3), tokeniser, batch_size=4)
+
+
+def slowly(language, rows, ids):
+    """By the scores of single tokens after whole texts."""
+    texts = [language.tokeniser.decode(row) for row in rows]
+    names = [language.tokeniser.decode([one]) for one in ids]
+    assert [language.tokeniser.encode(text) for text in texts] == [list(row) for row in rows]
+    return language.score(texts, names)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("family", ["gpt2", "qwen2"])
+@pytest.mark.parametrize("blocks", [2, 5])
+def test_a_common_beginning_that_is_read_once_changes_nothing(family, blocks):
+    language, rng = make(family, blocks), np.random.default_rng(0)
+    ids = language.tokeniser.encode("w1 w2 w3")
+    ask = NextTokens(language, ids)
+    words = language.tokeniser.encode(" ".join(WORDS))
+    begin = rng.choice(words, 11).tolist()
+    for count in (1, 7, 3):  # the first text alone is its own beginning
+        rows = [begin + rng.choice(words, rng.integers(1, 20)).tolist() for _ in range(count)]
+        np.testing.assert_allclose(ask(rows), slowly(language, rows, ids), atol=2e-5)
+    others = [rng.choice(words, size).tolist() for size in (5, 1, 9)]  # nothing in common
+    np.testing.assert_allclose(ask(others), slowly(language, others, ids), atol=2e-5)

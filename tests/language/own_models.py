@@ -26,7 +26,6 @@ MORE = {
 
 @functools.cache
 def make_own(name):
-    """A model of a family."""
     return make_random(make_config(name.split()[0], **SMALL, **MORE.get(name, {})))
 
 

@@ -45,8 +45,6 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="motif_jax-language-")
 
 
 class Small(NamedTuple):
-    """A model, twice."""
-
     directory: Path
     theirs: Any
     model: Any  # ours
@@ -90,12 +88,10 @@ def compute_logits(name: str, params: Any, *arguments: np.ndarray) -> jax.Array:
 
 @functools.cache
 def logits_program(name: str) -> Any:
-    """The same, compiled."""
     return jax.jit(functools.partial(compute_logits, name))
 
 
 def logits_of(name: str, *arguments: np.ndarray) -> np.ndarray:
-    """With the small model's own parameters."""
     arguments = tuple(np.asarray(argument, np.int32) for argument in arguments)
     return np.asarray(logits_program(name)(make_small(name).params, *arguments))
 

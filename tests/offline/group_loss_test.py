@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import slow_group_loss
+import slow_terms
 from tiny_decoder import LANGUAGE, VOCABULARY, new_params, random_rows
 from tiny_writer import make_value_model
 
@@ -48,7 +48,7 @@ def test_the_loss_is_that_of_loops_over_numbers(values):
     def logits(params):
         return LANGUAGE.logits(params, LANGUAGE.hidden(params, rows.tokens, rows.segments, None))
 
-    wanted = slow_group_loss.loss(
+    wanted = slow_terms.loss(
         logits(now), logits(start), ALLOWED, temperature, rows.tokens, rows.is_action, batch.play.advantage,
         batch.play.log_written, group, 40,
     )  # fmt: skip
@@ -125,7 +125,7 @@ def test_advantages_are_those_of_loops(discount, divide_by):
     rewards = [[turn.reward for turn in game.episode.turns if turn.is_action] for game in games]
     moments = [[tuple(game.tokens[: game.text.index(number)]) for number in range(len(of))]
                for game, of in zip(games, rewards, strict=True)]  # fmt: skip
-    wanted = slow_group_loss.advantages([sum(of) for of in rewards], rewards, moments, 4, divide_by == "deviation",
+    wanted = slow_terms.advantages([sum(of) for of in rewards], rewards, moments, 4, divide_by == "deviation",
                                     discount, 0.5)  # fmt: skip
     ours = advantages(games, group, discount)
     for one, other in zip(ours, wanted, strict=True):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import slow_mdp
+import slow_terms
 from talks import Letters, random_store
 from tiny_decoder import random_rows
 
@@ -34,7 +34,7 @@ def decisions_of(steps, row=0):
 def test_decisions_are_those_of_a_walk(seed, packed):
     rows = random_rows(seed, num_rows=6, packed=packed)
     tokens, utterances = mdp.token_steps(rows), mdp.utterance_steps(rows)
-    slow, slow_utterances = slow_mdp.token_steps(rows), slow_mdp.utterance_steps(rows)
+    slow, slow_utterances = slow_terms.token_steps(rows), slow_terms.utterance_steps(rows)
     for row in range(6):
         assert decisions_of(tokens, row) == {place: one for (of, place), one in slow.items() if of == row}
         wanted = {place: one[1:] for (of, place), one in slow_utterances.items() if of == row}

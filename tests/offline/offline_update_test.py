@@ -174,11 +174,8 @@ def test_only_what_a_recipe_learns_is_changed_and_its_target_follows():
     "ilql", there="with `hard_update_every`, targets also follow slowly", here="they stay constant between two copies"
 )
 def test_targets_may_be_copied_at_some_steps_instead():
-    settings, target, learnt = (
-        OfflineSettings(hard_update_every=3),
-        {"q": jnp.zeros(2)},
-        {"q": jnp.ones(2), "v": jnp.ones(1)},
-    )
+    settings, target = OfflineSettings(hard_update_every=3), {"q": jnp.zeros(2)}
+    learnt = {"q": jnp.ones(2), "v": jnp.ones(1)}
     copied = [float(follow(target, learnt, jnp.int32(step), settings)["q"][0]) for step in range(1, 7)]
     assert copied == [0, 0, 1, 0, 0, 1]
 
@@ -210,7 +207,6 @@ def test_measuring_many_batches_equals_measuring_one(name):
 
 
 def compare_devices():
-    """What the test below runs where there are eight devices."""
     for name in ("ilql+joint", "utterance_ilql", "chai", "decision_transformer"):  # one of each kind
         recipe, batch = recipe_of(name), batch_of(3, packed=True)
         assert_same(updated(recipe, batch, steps=2), updated(recipe, batch, devices=8, steps=2))

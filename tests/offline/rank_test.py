@@ -19,18 +19,14 @@ def test_shares_of_states_in_which_the_expert_is_ranked_higher():
     assert rank_shares(better, worse).tolist() == [0.5, 0.75]
 
 
-def two_words():
-    episode = Episode((Turn("ab", 1.0), Turn("x"), Turn("cde", 2.0)), True)  # <a> a b </a> x </s> c d e </a> </eod>
-    return Renderer(turns_of([episode]), Letters(), TEMPLATES["marks"]).rows(np.array([0]), 12)
-
-
 @pytest.mark.differs(
     "ilql",
     there="the best texts have the highest sum of Q - V, without the end mark",
     here="the highest mean, with the end mark",
 )
 def test_top_advantages_are_means_over_the_tokens_of_an_utterance():
-    rows = two_words()
+    episode = Episode((Turn("ab", 1.0), Turn("x"), Turn("cde", 2.0)), True)  # <a> a b </a> x </s> c d e </a> </eod>
+    rows = Renderer(turns_of([episode]), Letters(), TEMPLATES["marks"]).rows(np.array([0]), 12)
     q = np.zeros((1, 12))
     q[0, :3], q[0, 5:9] = [1, 2, 3], [4, 0, 0, 0]  # means 2 and 1
     best, other = top_advantages(Chosen(q, np.full((1, 12), 0.5)), rows)

@@ -23,7 +23,6 @@ def heads(seed, outputs, count):
 
 
 def hidden_states(params, tokens):
-    """Of one text, by itself."""
     row = np.array([tokens], np.int32)
     return hidden_of(params, Rows(row, np.ones_like(row), *[None] * 4))[0]
 

@@ -23,7 +23,6 @@ PAGES = ("gold/report/index", "gold/annotations/lexicon_msg_gold", "gold/reward/
 
 
 def sheets(page: str) -> list[list[list[str]]]:
-    """All CSV files that a page has in itself."""
     files = [unquote(html.unescape(text)) for text in LINK.findall(page)]
     return [list(csv.reader(io.StringIO(text, newline=""))) for text in files]
 

@@ -94,10 +94,10 @@ def test_killed_between_any_two_files_it_goes_on(tmp_path, monkeypatch, survivor
 # ---- merging
 
 
-def label(dataset, name, number, of, of_pair, finished=True, metadata=METADATA):
+def label(dataset, name, number, of, of_pair, finished=True):
     part = Part(number, of)
     rows = rows_of(part, of_pair)
-    with Shard(annotation_folder(dataset.path, name), part, len(rows), metadata) as shard:
+    with Shard(annotation_folder(dataset.path, name), part, len(rows), METADATA) as shard:
         shard.prob[:] = np.where(of_pair[rows] % 2, 0.9, 0.0)
         shard.commit(finished, {"asked": number})
 

@@ -40,22 +40,13 @@ def test_the_index_is_made_once_and_again_when_stale(tmp_path):
     assert table.text(int(ids[0, 0, 0])) == "Something else."
 
 
-def remove(path):
-    (path / "data/message.npy").unlink()
-
-
-def retype(path):
-    np.save(path / "data/message.npy", np.zeros((N, 2, 1, 256), np.float32))
-
-
-def bad_codes(path):
-    np.save(path / "preference/llama70b_msg_defaultgoal_default.npy", np.full(N, 7, np.int8))
+LABELS = "preference/llama70b_msg_defaultgoal_default.npy"
 
 
 @pytest.mark.parametrize(("damage", "message"), [
-    (retype, "data/message.npy.*wrong type float32"),
-    (remove, "has no data/message.npy"),
-    (bad_codes, "must hold int8 codes 0 to 3"),
+    (lambda path: np.save(path / "data/message.npy", np.zeros((N, 2, 1, 256), np.float32)), "wrong type float32"),
+    (lambda path: (path / "data/message.npy").unlink(), "has no data/message.npy"),
+    (lambda path: np.save(path / LABELS, np.full(N, 7, np.int8)), "must hold int8 codes 0 to 3"),
 ])  # fmt: skip
 def test_a_damaged_dataset_is_refused_in_one_sentence(tmp_path, damage, message):
     path, _ = write_published(tmp_path, 1)

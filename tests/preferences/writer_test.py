@@ -10,11 +10,8 @@ from motif_jax.stages import collect
 from motif_jax.structs import ArraySpec, EpisodeInfo
 
 pytestmark = pytest.mark.quick
-SPECS = {
-    "message": ArraySpec((256,), "uint8"),
-    "blstats": ArraySpec((27,), "int32"),
-    "rewards": ArraySpec((), "float32"),
-}
+FORMS = {"message": ((256,), "uint8"), "blstats": ((27,), "int32"), "rewards": ((), "float32")}
+SPECS = {name: ArraySpec(*form) for name, form in FORMS.items()}
 SIZES = {
     "num_pairs": 40, "length": 2, "specs": SPECS, "seed": 3, "keep_empty": 1.0, "character": "mon-hum-neu-mal",
     "figures": {"score": int, "turns": int, "gold": int, "max_depth": int, "experience_level": int},

@@ -1,11 +1,14 @@
 """One moment on a sheet: everything is said, at any size, about any replay."""
 
+import numpy as np
 import pytest
+from emulator import Emulator
 from real_replay import NEEDED, made, play
 
-from motif_jax.replays.canvas import Canvas
+from motif_jax.replays.canvas import Canvas, changes
 from motif_jax.replays.replay import ROWS, Story, describe, summary
 from motif_jax.replays.scene import HELP, MESSAGES, View, compose
+from motif_jax.screens import screen_text
 
 WORDS = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piece.", "You die..."]
 
@@ -43,10 +46,8 @@ def test_sheets_of_any_size():
         for columns in (1, 7, 80, 124, 200):
             for over in ("", HELP, MESSAGES):
                 for which, frame in ((real, 40), (short, 0)):
-                    assert compose(which, View(frame, over=over), rows, columns, keys=True).chars.shape == (
-                        rows,
-                        columns,
-                    )
+                    sheet = compose(which, View(frame, over=over), rows, columns, keys=True)
+                    assert sheet.chars.shape == (rows, columns)
 
 
 @pytest.mark.quick
@@ -67,17 +68,12 @@ SAID = ["Hello Agent!", "", "You see here a gold piece.", "", "$ - 7 gold pieces
 
 
 @pytest.mark.quick
-def test_sums_are_those_of_all_steps_so_far():
+def test_sums_are_those_of_all_steps_so_far_and_the_summary_lists_messages_by_frequency():
     story = describe(made(SAID, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
     assert story.earned.tolist() == [0, -1, 1, 1, 8]
     assert story.gained.tolist() == [0, 0, 1.5, 1.5, 3.5]
     assert story.learnt
     assert story.rewarded.tolist() == [2, 4]
-
-
-@pytest.mark.quick
-def test_the_summary_lists_messages_by_frequency():
-    story = describe(made(SAID, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
     lines = summary(story, 2).splitlines()
     assert lines[0] == "policy-7680, episode 17: killed by a jackal after 4 steps"
     assert lines[1] == "return of the game +8.00, learnt +3.50, score 12, max depth 1"
@@ -85,3 +81,42 @@ def test_the_summary_lists_messages_by_frequency():
     assert [line.split() for line in lines[4:]] == [
         ["2", "0", "(none)"], ["1", "+3.00", "You", "see", "here", "a", "gold", "piece."],
     ]  # fmt: skip
+
+
+HOSTILE = "a\x1b[2Jb\x07c\x9b1md\ne\x7ff\u200bg\u202eh漢i\u0301j\xad"
+
+
+@pytest.mark.quick
+def test_changes_turn_any_sheet_into_any_other():
+    rng = np.random.default_rng(0)
+    terminal, before = Emulator(7, 19), None
+    for share in (1, 0.02, 0.3, 0, 0.9, 0.05):
+        sheet = Canvas(7, 19)
+        if before is not None:
+            sheet.chars[:], sheet.styles[:] = before.chars, before.styles
+        changed = rng.random((7, 19)) < share
+        sheet.chars[changed] = rng.choice([ord(letter) for letter in " ab@▁│"], changed.sum())
+        sheet.styles[changed] = rng.integers(32, size=changed.sum())
+        terminal.feed(changes(before, sheet))
+        terminal.assert_shows(sheet)
+        before = sheet
+    assert changes(before, before) == ""
+
+
+@pytest.mark.quick
+def test_texts_become_one_line_without_control_sequences():
+    sheet = Canvas(1, 40)
+    sheet.put(0, 0, HOSTILE)
+    assert sheet.text() == ["a [2Jb c 1md e f g h i j".ljust(40)]
+    assert changes(None, sheet).count("\033") == 5  # style, clear, place, style, style: all of them ours
+
+
+@pytest.mark.quick
+def test_screens_of_games_have_no_control_sequences():
+    codes = np.arange(256, dtype=np.uint8).reshape(4, 64)
+    sheet = Canvas(4, 64)
+    sheet.put_screen(codes, np.full((4, 64), 7, np.uint8), (0, 0))
+    for text in ("".join(sheet.text()), screen_text(codes).replace("\n", "")):
+        assert text[:128] == " " * 32 + bytes(range(32, 127)).decode() + " "
+        assert text[128:161].isspace()
+        assert text[161:] == "".join(map(chr, range(161, 256))).replace("\xad", " ")

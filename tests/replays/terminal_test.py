@@ -23,8 +23,6 @@ from motif_jax.replays.terminal import ENTER, LEAVE, open_terminal
 
 
 class Session:
-    """The viewer in a process of its own, and the terminal that it runs in."""
-
     def __init__(self, *arguments: str):
         self.master, self.slave = os.openpty()
         self.emulator = Emulator(30, 80)
@@ -58,7 +56,6 @@ class Session:
                 self._read(0.1)
 
     def end(self) -> int:
-        """Waits for the process; its status."""
         while self.process.poll() is None:
             self._read(0.1)
         self._read(0)
@@ -120,7 +117,6 @@ def test_keys_move_through_the_episode_and_the_terminal_is_restored(session):
 
 @pytest.fixture
 def pair() -> Iterator[tuple[int, int]]:
-    """Both ends of a terminal."""
     master, slave = os.openpty()
     yield master, slave
     os.close(master)

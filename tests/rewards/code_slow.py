@@ -100,14 +100,11 @@ def cut_in_pieces(whole, chances):
 
 
 class SlowGame:
-    """One game, whose steps are rewarded in order."""
-
     def __init__(self, program, whole, column):
         self.program, self.whole, self.column = program, whole, column
         self.memory, self.last_flag = {}, {}
 
     def rewards(self):
-        """The reward of each step."""
         return [self.reward(step) for step in range(STEPS)]
 
     def reward(self, step):
@@ -129,7 +126,6 @@ class SlowGame:
             self.memory[one.memory] = nothing if of_step else self.value(one.args[0], "before")
 
     def observed(self, entry, when):
-        """The observation of an entry, before or after the step."""
         plain, ended = self.whole[entry.observation], self.whole["terminated"] | self.whole["truncated"]
         if entry.of == "step" or when == "before":
             return plain[self.step, self.column]
@@ -150,7 +146,6 @@ class SlowGame:
         return bool(array) if entry.type == "flag" else clean(float(array))
 
     def value(self, one, when):
-        """The value of an expression before or after the current step."""
         parts = one.args
         match one.kind:
             case "number":
@@ -349,7 +344,6 @@ def literal(chances):
 
 
 def program_text(seed):
-    """A random program."""
     chances = random.Random(seed)
     make = chances.choice((number_text, number_text, flag_text))
     return make(chances, chances.randint(1, 16))

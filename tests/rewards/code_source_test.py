@@ -2,10 +2,9 @@
 
 import shutil
 
-import jax
 import numpy as np
 import pytest
-from conftest import run_stage
+from conftest import assert_same_bits, run_stage
 from ml_collections import ConfigDict
 
 from motif_jax.devices.checkpoints import reading
@@ -63,8 +62,7 @@ def test_training_goes_on_to_the_same_bits(trained, tmp_path):
         run(tmp_path / name, 1280, sources=sources)
     run(tmp_path / "again", 640, sources=sources)
     for one, other in (("one", "other"), ("again", folder / "run")):
-        pairs = zip(*(jax.tree.leaves(arrays(tmp_path / name)) for name in (one, other)), strict=True)
-        assert all(np.array_equal(a, b) for a, b in pairs)
+        assert_same_bits(arrays(tmp_path / one), arrays(tmp_path / other))
 
 
 def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_path, capsys):
@@ -91,7 +89,8 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
         about = read_json(workdir / "evaluate" / player / "summary.json")
         assert about["sources"]["code_way"]["program"] == PROGRAM
         for row in read_lines(workdir / "evaluate" / player / "episodes.jsonl"):
-            assert row["returns"]["code_way"] == pytest.approx(worth(row), abs=0.5)
+            worth = row["gold"] + 5 * row["stairs"]  # but for the hero's way, which is worth less than 0.5
+            assert row["returns"]["code_way"] == pytest.approx(worth, abs=0.5)
             assert list(row["terms"]) == ["code_way"]  # the other program has a single term
             assert list(row["terms"]["code_way"]) == TERMS
             assert sum(row["terms"]["code_way"].values()) == pytest.approx(row["returns"]["code_way"], abs=1e-5)
@@ -102,11 +101,6 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
     page = (workdir / "report/index.html").read_text()
     assert "once(event_stairs &gt; 0)" in page
     assert "code_way return" in page
-
-
-def worth(row):
-    """What PROGRAM pays in an episode, but for the hero's way, which is worth less than 0.5."""
-    return row["gold"] + 5 * row["stairs"]
 
 
 def test_programs_are_parts_of_options_and_mixtures(trained, tmp_path):

@@ -11,7 +11,6 @@ from motif_jax.rewards.online.store import Store
 
 
 def asked(store):
-    """The questions as texts, with their numbers of answers."""
     columns = (store.questions[name].tolist() for name in ("first", "second", "attempts"))
     return [(store.text(first), store.text(second), answers) for first, second, answers in zip(*columns, strict=True)]
 

@@ -198,9 +198,9 @@ def vectors(tmp_path):
     return str(tmp_path / "tiny.vec")
 
 
-def make_words(tmp_path, vectors, goal="gold", **values):
+def make_words(tmp_path, vectors, **values):
     config = get_config(argument="score")
-    values = {"kind": "words", "vectors": vectors, "goals": f"My {goal} is all@0,kill the newt now@10"} | values
+    values = {"kind": "words", "vectors": vectors, "goals": "My gold is all@0,kill the newt now@10"} | values
     config.policy.online.update(values)
     return OnlineSource.make(Setting(viewed(config), tmp_path, {}))
 

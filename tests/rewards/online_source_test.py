@@ -32,7 +32,6 @@ LEXICONS = {goal: Lexicon(NETHACK, goal) for goal in ("defaultgoal", "gold")}
 
 @pytest.fixture(scope="module")
 def rollouts():
-    """Recorded batches of random play."""
     game = {"task": "score", "max_episode_steps": 60}
     with ActorPool(game, READS, num_workers=0, games_per_worker=8, rollout_length=16) as pool:
         return [arrays for _, arrays, _ in play(pool, RandomPolicy(23), BATCHES)][:BATCHES]
@@ -138,7 +137,6 @@ class Simulated:
         self.known = {}
 
     def __call__(self, text, as_input=lambda message: message):
-        """What it gives for one caption."""
         if text not in self.known:
             self.known[text] = np.asarray(self.apply(self.params, as_input(messages(text))))[0]
         return self.known[text]
@@ -190,13 +188,8 @@ def test_ranking_pays_scores_that_are_learnt_from_pairs(rollouts, tmp_path, norm
     With `normalise`, the scores are the source's own: Adam makes steps of rounding errors, where a gradient is 0.
     """
     seed = get_config().seed
-    counts, pairs, seen, shown_now, update = (
-        {},
-        [],
-        [],
-        [],
-        0,
-    )  # captions in the order of their rows; (first, second, target)
+    # Captions in the order of their rows; (first, second, target) of pairs.
+    counts, pairs, seen, shown_now, update = {}, [], [], [], 0
 
     def loss(apply, first, second, target, weight):
         log_p = jax.nn.log_softmax(jnp.stack([apply({"message": first}), apply({"message": second})], 1))  # [B, 2]

@@ -9,16 +9,8 @@ from conftest import on_devices
 from reward_test import messages
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.rewards import preference
 from motif_jax.rewards.model import make_reward_model
-from motif_jax.rewards.preference import (
-    PairBatches,
-    TrainState,
-    epoch_order,
-    make_batches,
-    make_reward_update,
-    pair_loss,
-    zero_sums,
-)
 
 RATE = 0.3
 OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
@@ -29,7 +21,7 @@ def test_worked_numbers():
     rewards = jnp.array([[[0.0, 2.0], [1.0, 3.0]]] * 4)
     expected = [-np.log(1 - 0.7310586), -np.log(0.7310586), -(np.log(0.7310586) + np.log(1 - 0.7310586)) / 2]
     expected.append(-(0.75 * np.log(0.7310586) + 0.25 * np.log(1 - 0.7310586)))
-    np.testing.assert_allclose(pair_loss(rewards, jnp.array([0.0, 1.0, 0.5, 0.75])), expected, rtol=1e-5)
+    np.testing.assert_allclose(preference.pair_loss(rewards, jnp.array([0.0, 1.0, 0.5, 0.75])), expected, rtol=1e-5)
 
 
 def data(pairs: int = 300, captions: int = 40, length: int = 1, seed: int = 0):
@@ -39,20 +31,20 @@ def data(pairs: int = 300, captions: int = 40, length: int = 1, seed: int = 0):
     return table, ids, rng.choice([0.0, 0.5, 1.0, 0.8], pairs).astype(np.float32)
 
 
-def train(batches: PairBatches, table, num_devices: int = 1):
+def train(batches: preference.PairBatches, table, num_devices: int = 1):
     """Plain gradient steps: Adam would blow up the rounding of the smallest gradients."""
     apply, params = make_reward_model(OPTIONS, 0)
     optimizer = optax.sgd(RATE)
     mesh = make_mesh(num_devices)
-    update = map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
-    state = replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
+    update = map_update(preference.make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
+    state = replicate(preference.TrainState(params, optimizer.init(params), preference.zero_sums()), mesh)
     placed, table = shard(batches, mesh, axis=1), replicate(jnp.asarray(table), mesh)
     for step in range(len(batches.captions)):
         state = update(state, table, np.int32(step), placed)
     return jax.device_get(state)
 
 
-def assert_same(one: TrainState, other: TrainState, atol: float = 2e-5) -> None:
+def assert_same(one: preference.TrainState, other: preference.TrainState, atol: float = 2e-5) -> None:
     assert one.sums[0] == other.sums[0]
     np.testing.assert_allclose(one.sums.loss, other.sums.loss, rtol=1e-5)
     np.testing.assert_allclose(one.sums.right, other.sums.right, atol=3)  # rewards that are all but equal
@@ -62,10 +54,10 @@ def assert_same(one: TrainState, other: TrainState, atol: float = 2e-5) -> None:
 def test_once_per_distinct_caption_equals_once_per_moment():
     length = 3
     table, ids, target = data(pairs=130, length=length)
-    rows = epoch_order(np.arange(len(ids)), seed=1, epoch=0)
-    fast = make_batches(rows, ids, target, 64, 1)
+    rows = preference.epoch_order(np.arange(len(ids)), seed=1, epoch=0)
+    fast = preference.make_batches(rows, ids, target, 64, 1)
     nothing = {"nothing": lambda rows: np.zeros((len(rows), 2, length), np.float32)}
-    plain = make_batches(rows, ids, target, 64, 1, nothing)
+    plain = preference.make_batches(rows, ids, target, 64, 1, nothing)
     assert fast.captions.shape[-1] <= 48 < plain.captions.shape[-1] == 64 * 2 * length
     # Every moment of every batch shows the caption that the dataset says.
     for batches in (fast, plain):
@@ -89,12 +81,12 @@ def test_training_is_that_of_plain_pytorch():
     start = {key: np.asarray(array) for key, array in leaves_by_path(params).items()}
     model = torch_reward.TorchReward(unused_heads=False)
     model.load_state_dict({name: torch.from_numpy(array) for name, array in to_torch(start).items()})
-    rows = epoch_order(np.arange(len(ids)), 1, 0)
+    rows = preference.epoch_order(np.arange(len(ids)), 1, 0)
     text = np.zeros((len(table), 256), np.uint8)
     text[:, :64] = table
     cut = [rows[at : at + 64] for at in range(0, len(rows), 64)]
     losses = torch_reward.train(model, [(text[ids[part, :, 0]], target[part]) for part in cut], RATE)
-    ours = train(make_batches(rows, ids, target, 64, 1), table)
+    ours = train(preference.make_batches(rows, ids, target, 64, 1), table)
     # the loss of each batch weighs as many pairs as it has
     assert float(ours.sums.loss) == pytest.approx(sum(a * len(b) for a, b in zip(losses, cut, strict=True)), rel=1e-5)
     ends = to_torch({key: np.asarray(array) for key, array in leaves_by_path(ours.params).items()})
@@ -103,11 +95,10 @@ def test_training_is_that_of_plain_pytorch():
 
 
 def compare_devices() -> None:
-    """What the test below runs where there are four devices."""
     table, ids, target = data()
     rows = np.arange(len(ids))
-    one = train(make_batches(rows, ids, target, 64, 1), table)
-    four = train(make_batches(rows, ids, target, 64, 4), table, 4)
+    one = train(preference.make_batches(rows, ids, target, 64, 1), table)
+    four = train(preference.make_batches(rows, ids, target, 64, 4), table, 4)
     assert_same(one, four)
 
 
@@ -118,6 +109,6 @@ def test_four_devices_do_what_one_does():
 def test_the_first_step_that_is_no_number_is_remembered():
     table, ids, target = data()
     target[130] = np.nan  # in the third batch of 64
-    state = train(make_batches(np.arange(300), ids, target, 64, 1), table)
+    state = train(preference.make_batches(np.arange(300), ids, target, 64, 1), table)
     assert state.sums.broken == 3
-    assert train(make_batches(np.arange(128), ids, target, 64, 1), table).sums.broken == 0
+    assert train(preference.make_batches(np.arange(128), ids, target, 64, 1), table).sums.broken == 0

@@ -24,7 +24,6 @@ READS, EVENTS = ("blstats", "crop", "message"), ("event_message", "event_message
 
 
 def make(case, folder):
-    """A new source, as training has it."""
     name, kind = [*case.split(" "), ""][:2]
     if name == LEARNT:
         source = LearntSource(make_reward(), Mix(), False)
@@ -42,7 +41,6 @@ def make(case, folder):
 
 
 def rollouts(seed, texts):
-    """Steps that show these texts in turn."""
     found = observations(np.random.default_rng(seed))
     message = np.zeros((T, B, 256), np.uint8)
     for number, place in enumerate(np.ndindex(T, B)):

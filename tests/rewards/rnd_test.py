@@ -38,7 +38,6 @@ def observations(rng, kinds=200, steps=T + 1):
 
 
 def slow_features(cells, moment):
-    """Features of one moment, one number after another."""
     vector = np.clip(moment["blstats"].astype(np.float32) * BLSTATS_SCALE, -5, 5)
     picture = [cells[cell] for cell in moment["crop"].reshape(-1)]
     pieces, text = np.zeros(256), [int(code) for code in moment["message"][:82]]
@@ -67,7 +66,6 @@ def slow_errors(state, seen, x):
 
 
 def pure(params):
-    """Parameters as dictionaries with text keys."""
     found = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
         *names, last = [str(getattr(part, "key", getattr(part, "idx", part))) for part in path if hasattr(part, "key")]
@@ -120,7 +118,6 @@ def test_running_statistics_still_change_after_two_billion_steps():
 
 
 def compare_devices() -> None:
-    """What the test below runs where there are eight devices."""
     found = []
     for devices in (1, 8):
         rng, mesh = np.random.default_rng(3), make_mesh(devices)
@@ -153,7 +150,6 @@ def rollouts(arrays, ended=None):
 
 
 def batch_of(arrays):
-    """A batch as the learner has it."""
     placed = SimpleNamespace(observations=shard(arrays, make_mesh(1), axis=1), action=ACTIONS)
     return SimpleNamespace(arrays=SimpleNamespace(rollouts=placed))
 

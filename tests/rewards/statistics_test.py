@@ -91,30 +91,23 @@ def test_targets():
     np.testing.assert_allclose(labels.soft_target(codes, prob), [0.1, 1, 0.55, NAN])
 
 
-def test_several_annotators_are_mixed_and_all_must_know():
+def test_several_annotators_are_mixed_and_all_must_know_and_a_tie_stays_one():
     weights = labels.parse_annotators("a:3,b")
     assert weights == {"a": 0.75, "b": 0.25}
     mixed = labels.mix({"a": np.array([0, 1, NAN, 0.5]), "b": np.array([1, 1, 0, NAN])}, weights)
     np.testing.assert_allclose(mixed, [0.25, 1, NAN, NAN])
     assert labels.parse_annotators("") == {}
     assert labels.parse_annotators("a") == {"a": 1.0}
-
-
-def test_a_tie_of_all_annotators_stays_one():
-    """Weights of 1/7, 2/7, 3/7 and 1/7 add up to 1 + 1.2e-7 in float32."""
-    weights = labels.parse_annotators("a:1,b:2,c:3,d:1")
+    weights = labels.parse_annotators("a:1,b:2,c:3,d:1")  # sevenths, which add up to 1 + 1.2e-7 in float32
     targets = {name: labels.soft_target(np.array([2, 0, 1], np.int8), None) for name in weights}
     assert labels.mix(targets, weights).tolist() == [0.5, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("target", "sentence"),
-    [
-        ([NAN, NAN], "no pair has a known label"),
-        ([0.5, NAN, 0.5], "all 2 labels are ties"),
-        ([0, 0.5], "all 1 preferences are for the first moment"),
-    ],
-)
+@pytest.mark.parametrize(("target", "sentence"), [
+    ([NAN, NAN], "no pair has a known label"),
+    ([0.5, NAN, 0.5], "all 2 labels are ties"),
+    ([0, 0.5], "all 1 preferences are for the first moment"),
+])  # fmt: skip
 def test_labels_that_teach_nothing_are_refused(target, sentence):
     with pytest.raises(UserError, match=sentence + r".*'mine' \(--config.reward.annotators\)"):
         labels.check_targets(np.array(target, np.float32), "mine")
@@ -134,12 +127,8 @@ def test_a_door_that_is_paid_half_of_gold_is_inflated_six_times():
     comparison = compare_with_worth(values, WORTH, COUNTS, HELD_OUT, neutral=0.0)
     # Worth 0.25 of 3 is paid 2.8 of 5.6: 6 times its share; worth 1.5 of 3 is paid the same: once. The median is 3.5.
     assert comparison["inflation"] == pytest.approx(3.5)
-    assert comparison["levels"][1] == {
-        "worth": 0.25,
-        "due": pytest.approx(1 / 12),
-        "share": pytest.approx(0.5),
-        "captions": 1,
-    }
+    level = {"worth": 0.25, "due": pytest.approx(1 / 12), "share": pytest.approx(0.5), "captions": 1}
+    assert comparison["levels"][1] == level
     assert comparison["rank"] == pytest.approx(correlation(np.array([2.5, 2.5, 4, 1]), np.array([2, 3, 4, 1])))
 
 

@@ -34,19 +34,12 @@ def published(tmp_path):
         whole = {"num_iter": UPDATES * epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
         whole |= {"reward_mean": torch.tensor(0.5 + epoch), "reward_var": torch.tensor(4.0)}
         torch.save(whole, folder / f"checkpoint_p0/checkpoint_{UPDATES * epoch}.pth")
-    write_table(folder, [row_of(epoch) for epoch in range(EPOCHS + 1)])
-    return model, folder
-
-
-def row_of(epoch):
-    """Quantiles of an epoch; that of level 0.5 is the epoch / 100."""
-    return [f"{(number + epoch / 10) / 10:.2f}" for number in range(-9, 10)]
-
-
-def write_table(folder, rows):
-    (folder / "reward_metrics").mkdir(exist_ok=True)
+    (folder / "reward_metrics").mkdir()
     with open(folder / "reward_metrics/train_norm_quantiles.csv", "w", newline="") as lines:
-        csv.writer(lines).writerows([[f"{level:.2f}" for level in LEVELS], *rows])
+        csv.writer(lines).writerow([f"{level:.2f}" for level in LEVELS])
+        for epoch in range(EPOCHS + 1):  # the quantile of level 0.5 is the epoch / 100
+            csv.writer(lines).writerow([f"{(number + epoch / 10) / 10:.2f}" for number in range(-9, 10)])
+    return model, folder
 
 
 def read_as_published(folder):
@@ -59,7 +52,6 @@ def read_as_published(folder):
 
 
 def take(workdir, checkpoint):
-    """Imports a checkpoint, and loads what came of it."""
     config = get_config()
     config.reward.import_from = str(checkpoint)
     view = train_reward.STAGE.view(config.to_dict())

@@ -76,7 +76,7 @@ def test_one_slow_game_does_not_fill_the_memory(monkeypatch):
     """All others wait when too much is finished ahead of it, and go on when it is done."""
     monkeypatch.setattr(collect, "MAX_WAITING_BYTES", 20_000)
     monkeypatch.setenv("SLOW_EPISODE", "5")
-    config = runpy.run_path(str(ROOT / "configs/motif.py"))["get_config"]("slow_game:SlowOnce")
+    config = runpy.run_path(str(ROOT / "configs/motif.py"))["get_config"]("faulty_games:SlowOnce")
     config.collect.update({"num_pairs": 3000, "collector": "random", "num_workers": 2, "rollout_length": 16})
     waiting = most = 0
 

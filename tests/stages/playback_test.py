@@ -151,7 +151,7 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     assert first.metadata["figures"] == rows[0]
 
 
-@pytest.mark.parametrize("game", ["restless_game:Restless", "own_gym:Dice"])
+@pytest.mark.parametrize("game", ["faulty_games:Restless", "own_gym:Dice"])
 def test_a_game_that_cannot_be_repeated_is_recorded_while_it_is_played(tmp_path, capsys, game):
     """Every figure is of all episodes, every end has one name, and the replays show what was played."""
     words = "best,worst,longest,3"
@@ -193,5 +193,5 @@ def test_whether_a_game_plays_the_same_twice_is_tried_as_workers_play_it(beside)
         if world != "Only" or not beside:  # it can exist once in a process
             env = {"world": f"own_gym:{world}", "max_episode_steps": 20}
             assert plays_the_same_twice(env, 0, beside) == same, world
-    assert plays_the_same_twice({"world": "own_texts:EchoWorld", "max_episode_steps": 20}, 0, beside)
+    assert plays_the_same_twice({"world": "own_worlds:EchoWorld", "max_episode_steps": 20}, 0, beside)
     assert plays_the_same_twice({"task": "score"}, 0, beside)  # the program's own are not tried

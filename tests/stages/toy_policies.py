@@ -17,7 +17,7 @@ from motif_jax.rewards.model import make_reward_model, make_value
 from motif_jax.rewards.statistics import summarise_values
 from motif_jax.stages import train_policy
 
-TASK = "easy_game:StairsInTheEast"
+TASK = "faulty_games:StairsInTheEast"
 TRAINING = {
     "network": "small", "num_workers": 0, "synchronous": True, "warmup_steps": 0, "tensorboard": False,
     "games_per_worker": 32, "rollout_length": 8, "batch_size": 256, "num_epochs": 2, "clip_ratio": 0.2,

@@ -1,14 +1,27 @@
-"""Conversations that others have published, and files that only look like them."""
+"""Conversations that others have published, TRL's formats both ways, and files that only look like them."""
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import check_stage, get_config, run_stage
+from talks import write
 
 from motif_jax.contrib.tweets import Tweet, code_of, find_rows, read_tweets, retrofit
+from motif_jax.stages import export
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.transcripts.imports import import_episodes, read_lmrl, read_lmrl_wordle, read_reddit, read_visdial
+from motif_jax.transcripts.imports import (
+    FORMATS,
+    import_episodes,
+    read_lmrl,
+    read_lmrl_wordle,
+    read_reddit,
+    read_trl,
+    read_visdial,
+    write_trl,
+)
 
 pytestmark = pytest.mark.quick
 GREEN, YELLOW, BLACK, WHITE, ORANGE, BLUE = ["🟩", "🟨", "⬛", "⬜", "🟧", "🟦"]
@@ -215,3 +228,110 @@ def test_imported_episodes_keep_their_provenance(tmp_path):
 def test_episodes_that_a_store_cannot_hold_are_refused_by_their_number(tmp_path, turn, sentence):
     episodes = [Episode((Turn("what?"), turn), True)]
     refusal(lambda: import_episodes(episodes, tmp_path / "transcripts", {}), "episode 0", sentence)
+
+
+EPISODES = [
+    Episode((Turn("Guess."), Turn("crane", -1.0), Turn("no"), Turn("abide", 0.0)), terminal=True),
+    Episode((Turn("Guess."), Turn("crane", -1.0), Turn("no"), Turn("zesty", -1.0), Turn("é <s>")), terminal=True),
+    Episode((Turn("Talk."), Turn("hello", 2.0)), terminal=True),
+    Episode((Turn("Guess."), Turn("other", -3.0)), terminal=True),
+]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return write(tmp_path / "run/transcripts", EPISODES)
+
+
+def rows(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def say(role, content):
+    return {"role": role, "content": content}
+
+
+def test_messages_are_read_back_as_they_were(store, tmp_path):
+    file = tmp_path / "all.jsonl"
+    assert write_trl(store, file, "messages", 1) == 4
+    assert list(read_trl(file)) == EPISODES
+    talk = [say("user", "Talk."), say("assistant", "hello")]
+    assert rows(file)[2] == {"messages": talk, "rewards": [2.0], "done": True}
+
+
+def test_each_turn_of_the_agent_is_a_completion(store, tmp_path):
+    file = tmp_path / "all.jsonl"
+    assert write_trl(store, file, "turns", 1) == sum(turn.is_action for one in EPISODES for turn in one.turns) == 6
+    second = rows(file)[1]
+    assert second["prompt"] == [say("user", "Guess."), say("assistant", "crane"), say("user", "no")]
+    assert second["completion"] == [say("assistant", "abide")]
+    assert [turn.reward for turn in list(read_trl(file))[1].turns] == [None, 0.0, None, 0.0]  # the last one's is known
+
+
+def test_preferences_compare_episodes_that_begin_alike_where_they_part(store, tmp_path):
+    """Of the three games, the worst (-3) is compared with the best (-1); the middle one and the talk stay alone."""
+    file = tmp_path / "all.jsonl"
+    assert write_trl(store, file, "preferences", 1) == 1
+    prompt, good, bad = [say("user", "Guess.")], [say("assistant", "crane")], [say("assistant", "other")]
+    assert rows(file) == [{"prompt": prompt, "chosen": good, "rejected": bad}]
+    better, worse = read_trl(file)
+    assert better.turns == (Turn("Guess."), Turn("crane", 1.0))
+    assert worse.turns == (Turn("Guess."), Turn("other", -1.0))
+
+
+def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path):
+    """In Wordle the agent begins, and texts that are not five letters get no answer."""
+    wordle = Episode((Turn("crane", -1.0), Turn("<b>"), Turn("no", -1.0), Turn("abide", 0.0)), terminal=False)
+    other = Episode((Turn("other", -3.0),), terminal=True)
+    silent = Episode((Turn("nobody speaks"),), terminal=True)
+    store = write(tmp_path / "run/transcripts", [wordle, other, silent])
+    file = tmp_path / "all.jsonl"
+    assert write_trl(store, file, "messages", 1) == 2  # not the one without the agent
+    assert list(read_trl(file)) == [wordle, other]
+    for form in FORMATS:
+        write_trl(store, file, form, 1)
+        for row in rows(file):
+            texts = row.get("messages") or [*row["prompt"], *row.get("completion", row.get("chosen"))]
+            assert [one["role"] == "assistant" for one in texts] == [bool(place % 2) for place in range(len(texts))]
+    write_trl(store, file, "turns", 1)
+    assert [row["done"] for row in rows(file)] == [False, False, False, True]
+    labels = lines(tmp_path, *({"prompt": "a", "completion": "b", "label": label} for label in (True, False)))
+    assert [episode.turns[-1].reward for episode in read_trl(labels)] == [1.0, -1.0]
+
+
+def test_texts_and_implicit_prompts_are_read(tmp_path):
+    file = lines(
+        tmp_path, {"prompt": "2 + 2?", "completion": "4", "reward": 1},
+        {"chosen": [say("user", "a"), say("assistant", "b")], "rejected": [say("user", "a"), say("assistant", "c")]},
+        {"messages": [say("system", "s"), say("assistant", "x"), say("tool", "t"), say("assistant", "y")], "reward": 3},
+    )  # fmt: skip
+    first, chosen, rejected, last = (episode.turns for episode in read_trl(file))
+    assert first == (Turn("2 + 2?"), Turn("4", 1.0))
+    assert (chosen[-1], rejected[-1]) == (Turn("b", 1.0), Turn("c", -1.0))
+    assert [turn.reward for turn in last] == [None, 0.0, None, 3.0]
+
+
+@pytest.mark.parametrize(("row", "sentence"), [
+    ([1], "not a JSON object"),
+    ({"messages": "hello"}, "the assistant says nothing"),
+    ({"messages": [say("king", "x")]}, "the role of a message must be one of system"),
+    ({"messages": [say("assistant", [{"type": "image"}])]}, "expected str"),
+    ({"messages": [say("assistant", "x")], "rewards": [1, 2]}, "its rewards are [1, 2], for 1 turns"),
+    ({"prompt": "x", "completion": "y", "done": 1}, "its done is 1, expected bool"),
+    ("{", "as an episode"),
+])  # fmt: skip
+def test_other_lines_are_refused_by_their_number(row, sentence, tmp_path):
+    file = lines(tmp_path, {"prompt": "a", "completion": "b"}, row)
+    refusal(lambda: read_trl(file), "line 2 of", sentence)
+
+
+def test_the_stage_export_writes_them_and_overwrites_no_file_of_the_user(store, tmp_path):
+    config, workdir = get_config(), tmp_path / "run"
+    for form in FORMATS:
+        config.export.transcripts = form
+        run_stage(export, config, workdir)
+        assert rows(workdir / f"trl/{form}.jsonl")
+    config.export.to = str(tmp_path / "mine.jsonl")
+    Path(config.export.to).write_text("mine")
+    with pytest.raises(UserError, match="exists already.*--config.export.to"):
+        check_stage(export, config)

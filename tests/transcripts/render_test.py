@@ -63,7 +63,8 @@ def test_spaces_beside_marks_stay():
 @pytest.mark.parametrize("width", [4, 9, 40])
 def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
     store, tokeniser = random_store(tmp_path / "store"), Letters()
-    store = with_tokens(store, tmp_path / "kept", tokeniser, template)
+    episodes = [store.episode(index) for index in range(len(store))]
+    store = write(tmp_path / "kept", [one for one in episodes if slow_tokens(one, tokeniser, template)[0]])
     renderer = Renderer(store.turns(), tokeniser, template)
     order = np.random.default_rng(0).permutation(len(store))
     rows = renderer.rows(order, width)
@@ -82,12 +83,6 @@ def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
         if len(tokens) > width and (end == UNFINISHED or any(agent[width:])):
             end = UNFINISHED if agent[width] else CUT
         assert rows.end[row].tolist() == [0] * (size - 1) + [end] + [0] * (width - size)
-
-
-def with_tokens(store, path, tokeniser, template):
-    """The episodes that have a token, as a store of their own."""
-    episodes = [store.episode(index) for index in range(len(store))]
-    return write(path, [one for one in episodes if slow_tokens(one, tokeniser, template)[0]])
 
 
 # ---- what is refused
