@@ -1,5 +1,3 @@
-"""What people use in notebooks."""
-
 import json
 import os
 import re

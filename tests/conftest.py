@@ -92,8 +92,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.fixture
 def launch() -> Callable[..., subprocess.CompletedProcess]:
-    """Runs `python -m motif_jax.launch` as a user does."""
-
     def run(*arguments: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "motif_jax.launch", *map(str, arguments)]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -127,7 +125,6 @@ def short_pauses(monkeypatch):
 
 @pytest.fixture
 def few_tries(monkeypatch, short_pauses):
-    """They give up after two failures of a request."""
     monkeypatch.setattr("motif_jax.system.http.TRIES", 2)
 
 
@@ -163,7 +160,6 @@ assert jax.device_count() == {number}
 
 
 def interrupt() -> None:
-    """As if Ctrl-C were pressed."""
     raise KeyboardInterrupt
 
 
@@ -182,7 +178,6 @@ def get_config(file: str = "motif.py", argument: str = "score", **values: object
 
 
 def viewed(config, stage: str = "train_policy"):
-    """The config as the stage takes it."""
     from motif_jax.stages import find_stage
 
     return find_stage(stage).view(config.to_dict())
@@ -194,7 +189,6 @@ def check_stage(stage, config) -> None:
 
 
 def run_stage(stage, config, workdir: Path) -> None:
-    """Runs a stage in this process, after its checks."""
     check_stage(stage, config)
     stage.STAGE.run(stage.STAGE.view(config.to_dict()), workdir)
 
@@ -205,7 +199,6 @@ def is_complete(stage, config, workdir: Path) -> bool:
 
 
 def assert_same_bits(one: object, other: object) -> None:
-    """Structure, shapes, types and values of two trees of arrays."""
     import jax  # most tests need none
     import numpy as np
 
@@ -214,7 +207,6 @@ def assert_same_bits(one: object, other: object) -> None:
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
-    """The files below a directory."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -232,7 +224,6 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def parents() -> dict[int, int]:
-    """The parent of each process that has not ended."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -243,7 +234,6 @@ def parents() -> dict[int, int]:
 
 
 def children() -> set[int]:
-    """Processes started by this one that are still there."""
     return {process for process, parent in parents().items() if parent == os.getpid()}
 
 

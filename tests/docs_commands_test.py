@@ -1,5 +1,3 @@
-"""Commands and flags in the documentation exist: configs, stages, values, scripts."""
-
 import re
 import shlex
 

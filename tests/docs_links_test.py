@@ -1,5 +1,3 @@
-"""Links in the documentation lead somewhere, and its site builds."""
-
 import re
 import subprocess
 import sys
@@ -14,7 +12,6 @@ SITE = ROOT / "launch/site/mkdocs.yml"
 
 
 def anchors(page) -> set[str]:
-    """The anchors of a page: those it names, and GitHub's for its headings."""
     text = page.read_text()
     headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
     slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

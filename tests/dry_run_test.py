@@ -1,5 +1,3 @@
-"""What the program says without doing it: its version, the config, and what a run would do."""
-
 import contextlib
 import io
 import json

@@ -1,5 +1,3 @@
-"""The examples of the documentation: Motif on a MiniGrid level, in small; the notebook; a loop for each method."""
-
 import re
 import runpy
 import sys

@@ -25,7 +25,6 @@ class Nothing:
 
 
 def with_tables(reads, identity):
-    """A stage that reads these values."""
     stage = STAGES["train_policy"]
     changed = dataclasses.replace(stage, config=Nothing, identity=identity, unused=lambda config: ())
     vars(changed)["reads"] = reads
@@ -34,7 +33,6 @@ def with_tables(reads, identity):
 
 @functools.cache
 def others(key: str) -> list[object]:
-    """Values that this one could have instead."""
     kind = keys(tables())[key].kind
     good = [value for value in attacks(kind) if not refusal(lambda value=value: kind.check("it", "--it", value))]
     *sections, name = key.split(".")

@@ -95,8 +95,6 @@ def test_bad_input_gets_one_sentence(tmp_path, arguments, options, message):
     assert not any("motif_jax.launch" in call for call in calls)
 
 
-# ---- launch/long.sh
-
 LONG = """#!/usr/bin/env bash
 case "$*" in *motif_jax.system.sizing) echo {device}; exit ;; esac
 echo "$*" >> {log}

@@ -1,5 +1,3 @@
-"""The command line, as users meet it."""
-
 import json
 import shutil
 import subprocess
@@ -82,9 +80,6 @@ def test_all_stages_run_one_after_another_and_nothing_is_done_twice(launch, tmp_
     again = launch("--config=configs/quickstart.py:toy,reference", f"--workdir={tmp_path}", *more)
     stages = ("collect", "annotate", "train_reward", "train_policy", "evaluate", "report")
     assert again.stdout.splitlines() == [f"{stage}: complete in '{tmp_path}', skipped" for stage in stages]
-
-
-# ---- file systems without locks
 
 
 REFUSES = "#include <errno.h>\nint flock(int file, int operation) { errno = NUMBER; return -1; }\n"

@@ -36,7 +36,6 @@ def write_dataset(path: Path, pairs: Sequence[tuple[Moment, Moment]]) -> Path:
 
 
 def random_pairs(count: int, seed: int = 0, events: Sequence[str] = EVENTS) -> list[tuple[str, str]]:
-    """Pairs drawn from a few events, so that most questions occur often."""
     drawn = np.random.default_rng(seed).integers(len(events), size=(count, 2))
     return [(events[first], events[second]) for first, second in drawn]
 

@@ -1,5 +1,3 @@
-"""Tokenisers: words, as the library `tokenizers` has them; files that lie; what is missing."""
-
 import numpy as np
 import pytest
 import tokenizers
@@ -52,9 +50,6 @@ def test_the_library_finds_the_same_tokens(tokeniser):
             tokens = tokeniser.encode(text, special, marks=True)
             assert theirs.encode(text, special, marks=True) == tokens
         assert theirs.decode(tokens) == tokeniser.decode(tokens)
-
-
-# ---- texts that have the names of marks in them
 
 
 def byte_pairs(library):

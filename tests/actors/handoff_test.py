@@ -1,5 +1,3 @@
-"""From slots to batches."""
-
 import numpy as np
 import pytest
 

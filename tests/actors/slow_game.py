@@ -7,8 +7,6 @@ from motif_jax.envs.toy import ToyGame
 
 
 class SlowOnce(ToyGame):
-    """Takes a while over every step of the episode SLOW_EPISODE."""
-
     def step(self, action):
         if self.episode == int(os.environ["SLOW_EPISODE"]):
             time.sleep(0.05)

@@ -1,5 +1,3 @@
-"""The audit of a file of somebody else's trajectories: what it finds, what it cannot check, what it refuses."""
-
 import importlib.util
 import json
 import os
@@ -29,12 +27,8 @@ def write(file: Path, rows) -> Path:
 
 
 def farmed(episodes: int = 30) -> list[dict]:
-    """Each episode is paid ten times for one lever."""
     return [{"episode": at, "step": step, "reward": 1.0, "caption": f"pulls lever {step}"}
             for at in range(episodes) for step in range(10)]  # fmt: skip
-
-
-# ---- what it finds
 
 
 @pytest.mark.parametrize("fault", planted_worlds.FAULTS)
@@ -181,9 +175,6 @@ def test_a_constant_reward_hides_no_other_finding(tmp_path):
     assert found == {"pay for neutral captions", "loops"}
 
 
-# ---- rows of others
-
-
 def completion(at: int, **columns) -> dict:
     return {"step": at // 8, "prompt": "Count.", "completion": f"It is {at}.", "advantage": 0.1, **columns}
 
@@ -303,8 +294,6 @@ def test_the_repetition_of_a_text_counts_its_phrases():
     assert np.isnan(trajectories.repetition_of("a " * 19))
 
 
-# ---- what it refuses
-
 BAD = {
     "[1, 2]": "line 2: it is [1, 2], not an object with episode and reward",
     "{": "line 2: it is not JSON: Expecting property name",
@@ -355,9 +344,6 @@ def test_what_is_not_a_file_of_rows_is_refused(tmp_path, kind, capsys):
     assert capsys.readouterr().err == f"motif_jax: cannot read {str(file)!r}: {why}\n"
 
 
-# ---- the command, and what writes the file
-
-
 def test_a_file_keeps_its_name_and_a_folder_may_be_the_current_one(tmp_path, capsys, monkeypatch):
     (tmp_path / "runs").mkdir()
     monkeypatch.chdir(tmp_path / "runs")
@@ -394,8 +380,6 @@ def test_the_command_loads_neither_jax_nor_games(tmp_path):
 
 
 class Penalised(gymnasium.Env):
-    """Three steps, whose observation is a text and a state."""
-
     observation_space, action_space = gymnasium.spaces.Text(9), gymnasium.spaces.Discrete(2)
 
     def reset(self, **options):

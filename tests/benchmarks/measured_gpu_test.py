@@ -1,5 +1,3 @@
-"""What the benchmark measures on a machine with a GPU, as far as a machine without one can tell."""
-
 import json
 import os
 import subprocess
@@ -17,9 +15,6 @@ from benchmarks.rows import Rows
 from motif_jax.structs import UserError
 
 CPU = jax.devices("cpu")[0]
-
-
-# ---- numerics
 
 
 @pytest.mark.quick
@@ -59,9 +54,6 @@ def test_a_cpu_agrees_with_itself_and_bfloat16_nearly(monkeypatch, tmp_path):
     assert all(rows[f"numerics.{name}.exact"].value == 0 for name in wanted["exact"])
     assert 0 < rows["numerics.policy_step.bfloat16"].value <= wanted["bfloat16"]["policy_step"]
     check_agreement(list(rows.values()))
-
-
-# ---- the whole
 
 
 @pytest.mark.slow

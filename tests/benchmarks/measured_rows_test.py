@@ -59,9 +59,6 @@ def test_every_row_is_measured(tmp_path):
     assert done.stdout.count("were fastest") == 2
 
 
-# ---- names of parts
-
-
 @pytest.mark.quick
 def test_parts_are_named_by_what_they_measure():
     def parts_of(*given):

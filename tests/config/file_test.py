@@ -1,5 +1,3 @@
-"""Config files, as users write them: what is wrong with one is told in one sentence, with the line."""
-
 import os
 
 import pytest
@@ -78,7 +76,6 @@ def test_misspelt_names_suggest_the_nearest_value(given, near):
 
 
 def test_command_lines(launch, tmp_path):
-    """What absl and ml_collections make of overrides, by real command lines."""
     motif = "--config=configs/motif.py"
     for arguments, said in {
         (motif, "--config.collect={}"): "'collect' is a section of the config",

@@ -1,5 +1,3 @@
-"""Meshes: parameters that are cut among devices are learnt as whole ones are."""
-
 from dataclasses import replace
 
 import jax
@@ -38,7 +36,6 @@ MESHES = {  # sizes of data, fsdp and tensor, with rules: the parameters that ar
 
 
 def start(sizes, rules=(), state=None):
-    """Mesh, compiled update and placed state."""
     data, fsdp, tensor = sizes
     mesh = make_mesh(data * fsdp * tensor, fsdp, tensor)
     state = jax.tree.map(np.array, initial(SETTINGS)) if state is None else state
@@ -48,7 +45,6 @@ def start(sizes, rules=(), state=None):
 
 
 def learn(sizes, rules=(), state=None, updates=2):
-    """State and metrics after some updates."""
     mesh, update, state = start(sizes, rules, state)
     before = jax.tree.map(lambda leaf: leaf.sharding, state)
     rollouts = shard(make_rollouts(), mesh, axis=1)
@@ -61,9 +57,6 @@ def learn(sizes, rules=(), state=None, updates=2):
 def cut_leaves(state):
     """The names of the arrays that are cut, in which `leaves_by_path` leaves out "value"."""
     return {".".join(name) for name, leaf in leaves_by_path(state).items() if not leaf.is_fully_replicated}
-
-
-# ---- eight devices
 
 
 def compare_meshes() -> None:
@@ -118,9 +111,6 @@ def test_copies_are_whole_and_a_checkpoint_goes_on_on_another_mesh(tmp_path):
 def test_sizes_that_do_not_divide_the_devices_are_refused():
     with pytest.raises(UserError, match="fsdp 2 times tensor 1 must divide the number of devices of this host, 1"):
         make_mesh(1, fsdp=2)
-
-
-# ---- where arrays lie
 
 
 def specs(shapes, sizes, rules=()):

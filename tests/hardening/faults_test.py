@@ -25,8 +25,6 @@ KILLS = 6
 
 
 class Trial:
-    """A stage, which is killed again and again."""
-
     def __init__(self, victims: Victims, folder: Path, stage: str, *arguments: str, **constants: object):
         self.victims, self.folder, self.arguments = victims, folder, [*arguments, f"--stage={stage}"]
         self.constants = {name.replace("__", "."): value for name, value in constants.items()}
@@ -80,8 +78,6 @@ class Trial:
 
 
 class Same:
-    """What every finished workdir must be equal to: the first one."""
-
     def __init__(self, describe: Callable[[Path], object]):
         self.describe, self.first = describe, None
 
@@ -93,7 +89,6 @@ class Same:
 
 @pytest.fixture(scope="module")
 def victims():
-    """Where victims come from."""
     with Victims(ROOT) as started:
         yield started
 
@@ -103,13 +98,9 @@ def digest(file: Path) -> str:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Every file that is not hidden."""
     found = {str(file.relative_to(folder)): digest(file) for file in sorted(folder.rglob("*")) if file.is_file()}
     assert not [name for name in found if name.endswith(".tmp")]
     return found
-
-
-# ---- collect
 
 
 def test_collect(victims, tmp_path):
@@ -126,9 +117,6 @@ def test_collect(victims, tmp_path):
         return {name: data for name, data in files(dataset.path).items() if name not in of_this_run}
 
     trial.kill(lambda workdir: None, Same(describe))
-
-
-# ---- annotate
 
 
 def pairs(workdir: Path) -> None:
@@ -160,9 +148,6 @@ def test_annotate_by_a_server(victims, tmp_path):
             "--config.annotate.batch_size=20", "--config.annotate.both_orders=0.3", "--config.annotate.cache_dir=",
         )  # fmt: skip
         trial.kill(pairs, Same(labels("server_msg_defaultgoal_default")))
-
-
-# ---- train_reward
 
 
 def copy_of(made: Path) -> Callable[[Path], object]:
@@ -203,8 +188,6 @@ def test_train_reward(victims, tmp_path):
     trial.kill(copy_of(tmp_path / "made"), Same(reward), count=4)
 
 
-# ---- train_policy
-
 TRAINING = {
     "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 1, "games_per_worker": 8, "rollout_length": 8,
     "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "train_for_env_steps": 1920, "save_every_steps": 384,
@@ -240,8 +223,6 @@ def test_train_policy(victims, tmp_path):
     trial = Trial(victims, tmp_path, "train_policy", "--config=configs/motif.py:toy", *options)
     trial.kill(lambda workdir: None, trained, count=4)
 
-
-# ---- evaluate
 
 EVALUATION = (
     "--config=configs/motif.py:toy", "--config.evaluate.episodes=60", "--config.evaluate.num_workers=1",

@@ -6,7 +6,6 @@ import numpy as np
 
 
 def decision_rewards(rewards, decides, ended, discount=1.0):
-    """As `columns.decision_rewards`."""
     sums = np.zeros(rewards.shape)
     for game in range(rewards.shape[1]):
         for step in np.flatnonzero(decides[:, game]):

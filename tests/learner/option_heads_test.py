@@ -1,5 +1,3 @@
-"""The update of a policy with options: choices without effect do not count, and devices share the work."""
-
 from dataclasses import replace
 
 import columns_twin

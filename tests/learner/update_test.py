@@ -1,5 +1,3 @@
-"""One update: Adam on the loss, on any number of devices, in minibatches, with samples that are of no use."""
-
 import functools
 from dataclasses import replace
 
@@ -29,7 +27,6 @@ from motif_jax.learner.vtrace import next_values, vtrace
 
 
 def assert_near(one, other) -> None:
-    """States, and metrics as far as rounding goes."""
     assert_same(one[0], other[0], atol=2e-6)
     assert one[1].keys() == other[1].keys()
     for name, value in one[1].items():

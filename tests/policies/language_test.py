@@ -1,5 +1,3 @@
-"""A language model as a policy: what it thinks of the names of actions are the logits, in acting and in learning."""
-
 import functools
 
 import jax
@@ -30,7 +28,6 @@ WORD_LIST = " ".join(PROMPTS).replace(",", "").split()
 
 @functools.cache
 def plain(family="llama"):
-    """The usual policy, and what it thinks of PROMPTS."""
     model = make_policy_model(options(family), 3)
     return model, act(model)
 
@@ -135,9 +132,6 @@ def test_actions_can_be_named_otherwise_after_training():
     assert abs(renamed_logits[:, 0] - logits[:, 0]).max() > 1e-3
 
 
-# ---- rows that prompts share
-
-
 LONG = "go to the red ball, you see a red ball 2 steps left, you see a box, you see"
 SETTINGS = Settings(algorithm="ppo", num_epochs=2, num_minibatches=2, learning_rate=1e-2)
 
@@ -176,7 +170,6 @@ def test_prompts_that_share_rows_are_read_like_prompts_with_a_row_each(family, b
 
 
 def probe(model, seen):
-    """Logits, values, and gradients of a sum of them."""
     first = np.ones(seen["tokens"].shape[:2], bool)
 
     def loss(params):
@@ -226,9 +219,6 @@ def update_both_ways(devices):
         for seen, params in ((packed, jax.tree.map(jnp.copy, model.params)), (plain, model.params))
     )
     jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), updated, wanted)
-
-
-# ---- prompts
 
 
 @pytest.mark.quick

@@ -39,7 +39,6 @@ def write(decoding, recipe="ilql", contexts=CONTEXTS, key=KEY, numbers=(0, 1, 2,
 
 
 def texts_of(replies):
-    """Texts with their probabilities."""
     return [(reply.text, reply.probability) for reply in replies]
 
 
@@ -77,7 +76,6 @@ def looks(recipe):
 
 
 def greedy_loop(tokens, decoding, recipe="ilql", wanted=0.0):
-    """The most probable token each time, by looking at the whole text again."""
     model, written = make_value_model(recipe), []
     while len(written) < decoding.max_tokens and model.renderer.stop not in written:
         logits, advantage = looks(recipe)([*tokens, *written], wanted)

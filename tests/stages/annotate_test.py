@@ -1,5 +1,3 @@
-"""The annotate stage as users run it: with shards, with servers that die, on somebody else's dataset."""
-
 import json
 import os
 import signal
@@ -34,13 +32,11 @@ QUESTIONS = {frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[
 
 @pytest.fixture
 def workdir(tmp_path):
-    """With a dataset of 600 pairs that ask some 450 questions."""
     write_dataset(tmp_path / "dataset", random_pairs(600, events=MANY))
     return tmp_path
 
 
 def run(workdir, **values):
-    """The stage in this process."""
     own = {"cache_dir": str(workdir / "answers"), "server__in_flight": 8}
     own |= {"server__patience_s": LONG_S, "server__start_s": LONG_S}
     config = get_config(**{f"annotate.{name}": value for name, value in (own | values).items()})
@@ -51,7 +47,6 @@ def run(workdir, **values):
 
 
 def expected(workdir, goal: str = "defaultgoal") -> list[int]:
-    """The lexicon's labels, pair by pair."""
     dataset, lexicon = PairDataset(workdir / "dataset"), Lexicon(NETHACK, goal)
     table, ids = dataset.captions()
     pairs = [(table.text(first), table.text(second)) for first, second in ids[:, :, 0]]
@@ -243,8 +238,6 @@ def test_answers_of_a_server_that_dies_are_kept(workdir):
 
 
 class Stops:
-    """An annotator that is interrupted before its next answer, after some."""
-
     def __init__(self, annotator, answers: int):
         self.annotator, self.left, self.model = annotator, answers, annotator.model
 
@@ -353,9 +346,6 @@ def test_ignore_existing_labels_again(workdir):
     assert labels(workdir, name) == expected(workdir)  # untouched
     run(workdir, custom_name="mine", goal="gold", ignore_existing=True)
     assert labels(workdir, name) == expected(workdir, "gold")
-
-
-# ---- several jobs
 
 
 def start(workdir, *more: str) -> subprocess.Popen:

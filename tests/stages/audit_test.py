@@ -1,5 +1,3 @@
-"""The stage audit: what it finds in a small workdir, how it goes on, and what it says where something is missing."""
-
 import shutil
 
 import numpy as np
@@ -114,8 +112,6 @@ def test_findings_are_printed_and_reported(workdir, capsys):
 
 
 class Breaking:
-    """The rules, which give up after a few answers."""
-
     model = "rules"
 
     def __init__(self, config, after: int):
@@ -178,7 +174,6 @@ def test_missing_evidence_is_reported_and_the_rest_is_audited(workdir, change, c
 
 
 def write_reward(workdir, seed: int, goal: str) -> str:
-    """An untrained reward, whose checkpoint says what it was learnt from."""
     options = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
     shown = np.array([encode(text) for text in ("", "You find gold.")])
     whole = {"train": {"params": make_reward_model(options, seed)[1]}, "captions": shown}

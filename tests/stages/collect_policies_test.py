@@ -1,5 +1,3 @@
-"""Collecting by trained policies: who plays, what is recorded of them, and what is refused."""
-
 import json
 import shutil
 
@@ -22,7 +20,6 @@ def toys():
 
 
 def run(workdir, **values):
-    """Collects in this process; the dataset and what it says of itself."""
     config = get_config(argument=TASK)
     config.collect.update({"num_pairs": 500, "num_workers": 0, "games_per_worker": 8, "rollout_length": 32} | values)
     run_stage(collect, config, workdir)

@@ -1,5 +1,3 @@
-"""The collect stage as users run it: killed, stopped, with any number of workers, always the same dataset."""
-
 import contextlib
 import hashlib
 import json
@@ -26,7 +24,6 @@ SMALL = (
 
 
 def facts(workdir) -> dict:
-    """What is recorded of the dataset, and checksums of its arrays."""
     arrays = [file for folder in ("data", "info") for file in (workdir / "dataset" / folder).glob("*.npy")]
     sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in arrays}
     return json.loads((workdir / "dataset/dataset.json").read_text()) | sums

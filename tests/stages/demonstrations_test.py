@@ -1,5 +1,3 @@
-"""Demonstrations in BabyAI-Text: games of the bot are recorded, cloned, and the clone is where a policy starts."""
-
 import random
 
 import jax
@@ -73,7 +71,6 @@ def test_every_moment_of_the_bot_s_games_is_recorded(recorded):
 
 
 def chances(config, workdir, moments):
-    """The probability that a new policy gives to each of the actions."""
     world = make_world(config.env)
     _, policy = make_language_policy(viewed(config), world, workdir)
     width = world.specs["prompt"].shape[0]

@@ -27,12 +27,9 @@ from motif_jax.stages import is_first_host, train_policy
 from motif_jax.stages.train_policy import check_batch, loop
 from motif_jax.structs import UserError
 
-# ---- the same as one
-
 
 @pytest.fixture(scope="module")
 def two_hosts(tmp_path_factory):
-    """What two hosts with half of the batch each came to."""
     folder, where = tmp_path_factory.mktemp("hosts"), address()
     for status, _, errors in ended([start("update", where, me, folder / f"{me}.npz") for me in range(2)]):
         assert status == 0, errors
@@ -98,9 +95,6 @@ def test_the_seconds_of_training_are_those_of_the_first_host(second_host, tmp_pa
     assert second_host[-3:] == ["GO_ON", "GO_ON", "END"]  # after the check and before the second update
 
 
-# ---- the whole program
-
-
 @pytest.mark.slow
 def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     """First with an address by hand, to the end; then further, as a job of SLURM's with one task told to stop."""
@@ -162,7 +156,6 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
 
 
 def check_one_run(workdir) -> dict:
-    """What two hosts left is what one would; its summary."""
     rows, summary = rows_of(workdir), json.loads((workdir / "policy/summary.json").read_text())
     assert summary["env_steps"] == summary["updates"] * TINY["batch_size"]  # half from each host
     steps = [row["env_steps"] for row in rows]
@@ -178,8 +171,6 @@ def check_one_run(workdir) -> dict:
 
 
 class TwoTasks(FakeSlurm):
-    """`srun` starts two tasks on loopback."""
-
     SRUN = """
         for me in 0 1; do
           SLURM_PROCID=$me SLURM_LOCALID=$me python {one_host} launch "${{@:5}}" & echo $! > {folder}/task$me
@@ -195,7 +186,6 @@ class TwoTasks(FakeSlurm):
         super().__init__(folder, srun=self.SRUN.format(one_host=ONE_HOST, folder=folder))
 
     def submit(self, arguments: list[str], **environment: str) -> subprocess.Popen:
-        """The script, as on the first node."""
         port = address().rpartition(":")[2]
         variables = {"VENV": str(self.environment), "SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "4711"}
         variables |= {"SLURM_STEP_NODELIST": "127.0.0.1", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
@@ -208,7 +198,6 @@ class TwoTasks(FakeSlurm):
 
     @property
     def tasks(self) -> list[int]:
-        """Their processes."""
         return [int((self._folder / f"task{me}").read_text()) for me in range(2)]
 
 
@@ -225,9 +214,6 @@ def test_a_job_is_requeued_for_a_lost_task_but_not_for_ever(tmp_path, environmen
     assert status == ends, errors
     assert said in output
     assert slurm.requeued == ["requeue 4711"] * ("requeued" in said)
-
-
-# ---- what cannot be
 
 
 def test_a_host_that_does_not_come_is_reported():
@@ -275,9 +261,6 @@ def test_groups_are_refused_for_several_tasks_of_slurm(monkeypatch):
     with pytest.raises(UserError, match="'grpo' does not work with 2 hosts"):
         check_stage(train_policy, config)
     assert not is_first_host(viewed(config))  # so it does not write the workdir's config.json
-
-
-# ---- language models
 
 
 @pytest.mark.differs(

@@ -1,5 +1,3 @@
-"""Evaluation: the same games for everybody, all of them to their end, and figures that can be checked."""
-
 import shutil
 
 import numpy as np
@@ -24,7 +22,6 @@ def toys():
 
 @pytest.fixture(scope="module")
 def workdir(toys, tmp_path_factory):
-    """That of the good policy, in which much will be evaluated."""
     path = tmp_path_factory.mktemp("evaluated") / "run"
     shutil.copytree(toys.good, path)
     return path
@@ -38,7 +35,6 @@ def settings(policy: str = "", **values):
 
 
 def run(workdir, policy: str = "", **values):
-    """Evaluates in this process, if it is not complete; lines and summary."""
     config = settings(policy, **values)
     if not is_complete(evaluate, config, workdir):
         run_stage(evaluate, config, workdir)

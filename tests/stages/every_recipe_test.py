@@ -137,9 +137,6 @@ def test_every_recipe_ends_with_the_same_bits_after_a_stop(start, programs, tmp_
         assert_same_bits(model.policy, whole.learnt["policy"])
 
 
-# ---- games that the policy plays
-
-
 GROUPS = {
     "train_values__recipe": "grpo", "train_values__batch_size": 16, "train_values__group_size": 8,
     "train_values__rounds": 8, "train_values__num_epochs": 2, "train_values__learning_rate": 1e-2,

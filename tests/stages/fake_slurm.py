@@ -25,6 +25,5 @@ class FakeSlurm:
 
     @property
     def requeued(self) -> list[str]:
-        """What was asked of `scontrol`."""
         file = self._folder / "requeued"
         return file.read_text().splitlines() if file.exists() else []

@@ -1,5 +1,3 @@
-"""A language model plays BabyAI-Text and learns by PPO: training, evaluation, replays, the report."""
-
 import jax
 import numpy as np
 import pytest
@@ -62,7 +60,6 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """A language model as of the Hugging Face Hub."""
     folder = tmp_path_factory.mktemp("model")
     config = make_config("llama", WORDS.size, 8, 1, 2, max_position_embeddings=300)
     write_tokeniser(folder, WORDS)
@@ -197,9 +194,6 @@ def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_p
     assert [row["updates"] for row in read_lines(again / "policy/probes.jsonl")] == [0, 1, 2]
 
 
-# ---- where it begins
-
-
 def test_a_policy_begins_with_the_weights_of_a_directory_its_embeddings_or_neither(directory):
     def made(**language):
         config = config_of(directory, model=str(directory), max_tokens=200, **language)
@@ -254,9 +248,6 @@ def test_a_prompt_that_is_too_long_leaves_no_result(tmp_path):
     with pytest.raises(UserError, match=r"a prompt has .* tokens, but at most 20 .* \(--config.policy.*max_tokens"):
         run_stage(train_policy, config, tmp_path)
     assert not train_policy.artefacts(tmp_path)
-
-
-# ---- its language model for others
 
 
 @pytest.mark.slow

@@ -1,5 +1,3 @@
-"""Worlds made of environments of gymnasium through the stages: training, playing, releasing."""
-
 import numpy as np
 import pytest
 from conftest import get_config, run_stage, viewed

@@ -34,7 +34,6 @@ def flags(workdir, **values) -> list[str]:
 
 
 def ended(processes: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
-    """Status, output and errors of each."""
     try:
         outputs = [process.communicate() for process in processes]
     finally:

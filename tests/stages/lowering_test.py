@@ -98,7 +98,6 @@ def test_the_update_of_the_policy_lowers(network, algorithm, dtype, plan):
 
 
 def lower_update(network, dtype, algorithm, fsdp=1, tensor=1, plan=None):
-    """On a mesh of all devices."""
     model = policy_model(network, dtype, plan)
     settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=2)
     control = Control(model.options, ControlSection()) if plan else None

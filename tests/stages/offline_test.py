@@ -1,5 +1,3 @@
-"""The loop of offline training: whatever happens to it, it ends with the same bits and the same rows."""
-
 import json
 from dataclasses import replace
 
@@ -21,8 +19,6 @@ PACE = Running(num_epochs=3, log_every=2, evaluate_every=4, save_every_s=0.0, ke
 
 
 class Stop(StopAsked):
-    """Asks to stop after some updates, as a signal would."""
-
     def __init__(self, after=None):
         self.after, self.updates = after, 0
 
@@ -36,8 +32,6 @@ class Killed(BaseException):
 
 
 def make_job(stop, kill_at=None, broken_at=None, **facts):
-    """Its state depends on the order and the content of all batches."""
-
     def batch(epoch, step):
         return np.float32(np.random.default_rng((epoch, step)).normal())
 

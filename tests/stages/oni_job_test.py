@@ -35,8 +35,6 @@ PYTHON = """
 
 
 class Job(FakeSlurm):
-    """The script, with what it starts."""
-
     def __init__(self, folder, chat, told=0):
         """The server is there already; the trainer goes on until it is `told` to stop, and ends with that status."""
         scripts = {"srun": SRUN, "scancel": SCANCEL, "python": PYTHON}
@@ -59,7 +57,6 @@ class Job(FakeSlurm):
         )  # fmt: skip
 
     def wait_for(self, name: str) -> str:
-        """The text of a file that a process writes."""
         wait_for((self._folder / name).exists)
         return (self._folder / name).read_text()
 

@@ -1,5 +1,3 @@
-"""Training with a reward that is learnt from a judge while the agent plays."""
-
 import itertools
 import re
 import shutil
@@ -189,9 +187,6 @@ def test_a_judge_with_unreadable_answers_ends_a_saved_run_with_an_error(tmp_path
     lead = page.partition('<p class="lead">')[2].partition("</p>")[0]
     assert re.match(r"<b>None of the [\d,]+ answers of lexicon could be read</b>", lead)
     assert "rewarded only by a judge" in lead
-
-
-# ---- what is refused
 
 
 def test_another_kind_judge_or_schedule_is_refused(trained, tmp_path):

@@ -1,5 +1,3 @@
-"""A policy with options is trained, resumed, evaluated and loaded; steps in which games wait count nowhere."""
-
 import numpy as np
 import pytest
 from conftest import assert_same_bits, get_config, run_stage

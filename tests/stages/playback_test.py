@@ -1,5 +1,3 @@
-"""Episodes that are played again: what they tell, and the replays that are made of them."""
-
 import re
 from pathlib import Path
 
@@ -34,7 +32,6 @@ def settings(task: str, **values):
 
 @pytest.fixture(scope="module")
 def dungeon(tmp_path_factory):
-    """A few games of NetHack, played at random."""
     workdir, config = tmp_path_factory.mktemp("dungeon"), settings("score")
     run_stage(evaluate, config, workdir)
     return config, workdir, evaluate_summary.read_rows(workdir / "evaluate/random/episodes.jsonl")

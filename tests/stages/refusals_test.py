@@ -1,5 +1,3 @@
-"""Values that cannot work together are refused before anything starts, in one sentence that names a flag."""
-
 import pytest
 from conftest import get_config
 

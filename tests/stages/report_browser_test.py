@@ -1,5 +1,3 @@
-"""The report in a real browser: nothing goes wrong in it, and the player plays."""
-
 import numpy as np
 import pytest
 from browser import browser, find_chromium

@@ -1,5 +1,3 @@
-"""The report: says what is there, breaks at nothing that a game or a model says, and is made again when it is stale."""
-
 import json
 import shutil
 import zlib
@@ -25,8 +23,6 @@ HOSTILE = (
 
 
 class Seen(HTMLParser):
-    """Tags, with what they say, and the text between them."""
-
     def __init__(self, text: str):
         super().__init__()
         self.tags: list[tuple[str, dict]] = []
@@ -59,7 +55,6 @@ def settings(runs: str = "", **values):
 
 
 def make(workdir, runs: str = "") -> str:
-    """The page."""
     run_stage(report, settings(runs), workdir)
     return (workdir / "report/index.html").read_text()
 

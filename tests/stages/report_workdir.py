@@ -59,7 +59,6 @@ def tell(path: Path) -> None:
 
 
 def write_pairs(path: Path, events: tuple[str, ...] = EVENTS) -> None:
-    """A dataset."""
     dataset = write_dataset(path / "dataset", random_pairs(200, events=events))
     np.save(dataset / "info/max_depth.npy", np.random.default_rng(0).integers(1, 4, (200, 2)))
     record = {"num_pairs": 200, "task": "score", "episodes": 9, "steps": 5000, "collector": "explorer", "seed": 777,
@@ -91,7 +90,6 @@ def write_reward(path: Path, annotator: str) -> None:
 
 
 def write_policy(path: Path, config) -> None:
-    """Its training, of which 30 rows are kept."""
     rows = [
         {"env_steps": 1000 * at, "seconds": 2.0 * at, "steps_per_s": 500.0, "episode/return": 0.1 * at,
          "episode/intrinsic_return": np.sqrt(at), "episode/score": float(at), "episode/gold": None,
@@ -106,7 +104,6 @@ def write_policy(path: Path, config) -> None:
 
 
 def write_player(path: Path, name: str, step: int, score: float, events: tuple[str, ...], cause: str) -> None:
-    """Ten episodes of somebody, with a replay of one."""
     folder, rng = path / "evaluate" / name, np.random.default_rng(step)
     rows = [
         {"episode": at, "steps": STEPS, "episode_return": score + at, "end_status": "death" if at else "aborted",
@@ -127,7 +124,6 @@ def write_player(path: Path, name: str, step: int, score: float, events: tuple[s
 
 
 def make_replay(player: str, events: tuple[str, ...], row: dict, chosen: list[str], steps: int = STEPS) -> Replay:
-    """A hero who walks to the right, past a word or two."""
     rng = np.random.default_rng(len(player))
     chars = np.full((steps + 1, ROWS, COLUMNS), ord(" "), np.uint8)
     colors = np.zeros((steps + 1, ROWS, COLUMNS), np.uint8)

@@ -1,5 +1,3 @@
-"""Training with several reward sources: told apart, saved, resumed to the bit, evaluated and reported."""
-
 import shutil
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The page about several seeds, from workdirs with known figures."""
-
 import pytest
 from report_test import Seen
 

@@ -1,5 +1,3 @@
-"""The jobs for SLURM: what they want of a cluster, and the one that runs any stages on one node."""
-
 import os
 import subprocess
 

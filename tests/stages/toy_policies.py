@@ -28,8 +28,6 @@ TRAINING = {
 
 
 class Policies(NamedTuple):
-    """Workdirs."""
-
     good: Path  # with a learnt reward; checkpoints 3840 and 7680
     weak: Path  # fresh parameters, no reward; checkpoints 64 and 128
     worth_of_stairs: float  # normalised learnt reward; nothing else is worth anything
@@ -42,7 +40,6 @@ def policies() -> Policies:
 
 
 def make_policies(home: Path) -> None:
-    """Both workdirs, and what the stairs are worth."""
     worth = write_reward(home / "good/reward/checkpoints")
     (home / "worth").write_text(repr(worth))
     config = get_config(argument=TASK)

@@ -35,7 +35,6 @@ def settings(**values):
 
 
 def train(config, workdir):
-    """Trains in this process; the rows of figures."""
     run_stage(train_policy, config, workdir)
     return rows_of(workdir)
 
@@ -53,8 +52,6 @@ def arrays(workdir):
         step, state, metadata = checkpoints.readable("last")
     return step, state["learner"], metadata
 
-
-# ---- it learns
 
 LEARNING = {
     "synchronous": False, "num_workers": 1, "games_per_worker": 32, "rollout_length": 16, "batch_size": 256,
@@ -83,12 +80,8 @@ def test_a_batch_smaller_than_a_round_of_an_on_policy_algorithm_is_said(tmp_path
     assert "so it has samples of earlier policies: use a multiple of 64 steps" in capsys.readouterr().out
 
 
-# ---- the same twice, and again after it was stopped
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run that nobody disturbed."""
     workdir = tmp_path_factory.mktemp("whole")
     run(workdir)
     return workdir
@@ -179,9 +172,6 @@ def test_checkpoints_and_milestones_are_kept(tmp_path):
     run(tmp_path, save_every_steps=64, keep_checkpoints=2, milestone_every_steps=256)
     names = sorted(int(path.name) for path in (tmp_path / "policy/checkpoints").glob("*") if path.name.isdigit())
     assert names == [256, 512, 576, 640]
-
-
-# ---- what goes wrong
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_batch(tmp_path):

@@ -219,9 +219,6 @@ def test_a_sweep_compiles_one_program(trained, tmp_path, monkeypatch):
     assert len(made) == 1
 
 
-# ---- bad input, before anything is compiled
-
-
 def refusal(check, config, *arguments):
     with pytest.raises(UserError) as caught:
         check(config.to_dict(), *arguments)

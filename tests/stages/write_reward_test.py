@@ -1,5 +1,3 @@
-"""The loop that writes a reward: what it keeps, what it finds, and models that write something else."""
-
 import contextlib
 import importlib
 import json
@@ -147,8 +145,6 @@ def test_a_server_gets_the_grammar_in_its_own_way(tmp_path, model, takes):
 
 
 class Longer:
-    """A judge that prefers the longer text."""
-
     model = "longer"
 
     def answers(self, questions):
@@ -388,9 +384,6 @@ def test_the_order_of_liked_captions_is_that_of_the_games():
     assert liked_captions(recorded, Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
 
 
-# ---- findings
-
-
 @pytest.fixture(scope="module")
 def tried():
     """Tries a program on random play of treasure, where the judge counts gold."""
@@ -448,9 +441,6 @@ def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, told)
     said = server.asked[-1]["messages"][-1]["content"]
     assert ("out of scale: its largest reward is 200" in said) == (told == "diagnoses")
     assert ("- deviation of returns: " in said) == (told == "metrics")
-
-
-# ---- beside a learnt reward
 
 
 @pytest.mark.quick

@@ -1,5 +1,3 @@
-"""Files that are there whole or not at all, and files of others."""
-
 import fcntl
 import json
 import math
@@ -77,9 +75,6 @@ def test_where_links_lead(tmp_path):
         assert [name for name, out in found.items() if out] == ["out", "folder/file", "../outside/file"]
 
 
-# ---- lines and JSON
-
-
 class Row(NamedTuple):
     step: int
     loss: float
@@ -112,9 +107,6 @@ def test_json_has_plain_values_only(tmp_path):
     assert read_json(tmp_path / "x.json") == plain == json.loads((tmp_path / "x.json").read_text())
 
 
-# ---- folders
-
-
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_folder_is_made_anew_and_links_in_it_are_not_followed(tmp_path, inside):
     outside, folder = tmp_path / "outside", tmp_path / "deep/folder"
@@ -134,9 +126,6 @@ def test_a_folder_is_made_anew_and_links_in_it_are_not_followed(tmp_path, inside
     remove_folder(folder)
     assert not folder.exists()
     assert bytes_of(outside) == {"mine.txt": b"mine"}
-
-
-# ---- locks
 
 
 @pytest.mark.parametrize("before", [b"", b"process 99999999 on a-host-with-a-long-name", b"process 1 on a\0\0"])

@@ -1,5 +1,3 @@
-"""Where hosts meet: by hand and by SLURM's variables; what is impossible is refused in one sentence that names it."""
-
 from types import SimpleNamespace
 
 import pytest
@@ -69,7 +67,6 @@ def test_no_task_of_a_job_array_does_the_runs_of_another(value):
 
 @pytest.mark.parametrize("value", ADDRESSES)
 def test_impossible_addresses_are_refused_by_value(value):
-    """In one line that can be printed, and that names what is wrong."""
     for values, environment, name in (
         ({"coordinator": value}, {}, FLAG),
         ({}, TASK | {"JAX_COORDINATOR_ADDRESS": value}, "JAX_COORDINATOR_ADDRESS"),

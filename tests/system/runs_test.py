@@ -1,5 +1,3 @@
-"""Runs with several seeds and swept values: which there are, what each is started with, and what remains of them."""
-
 import itertools
 import json
 import signal
