@@ -1,7 +1,5 @@
 """What several tests need."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import fcntl

@@ -16,6 +16,7 @@ from motif_jax.files import LAYOUT, LAYOUT_KEY, write_config, write_json
 from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
 
+pytestmark = pytest.mark.quick
 STAGES = {name: find_stage(name) for name in NAMES}
 
 
@@ -42,7 +43,6 @@ def others(key: str) -> list[object]:
     return [value for value in good if value != inner[name]][-2:]
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("stage", [name for name, stage in STAGES.items() if stage.identity])
 def test_what_decides_may_not_change_and_what_does_not_may(stage, tmp_path):
     write_config(tmp_path, WHOLE)
@@ -68,7 +68,6 @@ def test_what_decides_may_not_change_and_what_does_not_may(stage, tmp_path):
 ADDED = Value(Number(0), "a number", 1.0, decides=True)
 
 
-@pytest.mark.quick
 def test_a_value_that_is_added_locks_nobody_out(tmp_path):
     write_config(tmp_path, {"seed": 1, "policy": {"discount": 0.9}})
     seed, discount = Value(Whole(), "seed", 0, decides=True), Value(Number(0, 1), "discount", 0.5, decides=True)
@@ -91,7 +90,6 @@ def test_a_value_that_is_added_locks_nobody_out(tmp_path):
         check(config, before)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("found", ["unknown", LAYOUT - 1, LAYOUT + 1, "a"])
 def test_another_layout_is_refused_and_left_as_it_is(tmp_path, found):
     config = get_config(argument="toy").to_dict()

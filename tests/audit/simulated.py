@@ -1,7 +1,5 @@
 """A reward, its judge and the games of two players, made by rules and a seed, with one thing wrong or nothing."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ victim after another. A victim sends itself a signal just before its n-th change
 Python's audit events), which hits the moments in which it saves as no clock would.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import mmap
@@ -16,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Self
 
 MODULES = (  # what a victim shall not have to load first
     "stages.collect", "stages.annotate", "stages.train_reward", "stages.train_reward.fitting", "stages.train_policy",
@@ -45,7 +43,7 @@ class Victims:
             env=os.environ | {"JAX_PLATFORMS": "cpu"} | {"PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
         )  # fmt: skip
 
-    def __enter__(self) -> Victims:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,5 @@
 """A slow, obvious twin of `learner/options.py`: one game at a time, each column's steps as a list."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """A policy, a reward and rollouts that are small enough to be updated in no time."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

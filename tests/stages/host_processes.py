@@ -1,7 +1,5 @@
 """Processes that are the hosts of one run, on loopback."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

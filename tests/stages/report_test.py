@@ -16,6 +16,7 @@ from motif_jax.stages.collect import report_pairs
 from motif_jax.stages.evaluate.page import pack
 from motif_jax.stages.train_policy.page import report_training
 
+pytestmark = pytest.mark.quick
 HOSTILE = (
     "<script>window.hacked = 1</script>", "</script><img src=x onerror=window.hacked=1>", '"><b onclick="x">&amp;',
     "'; alert(1) //\x1b[31m\x01\x9b", "${window.hacked = 1}", "<!--", "]]>",
@@ -59,7 +60,6 @@ def make(workdir, runs: str = "") -> str:
     return (workdir / "report/index.html").read_text()
 
 
-@pytest.mark.quick
 def test_the_page_has_the_sections_of_all_stages(whole):
     seen = Seen(make(whole))
     assert [attrs["id"] for tag, attrs in seen.tags if tag == "h2"] == [
@@ -81,7 +81,6 @@ def test_the_page_has_the_sections_of_all_stages(whole):
     assert "episode/gold" not in seen.text  # never measured
 
 
-@pytest.mark.quick
 def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
     assert not is_complete(report, settings(), copy)
     first = make(copy)
@@ -96,7 +95,6 @@ def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
     assert not is_complete(report, settings(), copy)
 
 
-@pytest.mark.quick
 def test_hostile_text_is_escaped(tmp_path):
     write_workdir(tmp_path / "run", events=HOSTILE, cause=HOSTILE[1])
     write_json(tmp_path / "run/dataset/run.json", {"machine": HOSTILE[2]})
@@ -112,7 +110,6 @@ def test_hostile_text_is_escaped(tmp_path):
     assert str(tmp_path) not in text  # where it was made is nobody's business
 
 
-@pytest.mark.quick
 def test_a_packed_replay_holds_every_frame():
     replay = make_replay("somebody", EVENTS, {"end_status": "death", "cause": ""}, [])
     packed = pack(replay)
@@ -139,7 +136,6 @@ def test_a_packed_replay_holds_every_frame():
     assert not data
 
 
-@pytest.mark.quick
 def test_several_runs_are_compared_under_unique_names(whole, tmp_path):
     other = write_workdir(tmp_path / "gold", goal="combat")
     make(other)

@@ -1,7 +1,5 @@
 """A workdir as the stages leave it, small and made by hand where making it for real would take long."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

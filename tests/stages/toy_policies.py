@@ -1,7 +1,5 @@
 """Policies of a toy game, made once for all tests that play them: a trained one, and two that know nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import NamedTuple
