@@ -90,9 +90,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.fixture
 def launch() -> Callable[..., subprocess.CompletedProcess]:
-    def run(*arguments: str) -> subprocess.CompletedProcess:
+    def run(*arguments: str, status: int | None = None) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "motif_jax.launch", *map(str, arguments)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert status in (None, done.returncode), done.stderr
+        return done
 
     return run
 
@@ -140,6 +142,22 @@ def at_batch(monkeypatch) -> Callable[[int, Callable[[], None]], None]:
 
     monkeypatch.setattr(MetricsCollector, "batch", batch)
     return lambda number, call: coming.extend([lambda: None] * (number - 1) + [call])
+
+
+def write_programs(folder: Path, texts: dict[str, str]) -> None:
+    """Scripts for bash that stand for programs, by their names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
+        (folder / name).chmod(0o755)
+
+
+def last_checkpoint(workdir: Path, which: str = "last") -> tuple:
+    """Step, arrays and metadata of a policy."""
+    from motif_jax.devices.checkpoints import reading
+
+    with reading(workdir / "policy/checkpoints") as checkpoints:
+        return checkpoints.readable(which)
 
 
 def on_devices(number: int, function: Callable[..., None], *arguments: object) -> None:

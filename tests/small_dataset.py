@@ -42,15 +42,7 @@ PUBLISHED_PAIRS = 12
 
 
 def write_published(path: Path, length: int = 1) -> tuple[Path, np.ndarray]:
-    """A dataset with all files of the published one: their names, shapes, types and codes.
-
-    Args:
-      path: the directory to make.
-      length: steps per moment.
-
-    Returns:
-      The directory, and the codes of `llama70b_msg_defaultgoal_default`. [N] int8
-    """
+    """A dataset with all files of the published one, and its codes of `llama70b_msg_defaultgoal_default`. [N] int8"""
     rng, count = np.random.default_rng(length), PUBLISHED_PAIRS
     for folder in ("data", "info", "preference", "train_split_info"):
         (path / folder).mkdir(parents=True)

@@ -82,13 +82,11 @@ def test_command_lines(launch, tmp_path):
         (motif, b"--config.collect.dataset=\xe9"): "has characters that UTF-8 cannot write",
         (motif, "--help=polcy"): "did you mean 'policy'?",
     }.items():
-        done = launch(f"--workdir={tmp_path / 'run'}", *map(os.fsdecode, arguments))
-        assert done.returncode == 2, done.stderr
+        done = launch(f"--workdir={tmp_path / 'run'}", *map(os.fsdecode, arguments), status=2)
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
         assert len(done.stderr) < 700
     assert not (tmp_path / "run").exists()
-    done = launch("--help=policy", motif)
-    assert done.returncode == 0
+    done = launch("--help=policy", motif, status=0)
     told = "    clip of the scaled game reward, ±\n    a number above 0 (or infinite); decides the result\n"
     assert f"--config.policy.reward_clip=10.0\n{told}" in done.stdout

@@ -32,15 +32,10 @@ class Trial:
         self.terminate = stage in ("collect", "annotate", "train_reward")  # others end with 0, and say what they saved
 
     def kill(self, prepare: Callable[[Path], object], check: Callable[[Path], object], count: int = KILLS) -> None:
-        """Kills it so often, and lets it finish in between.
+        """Kills it so often, and lets it finish in between; `check` first gets the workdir of an undisturbed run.
 
         What is in the workdir after a kill depends on the changes of files before it alone, so each kill is at one of
-        them: spread evenly over an undisturbed run, in random order.
-
-        Args:
-          prepare: puts into a fresh workdir what the stage needs.
-          check: what has come of a workdir; called first with that of the undisturbed run.
-          count: kills.
+        them: spread evenly over that run, in random order.
         """
         workdir = self.begin(prepare, "straight")
         changes = self.go_on(workdir).changes

@@ -54,14 +54,9 @@ class Victims:
     def run(
         self, workdir: Path, arguments: Sequence[str], at_change: int, number: int, constants: Mapping[str, Any]
     ) -> Outcome:
-        """Runs `launch` with these arguments until it ends or is killed.
+        """Runs `launch` until it ends or, just before this change in the workdir, sends itself the signal `number`.
 
-        Args:
-          workdir: of the run; it is added to the arguments.
-          arguments: of the command line.
-          at_change: before which change of a file in the workdir it sends itself a signal; 0: never.
-          number: of that signal.
-          constants: other values for constants, by "module.NAME" below `motif_jax`.
+        `at_change` 0: never. `constants`: other values for constants, by "module.NAME" below `motif_jax`.
         """
         log = workdir.with_name(f"{workdir.name}.log")
         log.touch()

@@ -8,18 +8,7 @@ import numpy as np
 import optax
 import pytest
 from conftest import on_devices
-from linear_policy import (
-    BASE,
-    VERSION,
-    A,
-    B,
-    assert_same,
-    initial,
-    make_params,
-    make_rollouts,
-    train,
-    unroll,
-)
+from linear_policy import BASE, VERSION, A, B, assert_same, initial, make_params, make_rollouts, train, unroll
 
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts

@@ -26,7 +26,6 @@ from motif_jax.structs import Interrupted, UserError
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
 STAGE = ("--config=configs/motif.py", "--stage=annotate")
-# of the dataset of the fixture
 QUESTIONS = {frozenset(pair) for pair in random_pairs(600, events=MANY) if pair[0] != pair[1]}
 
 
@@ -68,15 +67,6 @@ def log_of(workdir, name: str) -> dict:
 
 
 @pytest.mark.quick
-def test_shards_in_any_order_make_the_same_annotation(workdir):
-    name = run(workdir, custom_name="whole")
-    for number in np.random.default_rng(0).permutation(7).tolist():
-        run(workdir, num_shards=7, shard=number, custom_name="parts")
-    assert labels(workdir, "parts") == labels(workdir, name)
-    assert log_of(workdir, "parts") == log_of(workdir, name)  # no question twice
-
-
-@pytest.mark.quick
 def test_rules_give_probabilities_with_the_same_verdicts(workdir):
     name = run(workdir, rules_temperature=2.0, num_shards=2)
     run(workdir, rules_temperature=2.0, num_shards=2, shard=1)
@@ -112,32 +102,6 @@ def test_a_server_is_asked_every_question_once_and_never_again(workdir):
 
 
 @pytest.mark.journey
-def test_both_orders_are_asked_and_position_bias_is_reported(workdir):
-    with ChatServer() as chat:
-        honest = chat.complete
-
-        def biased(body):  # says 1 to every question with a "#2" in it, whatever it shows
-            reply = honest(body)
-            if "#2" in body["messages"][-1]["content"]:
-                reply["choices"][0]["message"]["content"] = '("best_description": 1)'
-            return reply
-
-        chat.complete = biased
-        name = run(workdir, backend="server", server__url=chat.url, both_orders=1.0)
-    table, ids = PairDataset(workdir / "dataset").captions()
-    for row, (label, truth) in enumerate(zip(labels(workdir, name), expected(workdir), strict=True)):
-        texts = [table.text(number) for number in ids[row, :, 0]]
-        if texts[0] != texts[1] and any("#2" in text for text in texts):
-            assert label == 2  # 1 in one order, 2 in the other
-        else:
-            assert label == truth
-    # "1" to all questions with "#2" in them: these turn round.
-    biased = np.mean([any("#2" in text for text in pair) for pair in QUESTIONS])
-    page = (workdir / "annotations" / f"{name}.html").read_text()
-    assert f"<b>{biased:.1%}</b><span>prefer the other caption when the order is changed" in page
-
-
-@pytest.mark.journey
 @pytest.mark.parametrize("place", ["first", ""])
 def test_a_judge_that_names_a_position_is_asked_in_both_orders_and_reported_as_chance(workdir, capsys, place):
     with ChatServer() as chat:
@@ -150,8 +114,11 @@ def test_a_judge_that_names_a_position_is_asked_in_both_orders_and_reported_as_c
             return reply
 
         chat.complete = complete
-        run(workdir, backend="server", server__url=chat.url)
+        name = run(workdir, backend="server", server__url=chat.url)
         printed = capsys.readouterr().out
+        different = [first != second for first, second in random_pairs(600, events=MANY)]
+        found, wanted = np.array(labels(workdir, name)), np.array(expected(workdir))
+        assert (found == (np.where(different, 2, wanted) if place else wanted)).all()  # 1 in one order, 2 in the other
         assert ("100% of 128 pairs get the other caption in the reverse order" in printed) == bool(place)
         assert ("100% of the answers are ties" in printed) == bool(place)
         count = len(QUESTIONS)
@@ -339,15 +306,6 @@ def test_an_annotation_has_one_model(workdir):
             run(workdir, **values, server__extra='{"temperature": 2.0}')
 
 
-def test_ignore_existing_labels_again(workdir):
-    name = run(workdir, custom_name="mine")
-    with pytest.raises(UserError, match=r"'mine' has goal = 'defaultgoal', not 'gold': .*ignore_existing=True"):
-        run(workdir, custom_name="mine", goal="gold")
-    assert labels(workdir, name) == expected(workdir)  # untouched
-    run(workdir, custom_name="mine", goal="gold", ignore_existing=True)
-    assert labels(workdir, name) == expected(workdir, "gold")
-
-
 def start(workdir, *more: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "motif_jax.launch", *STAGE, f"--workdir={workdir}", *more]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -393,14 +351,9 @@ def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
         options += ["--config.annotate.both_orders=0.0", "--config.annotate.server.in_flight=2"]
         first = start(workdir, *options, "--config.annotate.shard=1")
         wait_for(lambda: chat.asked)
-        second = launch(*STAGE, f"--workdir={workdir}", *options, "--config.annotate.shard=1")
-        assert second.returncode == 2
-        assert (
-            f"shard 1 of 2 of annotation 'server_msg_defaultgoal_default' is being written by process {first.pid} on"
-            in (second.stderr)
-        )
-        whole = launch(*STAGE, f"--workdir={workdir}")  # a job that wants the workdir to itself
-        assert whole.returncode == 2
+        second = launch(*STAGE, f"--workdir={workdir}", *options, "--config.annotate.shard=1", status=2)
+        assert f"is being written by process {first.pid} on" in second.stderr
+        whole = launch(*STAGE, f"--workdir={workdir}", status=2)  # a job that wants the workdir to itself
         assert "another run" in whole.stderr
         gate.set()
         beside = start(workdir, *options, "--config.annotate.shard=0")

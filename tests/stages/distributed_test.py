@@ -11,16 +11,15 @@ from pathlib import Path
 import linear_policy
 import numpy as np
 import pytest
-from conftest import LONG_S, ROOT, check_stage, get_config, run_stage, viewed, worker_processes
+from conftest import LONG_S, ROOT, check_stage, get_config, last_checkpoint, run_stage, viewed, worker_processes
 from fake_slurm import FakeSlurm
-from host_processes import ONE_HOST, TINY, address, ended, flags, rows_of, start, wait_for_rows
+from host_processes import ONE_HOST, TINY, address, ended, finished, flags, rows_of, start, wait_for_rows
 from listening import listening
 from one_host import LARGE
 from train_language_test import TINY as LANGUAGE
 from train_language_test import talks
 from train_policy_test import settings
 
-from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
 from motif_jax.files import read_json
 from motif_jax.stages import is_first_host, train_policy
@@ -53,15 +52,10 @@ def test_what_the_first_host_gives_arrives_to_the_last_bit(two_hosts):
 
 
 def test_a_host_that_fails_is_not_waited_for(two_hosts):
-    assert two_hosts[0]["told"] == (
-        "host 1 of 2 has failed; its own output says why (--config.distributed)"
-    )  # fmt: skip
+    assert two_hosts[0]["told"] == "host 1 of 2 has failed; its own output says why (--config.distributed)"
     assert two_hosts[1]["told"] == "the disk of host 1"
     for found in two_hosts:  # both end
-        assert found["differs"] == (
-            "host 1 has a state that differs from that of host 0: all hosts must see the same files; give the same "
-            "command again on all hosts (--config.distributed)"
-        )
+        assert str(found["differs"]).startswith("host 1 has a state that differs from that of host 0: ")
     assert two_hosts[0]["others"].tolist() == [[11, 20, 30]]
     assert two_hosts[1]["others"].tolist() == [[10, 20, 30]]
 
@@ -120,8 +114,7 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     wait_for_rows(tmp_path, len(rows_of(tmp_path)) + 2, [job])
     tasks = slurm.tasks
     os.kill(tasks[1], signal.SIGTERM)
-    ((status, output, errors),) = ended([job])
-    assert status == 0, errors
+    output, errors = finished(job)
     assert "train_policy: going on after 1,280 steps" in output
     assert "stopped by a signal to another host after" in errors
     assert "stopped by SIGTERM after" in errors
@@ -137,19 +130,16 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     job = slurm.submit(flags(tmp_path, save_every_s=0.1))
     wait_for_rows(tmp_path, begun + 2, [job])
     os.kill(slurm.tasks[1], signal.SIGKILL)
-    ((status, output, errors),) = ended([job])
-    assert status == 0, errors
+    output, errors = finished(job)
     assert "a task was lost, requeued" in output
     assert slurm.requeued == ["requeue 4711"] * 2
     steps = after["env_steps"] + 2 * TINY["batch_size"]
-    ((status, output, errors),) = ended([slurm.submit(flags(tmp_path, train_for_env_steps=steps))])
-    assert status == 0, errors
+    output, errors = finished(slurm.submit(flags(tmp_path, train_for_env_steps=steps)))
     assert "train_policy: going on after " in output
     assert check_one_run(tmp_path)["env_steps"] >= steps
 
     # This would have been enough.
-    ((status, output, errors),) = ended([slurm.submit(flags(tmp_path, train_for_env_steps=1280))])
-    assert status == 0, errors
+    output, errors = finished(slurm.submit(flags(tmp_path, train_for_env_steps=1280)))
     assert output.count("train_policy: complete in") == 2
     assert "train_policy.sbatch: finished" in output
     assert slurm.requeued == ["requeue 4711"] * 2
@@ -161,8 +151,7 @@ def check_one_run(workdir) -> dict:
     steps = [row["env_steps"] for row in rows]
     assert steps == sorted(set(steps))
     assert steps[-1] == summary["env_steps"]
-    with reading(workdir / "policy/checkpoints") as checkpoints:
-        step, arrays, metadata = checkpoints.readable("last")
+    step, arrays, metadata = last_checkpoint(workdir)
     assert step == summary["env_steps"]
     assert int(arrays["learner"]["version"]) == summary["updates"] == metadata["progress"]["updates"]
     assert int(arrays["sources"]["rnd"]["updates"]) == summary["updates"]
@@ -210,8 +199,7 @@ class TwoTasks(FakeSlurm):
 def test_a_job_is_requeued_for_a_lost_task_but_not_for_ever(tmp_path, environment, ends, said):
     slurm = TwoTasks(tmp_path / "fakes")
     (tmp_path / "fakes/srun").write_text("#!/usr/bin/env bash\nexit $FAKE_STATUS\n")
-    ((status, output, errors),) = ended([slurm.submit(flags(tmp_path), **environment)])
-    assert status == ends, errors
+    output, _ = finished(slurm.submit(flags(tmp_path), **environment), ends)
     assert said in output
     assert slurm.requeued == ["requeue 4711"] * ("requeued" in said)
 
@@ -232,8 +220,7 @@ def test_a_host_that_does_not_come_is_reported():
 def test_a_port_in_use_and_an_unknown_host_are_refused_at_once(where, message):
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        ((status, _, errors),) = ended([start("meet", where.format(taken=taken), 0, LONG_S)])
-    assert status == 1
+        _, errors = finished(start("meet", where.format(taken=taken), 0, LONG_S), 1)
     assert message.format(taken=taken) in errors
     assert errors.count("\n") == 1
 
@@ -278,8 +265,7 @@ def test_two_hosts_learn_what_one_does(tmp_path):
         more = [f"--config.{name.replace('__', '.')}={value}" for name, value in (values | changes).items()]
         return ["launch", "--config=configs/motif.py", f"--workdir={workdir}", "--stage=train_language", *more]
 
-    ((status, _, errors),) = ended([start(*flags(alone))])
-    assert status == 0, errors
+    finished(start(*flags(alone)))
     for epochs in (1, 2):
         hosts = [
             start(*flags(together, train_language__num_epochs=epochs, distributed__num_processes=2,

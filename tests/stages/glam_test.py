@@ -1,12 +1,11 @@
 import jax
 import numpy as np
 import pytest
-from conftest import check_stage, get_config, is_complete, run_stage, viewed
+from conftest import check_stage, get_config, is_complete, last_checkpoint, run_stage, viewed
 from flax import nnx
 from gguf_models import write_gguf
 
 from motif_jax import load_language, load_policy
-from motif_jax.devices.checkpoints import find_checkpoints, reading
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.babyai.words import CANONICAL, all_words
 from motif_jax.envs.worlds import make_world
@@ -43,11 +42,6 @@ def config_of(workdir, argument="goto_local,unread", **language):
     return config
 
 
-def learner_of(workdir, which="last"):
-    with reading(find_checkpoints(workdir, "policy")) as checkpoints:
-        return checkpoints.readable(which)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("glam")
@@ -76,7 +70,7 @@ def test_it_learns_by_ppo_and_starts_each_update_from_where_it_is(trained):
     assert row["train/ratio_deviation_of_first_step"] < 1e-5 < row["train/ratio_deviation"]
     assert row["train/kl_of_last_epoch"] > 0
     assert {f"time/{name}" for name in ("policy", "encode", "wait_for_device", "place", "update")} <= row.keys()
-    step, whole, metadata = learner_of(trained)
+    step, whole, metadata = last_checkpoint(trained)
     assert (step, int(whole["learner"]["version"])) == (64, 2)
     assert metadata["model"]["language"]["actions"][0] == "turn left"
 
@@ -182,7 +176,9 @@ def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_p
     config.policy.groups = 2  # one plays while the network reads the prompts of the other
     config.policy.train_for_env_steps = 32
     run_stage(train_policy, config, tmp_path)
-    one, before = (learner_of(workdir, which)[1]["learner"] for workdir, which in ((tmp_path, "32"), (trained, "0")))
+    one, before = (
+        last_checkpoint(workdir, which)[1]["learner"] for workdir, which in ((tmp_path, "32"), (trained, "0"))
+    )
     assert sum_of_arrays(one["params"]) != sum_of_arrays(before["params"])
     config.policy.train_for_env_steps = 64
     run_stage(train_policy, config, tmp_path)
@@ -190,7 +186,7 @@ def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_p
     for steps in (32, 64):
         config.policy.train_for_env_steps = steps
         run_stage(train_policy, config, again)
-    assert sum_of_arrays(learner_of(tmp_path)[1]) == sum_of_arrays(learner_of(again)[1])
+    assert sum_of_arrays(last_checkpoint(tmp_path)[1]) == sum_of_arrays(last_checkpoint(again)[1])
     assert [row["updates"] for row in read_lines(again / "policy/probes.jsonl")] == [0, 1, 2]
 
 

@@ -40,6 +40,13 @@ def ended(processes: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
     return [(process.returncode, *words) for process, words in zip(processes, outputs, strict=True)]
 
 
+def finished(process: subprocess.Popen, wanted: int = 0) -> tuple[str, str]:
+    """Its output and errors; its status must be this."""
+    ((status, output, errors),) = ended([process])
+    assert status == wanted, errors
+    return output, errors
+
+
 def rows_of(workdir) -> list[dict]:
     file = workdir / "policy/metrics.jsonl"
     lines = file.read_text().splitlines(keepends=True) if file.exists() else []

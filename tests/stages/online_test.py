@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import LONG_S, assert_same_bits, get_config, interrupt, is_complete, run_stage, wait_for
+from conftest import LONG_S, assert_same_bits, get_config, interrupt, is_complete, last_checkpoint, run_stage, wait_for
 from nethack_texts import NETHACK
 from train_policy_test import TINY, train
 
@@ -14,7 +14,6 @@ from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode, encode
-from motif_jax.devices.checkpoints import reading
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
@@ -46,8 +45,7 @@ def run(workdir, **values):
 
 
 def arrays(workdir):
-    with reading(workdir / "policy/checkpoints") as checkpoints:
-        return checkpoints.readable("last")[1]
+    return last_checkpoint(workdir)[1]
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,7 @@ LLAMA = "llama70b_msg_defaultgoal_default"
 def load_published(
     directory: Path, data: Sequence[str] = ("message",), info: Sequence[str] = (), preference: Sequence[str] = ()
 ) -> dict[str, np.ndarray]:
-    """What the published code reads: these arrays, without the rows that are unknown in one of the annotations.
-
-    Everything that lies in `preference/` is opened as an array, under its name up to the first dot; of the other
-    folders, what is asked for.
-    """
+    """As the published code: everything in `preference/` is opened, and rows unknown in an annotation are left out."""
     found = {}
     for folder, wanted in (("data", data), ("info", info), ("preference", preference)):
         there = [(path.name.split(".")[0], path) for path in sorted((directory / folder).glob("*"))]

@@ -6,12 +6,11 @@ import warnings
 import jax
 import numpy as np
 import pytest
-from conftest import assert_same_bits, children, get_config, is_complete, run_stage
+from conftest import assert_same_bits, children, get_config, is_complete, last_checkpoint, run_stage
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
 from motif_jax.devices import mesh
-from motif_jax.devices.checkpoints import reading
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.stages import annotate, train_policy, train_reward
@@ -48,8 +47,7 @@ def rows_of(workdir):
 
 
 def arrays(workdir):
-    with reading(workdir / "policy/checkpoints") as checkpoints:
-        step, state, metadata = checkpoints.readable("last")
+    step, state, metadata = last_checkpoint(workdir)
     return step, state["learner"], metadata
 
 

@@ -32,15 +32,6 @@ from motif_jax.stages.write_reward.evidence import (
     told_steps,
 )
 from motif_jax.stages.write_reward.guided import GuidedWriter, examples, talk
-from motif_jax.stages.write_reward.job import (
-    Evidence,
-    Training,
-    blocks_of,
-    compare_with_learnt,
-    describe,
-    examine,
-    liked_captions,
-)
 from motif_jax.stages.write_reward.writers import Attempt, Brief, ScriptedWriter
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
@@ -122,7 +113,7 @@ def test_a_constant_or_a_program_worse_than_a_coin_is_never_the_best(tmp_path, m
     assert not found["found"]
     assert not (folder / "best.reward").exists()
     assert "no reward was found: each program pays the same in every step, or agrees" in capsys.readouterr().out
-    assert "No reward was found" in "".join(blocks_of(found))
+    assert "No reward was found" in "".join(job.blocks_of(found))
     config = config_of()
     config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
     with pytest.raises(UserError, match=r"found no reward in this workdir: write again .*write_reward.proposals"):
@@ -312,7 +303,7 @@ def test_the_program_whose_agent_plays_best_is_chosen_the_judge_deciding_among_e
     def train(config, program, workdir):
         trained.append((f"{workdir.parent.name}/{workdir.name}", program.text))
         figure = worth if program.text == "gained(gold) + stairs" else 1.0
-        return Training({"return": [figure, 0.0]}, (0.0, figure))
+        return job.Training({"return": [figure, 0.0]}, (0.0, figure))
 
     monkeypatch.setattr(job, "train", train)
     monkeypatch.setattr(job, "see_agents", lambda config, workdir, evidence, *_: evidence)
@@ -336,7 +327,7 @@ def test_the_program_whose_agent_plays_best_is_chosen_the_judge_deciding_among_e
 
 def test_the_best_is_chosen_anew_when_the_judge_has_seen_agents(tmp_path, monkeypatch, model):
     def train(config, program, workdir):
-        return Training({"return": [1.0, 0.0]}, (float(program.text == "gained(gold)"),))
+        return job.Training({"return": [1.0, 0.0]}, (float(program.text == "gained(gold)"),))
 
     def see_agents(config, workdir, evidence, agents, *_):
         assert len(agents) == 2
@@ -381,7 +372,7 @@ def test_a_number_sign_in_quotes_begins_no_comment():
 
 def test_the_order_of_liked_captions_is_that_of_the_games():
     recorded = RecordedEpisodes([], [], [["b", "a", "c", "b"], ["d"]])
-    assert liked_captions(recorded, Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
+    assert job.liked_captions(recorded, Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
 
 
 @pytest.fixture(scope="module")
@@ -396,13 +387,13 @@ def tried():
     judged = Pairs(pairs, np.where(first == second, 0.5, second > first))
     texts = ["\n".join(captions) for captions in recorded.captions]
 
-    evidence = Evidence(
-        recorded, texts, judged, judged, None, Brief("gold", "", readable, {}, liked_captions(recorded, judged))
+    evidence = job.Evidence(
+        recorded, texts, judged, judged, None, Brief("gold", "", readable, {}, job.liked_captions(recorded, judged))
     )
 
     def run(program):
-        results = examine(check(program, readable), evidence)
-        return results, "\n".join(describe(results, evidence))
+        results = job.examine(check(program, readable), evidence)
+        return results, "\n".join(job.describe(results, evidence))
 
     return run
 
@@ -450,7 +441,7 @@ def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, told)
 ])  # fmt: skip
 def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(learnt, said):
     pairs = Pairs(np.array([[0, 1], [2, 3], [0, 3]]), np.zeros(3))  # the first is always better
-    figures, finding = compare_with_learnt(np.arange(4.0), np.array(learnt, float), pairs, 0.0)
+    figures, finding = job.compare_with_learnt(np.arange(4.0), np.array(learnt, float), pairs, 0.0)
     assert said in finding
     assert bool(said) == bool(finding)
     if said:
