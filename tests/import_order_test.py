@@ -241,18 +241,6 @@ def imported_by_library(module: str) -> set[str]:
     return {node.module for node in nodes_of(module) if isinstance(node, ast.ImportFrom) and node.module}
 
 
-def own_lines(function: ast.AST) -> int:
-    """Lines of a function without those of its docstring and of functions within it."""
-    inner = [node for node in ast.walk(function) if isinstance(node, FUNCTIONS) and node is not function]
-    placed = [node for node in ast.iter_child_nodes(function) if hasattr(node, "lineno")]
-    lines = {line for node in placed for line in range(node.lineno, node.end_lineno + 1)}
-    for node in inner:
-        lines -= {*range(node.lineno, node.end_lineno + 1)}
-    if ast.get_docstring(function):
-        lines -= {*range(function.body[0].lineno, function.body[0].end_lineno + 1)}
-    return len(lines)
-
-
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -261,9 +249,10 @@ def test_a_function_is_read_at_a_glance():
         (module, node.name)
         for module in MODULES
         for node in nodes_of(module)
-        if isinstance(node, FUNCTIONS) and own_lines(node) > 60
+        if isinstance(node, FUNCTIONS) and node.end_lineno - node.body[0].end_lineno > 60
     }
-    assert long == {("motif_jax.stages.train_policy.loop", "learn")}  # the training loop, from top to bottom
+    # the training loop, from top to bottom; and a function that has others within it
+    assert long == {("motif_jax.stages.train_policy.loop", "learn"), ("motif_jax.learner.update", "make_policy_update")}
 
 
 def test_every_module_is_used():

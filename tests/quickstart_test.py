@@ -74,13 +74,6 @@ def test_a_run_that_began_on_a_gpu_goes_on_with_its_config(tmp_path):
     assert "--config=configs/quickstart.py:score,gpu " in call
 
 
-def test_its_other_example_says_the_goal_to_the_judge(tmp_path):
-    done, (call,) = quickstart(tmp_path, "oni", "--goal=gold", "--config.seed=3")
-    assert "--config=configs/oni_quickstart.py" in call
-    assert f"--workdir={tmp_path / 'a b'}-gold --config.policy.online.goals=gold@0 --config.seed=3" in call
-    assert "bash launch/quickstart.sh oni --goal=" in done.stdout
-
-
 JUDGE = "--config.annotate.backend=model --config.annotate.model={} --config.annotate.mode=rate"
 
 
@@ -122,10 +115,12 @@ def test_glam_runs_the_network_that_reads_nothing_first_and_compares_the_two(tmp
     ("options", "options.py", "--config.evaluate.beside=random,#gold,#stairs"),
     ("code", "code_quickstart.py:doorkey", "--config.policy.sources=code:MY.reward"),
     ("code:gold", "code_quickstart.py:gold", "--config.write_reward.writer=server"),
+    ("oni --goal=gold", "oni_quickstart.py", "bash launch/quickstart.sh oni --goal="),
 ])  # fmt: skip
-def test_some_examples_have_no_goals(tmp_path, example, config, hint):
-    done, (call,) = quickstart(tmp_path, example, "--config.seed=3")
-    assert call.endswith(f"--config=configs/{config} --workdir={tmp_path / 'a b'} --config.seed=3")
+def test_examples_run_with_their_configs_and_say_what_else_there_is(tmp_path, example, config, hint):
+    done, (call,) = quickstart(tmp_path, *example.split(), "--config.seed=3")
+    goal = "-gold --config.policy.online.goals=gold@0" if "--goal" in example else ""
+    assert call.endswith(f"--config=configs/{config} --workdir={tmp_path / 'a b'}{goal} --config.seed=3")
     assert hint in done.stdout
 
 

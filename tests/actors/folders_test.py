@@ -1,5 +1,3 @@
-"""Workers' folders in the temporary directory: those of the dead are removed, and nothing else ever is."""
-
 import os
 import shutil
 import signal

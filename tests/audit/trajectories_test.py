@@ -84,23 +84,17 @@ def test_the_return_is_compared_with_the_outcome_pair_by_pair(tmp_path):
     assert finding["size"] == pytest.approx(wrong / (18 * 22))
 
 
-def test_rows_may_be_mixed_and_unfinished_episodes_are_left_out(tmp_path):
-    rows = [ROW | {"episode": "b", "step": 1, "ended": True}, ROW | {"episode": "a"}, ROW | {"episode": "b"}]
-    found = trajectories.read_trajectories(write(tmp_path / "rows.jsonl", rows))
-    assert (found.episodes, found.unfinished, found.episode.tolist()) == (["b"], 1, [0, 0])
-
-
-def test_rewards_by_name_are_added_and_a_missing_one_is_zero(tmp_path):
-    rows = [ROW | {"reward": {"task": 1.0}}, ROW | {"step": 1, "reward": {"form": 0.5}, "action": 3}]
-    found = trajectories.read_trajectories(write(tmp_path / "rows.jsonl", rows))
-    assert found.reward.tolist() == [1.0, 0.5]
-    assert found.unread == ["action"]
-
-
-def test_the_outcome_of_a_row_without_the_named_one_is_unknown(tmp_path):
-    rows = [ROW | {"outcome": 5.0, "metrics": {"right": 1.0}}, ROW | {"episode": 1, "outcome": 5.0}]
-    found = trajectories.read_trajectories(write(tmp_path / "rows.jsonl", rows), outcome="right")
-    assert found.outcome.tolist() == pytest.approx([1.0, np.nan], nan_ok=True)
+@pytest.mark.parametrize(("rows", "outcome", "wanted"), [
+    ([{"episode": "b", "step": 1, "ended": True}, {"episode": "a"}, {"episode": "b"}], "",  # mixed, and one unfinished
+     {"episodes": ["b"], "unfinished": 1, "episode": [0, 0]}),
+    ([{"reward": {"task": 1.0}}, {"step": 1, "reward": {"form": 0.5}, "action": 3}], "",
+     {"reward": [1.0, 0.5], "unread": ["action"]}),
+    ([{"outcome": 5.0, "metrics": {"right": 1.0}}, {"episode": 1, "outcome": 5.0}], "right", {"outcome": [1, np.nan]}),
+])  # fmt: skip
+def test_rows_are_read_by_episode_and_name(tmp_path, rows, outcome, wanted):
+    found = trajectories.read_trajectories(write(tmp_path / "rows.jsonl", [ROW | row for row in rows]), outcome=outcome)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(getattr(found, name), value)
 
 
 def test_the_torn_last_line_of_a_running_writer_is_left_out(tmp_path):

@@ -55,8 +55,6 @@ def test_every_row_is_measured(tmp_path):
     assert rows["policy.bytes_per_step.small"]["value"] <= 1100
     assert 1 < rows["policy.flop_per_step.small"]["value"] < 10  # MFLOP
     assert rows["env.pool.2x4"]["sizes"]["games"] == 4
-    assert rows["env.pool.1x4"]["sizes"]["workers"] == 1
-    assert done.stdout.count("were fastest") == 2
 
 
 @pytest.mark.quick

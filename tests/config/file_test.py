@@ -88,5 +88,5 @@ def test_command_lines(launch, tmp_path):
         assert len(done.stderr) < 700
     assert not (tmp_path / "run").exists()
     done = launch("--help=policy", motif, status=0)
-    told = "    clip of the scaled game reward, ±\n    a number above 0 (or infinite); decides the result\n"
-    assert f"--config.policy.reward_clip=10.0\n{told}" in done.stdout
+    _, _, told = done.stdout.partition("--config.policy.reward_clip=10.0\n")
+    assert told.splitlines()[1] == "    a number above 0 (or infinite); decides the result"

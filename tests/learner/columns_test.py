@@ -1,5 +1,3 @@
-"""Returns in columns against the slow twin, over random streams with ends, cuts and switches at every place."""
-
 import columns_twin as twin
 import jax.numpy as jnp
 import numpy as np

@@ -1,5 +1,3 @@
-"""PPO: its targets and losses against slow twins, and several steps on one batch."""
-
 from dataclasses import replace
 
 import jax

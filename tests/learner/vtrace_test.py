@@ -1,5 +1,3 @@
-"""V-trace, in rollouts that hold more than one episode: beside the recursion written slowly, and rlax."""
-
 import functools
 
 import jax

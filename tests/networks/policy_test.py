@@ -1,5 +1,3 @@
-"""The policy networks against the published sizes, PyTorch's layers and the plain computation."""
-
 import functools
 
 import jax

@@ -1,5 +1,3 @@
-"""The trial of a judge: what it says of judges whose errors are known, and whom it stops."""
-
 import json
 import re
 

@@ -1,5 +1,3 @@
-"""Every recipe through the stage train_values: a run that was stopped ends with the bits of one that was not."""
-
 import functools
 import json
 import os

@@ -1,5 +1,3 @@
-"""Every network goes on from a checkpoint of no updates and from its first one, to the bit."""
-
 import jax
 import numpy as np
 import pytest

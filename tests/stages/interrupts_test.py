@@ -1,5 +1,3 @@
-"""Real signals to a real process that is saving: what each of them does, and what is said of it."""
-
 import contextlib
 import signal
 import subprocess

@@ -1,5 +1,3 @@
-"""Datasets and annotations go both ways: what the published code has written is read here, and what is here, there."""
-
 from collections.abc import Sequence
 from pathlib import Path
 

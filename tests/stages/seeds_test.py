@@ -55,9 +55,9 @@ def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_chang
             write_json(file, summary)
     page = Seen(write_page_over_seeds(runs, tmp_path, ["--config=motif:toy", "--workdir=runs/a b"]).read_text()).text
     for told in (
-        "commit abc123-dirty versions jax 9.9 machine A fine processor, 2 cores command python -m motif_jax.launch "
-        "--config=motif:toy '--workdir=runs/a b'",
-        "The same in every run: deepest level 1.00, gold 0.00.",
+        "commit abc123-dirty",
+        "'--workdir=runs/a b'",
+        "deepest level 1.00, gold 0.00.",
         "against random play steps lower -68.00 1.00 [1.00, 1.00]",  # fewer are an improvement
         "against random play depth not known -68.00 0.00 [0.00, 0.00]",
     ):
