@@ -49,19 +49,14 @@ def test_it_uses_the_active_environment_as_it_is(tmp_path):
     (("--rehearsal",), {}),
     ((), {"smi": "exit 9"}),
     ((), {"smi": "exit 9", "backend": "cpu"}),
+    (("glam", "--rehearsal", "--config.seed=1"), {"WORKDIR": ""}),
 ])  # fmt: skip
 def test_without_a_gpu_it_is_a_rehearsal(tmp_path, arguments, options):
     done, calls = gpu(tmp_path, *arguments, **options)
-    assert "--config=configs/gpu.py:score,rehearsal" in calls[0]
-    assert calls[1] == "platforms cpu"
+    glam = "glam.py:goto_local,smollm2,rehearsal --workdir=runs/gpu-glam-rehearsal --config.seed=1"
+    assert f"--config=configs/{glam if 'glam' in arguments else 'gpu.py:score,rehearsal'}" in calls[0]
+    assert calls[1:] == ["platforms cpu"]
     assert ("rehearsal on the CPU" in done.stdout) == (not arguments)
-
-
-def test_a_pretrained_player_is_trained_instead_in_the_same_place_each_time(tmp_path):
-    _, calls = gpu(tmp_path, "glam", "--rehearsal", "--config.seed=1", WORKDIR="")
-    command = "-m motif_jax.launch --config=configs/glam.py:goto_local,smollm2,rehearsal --workdir=runs/"
-    assert calls[0] == f"{command}gpu-glam-rehearsal --config.seed=1"
-    assert len(calls) == 2
 
 
 def test_only_what_is_missing_is_installed_and_jax_stays(tmp_path):

@@ -52,6 +52,16 @@ def test_the_last_version_that_is_there_is_played():
     assert version() == [2, 2]
 
 
+def test_every_game_has_a_memory_of_its_own():
+    player = make_player()
+    ask(player, [0, 1, 4, 5], first=True)
+    actions, outputs = ask(player, [4, 5, 0, 1, 2, 3])
+    assert actions.tolist() == [1] * 6
+    assert outputs["value"].tolist() == [2, 2, 2, 2, 1, 1]  # steps, this one included
+    assert np.asarray(outputs["core"])[:6, 0].tolist() == [1, 1, 1, 1, 0, 0]  # before it
+    assert ask(player, [4, 5], first=True)[1]["value"].tolist() == [1, 1]
+
+
 def spaced(outputs: int, space: ActionSpace | None = None, heads: OptionHeads | None = None) -> Model:
     """Reads an observation of every type; nothing that it computes is rounded in another order elsewhere."""
 
