@@ -46,18 +46,13 @@ def others(key: str) -> list[object]:
 @pytest.mark.parametrize("stage", [name for name, stage in STAGES.items() if stage.identity])
 def test_what_decides_may_not_change_and_what_does_not_may(stage, tmp_path):
     write_config(tmp_path, WHOLE)
-    deciding = keys({section: STAGES[stage].reads[section] for section in STAGES[stage].identity})
+    found = STAGES[stage]
+    deciding = keys({section: found.reads[section] for section in found.identity})
     for key, value in keys(tables()).items():
         for other in others(key):
             config = config_with(key, other)
-            said = refusal(
-                lambda: check_same_experiment(config.to_dict(), tmp_path, tmp_path / "config.json", STAGES[stage])
-            )
-            if (
-                key in deciding
-                and value.decides
-                and key not in STAGES[stage].unused(STAGES[stage].view(config.to_dict()))
-            ):
+            said = refusal(lambda: check_same_experiment(config.to_dict(), tmp_path, tmp_path / "config.json", found))
+            if key in deciding and value.decides and key not in found.unused(found.view(config.to_dict())):
                 assert f"belongs to an experiment with {key} = " in said
                 assert f"--config.{key}=" in said
             else:

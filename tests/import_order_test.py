@@ -143,9 +143,7 @@ def test_imports_follow_the_arrows():
             if room in BELOW_ALL and not its_room:
                 assert other in ROOT_OF_ALL, f"{module} imports {other}, which is above it"
             if its_room in BELOW_ALL:
-                assert room not in BELOW_ALL or BELOW_ALL.index(its_room) <= BELOW_ALL.index(room), (
-                    f"{module} imports {other}"
-                )
+                assert room not in BELOW_ALL or BELOW_ALL.index(its_room) <= BELOW_ALL.index(room), (module, other)
                 continue
             complaint = f"{module} imports {other}, which tests/import_order_test.py does not allow"
             if not its_room or its_room == room != "stages":
@@ -259,9 +257,7 @@ def test_every_module_is_used():
     """A new file that nobody imports was forgotten where it belongs: in a table, a list or a stage."""
     used = set().union(*(imported_by(module) for module in MODULES))
     assert not used & FROM_OUTSIDE.keys(), "FROM_OUTSIDE in tests/import_order_test.py names what the package imports"
-    used |= {source.path.partition(":")[0] for source in SOURCES.values()} | {
-        f"motif_jax.stages.{name}" for name in NAMES
-    }
+    used |= {one.path.partition(":")[0] for one in SOURCES.values()} | {f"motif_jax.stages.{name}" for name in NAMES}
     used |= FROM_OUTSIDE.keys() | set().union(*(named_in(module) for module in MODULES))
     used |= {module for module, file in MODULES.items() if file.name == "__init__.py"}
     unused = sorted(MODULES.keys() - used)

@@ -86,9 +86,7 @@ SMALL = ("--config=configs/quickstart.py", "--stage=collect,annotate", "--config
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, to refuse locks as such a file system does")
 @pytest.mark.parametrize(("number", "flag"), [("ENOSYS", "--nolocks"), ("ENOLCK", "")])
-def test_a_file_system_without_locks_is_one_sentence_and_a_flag_goes_on_without(
-    launch, tmp_path, monkeypatch, number, flag
-):
+def test_a_file_system_without_locks_is_told_and_a_flag_goes_on_without(launch, tmp_path, monkeypatch, number, flag):
     (tmp_path / "flock.c").write_text(REFUSES.replace("NUMBER", number))
     library = tmp_path / "flock.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "flock.c"], check=True)

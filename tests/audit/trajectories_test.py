@@ -109,9 +109,8 @@ def test_kinds_with_little_pay_are_put_together_where_the_table_would_be_large(t
             for at in range(30) for step in range(10)]  # fmt: skip
     monkeypatch.setattr("motif_jax.audit.trajectory_checks.MOST_CELLS", 30)
     record = audit_file(write(tmp_path / "rows.jsonl", rows))
-    assert {one["captions"]: one["share"] for one in record["paid"]} == pytest.approx(
-        {"a": 10 / 19, "(rare captions)": 9 / 19}
-    )
+    shares = {one["captions"]: one["share"] for one in record["paid"]}
+    assert shares == pytest.approx({"a": 10 / 19, "(rare captions)": 9 / 19})
 
 
 def test_a_monitor_file_of_stable_baselines_is_one_row_per_episode(tmp_path):
@@ -273,9 +272,7 @@ def test_parquet_counts_the_parts_of_a_map_by_row(tmp_path):
     from pyarrow import parquet
 
     rows = [completion(at, right=1.0) for at in range(4096)]
-    maps = pyarrow.array(
-        [[("text", f"{at} " * 4096)] for at in range(len(rows))], pyarrow.map_(*[pyarrow.string()] * 2)
-    )
+    maps = pyarrow.array([[("text", f"{at} " * 4096)] for at in range(4096)], pyarrow.map_(*[pyarrow.string()] * 2))
     table = pyarrow.Table.from_pylist(rows).append_column("more", maps)
     parquet.write_table(table, tmp_path / "rows.parquet")
     assert len(list(trajectories.parquet_rows([tmp_path / "rows.parquet"]))) == len(rows)

@@ -45,9 +45,7 @@ class Trial:
         while len(self.killed) < count:
             for part in rng.sample(range(count), count):
                 at = 1 + int((part + rng.random()) / count * changes)
-                outcome = self.go_on(
-                    workdir, at, signal.SIGTERM if self.terminate and part % 3 == 2 else signal.SIGKILL
-                )
+                outcome = self.go_on(workdir, at, signal.SIGTERM if self.terminate and part % 3 > 1 else signal.SIGKILL)
                 if outcome.status == 0:
                     check(workdir)
                     number += 1

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
@@ -51,9 +51,7 @@ class Victims:
         self._process.wait()
         self._process.stdout.close()
 
-    def run(
-        self, workdir: Path, arguments: Sequence[str], at_change: int, number: int, constants: Mapping[str, Any]
-    ) -> Outcome:
+    def run(self, workdir: Path, arguments: Sequence[str], at_change: int, number: int, constants: dict) -> Outcome:
         """Runs `launch` until it ends or, just before this change in the workdir, sends itself the signal `number`.
 
         `at_change` 0: never. `constants`: other values for constants, by "module.NAME" below `motif_jax`.
@@ -61,7 +59,7 @@ class Victims:
         log = workdir.with_name(f"{workdir.name}.log")
         log.touch()
         order = {"arguments": [f"--workdir={workdir}", *arguments], "workdir": str(workdir.resolve())}
-        order |= {"at_change": at_change, "number": number, "log": str(log), "constants": dict(constants)}
+        order |= {"at_change": at_change, "number": number, "log": str(log), "constants": constants}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()

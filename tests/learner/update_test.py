@@ -44,9 +44,8 @@ def plain_loss(params, rollouts: Rollouts, settings: Settings):
     if settings.algorithm == "appo":
         ratio = jnp.clip(ratio, 0.05, 20)
     reward = rollouts.reward + 0.5 * rollouts.reward_inputs["m"]
-    v_t, discount_t, trace_t = next_values(
-        values, reward, rollouts.terminated, rollouts.truncated, 0.9, settings.bootstrap
-    )
+    ends = rollouts.terminated, rollouts.truncated
+    v_t, discount_t, trace_t = next_values(values, reward, *ends, 0.9, settings.bootstrap)
     v, advantages = vtrace(values[:-1], v_t, reward, discount_t, ratio, trace_t)
     advantages = (advantages - advantages.mean()) / advantages.std(ddof=1)
     near = rollouts.value + jnp.clip(values[:-1] - rollouts.value, -1, 1)

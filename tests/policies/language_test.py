@@ -105,9 +105,7 @@ def test_heads_are_as_published_where_that_is_asked_for():
         assert 0 < np.abs(bias).max() <= most
         x = x @ kernel + bias if layer is head.last else 1 / (1 + np.exp(-(x @ kernel + bias)))
     np.testing.assert_allclose(head(seen), x, atol=1e-6)
-    published, ours = (
-        act(make_policy_model(options(head="action", **own), 0)) for own in ({"reference_heads": True}, {})
-    )
+    published, ours = (act(make_policy_model(options(head="action", reference_heads=own), 0)) for own in (True, False))
     assert np.abs(published[0]).min() > 0
     assert not np.asarray(ours[0]).any()
 

@@ -57,9 +57,7 @@ def looks(recipe):
         if model.recipe.conditioned:
             first = jnp.arange(len(tokens))[None] == 0
             added = condition(model.online["condition"], jnp.full((1, len(tokens)), wanted), first)
-        memory, _ = decoder.begin(row, segments, 0, added)
-        del memory
-        hidden = decoder.begin(row, segments, 0, added)[1]
+        _, hidden = decoder.begin(row, segments, 0, added)
         logits = decoder.logits(hidden)[0]
         if not model.recipe.per_token:
             return logits, jnp.zeros_like(logits)

@@ -135,9 +135,7 @@ def test_an_interrupted_audit_resumes_with_its_answers(workdir):
         job.run(audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, 7))
     assert not is_complete(audit, config, workdir)
     asked = len(read_json(workdir / "audit/answers.json")["answers"])
-    job.run(
-        audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, asked - 7)
-    )  # one more would be too many
+    job.run(audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, asked - 7))  # not one more
     broken = read_json(workdir / "audit/audit.json")
     shutil.rmtree(workdir / "audit")
     job.run(audit.STAGE.view(config.to_dict()), workdir)

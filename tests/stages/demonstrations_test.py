@@ -58,9 +58,7 @@ def test_every_moment_of_the_bot_s_games_is_recorded(recorded):
     transcripts = Transcripts(recorded / "transcripts")
     wanted, returns = games_of_bot(config_of(), range(60))
     episodes = [transcripts.episode(index) for index in np.flatnonzero(transcripts.info["step"] >= 0)]
-    seen = [
-        (*(turn.text for turn in episode.turns), episode.info["episode"], episode.info["step"]) for episode in episodes
-    ]
+    seen = [(*(turn.text for turn in one.turns), one.info["episode"], one.info["step"]) for one in episodes]
     assert seen == wanted
     for episode in episodes:
         np.testing.assert_allclose(episode.episode_return, returns[int(episode.info["episode"])], rtol=1e-6)

@@ -176,9 +176,7 @@ def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_p
     config.policy.groups = 2  # one plays while the network reads the prompts of the other
     config.policy.train_for_env_steps = 32
     run_stage(train_policy, config, tmp_path)
-    one, before = (
-        last_checkpoint(workdir, which)[1]["learner"] for workdir, which in ((tmp_path, "32"), (trained, "0"))
-    )
+    one, before = (last_checkpoint(at, which)[1]["learner"] for at, which in ((tmp_path, "32"), (trained, "0")))
     assert sum_of_arrays(one["params"]) != sum_of_arrays(before["params"])
     config.policy.train_for_env_steps = 64
     run_stage(train_policy, config, tmp_path)
@@ -254,9 +252,7 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
     for kind in ("merged", "adapter"):
         config.export.language = kind
         run_stage(export, config, tmp_path)
-    with pytest.raises(
-        UserError, match=r"language-adapter' has other files: name a new directory \(--config\.export\.to\)"
-    ):
+    with pytest.raises(UserError, match=r"language-adapter' has other files: .* \(--config\.export\.to\)"):
         run_stage(export, config, tmp_path)
 
     model, metadata, _ = read_policy(tmp_path)

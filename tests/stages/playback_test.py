@@ -138,9 +138,7 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     other_games.seed = 5
     first = load_replay(obtained(other_games, workdir, "best"), "flag")
     assert (first.metadata["episode"], first.metadata["games"]["seed"]) == (0, 5)
-    notice = (
-        "'best' episode of random was not kept (--config.visualize.episode), so this is episode 0; --stage=evaluate"
-    )
+    notice = "'best' episode of random was not kept (--config.visualize.episode), so this is episode 0"
     assert notice in capsys.readouterr().out
     replay = load_replay(obtained(other_games, workdir, "40"), "flag")
     assert replay.metadata["games"]["seed"] == 5

@@ -252,9 +252,6 @@ def test_templates_whose_texts_have_no_end_are_refused_before_anything_is_played
 @pytest.mark.quick
 def test_without_a_policy_or_values_the_stage_that_makes_them_is_named(tmp_path):
     experiment.run(config_for(tmp_path).to_dict(), tmp_path / "run", ["collect"])
-    assert "run --stage=train_language first" in refusal(
-        experiment.run, config_for(tmp_path), tmp_path / "run", ["train_values"]
-    )
-    assert "run --stage=train_values first" in refusal(
-        experiment.run, config_for(tmp_path), tmp_path / "run", ["evaluate"]
-    )
+    for stage, first in (("train_values", "train_language"), ("evaluate", "train_values")):
+        said = refusal(experiment.run, config_for(tmp_path), tmp_path / "run", [stage])
+        assert f"run --stage={first} first" in said

@@ -102,9 +102,7 @@ def test_nothing_is_begun_when_the_minutes_are_over(tmp_path, capsys):
     assert [len(rows) for rows in record["rounds"]] == [1]
     assert not (folder / "round-0/training-0").exists()
     assert record["best"]["program"] == record["rounds"][0][0]["program"]
-    assert (
-        capsys.readouterr().out.count("minutes are over: the best so far counts (--config.write_reward.minutes)") == 1
-    )
+    assert capsys.readouterr().out.count("minutes are over: the best so far counts (--config.write_reward.min") == 1
 
 
 @pytest.mark.parametrize("programs", [["3", "gained(gold) > 90"], ["0 - gained(gold)", "still() - still()"]], ids=str)
@@ -245,9 +243,7 @@ def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_pa
 
 def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
     server = model(PROSE)
-    with pytest.raises(
-        UserError, match=r"none of 2 programs could be read after 3 attempts each; the last error: line 1"
-    ):
+    with pytest.raises(UserError, match=r"none of 2 programs could be read after 3 attempts each; .* line 1"):
         run(with_model(server, proposals=2), tmp_path)
     assert len(server.asked) == 6
     assert not (tmp_path / "write_reward/best.reward").exists()
@@ -295,9 +291,7 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
 
 
 @pytest.mark.parametrize(("worth", "best"), [(5.0, "gained(gold) + stairs"), (1.0, "gained(gold)")])
-def test_the_program_whose_agent_plays_best_is_chosen_the_judge_deciding_among_equals(
-    tmp_path, monkeypatch, model, worth, best
-):
+def test_the_program_whose_agent_plays_best_is_chosen_or_the_judge_decides(tmp_path, monkeypatch, model, worth, best):
     trained = []
 
     def train(config, program, workdir):
