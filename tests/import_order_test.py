@@ -69,11 +69,7 @@ FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",
     "motif_jax.envs.nethack.recorded": "launch/engine.sh and the benchmark",
 }
-ROOT_OF_ALL = {
-    "motif_jax.structs",
-    "motif_jax.console",
-    "motif_jax.files",
-}  # what the rooms below all others import from the root
+ROOT_OF_ALL = {"motif_jax.structs", "motif_jax.console", "motif_jax.files"}  # at the root, for rooms below all others
 ABOVE_ALL = {"api", "experiment", "launch", "run"}  # the files at the root that import rooms or stages
 
 

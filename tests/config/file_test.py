@@ -55,9 +55,7 @@ def test_what_is_no_file_is_refused(tmp_path, monkeypatch, name):
 @pytest.mark.quick
 def test_what_a_file_lacks_has_its_default(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(
-        HEAD + "    del config.policy, config.env.babyai\n    config.collect.keep_empty = 1\n    return config"
-    )
+    file.write_text(HEAD + "    del config.policy, config.env.babyai; config.collect.keep_empty = 1\n    return config")
     config = load(str(file), "toy", tables())
     assert config.env.task == "toy"
     assert config.policy == defaults().policy

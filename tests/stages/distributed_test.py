@@ -21,7 +21,7 @@ from train_language_test import talks
 from train_policy_test import settings
 
 from motif_jax.devices.hosts import Hosts
-from motif_jax.files import read_json
+from motif_jax.files import read_json, read_lines
 from motif_jax.stages import is_first_host, train_policy
 from motif_jax.stages.train_policy import check_batch, loop
 from motif_jax.structs import UserError
@@ -276,10 +276,7 @@ def test_two_hosts_learn_what_one_does(tmp_path):
         assert "train_language: " not in ends[1][1]  # the first host writes
     assert "going on after" in ends[0][1]
 
-    rows = [
-        [json.loads(line) for line in (workdir / "language/metrics.jsonl").read_text().splitlines()]
-        for workdir in (alone, together)
-    ]
+    rows = [[*read_lines(workdir / "language/metrics.jsonl")] for workdir in (alone, together)]
     assert [row["steps"] for row in rows[0]] == [row["steps"] for row in rows[1]]
     for one, other in zip(*rows, strict=True):
         for name in ("loss", "gradient_norm", "valid_loss"):

@@ -103,11 +103,8 @@ def test_it_is_evaluated_in_variations_and_before_training(trained):
     assert names == {
         "bot", "policy-0", "policy-64", f"policy-0-{VARIATION}", f"policy-64-{VARIATION}",
     }  # fmt: skip
-    episodes = {
-        name: [(row["episode"], row["bot_steps"]) for row in read_lines(trained / f"evaluate/{name}/episodes.jsonl")]
-        for name in names
-    }
-    assert len({tuple(sorted(rows)) for rows in episodes.values()}) == 1  # the same episodes
+    played = [read_lines(trained / f"evaluate/{name}/episodes.jsonl") for name in names]
+    assert len({tuple(sorted((row["episode"], row["bot_steps"]) for row in rows)) for rows in played}) == 1  # the same
     page = (trained / "report/index.html").read_text()
     assert "An agent that learnt by playing" in page
     assert "Variations of the games" in page

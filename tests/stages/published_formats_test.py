@@ -1,6 +1,3 @@
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 import pytest
 from conftest import bytes_of, get_config, run_stage
@@ -16,9 +13,7 @@ NAME = "lexicon_msg_defaultgoal"
 LLAMA = "llama70b_msg_defaultgoal_default"
 
 
-def load_published(
-    directory: Path, data: Sequence[str] = ("message",), info: Sequence[str] = (), preference: Sequence[str] = ()
-) -> dict[str, np.ndarray]:
+def load_published(directory, data=("message",), info=(), preference=()) -> dict[str, np.ndarray]:
     """As the published code: everything in `preference/` is opened, and rows unknown in an annotation are left out."""
     found = {}
     for folder, wanted in (("data", data), ("info", info), ("preference", preference)):

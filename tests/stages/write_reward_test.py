@@ -22,15 +22,8 @@ from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.evaluate import play
+from motif_jax.stages.write_reward import evidence as proofs
 from motif_jax.stages.write_reward import job, stages_of
-from motif_jax.stages.write_reward.evidence import (
-    Pairs,
-    RecordedEpisodes,
-    choose_pairs,
-    ranges_of,
-    record_episodes,
-    told_steps,
-)
 from motif_jax.stages.write_reward.guided import GuidedWriter, examples, talk
 from motif_jax.stages.write_reward.writers import Attempt, Brief, ScriptedWriter
 from motif_jax.structs import UserError
@@ -208,9 +201,9 @@ def test_the_fast_view_of_the_study_is_that_of_minigrid(monkeypatch, level):
 def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
     config = config_of(steps=2_000)
     readable = find_readable(make_world(config.env.to_dict()))
-    recorded = record_episodes(config, readable)
+    recorded = proofs.record_episodes(config, readable)
     brief = Brief("find gold", "a game", readable, {"You see gold": 3}, ["You see gold"], (),
-                  ranges_of(recorded, readable), told_steps(recorded, readable))  # fmt: skip
+                  proofs.ranges_of(recorded, readable), proofs.told_steps(recorded, readable))  # fmt: skip
     assert len(brief.moments) == 3
     assert any("gold +" in moment for moment in brief.moments)
     said = talk(brief, [Attempt("gained(gold)", "- it pays little")])
@@ -278,9 +271,10 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
     assert [row["program"] for row in rows[:2]] == ["gained(gold)", "gained(gold) + stairs"]
     assert not (folder / "round-2/training-0").exists()  # the program is that of round 1
     readable = find_readable(make_world(config.env.to_dict()))
-    alone = record_episodes(viewed(config, "write_reward"), readable)
+    alone = proofs.record_episodes(viewed(config, "write_reward"), readable)
     played = [
-        record_episodes(viewed(config, "write_reward"), readable, [trained], len(alone.captions)) for _ in range(2)
+        proofs.record_episodes(viewed(config, "write_reward"), readable, [trained], len(alone.captions))
+        for _ in range(2)
     ]
     assert played[0].captions == played[1].captions != alone.captions
     both, program = alone.with_others(played[0]), check("record(gold) + once(stairs > 0)", readable)
@@ -325,7 +319,7 @@ def test_the_best_is_chosen_anew_when_the_judge_has_seen_agents(tmp_path, monkey
 
     def see_agents(config, workdir, evidence, agents, *_):
         assert len(agents) == 2
-        return evidence._replace(choosing=Pairs(evidence.choosing.episodes, 1 - evidence.choosing.judged))
+        return evidence._replace(choosing=proofs.Pairs(evidence.choosing.episodes, 1 - evidence.choosing.judged))
 
     monkeypatch.setattr(job, "train", train)
     monkeypatch.setattr(job, "see_agents", see_agents)
@@ -365,8 +359,8 @@ def test_a_number_sign_in_quotes_begins_no_comment():
 
 
 def test_the_order_of_liked_captions_is_that_of_the_games():
-    recorded = RecordedEpisodes([], [], [["b", "a", "c", "b"], ["d"]])
-    assert job.liked_captions(recorded, Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
+    recorded = proofs.RecordedEpisodes([], [], [["b", "a", "c", "b"], ["d"]])
+    assert job.liked_captions(recorded, proofs.Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
 
 
 @pytest.fixture(scope="module")
@@ -374,11 +368,11 @@ def tried():
     """Tries a program on random play of treasure, where the judge counts gold."""
     config = config_of(steps=8_000)
     readable = find_readable(make_world(config.env.to_dict()))
-    recorded = record_episodes(config, readable)
-    pairs = choose_pairs(recorded, 40, 0)
+    recorded = proofs.record_episodes(config, readable)
+    pairs = proofs.choose_pairs(recorded, 40, 0)
     gold = np.array([sum("gold" in caption for caption in captions) for captions in recorded.captions])
     first, second = gold[pairs].T
-    judged = Pairs(pairs, np.where(first == second, 0.5, second > first))
+    judged = proofs.Pairs(pairs, np.where(first == second, 0.5, second > first))
     texts = ["\n".join(captions) for captions in recorded.captions]
 
     evidence = job.Evidence(
@@ -434,7 +428,7 @@ def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, told)
     ([0, 1, 2, 3], ""), ([0, 0, 0, 0], ""),
 ])  # fmt: skip
 def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(learnt, said):
-    pairs = Pairs(np.array([[0, 1], [2, 3], [0, 3]]), np.zeros(3))  # the first is always better
+    pairs = proofs.Pairs(np.array([[0, 1], [2, 3], [0, 3]]), np.zeros(3))  # the first is always better
     figures, finding = job.compare_with_learnt(np.arange(4.0), np.array(learnt, float), pairs, 0.0)
     assert said in finding
     assert bool(said) == bool(finding)

@@ -119,17 +119,14 @@ def test_a_folder_is_made_anew_and_links_in_it_are_not_followed(tmp_path, inside
 
 @pytest.mark.parametrize("before", [b"", b"process 99999999 on a-host-with-a-long-name", b"process 1 on a\0\0"])
 def test_a_lock_says_who_holds_it_and_is_free_when_that_ends(tmp_path, before):
-    (tmp_path / ".lock").write_bytes(before)
+    lock = tmp_path / ".lock"
+    lock.write_bytes(before)
     me = f"process {os.getpid()} on {socket.gethostname()}"
     for _ in range(2):
-        with files.take(tmp_path / ".lock"):
-            assert (tmp_path / ".lock").read_text() == me
+        with files.take(lock):
+            assert lock.read_text() == me
             for shared in (False, True):
                 with pytest.raises(files.Held, match=me):
-                    files.take(tmp_path / ".lock", shared=shared)
-    with (
-        files.take(tmp_path / ".lock", shared=True),
-        files.take(tmp_path / ".lock", shared=True),
-        pytest.raises(files.Held),
-    ):
-        files.take(tmp_path / ".lock")
+                    files.take(lock, shared=shared)
+    with files.take(lock, shared=True), files.take(lock, shared=True), pytest.raises(files.Held):
+        files.take(lock)

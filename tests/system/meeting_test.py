@@ -12,10 +12,7 @@ TASK = {
     "SLURM_JOB_ID": "987654", "SLURM_STEP_NODELIST": "n[001-015],b2",
 }  # fmt: skip
 ARRAY = {
-    "SLURM_ARRAY_TASK_COUNT": "3",
-    "SLURM_ARRAY_TASK_MIN": "1",
-    "SLURM_ARRAY_TASK_STEP": "2",
-    "SLURM_ARRAY_TASK_ID": "5",
+    f"SLURM_ARRAY_TASK_{name}": value for name, value in (("COUNT", "3"), ("MIN", "1"), ("STEP", "2"), ("ID", "5"))
 }
 ADDRESSES = ["here", ":80", "here:0", "here:65536", "here:²", "here:8\n0"]
 
