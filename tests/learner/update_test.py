@@ -182,11 +182,8 @@ def test_rates_are_annealed_and_then_constant():
 def compare_devices() -> None:
     """What the test below runs where there are four devices."""
     rollouts = garbage(make_rollouts(), 3)
-    for changes in (
-        {"num_minibatches": 2, "num_epochs": 2},
-        {"algorithm": "impala", "bootstrap": "inferred", "normalise_over_all": True},
-    ):
-        settings = replace(BASE, **changes)
+    impala = replace(BASE, algorithm="impala", bootstrap="inferred", normalise_over_all=True)
+    for settings in (replace(BASE, num_minibatches=2, num_epochs=2), impala):
         one, four = (train(settings, rollouts, devices=devices, updates=2) for devices in (1, 4))
         assert_near(one, four)
     groups_test.compare_devices()

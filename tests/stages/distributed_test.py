@@ -92,10 +92,8 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     """First with an address by hand, to the end; then further, as a job of SLURM's with one task told to stop."""
     distributed = [f"--config.distributed.coordinator={address()}", "--config.distributed.num_processes=2"]
     values = flags(tmp_path, train_for_env_steps=1280)
-    hosts = [
-        start("launch", "--stage=train_policy", *values, *distributed, f"--config.distributed.process_id={me}")
-        for me in range(2)
-    ]
+    flag = "--config.distributed.process_id"
+    hosts = [start("launch", "--stage=train_policy", *values, *distributed, f"{flag}={me}") for me in range(2)]
     wait_for_rows(tmp_path, 1, hosts)
     with contextlib.suppress(OSError):  # one has ended since
         assert listening(hosts[0].pid) | listening(hosts[1].pid) <= {"0100007F", "0000000000000000FFFF00000100007F"}

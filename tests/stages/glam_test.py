@@ -255,10 +255,8 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
     model, metadata, _ = read_policy(tmp_path)
     prompts, names = ["Goal of the agent: go to the red ball", "You see a box"], ["turn left", "go forward"]
     before = load_language(directory, num_devices=1).score(prompts, names)
-    merged, adapted = (
-        load_language(tmp_path / f"language-{kind}", num_devices=1).score(prompts, names)
-        for kind in ("merged", "adapter")
-    )
+    made = [load_language(tmp_path / f"language-{kind}", num_devices=1) for kind in ("merged", "adapter")]
+    merged, adapted = (one.score(prompts, names) for one in made)
     assert abs(merged - before).max() > 1e-3
     np.testing.assert_allclose(adapted, merged, atol=1e-5)
     whole = merge_low_rank(language_of(metadata["model"], model.params, model.frozen))

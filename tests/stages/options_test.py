@@ -127,12 +127,9 @@ def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path
     config.evaluate.beside = "#gold=1+stairs=0.25"
     run_stage(evaluate, config, tmp_path)
     step = last_checkpoint(tmp_path)[0]
-    for name, shown in (
-        (f"policy-{step}", {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}),
-        (f"policy-{step}-gold=1+stairs=0.25", {"stairs=0.2+gold=0.8"}),
-    ):
-        file = next((tmp_path / "evaluate" / name / "replays").glob("*.npz"))
-        replay = load_replay(file, "")
+    shown_by = {"": {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}, "-gold=1+stairs=0.25": {"stairs=0.2+gold=0.8"}}
+    for name, shown in shown_by.items():
+        replay = load_replay(next(tmp_path.glob(f"evaluate/policy-{step}{name}/replays/*.npz")), "")
         assert {replay.option_name(number) for number in range(replay.steps)} <= shown
 
     policy, steered = load_policy(tmp_path, seed=1), load_policy(tmp_path, mixture=STEERED)

@@ -111,12 +111,8 @@ def write_player(path: Path, name: str, step: int, score: float, events: tuple[s
         for at in range(10)
     ]  # fmt: skip
     about = {"name": name, "path": "." if step else "", "step": step, "greedy": False, "reward": "abc", "goal": "gold"}
-    write_json(
-        folder / "summary.json",
-        about
-        | {"episodes": 10, "task": "score", "replays": {"best": 1}}
-        | summarise_episodes(rows, 0, FIGURES, NETHACK.rules()),
-    )
+    about |= {"episodes": 10, "task": "score", "replays": {"best": 1}}
+    write_json(folder / "summary.json", about | summarise_episodes(rows, 0, FIGURES, NETHACK.rules()))
     replay = make_replay(name, events, rows[1], ["best"])
     save_replay(folder / "replays/episode-00001.npz", replay)
 

@@ -375,9 +375,8 @@ def tried():
     judged = proofs.Pairs(pairs, np.where(first == second, 0.5, second > first))
     texts = ["\n".join(captions) for captions in recorded.captions]
 
-    evidence = job.Evidence(
-        recorded, texts, judged, judged, None, Brief("gold", "", readable, {}, job.liked_captions(recorded, judged))
-    )
+    brief = Brief("gold", "", readable, {}, job.liked_captions(recorded, judged))
+    evidence = job.Evidence(recorded, texts, judged, judged, None, brief)
 
     def run(program):
         results = job.examine(check(program, readable), evidence)
