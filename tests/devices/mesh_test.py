@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -64,8 +65,6 @@ def compare_meshes() -> None:
 
 
 def copy_and_resume(folder: str) -> None:
-    from pathlib import Path
-
     # copies are whole, and stay what they are when the update is given the state's memory
     mesh, update, state = start((2, 2, 2))
     wanted = jax.tree.map(np.array, initial(SETTINGS))
