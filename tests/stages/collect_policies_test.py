@@ -74,14 +74,14 @@ def test_a_killed_run_resumes_with_the_same_checkpoints(tmp_path, monkeypatch):
     assert len(np.unique(moments, axis=0)) == 1000
 
 
-@pytest.mark.parametrize(("policies", "sentence"), [
+@pytest.mark.parametrize(("named", "sentence"), [
     ("/nowhere", f"there is no policy in '/nowhere'.* \\({FLAG}\\)"),
     ("GOOD@7", f"has no checkpoint '7' \\({FLAG}\\); it has 3840, 7680"),
     ("GOOD@all:2,WEAK@all", f"4 policies need a group of games each, but 1 workers with 3 games .* 3 groups \\({FLAG}"),
 ])  # fmt: skip
-def test_missing_policies_are_refused_before_anything_is_made(tmp_path, policies, sentence):
-    policies = policies.replace("GOOD", str(policies().good)).replace("WEAK", str(policies().weak))
+def test_missing_policies_are_refused_before_anything_is_made(tmp_path, named, sentence):
+    named = named.replace("GOOD", str(policies().good)).replace("WEAK", str(policies().weak))
     with pytest.raises(UserError, match=sentence) as caught:
-        run(tmp_path, policies=policies, games_per_worker=3)
+        run(tmp_path, policies=named, games_per_worker=3)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
