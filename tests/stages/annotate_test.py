@@ -306,6 +306,15 @@ def test_an_annotation_has_one_model(workdir):
             run(workdir, **values, server__extra='{"temperature": 2.0}')
 
 
+def test_ignore_existing_labels_again(workdir):
+    name = run(workdir, custom_name="mine")
+    with pytest.raises(UserError, match=r"'mine' has goal = 'defaultgoal', not 'gold': .*ignore_existing=True"):
+        run(workdir, custom_name="mine", goal="gold")
+    assert labels(workdir, name) == expected(workdir)  # untouched
+    run(workdir, custom_name="mine", goal="gold", ignore_existing=True)
+    assert labels(workdir, name) == expected(workdir, "gold")
+
+
 def start(workdir, *more: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "motif_jax.launch", *STAGE, f"--workdir={workdir}", *more]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
