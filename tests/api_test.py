@@ -1,5 +1,3 @@
-"""What people use in notebooks."""
-
 import json
 import os
 import re
@@ -61,9 +59,8 @@ def test_a_policy_plays_a_game_step_by_step():
 
 def test_a_policy_plays_many_games_at_once_each_as_if_it_were_alone():
     policy, count = motif_jax.load_policy(policies().good, seed=1), 3
-    many = gymnasium.vector.SyncVectorEnv(
-        [lambda: GymGame(TASK)] * count, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP
-    )
+    mode = gymnasium.vector.AutoresetMode.SAME_STEP
+    many = gymnasium.vector.SyncVectorEnv([lambda: GymGame(TASK)] * count, autoreset_mode=mode)
     observations, _ = many.reset(seed=7)
     policy.begin(count)
     alone = [motif_jax.load_policy(policies().good) for _ in range(count)]

@@ -1,7 +1,5 @@
 """What a stranger may put in the place of a file, and a guard against who reads it whole."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

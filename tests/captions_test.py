@@ -1,5 +1,3 @@
-"""Captions as integers."""
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What is tried with values of a config: every kind of value that somebody could give."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

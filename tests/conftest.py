@@ -1,7 +1,5 @@
 """What several tests need."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import fcntl
@@ -38,21 +36,8 @@ Found = TypeVar("Found")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs in the background with SIGINT ignored
 
 # Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
-for helpers in (
-    "actors",
-    "annotation",
-    "envs",
-    "language",
-    "learner",
-    "networks",
-    "stages",
-    "replays",
-    "transcripts",
-    "offline",
-    "policies",
-    "audit",
-    "contrib",
-):
+HELPERS = "actors annotation envs language learner networks stages replays transcripts offline policies audit contrib"
+for helpers in HELPERS.split():
     sys.path.insert(0, str(Path(__file__).parent / helpers))
 
 
@@ -92,11 +77,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.fixture
 def launch() -> Callable[..., subprocess.CompletedProcess]:
-    """Runs `python -m motif_jax.launch` as a user does."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess:
+    def run(*arguments: str, status: int | None = None) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "motif_jax.launch", *map(str, arguments)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert status in (None, done.returncode), done.stderr
+        return done
 
     return run
 
@@ -127,7 +112,6 @@ def short_pauses(monkeypatch):
 
 @pytest.fixture
 def few_tries(monkeypatch, short_pauses):
-    """They give up after two failures of a request."""
     monkeypatch.setattr("motif_jax.system.http.TRIES", 2)
 
 
@@ -147,6 +131,22 @@ def at_batch(monkeypatch) -> Callable[[int, Callable[[], None]], None]:
     return lambda number, call: coming.extend([lambda: None] * (number - 1) + [call])
 
 
+def write_programs(folder: Path, texts: dict[str, str]) -> None:
+    """Scripts for bash that stand for programs, by their names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
+        (folder / name).chmod(0o755)
+
+
+def last_checkpoint(workdir: Path, which: str = "last") -> tuple:
+    """Step, arrays and metadata of a policy."""
+    from motif_jax.devices.checkpoints import reading
+
+    with reading(workdir / "policy/checkpoints") as checkpoints:
+        return checkpoints.readable(which)
+
+
 def on_devices(number: int, function: Callable[..., None], *arguments: object) -> None:
     """Calls a function of a file of tests in a process with this number of devices."""
     file = Path(function.__code__.co_filename)
@@ -163,7 +163,6 @@ assert jax.device_count() == {number}
 
 
 def interrupt() -> None:
-    """As if Ctrl-C were pressed."""
     raise KeyboardInterrupt
 
 
@@ -182,7 +181,6 @@ def get_config(file: str = "motif.py", argument: str = "score", **values: object
 
 
 def viewed(config, stage: str = "train_policy"):
-    """The config as the stage takes it."""
     from motif_jax.stages import find_stage
 
     return find_stage(stage).view(config.to_dict())
@@ -194,7 +192,6 @@ def check_stage(stage, config) -> None:
 
 
 def run_stage(stage, config, workdir: Path) -> None:
-    """Runs a stage in this process, after its checks."""
     check_stage(stage, config)
     stage.STAGE.run(stage.STAGE.view(config.to_dict()), workdir)
 
@@ -205,7 +202,6 @@ def is_complete(stage, config, workdir: Path) -> bool:
 
 
 def assert_same_bits(one: object, other: object) -> None:
-    """Structure, shapes, types and values of two trees of arrays."""
     import jax  # most tests need none
     import numpy as np
 
@@ -214,7 +210,6 @@ def assert_same_bits(one: object, other: object) -> None:
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
-    """The files below a directory."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -232,7 +227,6 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def parents() -> dict[int, int]:
-    """The parent of each process that has not ended."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -243,7 +237,6 @@ def parents() -> dict[int, int]:
 
 
 def children() -> set[int]:
-    """Processes started by this one that are still there."""
     return {process for process, parent in parents().items() if parent == os.getpid()}
 
 

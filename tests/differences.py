@@ -10,8 +10,6 @@ The arguments: the page; `there`, the original; `here`, this program; optionally
 `reference` of a config does about it. Tests are read as text and not imported.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

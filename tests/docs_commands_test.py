@@ -1,5 +1,3 @@
-"""Commands and flags in the documentation exist: configs, stages, values, scripts."""
-
 import re
 import shlex
 
@@ -29,7 +27,7 @@ COMMANDS = [(page, command) for page in PAGES for command in commands(page.read_
 
 @pytest.mark.quick
 @pytest.mark.parametrize(
-    ("page", "command"), COMMANDS, ids=[f"{page.name}-{at}" for at, (page, _) in enumerate(COMMANDS)]
+    ("page", "command"), COMMANDS, ids=[f"{one.name}-{at}" for at, (one, _) in enumerate(COMMANDS)]
 )
 def test_commands_of_the_documentation_can_be_given(page, command, monkeypatch):
     monkeypatch.chdir(ROOT)

@@ -1,5 +1,3 @@
-"""Links in the documentation lead somewhere, and its site builds."""
-
 import re
 import subprocess
 import sys
@@ -14,7 +12,6 @@ SITE = ROOT / "launch/site/mkdocs.yml"
 
 
 def anchors(page) -> set[str]:
-    """The anchors of a page: those it names, and GitHub's for its headings."""
     text = page.read_text()
     headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
     slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -40,9 +37,6 @@ def test_the_site_builds_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(SITE), "-d", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    home, page = (tmp_path / "index.html").read_text(), (tmp_path / "own-network/index.html").read_text()
-    assert 'href="motif/"' in home
-    assert 'href="../own-game/#attributes-of-a-world"' in page
+    assert 'href="../own-game/#attributes-of-a-world"' in (tmp_path / "own-network/index.html").read_text()
     assert (tmp_path / "launch/report.png").is_file()
     assert (tmp_path / "results/motif_seeds.csv").is_file()
-    assert 'href="../../motif/"' in (tmp_path / "results/motif/index.html").read_text()

@@ -1,9 +1,8 @@
 """Lists in the documentation, which nobody should have to keep in step by heart."""
 
-import runpy
-
 import pytest
 import result_tables
+from config_values_test import SWITCHES
 from conftest import ROOT
 from differences import COMMAND, PAGES, differences, with_list
 from import_order_test import ARROWS
@@ -21,14 +20,12 @@ from motif_jax.policies.decoding import KINDS
 from motif_jax.rewards.registry import SOURCES
 from motif_jax.stages import NAMES
 
+pytestmark = pytest.mark.quick
 LISTS = [  # page: what its list must have, as it is written there
     ("docs/program.md", [f"`{name}`" for name in NAMES]),
     ("docs/program.md", [f"`{name.removesuffix('_continual')}`" for name in TASKS]),
     ("configs/motif.py", TASKS),
-    (
-        "configs/motif.py",
-        [f"`:score,{switch}`" for switch in runpy.run_path(str(ROOT / "configs/motif.py"))["SWITCHES"]],
-    ),
+    ("configs/motif.py", [f"`:score,{switch}`" for switch in SWITCHES]),
     ("docs/annotation.md", [f"`{goal}`" for goal in GOALS]),
     ("docs/babyai.md", [f"`{name}`" for name in (*ACTION_SETS, *REWORDINGS, *LANGUAGES, *FRENCH_LEVELS)]),
     ("docs/babyai.md", [f"`{name}`" for name in table_of(BabyAISettings)]),
@@ -40,7 +37,6 @@ LISTS = [  # page: what its list must have, as it is written there
 ]
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(("page", "words"), LISTS)
 def test_lists_are_complete(page, words):
     text = (ROOT / page).read_text()
@@ -48,27 +44,23 @@ def test_lists_are_complete(page, words):
     assert not missing, f"{page} does not name {', '.join(missing)}"
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(("key", "names"), [("annotate.goal", GOALS), ("policy.sources", SOURCES)])
 def test_meanings_name_what_texts_may_name(key, names):
     missing = [name for name in names if name not in keys(tables())[key].about]
     assert not missing, f"the meaning of {key} does not name {', '.join(missing)}"
 
 
-@pytest.mark.quick
 def test_the_page_of_all_values_is_as_the_declarations_say():
     page = (ROOT / "docs/config.md").read_text()
     assert page == describe("markdown", tables(), {}) + "\n", "motif-jax --help=markdown > docs/config.md"
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("page", PAGES)
 def test_differences_from_an_original_are_those_that_tests_state(page):
     text = (ROOT / "docs" / PAGES[page]).read_text()
     assert text == with_list(page, text, differences()), f"{COMMAND} writes the list of docs/{PAGES[page]}"
 
 
-@pytest.mark.quick
 def test_data_of_results_is_that_of_the_tables_in_their_pages():
     files = {file.name: file.read_text() for file in result_tables.RESULTS.glob("*.csv")}
     assert files == result_tables.result_tables(), result_tables.COMMAND

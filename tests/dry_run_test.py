@@ -1,5 +1,3 @@
-"""What the program says without doing it: its version, the config, and what a run would do."""
-
 import contextlib
 import io
 import json
@@ -103,7 +101,6 @@ def test_the_flags_that_only_tell(launch, tmp_path):
     assert told.stdout.splitlines() == [line for folder in folders for line in (f"{folder}:", "collect: would run")]
     assert not (tmp_path / "w").exists()
 
-    refused = launch(QUICKSTART, "--dry_run", f"--workdir={tmp_path}/w", "--config.collect.num_pairs=0")
-    assert refused.returncode == 2
+    refused = launch(QUICKSTART, "--dry_run", f"--workdir={tmp_path}/w", "--config.collect.num_pairs=0", status=2)
     assert "must be a whole number from 1 to 1,000,000,000,000, not 0 (--config.collect.num_pairs)" in refused.stderr
     assert not (tmp_path / "w").exists()

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, write_programs
 
 pytestmark = pytest.mark.quick
 GPUS = {  # what nvidia-smi does when it is asked for drivers and compute capabilities: the extra that is wanted
@@ -15,7 +15,7 @@ GPUS = {  # what nvidia-smi does when it is asked for drivers and compute capabi
     "case $1 in *compute_cap*) echo unknown field; exit 2;; esac; echo Tesla": "cuda",  # drivers of 2021
     "echo 'has failed because it could not communicate with the driver' >&2; exit 9": None,
 }
-PYTHON = """#!/usr/bin/env bash
+PYTHON = """
 cd {folder}
 case "$*" in
   *pip*) touch cuda; echo "$*" >> log ;;
@@ -29,10 +29,8 @@ def environment(tmp_path, smi: str, venv: str = "venv") -> dict[str, str]:
     """Variables in which `nvidia-smi` does as `smi` says; and there is a virtual environment, which records calls."""
     programs = tmp_path / "programs"
     python = tmp_path / venv / "bin/python"
-    for file, text in ((programs / "nvidia-smi", smi), (programs / "python3", "exit 1"), (python, PYTHON)):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text.format(folder=tmp_path) if file == python else f"#!/usr/bin/env bash\n{text}\n")
-        file.chmod(0o755)
+    write_programs(programs, {"nvidia-smi": smi, "python3": "exit 1"})
+    write_programs(python.parent, {"python": PYTHON.format(folder=tmp_path)})
     (python.parent / "activate").write_text(f'VIRTUAL_ENV={python.parent.parent} PATH="{python.parent}:$PATH"\n')
     unwanted = ("VENV", "VIRTUAL_ENV", "PYTHON", "UNPINNED", "JAX_PLATFORMS", "WORKDIR")
     kept = {name: value for name, value in os.environ.items() if name not in unwanted}

@@ -16,6 +16,7 @@ from motif_jax.files import LAYOUT, LAYOUT_KEY, write_config, write_json
 from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
 
+pytestmark = pytest.mark.quick
 STAGES = {name: find_stage(name) for name in NAMES}
 
 
@@ -25,7 +26,6 @@ class Nothing:
 
 
 def with_tables(reads, identity):
-    """A stage that reads these values."""
     stage = STAGES["train_policy"]
     changed = dataclasses.replace(stage, config=Nothing, identity=identity, unused=lambda config: ())
     vars(changed)["reads"] = reads
@@ -34,7 +34,6 @@ def with_tables(reads, identity):
 
 @functools.cache
 def others(key: str) -> list[object]:
-    """Values that this one could have instead."""
     kind = keys(tables())[key].kind
     good = [value for value in attacks(kind) if not refusal(lambda value=value: kind.check("it", "--it", value))]
     *sections, name = key.split(".")
@@ -44,22 +43,16 @@ def others(key: str) -> list[object]:
     return [value for value in good if value != inner[name]][-2:]
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("stage", [name for name, stage in STAGES.items() if stage.identity])
 def test_what_decides_may_not_change_and_what_does_not_may(stage, tmp_path):
     write_config(tmp_path, WHOLE)
-    deciding = keys({section: STAGES[stage].reads[section] for section in STAGES[stage].identity})
+    found = STAGES[stage]
+    deciding = keys({section: found.reads[section] for section in found.identity})
     for key, value in keys(tables()).items():
         for other in others(key):
             config = config_with(key, other)
-            said = refusal(
-                lambda: check_same_experiment(config.to_dict(), tmp_path, tmp_path / "config.json", STAGES[stage])
-            )
-            if (
-                key in deciding
-                and value.decides
-                and key not in STAGES[stage].unused(STAGES[stage].view(config.to_dict()))
-            ):
+            said = refusal(lambda: check_same_experiment(config.to_dict(), tmp_path, tmp_path / "config.json", found))
+            if key in deciding and value.decides and key not in found.unused(found.view(config.to_dict())):
                 assert f"belongs to an experiment with {key} = " in said
                 assert f"--config.{key}=" in said
             else:
@@ -70,7 +63,6 @@ def test_what_decides_may_not_change_and_what_does_not_may(stage, tmp_path):
 ADDED = Value(Number(0), "a number", 1.0, decides=True)
 
 
-@pytest.mark.quick
 def test_a_value_that_is_added_locks_nobody_out(tmp_path):
     write_config(tmp_path, {"seed": 1, "policy": {"discount": 0.9}})
     seed, discount = Value(Whole(), "seed", 0, decides=True), Value(Number(0, 1), "discount", 0.5, decides=True)
@@ -93,7 +85,6 @@ def test_a_value_that_is_added_locks_nobody_out(tmp_path):
         check(config, before)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("found", ["unknown", LAYOUT - 1, LAYOUT + 1, "a"])
 def test_another_layout_is_refused_and_left_as_it_is(tmp_path, found):
     config = get_config(argument="toy").to_dict()

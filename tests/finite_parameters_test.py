@@ -1,5 +1,3 @@
-"""Parameters that are not finite are refused where they come from others, in one sentence that names the array."""
-
 import numpy as np
 import pytest
 

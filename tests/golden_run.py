@@ -10,8 +10,6 @@ and run with the same Python. Arrays must be equal to the bit, wherever in the w
 in JSON files that both commits write, except those that tell of time and place. Status 1 if anything differs.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import hashlib

@@ -17,6 +17,7 @@ from motif_jax.rewards.online.online_section import JUDGED
 from motif_jax.rewards.registry import SOURCES
 from motif_jax.stages import NAMES
 
+pytestmark = pytest.mark.quick
 TABLES_OF_NAMES = [table for name, table in vars(names).items() if name.isupper()]
 PACKAGE = Path(__file__).parent.parent / "motif_jax"
 # Room: the rooms that it imports, without the two that all others may import.
@@ -68,11 +69,7 @@ FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",
     "motif_jax.envs.nethack.recorded": "launch/engine.sh and the benchmark",
 }
-ROOT_OF_ALL = {
-    "motif_jax.structs",
-    "motif_jax.console",
-    "motif_jax.files",
-}  # what the rooms below all others import from the root
+ROOT_OF_ALL = {"motif_jax.structs", "motif_jax.console", "motif_jax.files"}  # at the root, for rooms below all others
 ABOVE_ALL = {"api", "experiment", "launch", "run"}  # the files at the root that import rooms or stages
 
 
@@ -124,7 +121,6 @@ def place_of(module: str) -> tuple[str, str]:
     return parts[0], parts[1] if parts[0] == "stages" and len(parts) > 1 else ""
 
 
-@pytest.mark.quick
 def test_every_room_and_stage_has_its_arrows():
     rooms = {file.parent.name for file in PACKAGE.glob("*/__init__.py")}
     assert rooms == ARROWS.keys() | {"stages"}, "the rooms of motif_jax/ and ARROWS of this file"
@@ -135,7 +131,6 @@ def test_every_room_and_stage_has_its_arrows():
     list(graphlib.TopologicalSorter(STAGES).static_order())
 
 
-@pytest.mark.quick
 def test_imports_follow_the_arrows():
     for module in MODULES:
         room, stage = place_of(module)
@@ -144,9 +139,7 @@ def test_imports_follow_the_arrows():
             if room in BELOW_ALL and not its_room:
                 assert other in ROOT_OF_ALL, f"{module} imports {other}, which is above it"
             if its_room in BELOW_ALL:
-                assert room not in BELOW_ALL or BELOW_ALL.index(its_room) <= BELOW_ALL.index(room), (
-                    f"{module} imports {other}"
-                )
+                assert room not in BELOW_ALL or BELOW_ALL.index(its_room) <= BELOW_ALL.index(room), (module, other)
                 continue
             complaint = f"{module} imports {other}, which tests/import_order_test.py does not allow"
             if not its_room or its_room == room != "stages":
@@ -160,7 +153,6 @@ def test_imports_follow_the_arrows():
                 assert its_room in ARROWS[room], complaint
 
 
-@pytest.mark.quick
 def test_the_report_imports_run_and_pages_alone():
     """Beside what every stage needs to be one: its config, the console, and the files below all rooms."""
     for module in MODULES:
@@ -169,7 +161,6 @@ def test_the_report_imports_run_and_pages_alone():
             assert rooms <= {"", "stages", "pages", *BELOW_ALL}, module
 
 
-@pytest.mark.quick
 def test_contrib_comes_in_by_the_table_of_names_alone():
     for module in MODULES:
         if place_of(module)[0] != "contrib":
@@ -178,7 +169,6 @@ def test_contrib_comes_in_by_the_table_of_names_alone():
             assert "contrib" not in named or module == "motif_jax.names", module
 
 
-@pytest.mark.quick
 def test_every_short_name_is_of_something_that_exists():
     for table in TABLES_OF_NAMES:
         assert all(callable(names.import_named(path)) for path in table.values())
@@ -227,7 +217,6 @@ def compared_in(module: str) -> set[str]:
     return {text for text in found if isinstance(text, str)}
 
 
-@pytest.mark.quick
 def test_names_are_looked_up_and_not_compared():
     """What is particular about a world, a network, an algorithm, a judge or a source is an answer of its object."""
     registered = {name for table in (*TABLES_OF_NAMES, RECIPES, JUDGED, SOURCES) for name in table}
@@ -237,7 +226,6 @@ def test_names_are_looked_up_and_not_compared():
     assert found == OTHER_MEANINGS.keys()
 
 
-@pytest.mark.quick
 def test_a_config_is_a_dataclass_behind_the_command_line():
     may = {"motif_jax.launch", "motif_jax.config.file"}
     assert {module for module in MODULES if "ml_collections" in imported_by_library(module)} <= may
@@ -245,6 +233,9 @@ def test_a_config_is_a_dataclass_behind_the_command_line():
 
 def imported_by_library(module: str) -> set[str]:
     return {node.module for node in nodes_of(module) if isinstance(node, ast.ImportFrom) and node.module}
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def own_lines(function: ast.AST) -> int:
@@ -259,10 +250,6 @@ def own_lines(function: ast.AST) -> int:
     return len(lines)
 
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-@pytest.mark.quick
 def test_a_function_is_read_at_a_glance():
     long = {
         (module, node.name)
@@ -273,38 +260,31 @@ def test_a_function_is_read_at_a_glance():
     assert long == {("motif_jax.stages.train_policy.loop", "learn")}  # the training loop, from top to bottom
 
 
-@pytest.mark.quick
 def test_every_module_is_used():
     """A new file that nobody imports was forgotten where it belongs: in a table, a list or a stage."""
     used = set().union(*(imported_by(module) for module in MODULES))
     assert not used & FROM_OUTSIDE.keys(), "FROM_OUTSIDE in tests/import_order_test.py names what the package imports"
-    used |= {source.path.partition(":")[0] for source in SOURCES.values()} | {
-        f"motif_jax.stages.{name}" for name in NAMES
-    }
+    used |= {one.path.partition(":")[0] for one in SOURCES.values()} | {f"motif_jax.stages.{name}" for name in NAMES}
     used |= FROM_OUTSIDE.keys() | set().union(*(named_in(module) for module in MODULES))
     used |= {module for module, file in MODULES.items() if file.name == "__init__.py"}
     unused = sorted(MODULES.keys() - used)
     assert not unused, f"nothing imports {unused}, and no table names them"
 
 
-@pytest.mark.quick
 def test_no_files_import_each_other_in_a_circle():
     list(graphlib.TopologicalSorter({module: imported_by(module) for module in MODULES}).static_order())
 
 
-@pytest.mark.quick
 def test_nobody_imports_the_facade():
     assert {module for module in MODULES if "motif_jax.api" in imported_by(module)} == {"motif_jax"}
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("module", ["actors.worker", "launch", "experiment; motif_jax.experiment.tables()"])
 def test_workers_and_the_values_of_the_config_never_load_jax(module):
     code = f"import sys, motif_jax.{module}; print([m for m in ('jax', 'flax', 'torch', 'orbax') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-@pytest.mark.quick
 def test_nothing_is_unpickled_and_no_shell_is_run():
     refused = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "redis"}
     for module in MODULES:

@@ -9,7 +9,6 @@ LISTENS = "0A"  # a state of a socket, as the kernel writes it
 
 
 def tree(process: int) -> set[int]:
-    """A process and all that descend from it."""
     found, known = {process}, parents()
     while more := {child for child, parent in known.items() if parent in found} - found:
         found |= more

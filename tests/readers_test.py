@@ -1,5 +1,3 @@
-"""Readers of files from outside have limits."""
-
 import contextlib
 import os
 import zipfile
@@ -26,7 +24,6 @@ pytestmark = pytest.mark.quick
 
 
 def fill_line(file: Path) -> None:
-    """One line without an end, a million times as long as any that is written."""
     file.write_text('{"a": "')
     os.truncate(file, 2**33)
 
@@ -93,7 +90,6 @@ BITS = st.lists(st.integers(0, 8 * 200), max_size=3)
 
 @given(st.sampled_from(["i1", "f4", "u1"]), BITS, st.none() | st.integers(0, 200))
 def test_any_bytes_are_an_array_or_one_sentence(tmp_path_factory, dtype, bits, length):
-    """Some bits are flipped, most of them in the head, or the file is cut off."""
     file, said = tmp_path_factory.mktemp("bytes") / "x.npy", ""
     np.save(file, np.arange(40).astype(dtype))
     data = bytearray(file.read_bytes())

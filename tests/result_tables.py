@@ -5,8 +5,6 @@
 A page names the file, `[name.csv](name.csv)`, before the table that it holds.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

@@ -1,5 +1,3 @@
-"""A workdir and its stages: what is written is read back, and kills, other experiments and second runs do no harm."""
-
 import math
 import struct
 import subprocess

@@ -1,7 +1,5 @@
 """Datasets of a few pairs, written by hand."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +34,6 @@ def write_dataset(path: Path, pairs: Sequence[tuple[Moment, Moment]]) -> Path:
 
 
 def random_pairs(count: int, seed: int = 0, events: Sequence[str] = EVENTS) -> list[tuple[str, str]]:
-    """Pairs drawn from a few events, so that most questions occur often."""
     drawn = np.random.default_rng(seed).integers(len(events), size=(count, 2))
     return [(events[first], events[second]) for first, second in drawn]
 
@@ -45,15 +42,7 @@ PUBLISHED_PAIRS = 12
 
 
 def write_published(path: Path, length: int = 1) -> tuple[Path, np.ndarray]:
-    """A dataset with all files of the published one: their names, shapes, types and codes.
-
-    Args:
-      path: the directory to make.
-      length: steps per moment.
-
-    Returns:
-      The directory, and the codes of `llama70b_msg_defaultgoal_default`. [N] int8
-    """
+    """A dataset with all files of the published one, and its codes of `llama70b_msg_defaultgoal_default`. [N] int8"""
     rng, count = np.random.default_rng(length), PUBLISHED_PAIRS
     for folder in ("data", "info", "preference", "train_split_info"):
         (path / folder).mkdir(parents=True)

@@ -23,7 +23,6 @@ STARTS = 5  # that are interrupted
 
 
 def start(*arguments, redirected="", env=None, **streams) -> subprocess.Popen:
-    """`python -m motif_jax.launch`, with streams as a shell redirects them."""
     command = ["bash", "-c", f'exec "$@" {redirected}', "bash", *PROGRAM, *map(str, arguments)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | (env or {}), text=True, **streams)

@@ -1,5 +1,3 @@
-"""Tokenisers: words, as the library `tokenizers` has them; files that lie; what is missing."""
-
 import numpy as np
 import pytest
 import tokenizers
@@ -12,23 +10,6 @@ TEXTS = ["Goal of the agent: go to the red ball.", "You see a wall 3 steps left,
 TOKENISER = WordTokeniser.from_texts(TEXTS)
 GUESSES = LetterTokeniser.from_texts(["crane", "<b><y><g>", "a <|pad|> b\n"])
 BOTH = pytest.mark.parametrize("tokeniser", [TOKENISER, GUESSES], ids=["words", "letters"])
-
-
-def test_words_and_marks_are_tokens():
-    tokeniser = WordTokeniser.from_texts(["go to the ball", "turn left."])
-    assert tokeniser.encode("go left.") == [5, 6, 3]  # <pad> </s> <unk> . ball go left the to turn
-    assert tokeniser.encode("go,left") == [5, 2, 6]
-    assert tokeniser.encode(" go\n", special_tokens=True) == [5, 1]
-    assert tokeniser.decode([0, 5, 6, 3, 1]) == "go left ."
-    assert tokeniser.decode(tokeniser.encode("to the unseen")) == "to the <unk>"
-
-
-def test_letters_and_marks_are_tokens_and_texts_come_back_as_they_were():
-    tokeniser = LetterTokeniser.from_texts(["crane", "<b><y><g>"])
-    assert tokeniser.encode("<a>cran</a>", marks=True) == [3, 11, 14, 10, 13, 5]  # 7 to 9 are <b> <g> <y>
-    assert tokeniser.encode("<b", special_tokens=True) == [2, 2, 5]
-    for text in ("crane", "<b><b><y><g><g>"):
-        assert tokeniser.decode(tokeniser.encode(f"<a>{text}</a></s></eod>", marks=True)) == text
 
 
 @BOTH
@@ -52,9 +33,6 @@ def test_the_library_finds_the_same_tokens(tokeniser):
             tokens = tokeniser.encode(text, special, marks=True)
             assert theirs.encode(text, special, marks=True) == tokens
         assert theirs.decode(tokens) == tokeniser.decode(tokens)
-
-
-# ---- texts that have the names of marks in them
 
 
 def byte_pairs(library):

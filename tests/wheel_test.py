@@ -1,5 +1,3 @@
-"""The program without its checkout: what `python -m build` makes, installed and run elsewhere."""
-
 import json
 import os
 import shutil
@@ -23,7 +21,6 @@ sys.exit(status)
 
 
 def run(command: list, cwd: Path, **environment: str) -> str:
-    """The standard output of something that must succeed."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | environment
     done = subprocess.run(list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

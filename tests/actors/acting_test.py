@@ -1,5 +1,3 @@
-"""Two ways to play: the learner waits for the games, or does not."""
-
 import itertools
 
 import pytest
@@ -14,8 +12,6 @@ T, GROUPS = 5, 4
 
 
 class CountingPolicy(RandomPolicy):
-    """Counts the groups of two games that it has answered."""
-
     answered = 0
 
     def __call__(self, observations, first, games):
@@ -24,8 +20,6 @@ class CountingPolicy(RandomPolicy):
 
 
 class CountingPool(ActorPool):
-    """Counts its polls."""
-
     polls = 0
 
     def poll(self, timeout_s=1.0):

@@ -9,8 +9,6 @@ from motif_jax.envs.toy import SIZE, ToyGame
 
 
 class Raising(ToyGame):
-    """Has a programming error."""
-
     def step(self, action):
         if self._steps == 7:
             raise KeyError("a bug in the game")
@@ -18,8 +16,6 @@ class Raising(ToyGame):
 
 
 class Refused(ToyGame):
-    """Needs room on a disk that has none."""
-
     def step(self, action):
         raise OSError(errno.ENOSPC, "No space left on device", "/some/file")
 

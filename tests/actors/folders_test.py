@@ -1,5 +1,3 @@
-"""Workers' folders in the temporary directory: those of the dead are removed, and nothing else ever is."""
-
 import os
 import shutil
 import signal
@@ -17,7 +15,6 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path, monkeypatch) -> Path:
-    """The temporary directory of this test."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
@@ -26,7 +23,6 @@ def temporary(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory) -> Path:
-    """What the worker of a parent that was killed has left."""
     code = """
 import os, signal
 from motif_jax.actors.pool import WorkerFolder
@@ -44,7 +40,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.fixture
 def stale(killed, temporary) -> Path:
-    """The same, in the temporary directory of this test."""
     return shutil.copytree(killed, temporary / killed.name)
 
 

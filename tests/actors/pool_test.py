@@ -1,5 +1,3 @@
-"""The pool: what it records, and what it survives."""
-
 import gc
 import json
 import os

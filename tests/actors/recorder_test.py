@@ -1,5 +1,3 @@
-"""The frames of an episode."""
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -65,13 +65,8 @@ def cluster():
         cluster.shutdown()
 
 
-@pytest.fixture
-def address(cluster):
-    return cluster.address
-
-
-def hosts(address, game_hosts=2, cores=1):
-    return SimpleNamespace(address=address, game_hosts=game_hosts, cores=cores)
+def hosts(cluster, game_hosts=2, cores=1):
+    return SimpleNamespace(address=cluster.address, game_hosts=game_hosts, cores=cores)
 
 
 def actors():
@@ -121,7 +116,7 @@ def test_a_host_asks_for_an_episode_for_each_game_as_all_may_end_at_once():
 @pytest.mark.parametrize(("player", "local", "kills"), [
     ("random", 1, 2), ("", 0, 2), pytest.param("", 1, 10, marks=pytest.mark.slow),
 ])  # fmt: skip
-def test_hosts_that_are_killed_lose_no_game_and_spoil_none(address, player, local, kills, capsys):
+def test_hosts_that_are_killed_lose_no_game_and_spoil_none(cluster, player, local, kills, capsys):
     policy, rng = None if player else MessagePolicy(), np.random.default_rng(1)
     killed, due = set(), 20
 
@@ -133,7 +128,7 @@ def test_hosts_that_are_killed_lose_no_game_and_spoil_none(address, player, loca
             due = len(found) + int(rng.integers(1, 60))
         return len(found) >= 120 and pool.restarts == kills
 
-    with RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=local, player=player, **OPTIONS) as pool:
+    with RemotePool(ENV, SEEN, cluster=hosts(cluster), num_workers=local, player=player, **OPTIONS) as pool:
         assert pool.num_games == (local + 2) * OPTIONS["games_per_worker"]
         assert both()  # nobody else is killed
         found = episodes(pool, policy, over)
@@ -155,20 +150,20 @@ def test_a_host_that_joins_later_takes_the_place_of_a_lost_one(cluster):
             stages.append(len(found))
         return len(stages) == 2 and all(host.plays for host in pool._hosts)
 
-    with RemotePool(ENV, SEEN, cluster=hosts(cluster.address, 2, 2), num_workers=0, **OPTIONS) as pool:
+    with RemotePool(ENV, SEEN, cluster=hosts(cluster, 2, 2), num_workers=0, **OPTIONS) as pool:
         found = episodes(pool, policy, over)
         assert both()
     same(found, played_here(policy, "", len(found)))
     wait_for(lambda: sum(node["Alive"] for node in ray.nodes()) == 3)  # until Ray has missed the lost one
 
 
-def test_a_host_of_another_program_or_with_too_few_cores_is_refused(address, monkeypatch):
+def test_a_host_of_another_program_or_with_too_few_cores_is_refused(cluster, monkeypatch):
     monkeypatch.setattr(remote, "program", lambda: clusters.program() | {"nle": "0.9"})
     with pytest.raises(UserError, match=r"the host \S+ has nle [\d.]+, and the learner's host 0.9: .*game_hosts"):
-        RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=0, **OPTIONS)
+        RemotePool(ENV, SEEN, cluster=hosts(cluster), num_workers=0, **OPTIONS)
     monkeypatch.setattr(clusters, "JOIN_S", 0.0)
     with pytest.raises(UserError, match=r"3 hosts with 2 cores each .* has room for 2: .*cluster.game_hosts, .cores"):
-        RemotePool(ENV, SEEN, cluster=hosts(address, 3, 2), num_workers=0, **OPTIONS)
+        RemotePool(ENV, SEEN, cluster=hosts(cluster, 3, 2), num_workers=0, **OPTIONS)
     assert not clusters.difference(clusters.program(), 1)
     assert "not 10000 (--config.cluster.cores)" in clusters.difference(clusters.program(), 10_000)
 
@@ -181,12 +176,12 @@ def test_a_host_without_this_program_says_so():
     assert "lacks this program: No module named 'motif_jax" in said
 
 
-def test_an_error_over_there_names_the_host(address):
+def test_an_error_over_there_names_the_host(cluster):
     with pytest.raises(UserError, match="must be a multiple of 2 groups, not 3"):
-        RemotePool(ENV, SEEN, cluster=hosts(address), num_workers=0, **{**OPTIONS, "games_per_worker": 3})
+        RemotePool(ENV, SEEN, cluster=hosts(cluster), num_workers=0, **{**OPTIONS, "games_per_worker": 3})
     with (
         pytest.raises(UserError, match=r"the game 'faulty_games:Raising' failed with KeyError.*actor worker 0"),
-        RemotePool(ENV | {"task": "faulty_games:Raising"}, SEEN, cluster=hosts(address), num_workers=0, **OPTIONS)
+        RemotePool(ENV | {"task": "faulty_games:Raising"}, SEEN, cluster=hosts(cluster), num_workers=0, **OPTIONS)
         as pool,
     ):  # fmt: skip
         episodes(pool, MessagePolicy(), lambda found: False)
@@ -195,12 +190,12 @@ def test_an_error_over_there_names_the_host(address):
 @pytest.mark.parametrize(("stage", "written"), [
     (collect, "dataset/**/*.npy"), (evaluate, "evaluate/random/episodes.jsonl"),
 ])  # fmt: skip
-def test_what_is_collected_and_evaluated_is_the_same_on_several_hosts(address, tmp_path, stage, written):
+def test_what_is_collected_and_evaluated_is_the_same_on_several_hosts(cluster, tmp_path, stage, written):
     for hosts, folder in ((2, "many"), (0, "one")):
         config = get_config(argument="toy")
         config.collect.update(num_workers=0, num_pairs=50, games_per_worker=4)
         config.evaluate.update(policy="random", beside="", episodes=30, num_workers=0, games_per_worker=4)
-        config.cluster.update(address=address, game_hosts=hosts, cores=1)
+        config.cluster.update(address=cluster.address, game_hosts=hosts, cores=1)
         run_stage(stage, config, tmp_path / folder)
     files = list((tmp_path / "one").glob(written))
     assert files
@@ -208,7 +203,7 @@ def test_what_is_collected_and_evaluated_is_the_same_on_several_hosts(address, t
         assert (tmp_path / "many" / file.relative_to(tmp_path / "one")).read_bytes() == file.read_bytes()
 
 
-def test_training_goes_on_when_a_host_is_killed(address, tmp_path, at_batch, capsys):
+def test_training_goes_on_when_a_host_is_killed(cluster, tmp_path, at_batch, capsys):
     def kill():
         os.kill(victim := both()[0], signal.SIGKILL)
         wait_for(lambda: len({*actors()} - {victim}) == 2)  # or training may be over before Ray tells of the loss
@@ -219,7 +214,7 @@ def test_training_goes_on_when_a_host_is_killed(address, tmp_path, at_batch, cap
         {"network": "small", "intrinsic_coefficient": 0.0, "num_workers": 0, "games_per_worker": 8, "groups": 2}
         | {"rollout_length": 8, "batch_size": 64, "warmup_steps": 20, "tensorboard": False, "train_for_env_steps": 1280}
     )
-    config.cluster.update(address=address, game_hosts=2, cores=1)
+    config.cluster.update(address=cluster.address, game_hosts=2, cores=1)
     run_stage(train_policy, config, tmp_path)
     summary = read_json(tmp_path / "policy/summary.json")
     assert summary["env_steps"] == 1280
@@ -227,10 +222,10 @@ def test_training_goes_on_when_a_host_is_killed(address, tmp_path, at_batch, cap
     assert "is lost with" in capsys.readouterr().out
 
 
-def test_seeds_on_a_cluster_are_those_of_one_machine(address, tmp_path, launch):
+def test_seeds_on_a_cluster_are_those_of_one_machine(cluster, tmp_path, launch):
     argv = ["--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=50"]
     argv += ["--stage=collect"]
-    section = {"address": address, "cores": 1, "gpus": 0.0}
+    section = {"address": cluster.address, "cores": 1, "gpus": 0.0}
     clusters.run_all(plan("2", [], 0), [*argv, "--config.seeds=2"], tmp_path / "many", **section)
     assert launch(*argv, "--config.seed=1", f"--workdir={tmp_path / 'one'}").returncode == 0
     files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one/dataset").rglob("*.npy")]

@@ -1,5 +1,3 @@
-"""Rows of many groups at a time, beside a loop over groups."""
-
 import numpy as np
 import pytest
 

@@ -7,8 +7,6 @@ Its suite of detectors gets each step as its wrapper of gymnasium would give it,
 no actions, so its check of repeated actions is off; they have no bounds of observations, so that check says nothing.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""The audit in flight: whole episodes out of rollouts, and what the checks find by the labels so far."""
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -26,9 +26,7 @@ ERRORS = {  # by the check that must find it
     "an agent that stands where it is paid": (Wrong(held=0.1), {"held pay"}),
     "an agent that plays worse than random play": (Wrong(skill=-0.2), {"worse than random play"}),
     "a judge that is wrong in a quarter of the questions": (Wrong(stubborn_flips=0.25), {"second opinion"}),
-    "an agent that learns nothing but the exploit": (
-        Wrong(exploit=0.6, skill=0.0), {"pay for neutral captions", "loops"},
-    ),
+    "an agent that learns only the exploit": (Wrong(exploit=0.6, skill=0.0), {"pay for neutral captions", "loops"}),
 }  # fmt: skip
 
 

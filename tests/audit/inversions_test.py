@@ -1,5 +1,3 @@
-"""Inversions: those of one reward, and those that two rewards of different seeds share."""
-
 import numpy as np
 import pytest
 

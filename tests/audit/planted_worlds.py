@@ -4,8 +4,6 @@ python tests/audit/planted_worlds.py 20    # seeds per fault and world, and four
 python tests/audit/planted_worlds.py 20 1000 flooding    # with other seeds, from 1000; the faults of this check alone
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """A reward, its judge and the games of two players, made by rules and a seed, with one thing wrong or nothing."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -28,8 +26,6 @@ PAIRS, EPISODES, STEPS = 5000, 100, 300
 
 
 class Wrong(NamedTuple):
-    """What is wrong; by default nothing."""
-
     flips: float = 0.0  # share of the answers that are the other way round, at random each time
     stubborn_flips: float = 0.0  # the same, but a question has always the same answer, in both orders
     ties: float = 0.0  # share of the answers that are ties, at random each time
@@ -46,8 +42,6 @@ class Wrong(NamedTuple):
 
 
 class Simulated:
-    """One experiment."""
-
     def __init__(self, wrong: Wrong, seed: int):
         self.wrong, self.rng = wrong, np.random.default_rng(seed)
         events = {f"Somebody {event} {what}.": event for event in WORTHS for what in OBJECTS}
@@ -77,7 +71,6 @@ class Simulated:
         self.numbers = {text: at for at, text in enumerate(texts)}
 
     def worth(self, text: str) -> float:
-        """The worth of a text: the sum over its lines."""
         if text not in self.worths:
             lines = (line.partition(" (")[0] for line in text.split("\n"))
             self.worths[text] = sum(self.worths.get(line, 0.0) for line in lines)
@@ -98,7 +91,6 @@ class Simulated:
         return answers
 
     def second(self, questions: Sequence[tuple[str, str]]) -> np.ndarray:
-        """A second judge, which is always right."""
         return np.array([np.sign(self.worth(second) - self.worth(first)) for first, second in questions]) / 2 + 0.5
 
     def play(self, skill: float, paid_wrongly: bool) -> Steps:
@@ -154,7 +146,6 @@ class Simulated:
         return Labels(pairs, self.ask([(texts[first], texts[second]) for first, second in pairs]))
 
     def audit(self, pairs: int = 40) -> Audited:
-        """The whole audit."""
         agent = self.play(self.wrong.skill, True)
         still, chance = self.still, self.play(0.0, False)
         worths = np.array([self.worth(text) for text in self.captions.texts])

@@ -1,5 +1,3 @@
-"""The audit of a file of somebody else's trajectories: what it finds, what it cannot check, what it refuses."""
-
 import importlib.util
 import json
 import os
@@ -29,12 +27,8 @@ def write(file: Path, rows) -> Path:
 
 
 def farmed(episodes: int = 30) -> list[dict]:
-    """Each episode is paid ten times for one lever."""
     return [{"episode": at, "step": step, "reward": 1.0, "caption": f"pulls lever {step}"}
             for at in range(episodes) for step in range(10)]  # fmt: skip
-
-
-# ---- what it finds
 
 
 @pytest.mark.parametrize("fault", planted_worlds.FAULTS)
@@ -90,23 +84,17 @@ def test_the_return_is_compared_with_the_outcome_pair_by_pair(tmp_path):
     assert finding["size"] == pytest.approx(wrong / (18 * 22))
 
 
-def test_rows_may_be_mixed_and_unfinished_episodes_are_left_out(tmp_path):
-    rows = [ROW | {"episode": "b", "step": 1, "ended": True}, ROW | {"episode": "a"}, ROW | {"episode": "b"}]
-    found = trajectories.read_trajectories(write(tmp_path / "rows.jsonl", rows))
-    assert (found.episodes, found.unfinished, found.episode.tolist()) == (["b"], 1, [0, 0])
-
-
-def test_rewards_by_name_are_added_and_a_missing_one_is_zero(tmp_path):
-    rows = [ROW | {"reward": {"task": 1.0}}, ROW | {"step": 1, "reward": {"form": 0.5}, "action": 3}]
-    found = trajectories.read_trajectories(write(tmp_path / "rows.jsonl", rows))
-    assert found.reward.tolist() == [1.0, 0.5]
-    assert found.unread == ["action"]
-
-
-def test_the_outcome_of_a_row_without_the_named_one_is_unknown(tmp_path):
-    rows = [ROW | {"outcome": 5.0, "metrics": {"right": 1.0}}, ROW | {"episode": 1, "outcome": 5.0}]
-    found = trajectories.read_trajectories(write(tmp_path / "rows.jsonl", rows), outcome="right")
-    assert found.outcome.tolist() == pytest.approx([1.0, np.nan], nan_ok=True)
+@pytest.mark.parametrize(("rows", "outcome", "wanted"), [
+    ([{"episode": "b", "step": 1, "ended": True}, {"episode": "a"}, {"episode": "b"}], "",  # mixed, and one unfinished
+     {"episodes": ["b"], "unfinished": 1, "episode": [0, 0]}),
+    ([{"reward": {"task": 1.0}}, {"step": 1, "reward": {"form": 0.5}, "action": 3}], "",
+     {"reward": [1.0, 0.5], "unread": ["action"]}),
+    ([{"outcome": 5.0, "metrics": {"right": 1.0}}, {"episode": 1, "outcome": 5.0}], "right", {"outcome": [1, np.nan]}),
+])  # fmt: skip
+def test_rows_are_read_by_episode_and_name(tmp_path, rows, outcome, wanted):
+    found = trajectories.read_trajectories(write(tmp_path / "rows.jsonl", [ROW | row for row in rows]), outcome=outcome)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(getattr(found, name), value)
 
 
 def test_the_torn_last_line_of_a_running_writer_is_left_out(tmp_path):
@@ -121,9 +109,8 @@ def test_kinds_with_little_pay_are_put_together_where_the_table_would_be_large(t
             for at in range(30) for step in range(10)]  # fmt: skip
     monkeypatch.setattr("motif_jax.audit.trajectory_checks.MOST_CELLS", 30)
     record = audit_file(write(tmp_path / "rows.jsonl", rows))
-    assert {one["captions"]: one["share"] for one in record["paid"]} == pytest.approx(
-        {"a": 10 / 19, "(rare captions)": 9 / 19}
-    )
+    shares = {one["captions"]: one["share"] for one in record["paid"]}
+    assert shares == pytest.approx({"a": 10 / 19, "(rare captions)": 9 / 19})
 
 
 def test_a_monitor_file_of_stable_baselines_is_one_row_per_episode(tmp_path):
@@ -179,9 +166,6 @@ def test_a_constant_reward_hides_no_other_finding(tmp_path):
             for at in range(30) for _ in range(10) for name, value in worth.items()]  # fmt: skip
     found = {one["check"] for one in audit_file(write(tmp_path / "rows.jsonl", rows))["findings"]}
     assert found == {"pay for neutral captions", "loops"}
-
-
-# ---- rows of others
 
 
 def completion(at: int, **columns) -> dict:
@@ -288,9 +272,7 @@ def test_parquet_counts_the_parts_of_a_map_by_row(tmp_path):
     from pyarrow import parquet
 
     rows = [completion(at, right=1.0) for at in range(4096)]
-    maps = pyarrow.array(
-        [[("text", f"{at} " * 4096)] for at in range(len(rows))], pyarrow.map_(*[pyarrow.string()] * 2)
-    )
+    maps = pyarrow.array([[("text", f"{at} " * 4096)] for at in range(4096)], pyarrow.map_(*[pyarrow.string()] * 2))
     table = pyarrow.Table.from_pylist(rows).append_column("more", maps)
     parquet.write_table(table, tmp_path / "rows.parquet")
     assert len(list(trajectories.parquet_rows([tmp_path / "rows.parquet"]))) == len(rows)
@@ -302,8 +284,6 @@ def test_the_repetition_of_a_text_counts_its_phrases():
     assert trajectories.repetition_of(f"{words} {'a b ' * 6}") == pytest.approx(1 - (12 + 2) / 21)
     assert np.isnan(trajectories.repetition_of("a " * 19))
 
-
-# ---- what it refuses
 
 BAD = {
     "[1, 2]": "line 2: it is [1, 2], not an object with episode and reward",
@@ -355,9 +335,6 @@ def test_what_is_not_a_file_of_rows_is_refused(tmp_path, kind, capsys):
     assert capsys.readouterr().err == f"motif_jax: cannot read {str(file)!r}: {why}\n"
 
 
-# ---- the command, and what writes the file
-
-
 def test_a_file_keeps_its_name_and_a_folder_may_be_the_current_one(tmp_path, capsys, monkeypatch):
     (tmp_path / "runs").mkdir()
     monkeypatch.chdir(tmp_path / "runs")
@@ -394,8 +371,6 @@ def test_the_command_loads_neither_jax_nor_games(tmp_path):
 
 
 class Penalised(gymnasium.Env):
-    """Three steps, whose observation is a text and a state."""
-
     observation_space, action_space = gymnasium.spaces.Text(9), gymnasium.spaces.Discrete(2)
 
     def reset(self, **options):

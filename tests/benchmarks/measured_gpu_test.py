@@ -1,5 +1,3 @@
-"""What the benchmark measures on a machine with a GPU, as far as a machine without one can tell."""
-
 import json
 import os
 import subprocess
@@ -17,9 +15,6 @@ from benchmarks.rows import Rows
 from motif_jax.structs import UserError
 
 CPU = jax.devices("cpu")[0]
-
-
-# ---- numerics
 
 
 @pytest.mark.quick
@@ -61,9 +56,6 @@ def test_a_cpu_agrees_with_itself_and_bfloat16_nearly(monkeypatch, tmp_path):
     check_agreement(list(rows.values()))
 
 
-# ---- the whole
-
-
 @pytest.mark.slow
 def test_the_script_rehearses_a_trace_and_a_training(tmp_path):
     """The parts that start others' programs or read what they wrote; numerics are tested above, policy elsewhere."""
@@ -72,9 +64,7 @@ def test_the_script_rehearses_a_trace_and_a_training(tmp_path):
     brief += ("--config.collect.num_pairs=100", "--skip=numerics,reward,policy", "--config.reward.message=lt_cnn_small")
     brief += ("--config.policy.num_workers=1", "--config.policy.games_per_worker=4", "--config.policy.batch_size=32")
     environment = os.environ | {"WORKDIR": str(tmp_path / "run"), "PYTHON": sys.executable}
-    done = subprocess.run(
-        ["bash", str(ROOT / "launch/gpu.sh"), *brief], env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["bash", ROOT / "launch/gpu.sh", *brief], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "this is a rehearsal" in done.stdout
     written = json.loads((tmp_path / "run/benchmark.json").read_text())

@@ -55,11 +55,6 @@ def test_every_row_is_measured(tmp_path):
     assert rows["policy.bytes_per_step.small"]["value"] <= 1100
     assert 1 < rows["policy.flop_per_step.small"]["value"] < 10  # MFLOP
     assert rows["env.pool.2x4"]["sizes"]["games"] == 4
-    assert rows["env.pool.1x4"]["sizes"]["workers"] == 1
-    assert done.stdout.count("were fastest") == 2
-
-
-# ---- names of parts
 
 
 @pytest.mark.quick
@@ -69,9 +64,7 @@ def test_parts_are_named_by_what_they_measure():
 
     assert parts_of("--parts=games,offline").endswith("=('env', 'texts', 'offline')")
     assert arguments(["--parts=games", "--workdir=w"])[-2:] == ["--workdir=w", "--stage=benchmark"]
-    with pytest.raises(
-        UserError, match=r"unknown part 'gams' \(--parts\): choose from games, reward, policy, language"
-    ):
+    with pytest.raises(UserError, match=r"unknown part 'gams' \(--parts\): choose from games, reward, policy"):
         parts_of("--parts=gams")
 
 

@@ -1,5 +1,3 @@
-"""Other people's libraries in the benchmark, of which each is compared with something of ours."""
-
 import pytest
 
 from benchmarks import peers

@@ -1,5 +1,3 @@
-"""Config files, as users write them: what is wrong with one is told in one sentence, with the line."""
-
 import os
 
 import pytest
@@ -57,9 +55,7 @@ def test_what_is_no_file_is_refused(tmp_path, monkeypatch, name):
 @pytest.mark.quick
 def test_what_a_file_lacks_has_its_default(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(
-        HEAD + "    del config.policy, config.env.babyai\n    config.collect.keep_empty = 1\n    return config"
-    )
+    file.write_text(HEAD + "    del config.policy, config.env.babyai; config.collect.keep_empty = 1\n    return config")
     config = load(str(file), "toy", tables())
     assert config.env.task == "toy"
     assert config.policy == defaults().policy
@@ -78,20 +74,17 @@ def test_misspelt_names_suggest_the_nearest_value(given, near):
 
 
 def test_command_lines(launch, tmp_path):
-    """What absl and ml_collections make of overrides, by real command lines."""
     motif = "--config=configs/motif.py"
     for arguments, said in {
         (motif, "--config.collect={}"): "'collect' is a section of the config",
         (motif, b"--config.collect.dataset=\xe9"): "has characters that UTF-8 cannot write",
         (motif, "--help=polcy"): "did you mean 'policy'?",
     }.items():
-        done = launch(f"--workdir={tmp_path / 'run'}", *map(os.fsdecode, arguments))
-        assert done.returncode == 2, done.stderr
+        done = launch(f"--workdir={tmp_path / 'run'}", *map(os.fsdecode, arguments), status=2)
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
         assert len(done.stderr) < 700
     assert not (tmp_path / "run").exists()
-    done = launch("--help=policy", motif)
-    assert done.returncode == 0
-    told = "    clip of the scaled game reward, ±\n    a number above 0 (or infinite); decides the result\n"
-    assert f"--config.policy.reward_clip=10.0\n{told}" in done.stdout
+    done = launch("--help=policy", motif, status=0)
+    _, _, told = done.stdout.partition("--config.policy.reward_clip=10.0\n")
+    assert told.splitlines()[1] == "    a number above 0 (or infinite); decides the result"

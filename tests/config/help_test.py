@@ -1,5 +1,3 @@
-"""What differs from the published system, told in docs/differences/motif.md as the tables of the config tell it."""
-
 import re
 
 import pytest

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from conftest import get_config, run_stage
+from conftest import get_config, last_checkpoint, run_stage
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
-from glam_test import learner_of
 
 from motif_jax import load_policy
 from motif_jax.devices.parameters import sum_of_arrays
@@ -55,7 +54,7 @@ def trained(tmp_path_factory):
 @pytest.mark.slow
 def test_a_resumed_run_continues_with_its_buffer_and_is_reproducible(trained, tmp_path):
     train(tmp_path)
-    (_, early, _), (step, whole, facts) = learner_of(trained, "32"), learner_of(trained)
+    (_, early, _), (step, whole, facts) = last_checkpoint(trained, "32"), last_checkpoint(trained)
     assert step == facts["progress"]["env_steps"] == 64
     learner = whole["learner"]
     assert (int(learner["version"]), int(learner["replay"]["added"])) == (4, 4)
@@ -64,7 +63,7 @@ def test_a_resumed_run_continues_with_its_buffer_and_is_reproducible(trained, tm
     actions, before = (one["replay"]["steps"]["action"] for one in (learner, early["learner"]))
     assert actions.shape == (3, 4, 4)
     np.testing.assert_array_equal(actions[1], before[1])
-    assert sum_of_arrays(learner) == sum_of_arrays(learner_of(tmp_path)[1]["learner"])
+    assert sum_of_arrays(learner) == sum_of_arrays(last_checkpoint(tmp_path)[1]["learner"])
     *_, row = read_lines(trained / "policy/metrics.jsonl")
     assert (row["train/finite"], row["train/replay_steps"]) == (1, 48)
     assert row["train/loss"] > 0
@@ -78,7 +77,7 @@ def test_a_resumed_run_continues_with_its_buffer_and_is_reproducible(trained, tm
 )
 @pytest.mark.slow
 def test_the_buffer_pairs_actions_with_their_prompts(trained):
-    _, whole, facts = learner_of(trained)
+    _, whole, facts = last_checkpoint(trained)
     options = facts["model"]["drrn"]
     tokeniser, steps = tokeniser_from_text(options["tokeniser"]), whole["learner"]["replay"]["steps"]
     ended = steps["terminated"] | steps["truncated"]

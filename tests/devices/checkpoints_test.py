@@ -1,5 +1,3 @@
-"""Checkpoints: what is read is what was saved, by whomever and whenever."""
-
 import contextlib
 import os
 import pickle
@@ -44,8 +42,6 @@ def test_a_checkpoint_of_another_layout_is_refused_and_stays_where_it_is(tmp_pat
 
 
 class Evil:
-    """Leaves a trace when it is loaded."""
-
     def __init__(self, trace):
         self.trace = trace
 

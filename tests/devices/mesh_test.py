@@ -1,6 +1,5 @@
-"""Meshes: parameters that are cut among devices are learnt as whole ones are."""
-
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,18 +9,8 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from linear_policy import BASE, assert_same, initial, make_rollouts, shape_rewards, unroll
 
+from motif_jax.devices import mesh as meshes
 from motif_jax.devices.checkpoints import Checkpoints
-from motif_jax.devices.mesh import (
-    AXES,
-    host_copy,
-    host_part,
-    local_copy,
-    make_mesh,
-    map_update,
-    place,
-    shard,
-    shardings,
-)
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.learner.update import LearnerState, make_policy_update
 from motif_jax.structs import UserError
@@ -38,20 +27,18 @@ MESHES = {  # sizes of data, fsdp and tensor, with rules: the parameters that ar
 
 
 def start(sizes, rules=(), state=None):
-    """Mesh, compiled update and placed state."""
     data, fsdp, tensor = sizes
-    mesh = make_mesh(data * fsdp * tensor, fsdp, tensor)
+    mesh = meshes.make_mesh(data * fsdp * tensor, fsdp, tensor)
     state = jax.tree.map(np.array, initial(SETTINGS)) if state is None else state
-    results = shardings(state, mesh, rules), NamedSharding(mesh, P())
-    update = map_update(make_policy_update(unroll, shape_rewards, SETTINGS), mesh, 1, 1, results)
-    return mesh, update, place(state, mesh, rules)
+    results = meshes.shardings(state, mesh, rules), NamedSharding(mesh, P())
+    update = meshes.map_update(make_policy_update(unroll, shape_rewards, SETTINGS), mesh, 1, 1, results)
+    return mesh, update, meshes.place(state, mesh, rules)
 
 
 def learn(sizes, rules=(), state=None, updates=2):
-    """State and metrics after some updates."""
     mesh, update, state = start(sizes, rules, state)
     before = jax.tree.map(lambda leaf: leaf.sharding, state)
-    rollouts = shard(make_rollouts(), mesh, axis=1)
+    rollouts = meshes.shard(make_rollouts(), mesh, axis=1)
     for _ in range(updates):
         state, metrics = update(state, (), rollouts)
     assert jax.tree.map(lambda leaf: leaf.sharding, state) == before  # so nothing is compiled or moved anew
@@ -61,9 +48,6 @@ def learn(sizes, rules=(), state=None, updates=2):
 def cut_leaves(state):
     """The names of the arrays that are cut, in which `leaves_by_path` leaves out "value"."""
     return {".".join(name) for name, leaf in leaves_by_path(state).items() if not leaf.is_fully_replicated}
-
-
-# ---- eight devices
 
 
 def compare_meshes() -> None:
@@ -81,19 +65,17 @@ def compare_meshes() -> None:
 
 
 def copy_and_resume(folder: str) -> None:
-    from pathlib import Path
-
     # copies are whole, and stay what they are when the update is given the state's memory
     mesh, update, state = start((2, 2, 2))
     wanted = jax.tree.map(np.array, initial(SETTINGS))
-    local, host = local_copy(state), host_copy(state)
-    placed = shard(make_rollouts(), mesh, axis=1)
+    local, host = meshes.local_copy(state), meshes.host_copy(state)
+    placed = meshes.shard(make_rollouts(), mesh, axis=1)
     state, _ = update(state, (), placed)
     for copy in (local, host):
         assert_same(copy, wanted, atol=0)
     assert all(len(leaf.devices()) == 1 for leaf in jax.tree.leaves(local))
     for array in (placed.action, placed.core, placed.observations["x"]):  # as an update that failed is written
-        np.testing.assert_array_equal(host_part(array), np.asarray(array))
+        np.testing.assert_array_equal(meshes.host_part(array), np.asarray(array))
 
     # a checkpoint of one mesh goes on on any other
     one, _ = learn((1, 1, 1), updates=2)
@@ -117,16 +99,13 @@ def test_copies_are_whole_and_a_checkpoint_goes_on_on_another_mesh(tmp_path):
 
 def test_sizes_that_do_not_divide_the_devices_are_refused():
     with pytest.raises(UserError, match="fsdp 2 times tensor 1 must divide the number of devices of this host, 1"):
-        make_mesh(1, fsdp=2)
-
-
-# ---- where arrays lie
+        meshes.make_mesh(1, fsdp=2)
 
 
 def specs(shapes, sizes, rules=()):
-    mesh = AbstractMesh(sizes, AXES, axis_types=(AxisType.Auto,) * 3)
+    mesh = AbstractMesh(sizes, meshes.AXES, axis_types=(AxisType.Auto,) * 3)
     arrays = {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in shapes.items()}
-    return {name: sharding.spec for name, sharding in shardings(arrays, mesh, rules).items()}
+    return {name: sharding.spec for name, sharding in meshes.shardings(arrays, mesh, rules).items()}
 
 
 @pytest.mark.quick

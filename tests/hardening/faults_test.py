@@ -25,8 +25,6 @@ KILLS = 6
 
 
 class Trial:
-    """A stage, which is killed again and again."""
-
     def __init__(self, victims: Victims, folder: Path, stage: str, *arguments: str, **constants: object):
         self.victims, self.folder, self.arguments = victims, folder, [*arguments, f"--stage={stage}"]
         self.constants = {name.replace("__", "."): value for name, value in constants.items()}
@@ -34,15 +32,10 @@ class Trial:
         self.terminate = stage in ("collect", "annotate", "train_reward")  # others end with 0, and say what they saved
 
     def kill(self, prepare: Callable[[Path], object], check: Callable[[Path], object], count: int = KILLS) -> None:
-        """Kills it so often, and lets it finish in between.
+        """Kills it so often, and lets it finish in between; `check` first gets the workdir of an undisturbed run.
 
         What is in the workdir after a kill depends on the changes of files before it alone, so each kill is at one of
-        them: spread evenly over an undisturbed run, in random order.
-
-        Args:
-          prepare: puts into a fresh workdir what the stage needs.
-          check: what has come of a workdir; called first with that of the undisturbed run.
-          count: kills.
+        them: spread evenly over that run, in random order.
         """
         workdir = self.begin(prepare, "straight")
         changes = self.go_on(workdir).changes
@@ -52,9 +45,7 @@ class Trial:
         while len(self.killed) < count:
             for part in rng.sample(range(count), count):
                 at = 1 + int((part + rng.random()) / count * changes)
-                outcome = self.go_on(
-                    workdir, at, signal.SIGTERM if self.terminate and part % 3 == 2 else signal.SIGKILL
-                )
+                outcome = self.go_on(workdir, at, signal.SIGTERM if self.terminate and part % 3 > 1 else signal.SIGKILL)
                 if outcome.status == 0:
                     check(workdir)
                     number += 1
@@ -80,8 +71,6 @@ class Trial:
 
 
 class Same:
-    """What every finished workdir must be equal to: the first one."""
-
     def __init__(self, describe: Callable[[Path], object]):
         self.describe, self.first = describe, None
 
@@ -93,7 +82,6 @@ class Same:
 
 @pytest.fixture(scope="module")
 def victims():
-    """Where victims come from."""
     with Victims(ROOT) as started:
         yield started
 
@@ -103,13 +91,9 @@ def digest(file: Path) -> str:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Every file that is not hidden."""
     found = {str(file.relative_to(folder)): digest(file) for file in sorted(folder.rglob("*")) if file.is_file()}
     assert not [name for name in found if name.endswith(".tmp")]
     return found
-
-
-# ---- collect
 
 
 def test_collect(victims, tmp_path):
@@ -126,9 +110,6 @@ def test_collect(victims, tmp_path):
         return {name: data for name, data in files(dataset.path).items() if name not in of_this_run}
 
     trial.kill(lambda workdir: None, Same(describe))
-
-
-# ---- annotate
 
 
 def pairs(workdir: Path) -> None:
@@ -162,9 +143,6 @@ def test_annotate_by_a_server(victims, tmp_path):
         trial.kill(pairs, Same(labels("server_msg_defaultgoal_default")))
 
 
-# ---- train_reward
-
-
 def copy_of(made: Path) -> Callable[[Path], object]:
     return lambda workdir: shutil.copytree(made, workdir, dirs_exist_ok=True)
 
@@ -185,10 +163,8 @@ def reward(workdir: Path) -> object:
     names = sorted(path.name for path in (folder / "checkpoints").iterdir())
     with reading(folder / "checkpoints") as checkpoints:
         states = {step: checkpoints.readable(str(step))[1] for step in checkpoints.steps()}
-        arrays = {
-            step: [hashlib.sha256(leaf.tobytes()).hexdigest() for leaf in jax.tree.leaves(state)]
-            for step, state in states.items()
-        }
+        sums = jax.tree.map(lambda leaf: hashlib.sha256(leaf.tobytes()).hexdigest(), states)
+        arrays = {step: jax.tree.leaves(state) for step, state in sums.items()}
     assert names == sorted(map(str, arrays))
     return facts["statistics"], rows, arrays
 
@@ -202,8 +178,6 @@ def test_train_reward(victims, tmp_path):
     )  # fmt: skip
     trial.kill(copy_of(tmp_path / "made"), Same(reward), count=4)
 
-
-# ---- train_policy
 
 TRAINING = {
     "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 1, "games_per_worker": 8, "rollout_length": 8,
@@ -240,8 +214,6 @@ def test_train_policy(victims, tmp_path):
     trial = Trial(victims, tmp_path, "train_policy", "--config=configs/motif.py:toy", *options)
     trial.kill(lambda workdir: None, trained, count=4)
 
-
-# ---- evaluate
 
 EVALUATION = (
     "--config=configs/motif.py:toy", "--config.evaluate.episodes=60", "--config.evaluate.num_workers=1",

@@ -97,7 +97,6 @@ def test_what_is_not_needed_is_left_out_with_a_line(source, outside, tmp_path, c
 
 
 def write_labels(source):
-    """An annotation of the dataset, as this program makes it."""
     (source / "dataset.json").write_text("{}")
     folder = annotation_folder(source, LLAMA)
     record = {"facts": {"dataset": "of rows"}, "missing_shards": []}

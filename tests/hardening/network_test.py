@@ -44,7 +44,6 @@ def watch(workdir: Path, *arguments: str) -> tuple[int, str, set[str]]:
 
 
 def assert_told_nobody(workdir: Path, output: str) -> None:
-    """No secret in any file, nor in what was printed."""
     files = [file for file in workdir.rglob("*") if file.is_file()]
     assert files
     for secret in SECRETS.values():

@@ -5,8 +5,6 @@ victim after another. A victim sends itself a signal just before its n-th change
 Python's audit events), which hits the moments in which it saves as no clock would.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import mmap
@@ -14,9 +12,9 @@ import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Self
 
 MODULES = (  # what a victim shall not have to load first
     "stages.collect", "stages.annotate", "stages.train_reward", "stages.train_reward.fitting", "stages.train_policy",
@@ -45,7 +43,7 @@ class Victims:
             env=os.environ | {"JAX_PLATFORMS": "cpu"} | {"PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
         )  # fmt: skip
 
-    def __enter__(self) -> Victims:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,22 +51,15 @@ class Victims:
         self._process.wait()
         self._process.stdout.close()
 
-    def run(
-        self, workdir: Path, arguments: Sequence[str], at_change: int, number: int, constants: Mapping[str, Any]
-    ) -> Outcome:
-        """Runs `launch` with these arguments until it ends or is killed.
+    def run(self, workdir: Path, arguments: Sequence[str], at_change: int, number: int, constants: dict) -> Outcome:
+        """Runs `launch` until it ends or, just before this change in the workdir, sends itself the signal `number`.
 
-        Args:
-          workdir: of the run; it is added to the arguments.
-          arguments: of the command line.
-          at_change: before which change of a file in the workdir it sends itself a signal; 0: never.
-          number: of that signal.
-          constants: other values for constants, by "module.NAME" below `motif_jax`.
+        `at_change` 0: never. `constants`: other values for constants, by "module.NAME" below `motif_jax`.
         """
         log = workdir.with_name(f"{workdir.name}.log")
         log.touch()
         order = {"arguments": [f"--workdir={workdir}", *arguments], "workdir": str(workdir.resolve())}
-        order |= {"at_change": at_change, "number": number, "log": str(log), "constants": dict(constants)}
+        order |= {"at_change": at_change, "number": number, "log": str(log), "constants": constants}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()

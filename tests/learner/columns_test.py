@@ -1,5 +1,3 @@
-"""Returns in columns against the slow twin, over random streams with ends, cuts and switches at every place."""
-
 import columns_twin as twin
 import jax.numpy as jnp
 import numpy as np
@@ -26,9 +24,7 @@ def streams(seed: int, steps: int = 24, games: int = 40) -> dict[str, np.ndarray
 
 
 def both(data: dict[str, np.ndarray], **options) -> tuple:
-    arrays = {
-        name: jnp.asarray(data[name], jnp.float32) for name in ("values", "rewards", "discounts", "ratio", "last")
-    }
+    arrays = {one: jnp.asarray(data[one], jnp.float32) for one in ("values", "rewards", "discounts", "ratio", "last")}
     flags = {name: jnp.asarray(data[name]) for name in ("charge", "switches", "terminated", "truncated", "known_last")}
     return vtrace_in_columns(**arrays, **flags, **options), twin.vtrace_in_columns(**data, **options)
 
@@ -46,8 +42,6 @@ def test_a_decision_is_rewarded_with_the_sum_until_the_next_one(discount):
     data = streams(7)
     decides = data["charge"] == K
     ended = (data["terminated"] | data["truncated"]) & ~decides  # the game stands still in a decision
-    ours = decision_rewards(
-        jnp.asarray(data["rewards"], jnp.float32), jnp.asarray(decides), jnp.asarray(ended), discount
-    )
+    ours = decision_rewards(jnp.float32(data["rewards"]), jnp.asarray(decides), jnp.asarray(ended), discount)
     wanted = twin.decision_rewards(data["rewards"], decides, ended, discount)
     np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-4)

@@ -1,12 +1,9 @@
 """A slow, obvious twin of `learner/options.py`: one game at a time, each column's steps as a list."""
 
-from __future__ import annotations
-
 import numpy as np
 
 
 def decision_rewards(rewards, decides, ended, discount=1.0):
-    """As `columns.decision_rewards`."""
     sums = np.zeros(rewards.shape)
     for game in range(rewards.shape[1]):
         for step in np.flatnonzero(decides[:, game]):

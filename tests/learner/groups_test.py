@@ -1,5 +1,3 @@
-"""Advantages in groups of episodes, against slow twins, and the update with them."""
-
 from dataclasses import replace
 
 import jax
@@ -27,7 +25,6 @@ VISIT = RNG.integers(4, size=(T, B)).astype(np.int32)
 
 
 def slow_relative(values, by_deviation):
-    """As the definition says, for the values of one group."""
     if len(values) < 2:
         return [0.0] * len(values)
     mean = sum(values) / len(values)
@@ -36,7 +33,6 @@ def slow_relative(values, by_deviation):
 
 
 def slow_advantages(reward, group, discount, with_steps):
-    """Step by step."""
     advantages = np.zeros((T, B))
     for start in range(0, B, group.group_size):
         columns = [column for column in range(start, start + group.group_size) if PLAYED[:, column].any()]
@@ -80,13 +76,11 @@ def test_advantages_of_nearly_equal_returns_stay_small():
 
 
 def batch(index=None):
-    """Rollouts of a policy without memory, in groups."""
     own = {"played": PLAYED, "visit": VISIT} | ({} if index is None else {"index": index})
     return make_rollouts(core=NO_MEMORY, group=own)
 
 
 def update_of(settings, group, rollouts, devices=1, fsdp=1):
-    """The state after an update, and its metrics."""
     mesh = make_mesh(devices, fsdp)
     update = make_policy_update(forgetful, shape_rewards, settings, group=group)
     compiled = map_update(update, mesh, batch_axis=1, num_constants=1)
@@ -97,7 +91,6 @@ def update_of(settings, group, rollouts, devices=1, fsdp=1):
 
 
 def slow_loss(params, settings, group):
-    """The loss over all samples at once."""
     rollouts = batch()
     logits, _ = forgetful(params, (), rollouts.observations, rollouts.first, None)
     log_pi, log_mu = jax.nn.log_softmax(logits[:-1]), jax.nn.log_softmax(rollouts.logits)

@@ -1,7 +1,5 @@
 """A policy, a reward and rollouts that are small enough to be updated in no time."""
 
-from __future__ import annotations
-
 import functools
 
 import jax
@@ -75,7 +73,6 @@ def initial(settings: Settings = BASE, version: int = VERSION) -> LearnerState:
 
 
 def train(settings: Settings = BASE, rollouts=None, state=None, devices: int = 1, updates: int = 1):
-    """The state and the metrics after some updates on the same rollouts."""
     mesh, update = compiled(settings, devices)
     # a copy: the state is given away
     state = replicate(jax.tree.map(np.array, initial(settings) if state is None else state), mesh)

@@ -1,5 +1,3 @@
-"""The terms of the loss: beside PyTorch, and the same on any number of devices."""
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,14 +15,11 @@ ADVANTAGES, VALUES, OLD_VALUES, TARGETS = RNG.normal(size=(4, 9, 8)).astype(np.f
 
 
 def on_devices(function, *arrays, devices: int = 1):
-    """The batch, axis 1, cut among so many devices, that are imagined by vmap."""
     cut = [jnp.stack(jnp.split(jnp.asarray(array), devices, axis=1)) for array in arrays]
     return jax.jit(jax.vmap(function, axis_name=DATA))(*cut)
 
 
 def mean(function, *arrays, valid=VALID, devices: int = 1) -> float:
-    """A term of the loss, added up over the devices."""
-
     def run(valid, *arrays):
         return total(function(*arrays, weight=losses.weigh(valid)))
 

@@ -24,7 +24,6 @@ SLOPE = 1 / np.cosh(GRID) ** 2  # of tanh
 
 
 def integral(values: np.ndarray) -> float:
-    """Over u."""
     return float(values.sum() * (GRID[1] - GRID[0]))
 
 

@@ -1,5 +1,3 @@
-"""The update of a policy with options: choices without effect do not count, and devices share the work."""
-
 from dataclasses import replace
 
 import columns_twin
@@ -58,15 +56,12 @@ def make_batch(heads: OptionHeads = HEADS):
 
 def train(batch, control=CONTROL, devices=1, **changes):
     settings = replace(BASE, **changes)
-    factors = (
-        FACTORS if control.heads.weights is None else np.concatenate([np.array(WEIGHTS) @ FACTORS[:-1], FACTORS[-1:]])
-    )
+    mixed = np.concatenate([np.array(WEIGHTS) @ FACTORS[:-1], FACTORS[-1:]])
+    factors = FACTORS if control.heads.weights is None else mixed
 
     def shape_rewards(rollouts):
         rewards = jnp.stack([rollouts.reward, rollouts.reward_inputs["m"]])
-        total, of_options = control.training_rewards(
-            rewards, jnp.asarray(factors, jnp.float32), rollouts, settings.discount
-        )
+        total, of_options = control.training_rewards(rewards, jnp.float32(factors), rollouts, settings.discount)
         return TrainingRewards(total, rollouts.reward, of_options)
 
     mesh = make_mesh(devices)

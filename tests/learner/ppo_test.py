@@ -1,5 +1,3 @@
-"""PPO: its targets and losses against slow twins, and several steps on one batch."""
-
 from dataclasses import replace
 
 import jax
@@ -72,14 +70,12 @@ def test_advantages_are_the_papers_sums(bootstrap):
 
 
 def targeted(rollouts, reward, params, unroll):
-    """Samples with targets, as one device makes them."""
     samples = Samples(rollouts, reward, np.ones((T, B), bool))
     made = jax.vmap(lambda _: with_targets(samples, params, (), unroll, PPO), axis_name="data")(jnp.zeros(1))
     return jax.tree.map(lambda array: np.asarray(array[0]), made)
 
 
 def slow_loss(params, data, settings):
-    """PPO's loss over all samples at once, in NumPy's terms."""
     batch = data.rollouts
     logits, values = unroll(params, (), batch.observations, batch.first, batch.core[0])
     log_pi, log_mu = jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits)

@@ -1,5 +1,3 @@
-"""The learner's settings: each of them has an effect."""
-
 from dataclasses import fields, replace
 
 import jax
@@ -24,7 +22,6 @@ GROUP = GroupSettings(group_size=4)
 
 
 def program(settings: Settings, group: GroupSettings = GROUP) -> str:
-    """What an update computes, before it is compiled."""
     own = group if find_algorithm(settings.algorithm).in_groups else None
     made = make_policy_update(unroll, shape_rewards, settings, group=own)
     update, rollouts = map_update(made, make_mesh(1), batch_axis=1, num_constants=1), make_rollouts()

@@ -1,5 +1,3 @@
-"""One update: Adam on the loss, on any number of devices, in minibatches, with samples that are of no use."""
-
 import functools
 from dataclasses import replace
 
@@ -10,18 +8,7 @@ import numpy as np
 import optax
 import pytest
 from conftest import on_devices
-from linear_policy import (
-    BASE,
-    VERSION,
-    A,
-    B,
-    assert_same,
-    initial,
-    make_params,
-    make_rollouts,
-    train,
-    unroll,
-)
+from linear_policy import BASE, VERSION, A, B, assert_same, initial, make_params, make_rollouts, train, unroll
 
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts
@@ -29,7 +16,6 @@ from motif_jax.learner.vtrace import next_values, vtrace
 
 
 def assert_near(one, other) -> None:
-    """States, and metrics as far as rounding goes."""
     assert_same(one[0], other[0], atol=2e-6)
     assert one[1].keys() == other[1].keys()
     for name, value in one[1].items():
@@ -58,9 +44,8 @@ def plain_loss(params, rollouts: Rollouts, settings: Settings):
     if settings.algorithm == "appo":
         ratio = jnp.clip(ratio, 0.05, 20)
     reward = rollouts.reward + 0.5 * rollouts.reward_inputs["m"]
-    v_t, discount_t, trace_t = next_values(
-        values, reward, rollouts.terminated, rollouts.truncated, 0.9, settings.bootstrap
-    )
+    ends = rollouts.terminated, rollouts.truncated
+    v_t, discount_t, trace_t = next_values(values, reward, *ends, 0.9, settings.bootstrap)
     v, advantages = vtrace(values[:-1], v_t, reward, discount_t, ratio, trace_t)
     advantages = (advantages - advantages.mean()) / advantages.std(ddof=1)
     near = rollouts.value + jnp.clip(values[:-1] - rollouts.value, -1, 1)
@@ -197,11 +182,8 @@ def test_rates_are_annealed_and_then_constant():
 def compare_devices() -> None:
     """What the test below runs where there are four devices."""
     rollouts = garbage(make_rollouts(), 3)
-    for changes in (
-        {"num_minibatches": 2, "num_epochs": 2},
-        {"algorithm": "impala", "bootstrap": "inferred", "normalise_over_all": True},
-    ):
-        settings = replace(BASE, **changes)
+    impala = replace(BASE, algorithm="impala", bootstrap="inferred", normalise_over_all=True)
+    for settings in (replace(BASE, num_minibatches=2, num_epochs=2), impala):
         one, four = (train(settings, rollouts, devices=devices, updates=2) for devices in (1, 4))
         assert_near(one, four)
     groups_test.compare_devices()

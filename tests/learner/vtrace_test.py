@@ -1,5 +1,3 @@
-"""V-trace, in rollouts that hold more than one episode: beside the recursion written slowly, and rlax."""
-
 import functools
 
 import jax
@@ -16,15 +14,9 @@ GAMMA = 0.97
 def data(length: int = 23, batch: int = 7, seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     ends = rng.random((2, length, batch)) < 0.15
-    numbers = rng.normal(size=(2, length + 1, batch)).astype(np.float32)
+    drawn = rng.normal(size=(2, length + 1, batch)).astype(np.float32)
     ratio = np.exp(rng.normal(size=(length, batch))).astype(np.float32)
-    return {
-        "values": numbers[0],
-        "rewards": numbers[1, 1:],
-        "terminated": ends[0],
-        "truncated": ends[1],
-        "ratio": ratio,
-    }
+    return {"values": drawn[0], "rewards": drawn[1, 1:], "terminated": ends[0], "truncated": ends[1], "ratio": ratio}
 
 
 @functools.partial(jax.jit, static_argnames=("bootstrap", "discount", "clip_rho", "clip_c"))

@@ -1,5 +1,3 @@
-"""The network that reads a grid in the light of a text."""
-
 import jax
 import jax.numpy as jnp
 import numpy as np

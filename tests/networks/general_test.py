@@ -1,5 +1,3 @@
-"""The network that follows from the specs of what it reads."""
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -31,7 +29,6 @@ SPECS = {
 
 
 def observations(*shape: int, specs=SPECS, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random ones. [*shape, ...]"""
     rng = np.random.default_rng(seed)
     made = {}
     for name, spec in specs.items():

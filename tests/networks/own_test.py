@@ -38,7 +38,6 @@ def test_encoders_that_cannot_work_are_refused(name, sentence):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A workdir, trained and resumed, with a release."""
     workdir = tmp_path_factory.mktemp("own") / "run"
     config = get_config(argument="toy")
     config.policy.update(TINY | {"network": MINE, "intrinsic_coefficient": 0.0})
@@ -53,7 +52,6 @@ def trained(tmp_path_factory):
 
 
 def choose(path):
-    """The probabilities of a loaded policy."""
     policy = motif_jax.load_policy(path, trusted=MINE)
     policy.begin(4)
     return policy(observations(4, specs=dict(sorted(policy._specs.items())))).probabilities

@@ -1,5 +1,3 @@
-"""The policy networks against the published sizes, PyTorch's layers and the plain computation."""
-
 import functools
 
 import jax
@@ -19,7 +17,6 @@ ACTIONS = 23
 
 
 def observations(*shape: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random ones, as games write them. [*shape, ...]"""
     rng = np.random.default_rng(seed)
     crop = np.stack([rng.integers(0, 256, (*shape, 12, 12)), rng.integers(0, 32, (*shape, 12, 12))], -3)
     text = rng.integers(32, 127, (*shape, 256)) * (np.arange(256) < rng.integers(0, 80, (*shape, 1)))

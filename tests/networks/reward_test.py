@@ -1,5 +1,3 @@
-"""The reward networks against the published sizes, PyTorch's layers and the plain computation."""
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +9,6 @@ from motif_jax.networks.reward import MessageClassifier, MessageEncoder, RewardM
 
 
 def messages(count: int, longest: int = 256, seed: int = 0) -> np.ndarray:
-    """Random text of every length up to the longest."""
     rng = np.random.default_rng(seed)
     rows = rng.integers(32, 127, (count, 256)).astype(np.uint8)
     lengths = np.linspace(0, longest, count).astype(int)

@@ -1,5 +1,3 @@
-"""The drawn crop against Pillow's drawing, shrunk by the plain definition of averaging."""
-
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont

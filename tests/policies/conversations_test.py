@@ -1,5 +1,3 @@
-"""Conversations that a policy keeps while it plays."""
-
 import itertools
 
 import jax
@@ -17,8 +15,6 @@ HEARD = "<b><y><g><b><b>"
 
 
 class Noting(ValueWriter):
-    """Keeps the contexts that it is given."""
-
     given: list[list[int]]
 
     def write(self, contexts, decoding, key, numbers):

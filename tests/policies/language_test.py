@@ -1,5 +1,3 @@
-"""A language model as a policy: what it thinks of the names of actions are the logits, in acting and in learning."""
-
 import functools
 
 import jax
@@ -30,7 +28,6 @@ WORD_LIST = " ".join(PROMPTS).replace(",", "").split()
 
 @functools.cache
 def plain(family="llama"):
-    """The usual policy, and what it thinks of PROMPTS."""
     model = make_policy_model(options(family), 3)
     return model, act(model)
 
@@ -108,9 +105,7 @@ def test_heads_are_as_published_where_that_is_asked_for():
         assert 0 < np.abs(bias).max() <= most
         x = x @ kernel + bias if layer is head.last else 1 / (1 + np.exp(-(x @ kernel + bias)))
     np.testing.assert_allclose(head(seen), x, atol=1e-6)
-    published, ours = (
-        act(make_policy_model(options(head="action", **own), 0)) for own in ({"reference_heads": True}, {})
-    )
+    published, ours = (act(make_policy_model(options(head="action", reference_heads=own), 0)) for own in (True, False))
     assert np.abs(published[0]).min() > 0
     assert not np.asarray(ours[0]).any()
 
@@ -133,9 +128,6 @@ def test_actions_can_be_named_otherwise_after_training():
     logits, renamed_logits = plain()[1][0], act(renamed)[0]
     np.testing.assert_allclose(renamed_logits[:, 2], logits[:, 2], atol=1e-5)
     assert abs(renamed_logits[:, 0] - logits[:, 0]).max() > 1e-3
-
-
-# ---- rows that prompts share
 
 
 LONG = "go to the red ball, you see a red ball 2 steps left, you see a box, you see"
@@ -176,7 +168,6 @@ def test_prompts_that_share_rows_are_read_like_prompts_with_a_row_each(family, b
 
 
 def probe(model, seen):
-    """Logits, values, and gradients of a sum of them."""
     first = np.ones(seen["tokens"].shape[:2], bool)
 
     def loss(params):
@@ -226,9 +217,6 @@ def update_both_ways(devices):
         for seen, params in ((packed, jax.tree.map(jnp.copy, model.params)), (plain, model.params))
     )
     jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), updated, wanted)
-
-
-# ---- prompts
 
 
 @pytest.mark.quick

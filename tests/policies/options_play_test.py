@@ -1,5 +1,3 @@
-"""Who is in charge while a policy with options plays, and games that stand still while its controller decides."""
-
 import itertools
 
 import jax
@@ -114,7 +112,6 @@ OBSERVED = {
 
 
 def played(world: str, share: float, steps: int) -> tuple[list[dict[str, list]], list]:
-    """The steps of each game without waits, and the episodes that ended."""
     env = {"world": world, "max_episode_steps": 25}
     with ActorPool(
         env, OBSERVED[world], num_workers=0, games_per_worker=GAMES, groups=2, rollout_length=7, slots_per_group=2,

@@ -1,5 +1,3 @@
-"""Replies that are sampled in place of what was said."""
-
 import jax
 import jax.numpy as jnp
 import numpy as np

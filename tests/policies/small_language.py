@@ -1,7 +1,5 @@
 """Options of a policy that is a very small language model."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from motif_jax.language.config import to_record

@@ -39,7 +39,6 @@ def write(decoding, recipe="ilql", contexts=CONTEXTS, key=KEY, numbers=(0, 1, 2,
 
 
 def texts_of(replies):
-    """Texts with their probabilities."""
     return [(reply.text, reply.probability) for reply in replies]
 
 
@@ -58,9 +57,7 @@ def looks(recipe):
         if model.recipe.conditioned:
             first = jnp.arange(len(tokens))[None] == 0
             added = condition(model.online["condition"], jnp.full((1, len(tokens)), wanted), first)
-        memory, _ = decoder.begin(row, segments, 0, added)
-        del memory
-        hidden = decoder.begin(row, segments, 0, added)[1]
+        _, hidden = decoder.begin(row, segments, 0, added)
         logits = decoder.logits(hidden)[0]
         if not model.recipe.per_token:
             return logits, jnp.zeros_like(logits)
@@ -77,7 +74,6 @@ def looks(recipe):
 
 
 def greedy_loop(tokens, decoding, recipe="ilql", wanted=0.0):
-    """The most probable token each time, by looking at the whole text again."""
     model, written = make_value_model(recipe), []
     while len(written) < decoding.max_tokens and model.renderer.stop not in written:
         logits, advantage = looks(recipe)([*tokens, *written], wanted)

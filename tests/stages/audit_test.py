@@ -1,5 +1,3 @@
-"""The stage audit: what it finds in a small workdir, how it goes on, and what it says where something is missing."""
-
 import shutil
 
 import numpy as np
@@ -114,8 +112,6 @@ def test_findings_are_printed_and_reported(workdir, capsys):
 
 
 class Breaking:
-    """The rules, which give up after a few answers."""
-
     model = "rules"
 
     def __init__(self, config, after: int):
@@ -139,9 +135,7 @@ def test_an_interrupted_audit_resumes_with_its_answers(workdir):
         job.run(audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, 7))
     assert not is_complete(audit, config, workdir)
     asked = len(read_json(workdir / "audit/answers.json")["answers"])
-    job.run(
-        audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, asked - 7)
-    )  # one more would be too many
+    job.run(audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, asked - 7))  # not one more
     broken = read_json(workdir / "audit/audit.json")
     shutil.rmtree(workdir / "audit")
     job.run(audit.STAGE.view(config.to_dict()), workdir)
@@ -178,7 +172,6 @@ def test_missing_evidence_is_reported_and_the_rest_is_audited(workdir, change, c
 
 
 def write_reward(workdir, seed: int, goal: str) -> str:
-    """An untrained reward, whose checkpoint says what it was learnt from."""
     options = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
     shown = np.array([encode(text) for text in ("", "You find gold.")])
     whole = {"train": {"params": make_reward_model(options, seed)[1]}, "captions": shown}

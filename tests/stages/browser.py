@@ -1,7 +1,5 @@
 """A headless Chromium, driven over its debugging protocol: opens a page, evaluates, presses keys, clicks, looks."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,5 +1,3 @@
-"""The trial of a judge: what it says of judges whose errors are known, and whom it stops."""
-
 import json
 import re
 
@@ -19,8 +17,6 @@ HERE = "check_judge_test"
 
 
 class Told(CaptionBackend):
-    """A judge that answers as a function of the question says."""
-
     is_model, model = True, "told"
 
     def metadata(self):
@@ -44,7 +40,6 @@ class Told(CaptionBackend):
 
 
 def run(tmp_path, judge, **values):
-    """The stage, and what it has written."""
     if not (tmp_path / "dataset").exists():
         write_dataset(tmp_path / "dataset", random_pairs(600, events=MANY))
     config = get_config("quickstart.py", **values)

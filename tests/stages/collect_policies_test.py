@@ -1,5 +1,3 @@
-"""Collecting by trained policies: who plays, what is recorded of them, and what is refused."""
-
 import json
 import shutil
 
@@ -16,13 +14,7 @@ from motif_jax.structs import UserError
 FLAG = r"--config\.collect\.policies"
 
 
-@pytest.fixture(scope="module")
-def toys():
-    return policies()
-
-
 def run(workdir, **values):
-    """Collects in this process; the dataset and what it says of itself."""
     config = get_config(argument=TASK)
     config.collect.update({"num_pairs": 500, "num_workers": 0, "games_per_worker": 8, "rollout_length": 32} | values)
     run_stage(collect, config, workdir)
@@ -36,29 +28,29 @@ def share_of_stairs(dataset) -> float:
     return float((ids == texts.index(STAIRS.decode())).mean())  # each episode has one at most
 
 
-def test_moments_come_from_the_policies_that_were_named(toys, tmp_path):
-    mixture = f"{toys.good}:3,{toys.weak / 'policy'}@all"
+def test_moments_come_from_the_policies_that_were_named(tmp_path):
+    mixture = f"{policies().good}:3,{policies().weak / 'policy'}@all"
     dataset, record = run(tmp_path / "mixture", policies=mixture, num_workers=1, num_pairs=1000)
     assert record["collector"] == "policies"
     assert record["policies"] == [
-        {"path": str(toys.good / "policy/checkpoints"), "step": 7680, "share": 0.75},
-        {"path": str(toys.weak / "policy/checkpoints"), "step": 64, "share": 0.125},
-        {"path": str(toys.weak / "policy/checkpoints"), "step": 128, "share": 0.125},
+        {"path": str(policies().good / "policy/checkpoints"), "step": 7680, "share": 0.75},
+        {"path": str(policies().weak / "policy/checkpoints"), "step": 64, "share": 0.125},
+        {"path": str(policies().weak / "policy/checkpoints"), "step": 128, "share": 0.125},
     ]
     # 4 groups are the fewest that 8 games make for 3 policies; each has one, and the one to spare goes to the first.
     assert json.loads((tmp_path / "mixture/dataset/run.json").read_text())["groups_of_policies"] == [2, 1, 1]
     # Perfect play finds the stairs every 2.5 steps. The trained policy nearly does, and plays half of all steps.
     random, _ = run(tmp_path / "random", num_pairs=1000)
-    alone, _ = run(tmp_path / "alone", policies=str(toys.good))
+    alone, _ = run(tmp_path / "alone", policies=str(policies().good))
     shares = [share_of_stairs(each) for each in (random, dataset, alone)]
     assert shares[0] < 0.03
     assert shares[1] > 0.05
     assert shares[2] > 0.1
 
 
-def test_a_killed_run_resumes_with_the_same_checkpoints(toys, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_with_the_same_checkpoints(tmp_path, monkeypatch):
     """Killed, while training goes on: the dataset is of one mixture all the same."""
-    shutil.copytree(toys.weak / "policy", tmp_path / "policy")
+    shutil.copytree(policies().weak / "policy", tmp_path / "policy")
 
     def committed():
         file = tmp_path / "dataset.partial/progress.json"
@@ -82,14 +74,14 @@ def test_a_killed_run_resumes_with_the_same_checkpoints(toys, tmp_path, monkeypa
     assert len(np.unique(moments, axis=0)) == 1000
 
 
-@pytest.mark.parametrize(("policies", "sentence"), [
+@pytest.mark.parametrize(("named", "sentence"), [
     ("/nowhere", f"there is no policy in '/nowhere'.* \\({FLAG}\\)"),
     ("GOOD@7", f"has no checkpoint '7' \\({FLAG}\\); it has 3840, 7680"),
     ("GOOD@all:2,WEAK@all", f"4 policies need a group of games each, but 1 workers with 3 games .* 3 groups \\({FLAG}"),
 ])  # fmt: skip
-def test_missing_policies_are_refused_before_anything_is_made(toys, tmp_path, policies, sentence):
-    policies = policies.replace("GOOD", str(toys.good)).replace("WEAK", str(toys.weak))
+def test_missing_policies_are_refused_before_anything_is_made(tmp_path, named, sentence):
+    named = named.replace("GOOD", str(policies().good)).replace("WEAK", str(policies().weak))
     with pytest.raises(UserError, match=sentence) as caught:
-        run(tmp_path, policies=policies, games_per_worker=3)
+        run(tmp_path, policies=named, games_per_worker=3)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())

@@ -1,5 +1,3 @@
-"""The collect stage where games are recorded as transcripts."""
-
 import shutil
 
 import pytest

@@ -1,5 +1,3 @@
-"""Demonstrations in BabyAI-Text: games of the bot are recorded, cloned, and the clone is where a policy starts."""
-
 import random
 
 import jax
@@ -60,9 +58,7 @@ def test_every_moment_of_the_bot_s_games_is_recorded(recorded):
     transcripts = Transcripts(recorded / "transcripts")
     wanted, returns = games_of_bot(config_of(), range(60))
     episodes = [transcripts.episode(index) for index in np.flatnonzero(transcripts.info["step"] >= 0)]
-    seen = [
-        (*(turn.text for turn in episode.turns), episode.info["episode"], episode.info["step"]) for episode in episodes
-    ]
+    seen = [(*(turn.text for turn in one.turns), one.info["episode"], one.info["step"]) for one in episodes]
     assert seen == wanted
     for episode in episodes:
         np.testing.assert_allclose(episode.episode_return, returns[int(episode.info["episode"])], rtol=1e-6)
@@ -73,7 +69,6 @@ def test_every_moment_of_the_bot_s_games_is_recorded(recorded):
 
 
 def chances(config, workdir, moments):
-    """The probability that a new policy gives to each of the actions."""
     world = make_world(config.env)
     _, policy = make_language_policy(viewed(config), world, workdir)
     width = world.specs["prompt"].shape[0]

@@ -11,28 +11,24 @@ from pathlib import Path
 import linear_policy
 import numpy as np
 import pytest
-from conftest import LONG_S, ROOT, check_stage, get_config, run_stage, viewed, worker_processes
+from conftest import LONG_S, ROOT, check_stage, get_config, last_checkpoint, run_stage, viewed, worker_processes
 from fake_slurm import FakeSlurm
-from host_processes import ONE_HOST, TINY, address, ended, flags, rows_of, start, wait_for_rows
+from host_processes import ONE_HOST, TINY, address, ended, finished, flags, rows_of, start, wait_for_rows
 from listening import listening
 from one_host import LARGE
 from train_language_test import TINY as LANGUAGE
 from train_language_test import talks
 from train_policy_test import settings
 
-from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
-from motif_jax.files import read_json
+from motif_jax.files import read_json, read_lines
 from motif_jax.stages import is_first_host, train_policy
 from motif_jax.stages.train_policy import check_batch, loop
 from motif_jax.structs import UserError
 
-# ---- the same as one
-
 
 @pytest.fixture(scope="module")
 def two_hosts(tmp_path_factory):
-    """What two hosts with half of the batch each came to."""
     folder, where = tmp_path_factory.mktemp("hosts"), address()
     for status, _, errors in ended([start("update", where, me, folder / f"{me}.npz") for me in range(2)]):
         assert status == 0, errors
@@ -56,15 +52,10 @@ def test_what_the_first_host_gives_arrives_to_the_last_bit(two_hosts):
 
 
 def test_a_host_that_fails_is_not_waited_for(two_hosts):
-    assert two_hosts[0]["told"] == (
-        "host 1 of 2 has failed; its own output says why (--config.distributed)"
-    )  # fmt: skip
+    assert two_hosts[0]["told"] == "host 1 of 2 has failed; its own output says why (--config.distributed)"
     assert two_hosts[1]["told"] == "the disk of host 1"
     for found in two_hosts:  # both end
-        assert found["differs"] == (
-            "host 1 has a state that differs from that of host 0: all hosts must see the same files; give the same "
-            "command again on all hosts (--config.distributed)"
-        )
+        assert str(found["differs"]).startswith("host 1 has a state that differs from that of host 0: ")
     assert two_hosts[0]["others"].tolist() == [[11, 20, 30]]
     assert two_hosts[1]["others"].tolist() == [[10, 20, 30]]
 
@@ -88,17 +79,12 @@ def second_host(monkeypatch):
     return events
 
 
-def test_hosts_agree_after_each_has_checked_its_first_update(second_host, tmp_path):
-    run_stage(train_policy, settings(train_for_env_steps=64), tmp_path)
-    assert second_host[-3:] == ["checked", "GO_ON", "END"]
-
-
-def test_the_seconds_of_training_are_those_of_the_first_host(second_host, tmp_path):
-    run_stage(train_policy, settings(train_for_env_steps=128, train_for_seconds=1e-9), tmp_path)
-    assert second_host[-3:] == ["GO_ON", "GO_ON", "END"]  # after the check and before the second update
-
-
-# ---- the whole program
+@pytest.mark.parametrize(("steps", "seconds", "ends"), [
+    (64, 0.0, ["checked", "GO_ON", "END"]), (128, 1e-9, ["GO_ON", "GO_ON", "END"]),  # the first host's seconds count
+])  # fmt: skip
+def test_hosts_agree_after_each_has_checked_its_first_update(second_host, tmp_path, steps, seconds, ends):
+    run_stage(train_policy, settings(train_for_env_steps=steps, train_for_seconds=seconds), tmp_path)
+    assert second_host[-3:] == ends
 
 
 @pytest.mark.slow
@@ -106,10 +92,8 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     """First with an address by hand, to the end; then further, as a job of SLURM's with one task told to stop."""
     distributed = [f"--config.distributed.coordinator={address()}", "--config.distributed.num_processes=2"]
     values = flags(tmp_path, train_for_env_steps=1280)
-    hosts = [
-        start("launch", "--stage=train_policy", *values, *distributed, f"--config.distributed.process_id={me}")
-        for me in range(2)
-    ]
+    flag = "--config.distributed.process_id"
+    hosts = [start("launch", "--stage=train_policy", *values, *distributed, f"{flag}={me}") for me in range(2)]
     wait_for_rows(tmp_path, 1, hosts)
     with contextlib.suppress(OSError):  # one has ended since
         assert listening(hosts[0].pid) | listening(hosts[1].pid) <= {"0100007F", "0000000000000000FFFF00000100007F"}
@@ -126,8 +110,7 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     wait_for_rows(tmp_path, len(rows_of(tmp_path)) + 2, [job])
     tasks = slurm.tasks
     os.kill(tasks[1], signal.SIGTERM)
-    ((status, output, errors),) = ended([job])
-    assert status == 0, errors
+    output, errors = finished(job)
     assert "train_policy: going on after 1,280 steps" in output
     assert "stopped by a signal to another host after" in errors
     assert "stopped by SIGTERM after" in errors
@@ -143,33 +126,28 @@ def test_hosts_train_together_and_a_signal_to_one_stops_all(tmp_path):
     job = slurm.submit(flags(tmp_path, save_every_s=0.1))
     wait_for_rows(tmp_path, begun + 2, [job])
     os.kill(slurm.tasks[1], signal.SIGKILL)
-    ((status, output, errors),) = ended([job])
-    assert status == 0, errors
+    output, errors = finished(job)
     assert "a task was lost, requeued" in output
     assert slurm.requeued == ["requeue 4711"] * 2
     steps = after["env_steps"] + 2 * TINY["batch_size"]
-    ((status, output, errors),) = ended([slurm.submit(flags(tmp_path, train_for_env_steps=steps))])
-    assert status == 0, errors
+    output, errors = finished(slurm.submit(flags(tmp_path, train_for_env_steps=steps)))
     assert "train_policy: going on after " in output
     assert check_one_run(tmp_path)["env_steps"] >= steps
 
     # This would have been enough.
-    ((status, output, errors),) = ended([slurm.submit(flags(tmp_path, train_for_env_steps=1280))])
-    assert status == 0, errors
+    output, errors = finished(slurm.submit(flags(tmp_path, train_for_env_steps=1280)))
     assert output.count("train_policy: complete in") == 2
     assert "train_policy.sbatch: finished" in output
     assert slurm.requeued == ["requeue 4711"] * 2
 
 
 def check_one_run(workdir) -> dict:
-    """What two hosts left is what one would; its summary."""
     rows, summary = rows_of(workdir), json.loads((workdir / "policy/summary.json").read_text())
     assert summary["env_steps"] == summary["updates"] * TINY["batch_size"]  # half from each host
     steps = [row["env_steps"] for row in rows]
     assert steps == sorted(set(steps))
     assert steps[-1] == summary["env_steps"]
-    with reading(workdir / "policy/checkpoints") as checkpoints:
-        step, arrays, metadata = checkpoints.readable("last")
+    step, arrays, metadata = last_checkpoint(workdir)
     assert step == summary["env_steps"]
     assert int(arrays["learner"]["version"]) == summary["updates"] == metadata["progress"]["updates"]
     assert int(arrays["sources"]["rnd"]["updates"]) == summary["updates"]
@@ -178,8 +156,6 @@ def check_one_run(workdir) -> dict:
 
 
 class TwoTasks(FakeSlurm):
-    """`srun` starts two tasks on loopback."""
-
     SRUN = """
         for me in 0 1; do
           SLURM_PROCID=$me SLURM_LOCALID=$me python {one_host} launch "${{@:5}}" & echo $! > {folder}/task$me
@@ -195,7 +171,6 @@ class TwoTasks(FakeSlurm):
         super().__init__(folder, srun=self.SRUN.format(one_host=ONE_HOST, folder=folder))
 
     def submit(self, arguments: list[str], **environment: str) -> subprocess.Popen:
-        """The script, as on the first node."""
         port = address().rpartition(":")[2]
         variables = {"VENV": str(self.environment), "SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "4711"}
         variables |= {"SLURM_STEP_NODELIST": "127.0.0.1", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
@@ -208,7 +183,6 @@ class TwoTasks(FakeSlurm):
 
     @property
     def tasks(self) -> list[int]:
-        """Their processes."""
         return [int((self._folder / f"task{me}").read_text()) for me in range(2)]
 
 
@@ -221,13 +195,9 @@ class TwoTasks(FakeSlurm):
 def test_a_job_is_requeued_for_a_lost_task_but_not_for_ever(tmp_path, environment, ends, said):
     slurm = TwoTasks(tmp_path / "fakes")
     (tmp_path / "fakes/srun").write_text("#!/usr/bin/env bash\nexit $FAKE_STATUS\n")
-    ((status, output, errors),) = ended([slurm.submit(flags(tmp_path), **environment)])
-    assert status == ends, errors
+    output, _ = finished(slurm.submit(flags(tmp_path), **environment), ends)
     assert said in output
     assert slurm.requeued == ["requeue 4711"] * ("requeued" in said)
-
-
-# ---- what cannot be
 
 
 def test_a_host_that_does_not_come_is_reported():
@@ -246,8 +216,7 @@ def test_a_host_that_does_not_come_is_reported():
 def test_a_port_in_use_and_an_unknown_host_are_refused_at_once(where, message):
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        ((status, _, errors),) = ended([start("meet", where.format(taken=taken), 0, LONG_S)])
-    assert status == 1
+        _, errors = finished(start("meet", where.format(taken=taken), 0, LONG_S), 1)
     assert message.format(taken=taken) in errors
     assert errors.count("\n") == 1
 
@@ -277,9 +246,6 @@ def test_groups_are_refused_for_several_tasks_of_slurm(monkeypatch):
     assert not is_first_host(viewed(config))  # so it does not write the workdir's config.json
 
 
-# ---- language models
-
-
 @pytest.mark.differs(
     "ilql", there="gradients are not summed over processes", here="they are sums over all devices and hosts"
 )
@@ -295,8 +261,7 @@ def test_two_hosts_learn_what_one_does(tmp_path):
         more = [f"--config.{name.replace('__', '.')}={value}" for name, value in (values | changes).items()]
         return ["launch", "--config=configs/motif.py", f"--workdir={workdir}", "--stage=train_language", *more]
 
-    ((status, _, errors),) = ended([start(*flags(alone))])
-    assert status == 0, errors
+    finished(start(*flags(alone)))
     for epochs in (1, 2):
         hosts = [
             start(*flags(together, train_language__num_epochs=epochs, distributed__num_processes=2,
@@ -309,10 +274,7 @@ def test_two_hosts_learn_what_one_does(tmp_path):
         assert "train_language: " not in ends[1][1]  # the first host writes
     assert "going on after" in ends[0][1]
 
-    rows = [
-        [json.loads(line) for line in (workdir / "language/metrics.jsonl").read_text().splitlines()]
-        for workdir in (alone, together)
-    ]
+    rows = [[*read_lines(workdir / "language/metrics.jsonl")] for workdir in (alone, together)]
     assert [row["steps"] for row in rows[0]] == [row["steps"] for row in rows[1]]
     for one, other in zip(*rows, strict=True):
         for name in ("loss", "gradient_norm", "valid_loss"):

@@ -1,5 +1,3 @@
-"""Evaluation: the same games for everybody, all of them to their end, and figures that can be checked."""
-
 import shutil
 
 import numpy as np
@@ -18,15 +16,9 @@ from motif_jax.stages.evaluate.page import report_evaluation
 
 
 @pytest.fixture(scope="module")
-def toys():
-    return policies()
-
-
-@pytest.fixture(scope="module")
-def workdir(toys, tmp_path_factory):
-    """That of the good policy, in which much will be evaluated."""
+def workdir(tmp_path_factory):
     path = tmp_path_factory.mktemp("evaluated") / "run"
-    shutil.copytree(toys.good, path)
+    shutil.copytree(policies().good, path)
     return path
 
 
@@ -38,7 +30,6 @@ def settings(policy: str = "", **values):
 
 
 def run(workdir, policy: str = "", **values):
-    """Evaluates in this process, if it is not complete; lines and summary."""
     config = settings(policy, **values)
     if not is_complete(evaluate, config, workdir):
         run_stage(evaluate, config, workdir)
@@ -48,7 +39,7 @@ def run(workdir, policy: str = "", **values):
 
 
 @pytest.mark.journey
-def test_a_trained_policy_stands_beside_chance(workdir, toys, capsys):
+def test_a_trained_policy_stands_beside_chance(workdir, capsys):
     rows, summary = run(workdir)
     assert [row["episode"] for row in rows] == list(range(40))
     assert {row["end_status"] for row in rows} <= {"task_successful", "aborted"}
@@ -61,13 +52,13 @@ def test_a_trained_policy_stands_beside_chance(workdir, toys, capsys):
     assert (summary["name"], summary["path"], summary["step"]) == ("policy-7680", ".", 7680)
     # The reward from the checkpoint pays for the stairs alone, the first time that they are taken.
     for row in rows:
-        assert row["intrinsic_return"] == pytest.approx(toys.worth_of_stairs * row["success"], rel=1e-5)
+        assert row["intrinsic_return"] == pytest.approx(policies().worth_of_stairs * row["success"], rel=1e-5)
 
     chance, random = run(workdir, "random")
     assert [row["episode"] for row in chance] == list(range(40))
     assert random["figures"]["return"]["high"] < figures["return"]["low"]
     assert random["reward"] == summary["reward"]  # its own workdir's
-    assert chance[0]["intrinsic_return"] == pytest.approx(toys.worth_of_stairs * chance[0]["success"], rel=1e-5)
+    assert chance[0]["intrinsic_return"] == pytest.approx(policies().worth_of_stairs * chance[0]["success"], rel=1e-5)
     table = capsys.readouterr().out.splitlines()
     head = next(line for line in table if "random" in line and "policy-7680" in line)
     assert head.split() == ["random", "policy-7680"]

@@ -1,5 +1,3 @@
-"""Every recipe through the stage train_values: a run that was stopped ends with the bits of one that was not."""
-
 import functools
 import json
 import os
@@ -45,9 +43,8 @@ def start(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recipes")
     config = config_for(folder, **CHANGES)
     experiment.run(config.to_dict(), folder, ["collect"])
-    parts = make_parts(
-        config.language, Transcripts(folder / "transcripts"), config.train_values, seed=0, recipe=recipe_of("bc")
-    )
+    store = Transcripts(folder / "transcripts")
+    parts = make_parts(config.language, store, config.train_values, seed=0, recipe=recipe_of("bc"))
     write_model(folder / "model", parts, parts.params)
     config.transcripts.path, config.train_values.policy = str(folder / "transcripts"), str(folder / "model")
     return config
@@ -104,9 +101,7 @@ def files_of(workdir):
     """All that a run leaves behind beside the checkpoints, but for times."""
     folder, contents = workdir / "values", {}
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    contents["rows"] = [
-        {name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in rows
-    ]
+    contents["rows"] = [{key: row[key] for key in row if key not in ("updates_per_s", "checksum")} for row in rows]
     files = (folder / "summary.json", folder / "rankings.json")
     contents |= {file.name: read_json(file) for file in files if file.exists()}
     return contents | {file.name: file.read_bytes() for file in (folder / "policy").iterdir()}
@@ -135,9 +130,6 @@ def test_every_recipe_ends_with_the_same_bits_after_a_stop(start, programs, tmp_
     assert_same_bits((model.target, model.online), (whole.target, online))
     if "policy" in whole.learnt:
         assert_same_bits(model.policy, whole.learnt["policy"])
-
-
-# ---- games that the policy plays
 
 
 GROUPS = {

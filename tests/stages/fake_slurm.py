@@ -3,17 +3,16 @@
 import sys
 from pathlib import Path
 
+from conftest import write_programs
+
 
 class FakeSlurm:
     """A folder with commands. `squeue` gives a state, `scontrol` writes down what it is asked; others are given."""
 
     def __init__(self, folder: Path, **scripts: str):
-        folder.mkdir()
         self._folder = folder
         known = {"squeue": 'echo "${FAKE_STATE:-RUNNING}"', "scontrol": f"echo $* >> {folder}/requeued"}
-        for name, text in (known | scripts).items():
-            (folder / name).write_text(f"#!/usr/bin/env bash\n{text}")
-            (folder / name).chmod(0o755)
+        write_programs(folder, known | scripts)
 
     @property
     def environment(self) -> Path:
@@ -25,6 +24,5 @@ class FakeSlurm:
 
     @property
     def requeued(self) -> list[str]:
-        """What was asked of `scontrol`."""
         file = self._folder / "requeued"
         return file.read_text().splitlines() if file.exists() else []

@@ -1,14 +1,11 @@
-"""A language model plays BabyAI-Text and learns by PPO: training, evaluation, replays, the report."""
-
 import jax
 import numpy as np
 import pytest
-from conftest import check_stage, get_config, is_complete, run_stage, viewed
+from conftest import check_stage, get_config, is_complete, last_checkpoint, run_stage, viewed
 from flax import nnx
 from gguf_models import write_gguf
 
 from motif_jax import load_language, load_policy
-from motif_jax.devices.checkpoints import find_checkpoints, reading
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.babyai.words import CANONICAL, all_words
 from motif_jax.envs.worlds import make_world
@@ -45,11 +42,6 @@ def config_of(workdir, argument="goto_local,unread", **language):
     return config
 
 
-def learner_of(workdir, which="last"):
-    with reading(find_checkpoints(workdir, "policy")) as checkpoints:
-        return checkpoints.readable(which)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("glam")
@@ -62,7 +54,6 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """A language model as of the Hugging Face Hub."""
     folder = tmp_path_factory.mktemp("model")
     config = make_config("llama", WORDS.size, 8, 1, 2, max_position_embeddings=300)
     write_tokeniser(folder, WORDS)
@@ -79,7 +70,7 @@ def test_it_learns_by_ppo_and_starts_each_update_from_where_it_is(trained):
     assert row["train/ratio_deviation_of_first_step"] < 1e-5 < row["train/ratio_deviation"]
     assert row["train/kl_of_last_epoch"] > 0
     assert {f"time/{name}" for name in ("policy", "encode", "wait_for_device", "place", "update")} <= row.keys()
-    step, whole, metadata = learner_of(trained)
+    step, whole, metadata = last_checkpoint(trained)
     assert (step, int(whole["learner"]["version"])) == (64, 2)
     assert metadata["model"]["language"]["actions"][0] == "turn left"
 
@@ -112,11 +103,8 @@ def test_it_is_evaluated_in_variations_and_before_training(trained):
     assert names == {
         "bot", "policy-0", "policy-64", f"policy-0-{VARIATION}", f"policy-64-{VARIATION}",
     }  # fmt: skip
-    episodes = {
-        name: [(row["episode"], row["bot_steps"]) for row in read_lines(trained / f"evaluate/{name}/episodes.jsonl")]
-        for name in names
-    }
-    assert len({tuple(sorted(rows)) for rows in episodes.values()}) == 1  # the same episodes
+    played = [read_lines(trained / f"evaluate/{name}/episodes.jsonl") for name in names]
+    assert len({tuple(sorted((row["episode"], row["bot_steps"]) for row in rows)) for rows in played}) == 1  # the same
     page = (trained / "report/index.html").read_text()
     assert "An agent that learnt by playing" in page
     assert "Variations of the games" in page
@@ -185,7 +173,7 @@ def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_p
     config.policy.groups = 2  # one plays while the network reads the prompts of the other
     config.policy.train_for_env_steps = 32
     run_stage(train_policy, config, tmp_path)
-    one, before = (learner_of(workdir, which)[1]["learner"] for workdir, which in ((tmp_path, "32"), (trained, "0")))
+    one, before = (last_checkpoint(at, which)[1]["learner"] for at, which in ((tmp_path, "32"), (trained, "0")))
     assert sum_of_arrays(one["params"]) != sum_of_arrays(before["params"])
     config.policy.train_for_env_steps = 64
     run_stage(train_policy, config, tmp_path)
@@ -193,11 +181,8 @@ def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_p
     for steps in (32, 64):
         config.policy.train_for_env_steps = steps
         run_stage(train_policy, config, again)
-    assert sum_of_arrays(learner_of(tmp_path)[1]) == sum_of_arrays(learner_of(again)[1])
+    assert sum_of_arrays(last_checkpoint(tmp_path)[1]) == sum_of_arrays(last_checkpoint(again)[1])
     assert [row["updates"] for row in read_lines(again / "policy/probes.jsonl")] == [0, 1, 2]
-
-
-# ---- where it begins
 
 
 def test_a_policy_begins_with_the_weights_of_a_directory_its_embeddings_or_neither(directory):
@@ -256,9 +241,6 @@ def test_a_prompt_that_is_too_long_leaves_no_result(tmp_path):
     assert not train_policy.artefacts(tmp_path)
 
 
-# ---- its language model for others
-
-
 @pytest.mark.slow
 def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_path):
     config = config_of(tmp_path, model=str(directory), lora_rank=2, max_tokens=248)
@@ -267,18 +249,14 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
     for kind in ("merged", "adapter"):
         config.export.language = kind
         run_stage(export, config, tmp_path)
-    with pytest.raises(
-        UserError, match=r"language-adapter' has other files: name a new directory \(--config\.export\.to\)"
-    ):
+    with pytest.raises(UserError, match=r"language-adapter' has other files: .* \(--config\.export\.to\)"):
         run_stage(export, config, tmp_path)
 
     model, metadata, _ = read_policy(tmp_path)
     prompts, names = ["Goal of the agent: go to the red ball", "You see a box"], ["turn left", "go forward"]
     before = load_language(directory, num_devices=1).score(prompts, names)
-    merged, adapted = (
-        load_language(tmp_path / f"language-{kind}", num_devices=1).score(prompts, names)
-        for kind in ("merged", "adapter")
-    )
+    made = [load_language(tmp_path / f"language-{kind}", num_devices=1) for kind in ("merged", "adapter")]
+    merged, adapted = (one.score(prompts, names) for one in made)
     assert abs(merged - before).max() > 1e-3
     np.testing.assert_allclose(adapted, merged, atol=1e-5)
     whole = merge_low_rank(language_of(metadata["model"], model.params, model.frozen))

@@ -1,5 +1,3 @@
-"""Worlds made of environments of gymnasium through the stages: training, playing, releasing."""
-
 import numpy as np
 import pytest
 from conftest import get_config, run_stage, viewed
@@ -27,12 +25,8 @@ def test_actions_of_several_parts_are_learnt_evaluated_shown_and_released(tmp_pa
     config.export.to = str(tmp_path / "released")
     for stage in (train_policy, evaluate, report, export):
         run_stage(stage, config, tmp_path)
-    agent, random = (
-        np.mean(
-            [row["episode_return"] for row in read_lines(next((tmp_path / "evaluate").glob(name)) / "episodes.jsonl")]
-        )
-        for name in ("policy-*", "random")
-    )
+    files = [next(tmp_path.glob(f"evaluate/{name}/episodes.jsonl")) for name in ("policy-*", "random")]
+    agent, random = (np.mean([row["episode_return"] for row in read_lines(file)]) for file in files)
     assert agent > random / 3  # returns are negative
     policy, again = load_policy(tmp_path), load_policy(tmp_path / "released")
     shown = {"observation": np.float32([0.5, 0.05])}

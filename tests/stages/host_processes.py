@@ -1,7 +1,5 @@
 """Processes that are the hosts of one run, on loopback."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -34,13 +32,19 @@ def flags(workdir, **values) -> list[str]:
 
 
 def ended(processes: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
-    """Status, output and errors of each."""
     try:
         outputs = [process.communicate() for process in processes]
     finally:
         for process in processes:
             process.kill()
     return [(process.returncode, *words) for process, words in zip(processes, outputs, strict=True)]
+
+
+def finished(process: subprocess.Popen, wanted: int = 0) -> tuple[str, str]:
+    """Its output and errors; its status must be this."""
+    ((status, output, errors),) = ended([process])
+    assert status == wanted, errors
+    return output, errors
 
 
 def rows_of(workdir) -> list[dict]:

@@ -1,5 +1,3 @@
-"""Real signals to a real process that is saving: what each of them does, and what is said of it."""
-
 import contextlib
 import signal
 import subprocess
@@ -36,8 +34,6 @@ VALUES = TINY | {"train_for_env_steps": 10**9, "save_every_steps": 128}
 
 
 class Run:
-    """The stage train_policy in a process of its own."""
-
     def __init__(self, workdir):
         flags = [f"--config.policy.{name}={value}" for name, value in VALUES.items()]
         self._process = subprocess.Popen(
@@ -55,7 +51,6 @@ class Run:
         raise AssertionError(f"ended without {words!r}")
 
     def interrupt(self, words):
-        """Sends SIGINT, and waits until this is said of it."""
         self._process.send_signal(signal.SIGINT)
         return self.wait_for(words)
 
@@ -68,7 +63,6 @@ class Run:
 
     @property
     def saved(self):
-        """Steps of the last checkpoint."""
         return max(checkpoint_steps(self._checkpoints), default=0)
 
 

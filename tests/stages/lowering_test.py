@@ -98,7 +98,6 @@ def test_the_update_of_the_policy_lowers(network, algorithm, dtype, plan):
 
 
 def lower_update(network, dtype, algorithm, fsdp=1, tensor=1, plan=None):
-    """On a mesh of all devices."""
     model = policy_model(network, dtype, plan)
     settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=2)
     control = Control(model.options, ControlSection()) if plan else None
@@ -160,6 +159,4 @@ def test_the_training_of_the_reward_lowers(reads):
     weight = np.ones((2, 1, B), np.float32)
     batches = PairBatches(items, extra, np.zeros((2, 1, B, 2, 1), np.int32), weight, weight, weight)
     lower(update, state, replicate(texts, mesh), replicate(np.int32(0), mesh), shard(batches, mesh, axis=1))
-    lower(
-        reward_model.make_value(apply), params, texts, items[0, 0], {name: array[0, 0] for name, array in extra.items()}
-    )
+    lower(reward_model.make_value(apply), params, texts, items[0, 0], {name: extra[name][0, 0] for name in extra})

@@ -21,7 +21,6 @@ LARGE = np.array([2_000_000_001.25, 2.0**40 + 1])  # 32 bits are too few for eit
 
 
 def start_hosts(address: str, me: str) -> None:
-    """Meets the other host."""
     hosts.start_hosts(Meeting(*split_address(address, ""), 2, int(me)), lambda: "")
 
 
@@ -75,7 +74,6 @@ def copy_arrays(me: int) -> None:
 
 
 def meet(address: str, me: str, seconds: str) -> None:
-    """Waits for the other host."""
     hosts.START_TIMEOUT_S = float(seconds)
     start_hosts(address, me)
 

@@ -11,7 +11,7 @@ import pytest
 from chat_server import ChatServer
 from conftest import ROOT, wait_for
 from fake_slurm import FakeSlurm
-from host_processes import ended
+from host_processes import finished
 
 SRUN = """
     group=${{1#--het-group=}}; shift
@@ -35,8 +35,6 @@ PYTHON = """
 
 
 class Job(FakeSlurm):
-    """The script, with what it starts."""
-
     def __init__(self, folder, chat, told=0):
         """The server is there already; the trainer goes on until it is `told` to stop, and ends with that status."""
         scripts = {"srun": SRUN, "scancel": SCANCEL, "python": PYTHON}
@@ -59,7 +57,6 @@ class Job(FakeSlurm):
         )  # fmt: skip
 
     def wait_for(self, name: str) -> str:
-        """The text of a file that a process writes."""
         wait_for((self._folder / name).exists)
         return (self._folder / name).read_text()
 
@@ -94,8 +91,7 @@ def test_training_begins_with_the_model_and_a_signal_saves_and_requeues(tmp_path
     server = slurm.process(0)
     assert not is_gone(server)
     os.kill(job.pid, signal.SIGTERM)
-    ((status, output, errors),) = ended([job])
-    assert status == 0, errors
+    output, _ = finished(job)
     assert "oni.sbatch: not finished, requeued" in output
     assert slurm.wait_for("signalled") == "--signal=TERM 4711+1\n"
     assert slurm.requeued == ["requeue 4711"]
@@ -111,7 +107,6 @@ def test_training_goes_on_without_its_server(tmp_path, chat):
     os.kill(server, signal.SIGKILL)
     wait_for(lambda: is_gone(server))  # the script may not have noticed yet
     os.kill(slurm.process(1), signal.SIGTERM)
-    ((status, output, errors),) = ended([job])
-    assert status == 0, errors
+    output, _ = finished(job)
     assert "the server ended before the trainer" in output
     assert "a task was lost, requeued" in output  # what became of the trainer

@@ -1,5 +1,3 @@
-"""Training with a reward that is learnt from a judge while the agent plays."""
-
 import itertools
 import re
 import shutil
@@ -7,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import LONG_S, assert_same_bits, get_config, interrupt, is_complete, run_stage, wait_for
+from conftest import LONG_S, assert_same_bits, get_config, interrupt, is_complete, last_checkpoint, run_stage, wait_for
 from nethack_texts import NETHACK
 from train_policy_test import TINY, train
 
@@ -16,7 +14,6 @@ from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.captions import decode, encode
-from motif_jax.devices.checkpoints import reading
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
@@ -48,8 +45,7 @@ def run(workdir, **values):
 
 
 def arrays(workdir):
-    with reading(workdir / "policy/checkpoints") as checkpoints:
-        return checkpoints.readable("last")[1]
+    return last_checkpoint(workdir)[1]
 
 
 @pytest.fixture(scope="module")
@@ -189,9 +185,6 @@ def test_a_judge_with_unreadable_answers_ends_a_saved_run_with_an_error(tmp_path
     lead = page.partition('<p class="lead">')[2].partition("</p>")[0]
     assert re.match(r"<b>None of the [\d,]+ answers of lexicon could be read</b>", lead)
     assert "rewarded only by a judge" in lead
-
-
-# ---- what is refused
 
 
 def test_another_kind_judge_or_schedule_is_refused(trained, tmp_path):

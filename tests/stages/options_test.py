@@ -1,11 +1,8 @@
-"""A policy with options is trained, resumed, evaluated and loaded; steps in which games wait count nowhere."""
-
 import numpy as np
 import pytest
-from conftest import assert_same_bits, get_config, run_stage
+from conftest import assert_same_bits, get_config, last_checkpoint, run_stage
 
 from motif_jax import load_policy
-from motif_jax.devices.checkpoints import reading
 from motif_jax.envs.treasure.world import ACTIONS, TreasureGame
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.files import read_json, read_lines
@@ -37,11 +34,6 @@ def run(workdir, **values):
     return config
 
 
-def learnt(workdir):
-    with reading(workdir / "policy/checkpoints") as checkpoints:
-        return checkpoints.readable("last")
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("options")
@@ -68,26 +60,24 @@ def test_only_steps_of_the_game_count(whole):
 @pytest.mark.journey
 def test_a_run_is_the_same_twice_and_goes_on(whole, tmp_path):
     run(tmp_path)
-    one, other = learnt(whole), learnt(tmp_path)
+    one, other = last_checkpoint(whole), last_checkpoint(tmp_path)
     assert one[0] == other[0]
     assert_same_bits(one[1]["learner"], other[1]["learner"])
     run(tmp_path, train_for_env_steps=2500)
-    assert learnt(tmp_path)[0] >= 2500
+    assert last_checkpoint(tmp_path)[0] >= 2500
 
 
 @pytest.mark.journey
 def test_options_are_evaluated_alone_beside_their_controller(whole):
     config = settings()
     run_stage(evaluate, config, whole)
-    step = learnt(whole)[0]
+    step = last_checkpoint(whole)[0]
     names = {path.name for path in (whole / "evaluate").iterdir()}
     assert {"random", f"policy-{step}", f"policy-{step}-gold"} <= names
     for name in (f"policy-{step}", f"policy-{step}-gold"):
         for row in read_lines(whole / "evaluate" / name / "episodes.jsonl"):
             assert row["steps"] <= 40
-    (replay,) = [load_replay(file, "") for file in (whole / "evaluate" / f"policy-{step}" / "replays").glob("*.npz")][
-        :1
-    ]
+    replay = load_replay(next((whole / "evaluate" / f"policy-{step}" / "replays").glob("*.npz")), "")
     assert replay.metadata["options"] == ["stairs", "gold"]
     assert len(replay.charge) == replay.steps
     shown = {replay.action_name(number) for number in range(replay.steps)}
@@ -136,13 +126,10 @@ def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path
     config = settings()
     config.evaluate.beside = "#gold=1+stairs=0.25"
     run_stage(evaluate, config, tmp_path)
-    step = learnt(tmp_path)[0]
-    for name, shown in (
-        (f"policy-{step}", {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}),
-        (f"policy-{step}-gold=1+stairs=0.25", {"stairs=0.2+gold=0.8"}),
-    ):
-        file = next((tmp_path / "evaluate" / name / "replays").glob("*.npz"))
-        replay = load_replay(file, "")
+    step = last_checkpoint(tmp_path)[0]
+    shown_by = {"": {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}, "-gold=1+stairs=0.25": {"stairs=0.2+gold=0.8"}}
+    for name, shown in shown_by.items():
+        replay = load_replay(next(tmp_path.glob(f"evaluate/policy-{step}{name}/replays/*.npz")), "")
         assert {replay.option_name(number) for number in range(replay.steps)} <= shown
 
     policy, steered = load_policy(tmp_path, seed=1), load_policy(tmp_path, mixture=STEERED)

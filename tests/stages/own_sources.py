@@ -36,8 +36,6 @@ class Stairs(RewardSource):
 
 
 class Failing(RewardSource):
-    """Fails in learning from the third batch."""
-
     batches = 0
 
     def rewards(self, rollouts):

@@ -1,5 +1,3 @@
-"""Episodes that are played again: what they tell, and the replays that are made of them."""
-
 import re
 from pathlib import Path
 
@@ -34,7 +32,6 @@ def settings(task: str, **values):
 
 @pytest.fixture(scope="module")
 def dungeon(tmp_path_factory):
-    """A few games of NetHack, played at random."""
     workdir, config = tmp_path_factory.mktemp("dungeon"), settings("score")
     run_stage(evaluate, config, workdir)
     return config, workdir, evaluate_summary.read_rows(workdir / "evaluate/random/episodes.jsonl")
@@ -141,9 +138,7 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     other_games.seed = 5
     first = load_replay(obtained(other_games, workdir, "best"), "flag")
     assert (first.metadata["episode"], first.metadata["games"]["seed"]) == (0, 5)
-    notice = (
-        "'best' episode of random was not kept (--config.visualize.episode), so this is episode 0; --stage=evaluate"
-    )
+    notice = "'best' episode of random was not kept (--config.visualize.episode), so this is episode 0"
     assert notice in capsys.readouterr().out
     replay = load_replay(obtained(other_games, workdir, "40"), "flag")
     assert replay.metadata["games"]["seed"] == 5

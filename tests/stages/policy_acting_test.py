@@ -1,5 +1,3 @@
-"""The policy on the device: which of its versions is played when."""
-
 from functools import partial
 
 import jax
@@ -16,8 +14,6 @@ pytestmark = pytest.mark.quick
 
 
 class Computed:
-    """Stands for what the device works on."""
-
     ready = False
 
     def is_ready(self) -> bool:
@@ -107,9 +103,6 @@ def test_one_array_each_way_has_the_bits_of_many(model, monkeypatch):
             assert one.dtype == other.dtype
             assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
     assert [sum(isinstance(one, np.ndarray) for one in inputs) for inputs in sent] == [1] * 4
-
-
-# ---- calls for any number of games
 
 
 def counting_player(compiled: list[int], **values) -> PolicyPlayer:

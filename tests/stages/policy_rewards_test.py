@@ -1,5 +1,3 @@
-"""What the agent is rewarded for: rollouts as the pool records them, against the reward asked step by step."""
-
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -37,7 +35,6 @@ def make_reward(**options) -> Reward:
 
 
 def record(source: RewardSource, more: tuple[str, ...] = ()) -> list[dict]:
-    """Rollouts of random play on the toy world."""
     keys = tuple(sorted({*source.observations, *more}))
     with ActorPool({"task": "toy"}, keys, num_workers=0, games_per_worker=8, rollout_length=40) as pool:
         return [arrays for _, arrays, _ in play(pool, RandomPolicy(23), 4)]

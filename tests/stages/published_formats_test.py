@@ -1,8 +1,3 @@
-"""Datasets and annotations go both ways: what the published code has written is read here, and what is here, there."""
-
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 import pytest
 from conftest import bytes_of, get_config, run_stage
@@ -18,14 +13,8 @@ NAME = "lexicon_msg_defaultgoal"
 LLAMA = "llama70b_msg_defaultgoal_default"
 
 
-def load_published(
-    directory: Path, data: Sequence[str] = ("message",), info: Sequence[str] = (), preference: Sequence[str] = ()
-) -> dict[str, np.ndarray]:
-    """What the published code reads: these arrays, without the rows that are unknown in one of the annotations.
-
-    Everything that lies in `preference/` is opened as an array, under its name up to the first dot; of the other
-    folders, what is asked for.
-    """
+def load_published(directory, data=("message",), info=(), preference=()) -> dict[str, np.ndarray]:
+    """As the published code: everything in `preference/` is opened, and rows unknown in an annotation are left out."""
     found = {}
     for folder, wanted in (("data", data), ("info", info), ("preference", preference)):
         there = [(path.name.split(".")[0], path) for path in sorted((directory / folder).glob("*"))]

@@ -1,5 +1,3 @@
-"""Values that cannot work together are refused before anything starts, in one sentence that names a flag."""
-
 import pytest
 from conftest import get_config
 
@@ -119,9 +117,7 @@ def test_only_copies_of_the_engine_are_counted_against_open_files(monkeypatch, s
     monkeypatch.setattr(pool.resource, "getrlimit", lambda _: (64, 64))
     light, heavy = get_config("options.py", "treasure"), get_config("motif.py", "score")
     for config in (light, heavy):
-        config.update_from_flattened_dict(
-            {f"{name}.games_per_worker": 64 for name in ("policy", "collect", "evaluate")}
-        )
+        config.update_from_flattened_dict({f"{one}.games_per_worker": 64 for one in ("policy", "collect", "evaluate")})
     light.collect.collector = "random"
     experiment.check(light.to_dict(), [stage])
     with pytest.raises(UserError, match="64 games in a process need more than the 64 files"):

@@ -1,5 +1,3 @@
-"""The report: says what is there, breaks at nothing that a game or a model says, and is made again when it is stale."""
-
 import json
 import shutil
 import zlib
@@ -18,6 +16,7 @@ from motif_jax.stages.collect import report_pairs
 from motif_jax.stages.evaluate.page import pack
 from motif_jax.stages.train_policy.page import report_training
 
+pytestmark = pytest.mark.quick
 HOSTILE = (
     "<script>window.hacked = 1</script>", "</script><img src=x onerror=window.hacked=1>", '"><b onclick="x">&amp;',
     "'; alert(1) //\x1b[31m\x01\x9b", "${window.hacked = 1}", "<!--", "]]>",
@@ -25,8 +24,6 @@ HOSTILE = (
 
 
 class Seen(HTMLParser):
-    """Tags, with what they say, and the text between them."""
-
     def __init__(self, text: str):
         super().__init__()
         self.tags: list[tuple[str, dict]] = []
@@ -59,12 +56,10 @@ def settings(runs: str = "", **values):
 
 
 def make(workdir, runs: str = "") -> str:
-    """The page."""
     run_stage(report, settings(runs), workdir)
     return (workdir / "report/index.html").read_text()
 
 
-@pytest.mark.quick
 def test_the_page_has_the_sections_of_all_stages(whole):
     seen = Seen(make(whole))
     assert [attrs["id"] for tag, attrs in seen.tags if tag == "h2"] == [
@@ -75,8 +70,7 @@ def test_the_page_has_the_sections_of_all_stages(whole):
     score = summary["figures"]["score"]
     assert score["mean"] == 34.5  # 30, 31, ..., 39
     for words in (
-        "An agent for gold", "A lexicon of rules judged 200 pairs of moments", "agrees with 90.0% of 40 validation",
-        "was trained for 30,000 steps in 60 seconds : 500 steps/s on A fine processor, 2 cores",
+        "An agent for gold", "judged 200 pairs of moments", "agrees with 90.0% of 40 validation", "30,000 steps",
         f"it scores 34.50 [{score['low']:.2f}, {score['high']:.2f}]", "killed by a newt 90.0%", "time limit 10.0%",
         "picks up gold", "200 pairs of moments", "123,456 parameters", "You kill the newt!",
         "All metrics metric first lowest highest last", "train/mine 0.5 0.5 15 15",
@@ -86,7 +80,6 @@ def test_the_page_has_the_sections_of_all_stages(whole):
     assert "episode/gold" not in seen.text  # never measured
 
 
-@pytest.mark.quick
 def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
     assert not is_complete(report, settings(), copy)
     first = make(copy)
@@ -101,7 +94,6 @@ def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
     assert not is_complete(report, settings(), copy)
 
 
-@pytest.mark.quick
 def test_hostile_text_is_escaped(tmp_path):
     write_workdir(tmp_path / "run", events=HOSTILE, cause=HOSTILE[1])
     write_json(tmp_path / "run/dataset/run.json", {"machine": HOSTILE[2]})
@@ -117,7 +109,6 @@ def test_hostile_text_is_escaped(tmp_path):
     assert str(tmp_path) not in text  # where it was made is nobody's business
 
 
-@pytest.mark.quick
 def test_a_packed_replay_holds_every_frame():
     replay = make_replay("somebody", EVENTS, {"end_status": "death", "cause": ""}, [])
     packed = pack(replay)
@@ -144,7 +135,6 @@ def test_a_packed_replay_holds_every_frame():
     assert not data
 
 
-@pytest.mark.quick
 def test_several_runs_are_compared_under_unique_names(whole, tmp_path):
     other = write_workdir(tmp_path / "gold", goal="combat")
     make(other)

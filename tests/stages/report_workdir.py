@@ -1,7 +1,5 @@
 """A workdir as the stages leave it, small and made by hand where making it for real would take long."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -59,7 +57,6 @@ def tell(path: Path) -> None:
 
 
 def write_pairs(path: Path, events: tuple[str, ...] = EVENTS) -> None:
-    """A dataset."""
     dataset = write_dataset(path / "dataset", random_pairs(200, events=events))
     np.save(dataset / "info/max_depth.npy", np.random.default_rng(0).integers(1, 4, (200, 2)))
     record = {"num_pairs": 200, "task": "score", "episodes": 9, "steps": 5000, "collector": "explorer", "seed": 777,
@@ -91,7 +88,6 @@ def write_reward(path: Path, annotator: str) -> None:
 
 
 def write_policy(path: Path, config) -> None:
-    """Its training, of which 30 rows are kept."""
     rows = [
         {"env_steps": 1000 * at, "seconds": 2.0 * at, "steps_per_s": 500.0, "episode/return": 0.1 * at,
          "episode/intrinsic_return": np.sqrt(at), "episode/score": float(at), "episode/gold": None,
@@ -106,7 +102,6 @@ def write_policy(path: Path, config) -> None:
 
 
 def write_player(path: Path, name: str, step: int, score: float, events: tuple[str, ...], cause: str) -> None:
-    """Ten episodes of somebody, with a replay of one."""
     folder, rng = path / "evaluate" / name, np.random.default_rng(step)
     rows = [
         {"episode": at, "steps": STEPS, "episode_return": score + at, "end_status": "death" if at else "aborted",
@@ -116,18 +111,13 @@ def write_player(path: Path, name: str, step: int, score: float, events: tuple[s
         for at in range(10)
     ]  # fmt: skip
     about = {"name": name, "path": "." if step else "", "step": step, "greedy": False, "reward": "abc", "goal": "gold"}
-    write_json(
-        folder / "summary.json",
-        about
-        | {"episodes": 10, "task": "score", "replays": {"best": 1}}
-        | summarise_episodes(rows, 0, FIGURES, NETHACK.rules()),
-    )
+    about |= {"episodes": 10, "task": "score", "replays": {"best": 1}}
+    write_json(folder / "summary.json", about | summarise_episodes(rows, 0, FIGURES, NETHACK.rules()))
     replay = make_replay(name, events, rows[1], ["best"])
     save_replay(folder / "replays/episode-00001.npz", replay)
 
 
 def make_replay(player: str, events: tuple[str, ...], row: dict, chosen: list[str], steps: int = STEPS) -> Replay:
-    """A hero who walks to the right, past a word or two."""
     rng = np.random.default_rng(len(player))
     chars = np.full((steps + 1, ROWS, COLUMNS), ord(" "), np.uint8)
     colors = np.zeros((steps + 1, ROWS, COLUMNS), np.uint8)

@@ -1,13 +1,10 @@
-"""Training with several reward sources: told apart, saved, resumed to the bit, evaluated and reported."""
-
 import shutil
 
 import numpy as np
 import pytest
 import train_policy_test
-from conftest import is_complete, run_stage
+from conftest import is_complete, last_checkpoint, run_stage
 
-from motif_jax.devices.checkpoints import reading
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.stages import evaluate, report
@@ -97,5 +94,4 @@ def test_a_crash_in_own_code_arrives_as_one_sentence_with_its_traceback(tmp_path
     with pytest.raises(UserCodeError, match="'own_sources:Failing' failed with LookupError: of the third batch") as it:
         run(tmp_path / "later", sources="own_sources:Failing:1")
     assert "own_sources.py" in it.value.traceback
-    with reading(tmp_path / "later/policy/checkpoints") as checkpoints:  # nothing that was learnt is lost
-        assert checkpoints.readable("last")[2]["progress"]["updates"] == 3
+    assert last_checkpoint(tmp_path / "later")[2]["progress"]["updates"] == 3  # nothing that was learnt is lost

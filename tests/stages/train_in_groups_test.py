@@ -1,5 +1,3 @@
-"""Training in groups: what games play, how batches are arranged, whole runs."""
-
 import jax
 import numpy as np
 import pytest
@@ -27,9 +25,6 @@ def config_of(**values):
         if "." in name:
             config.policy[name.split(".")[0]][name.split(".")[1]] = value
     return config
-
-
-# ---- what games play
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -87,9 +82,6 @@ def test_equal_moments_have_one_number_in_their_group():
     x = np.array([[5, 5, 5, 5], [6, 5, 7, 5], [0, 0, 0, 0]])[..., None]
     numbers = visits({"x": x, "y": np.zeros((3, 4, 2))}, 2)
     assert numbers.tolist() == [[0, 0, 0, 0], [1, 0, 1, 0]]
-
-
-# ---- whole runs
 
 
 @pytest.mark.slow

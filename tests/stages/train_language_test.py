@@ -1,5 +1,3 @@
-"""The stage train_language: from a file of others to a directory with a language model."""
-
 import json
 import shutil
 

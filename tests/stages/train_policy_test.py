@@ -6,12 +6,11 @@ import warnings
 import jax
 import numpy as np
 import pytest
-from conftest import assert_same_bits, children, get_config, is_complete, run_stage
+from conftest import assert_same_bits, children, get_config, is_complete, last_checkpoint, run_stage
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
 from motif_jax.devices import mesh
-from motif_jax.devices.checkpoints import reading
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.stages import annotate, train_policy, train_reward
@@ -35,7 +34,6 @@ def settings(**values):
 
 
 def train(config, workdir):
-    """Trains in this process; the rows of figures."""
     run_stage(train_policy, config, workdir)
     return rows_of(workdir)
 
@@ -49,12 +47,9 @@ def rows_of(workdir):
 
 
 def arrays(workdir):
-    with reading(workdir / "policy/checkpoints") as checkpoints:
-        step, state, metadata = checkpoints.readable("last")
+    step, state, metadata = last_checkpoint(workdir)
     return step, state["learner"], metadata
 
-
-# ---- it learns
 
 LEARNING = {
     "synchronous": False, "num_workers": 1, "games_per_worker": 32, "rollout_length": 16, "batch_size": 256,
@@ -83,12 +78,8 @@ def test_a_batch_smaller_than_a_round_of_an_on_policy_algorithm_is_said(tmp_path
     assert "so it has samples of earlier policies: use a multiple of 64 steps" in capsys.readouterr().out
 
 
-# ---- the same twice, and again after it was stopped
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run that nobody disturbed."""
     workdir = tmp_path_factory.mktemp("whole")
     run(workdir)
     return workdir
@@ -181,9 +172,6 @@ def test_checkpoints_and_milestones_are_kept(tmp_path):
     assert names == [256, 512, 576, 640]
 
 
-# ---- what goes wrong
-
-
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_batch(tmp_path):
     with pytest.raises(UserError, match=r"not finite at update \d+ .* --config.policy.init_from") as caught:
         run(tmp_path, learning_rate=1e36, max_gradient_norm=1e30, train_for_env_steps=6400)
@@ -205,8 +193,7 @@ def test_a_batch_that_the_gpu_has_no_memory_for_is_refused_before_it_is_learnt_f
     config = settings(games_per_worker=4, extrinsic_coefficient=1.0, sources="")
     monkeypatch.setattr(mesh, "describe_memory", lambda device: mesh.DeviceMemory(2**20, 2**19))
     pattern = (
-        r"^train_policy cannot go on: an update of 64 steps needs [\d.]+ MiB of the memory of cpu, but only 512 KiB of "
+        r"an update of 64 steps needs [\d.]+ MiB .*, but only 512 KiB of 1 MiB are free \(--config.policy.batch_size,"
     )
-    pattern += r"1 MiB are free \(--config.policy.batch_size, .num_minibatches, .network\)$"
     with pytest.raises(UserError, match=pattern):
         run_stage(train_policy, config, tmp_path)

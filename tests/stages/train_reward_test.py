@@ -1,5 +1,3 @@
-"""The reward stage as users run it: what it learns, how it goes on, and what it refuses."""
-
 import numpy as np
 import pytest
 from conftest import assert_same_bits, get_config, run_stage
@@ -46,7 +44,6 @@ def run(workdir, **values):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A reward of a few epochs."""
     workdir = make_workdir(tmp_path_factory.mktemp("trained"))
     run(workdir, num_epochs=8, learning_rate=3e-3)
     return workdir
@@ -152,9 +149,6 @@ def test_the_bottom_line_can_be_read_too(tmp_path, monkeypatch):
     assert summary["history"][-1]["score_accuracy"] == pytest.approx((rewards[:, 1] > rewards[:, 0]).mean())
 
 
-# ---- degrees
-
-
 def test_by_default_labels_are_soft_and_a_moment_without_a_message_is_worth_0(tmp_path, capsys):
     write_dataset(tmp_path / "dataset", random_pairs(600, events=(*EVENTS, "You hear a bugle playing reveille.")))
     run_stage(annotate, settings(), tmp_path)
@@ -190,9 +184,6 @@ def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
     assert sum(load_reward(tmp_path).counts) == 2 * 480  # statistics are of the dataset's own pairs
     assert summary["statistics"]["anchor"] is not None
     assert any(name.endswith(".neutral") for name in summary["labels"])
-
-
-# ---- bad input
 
 
 def test_other_bad_input_is_one_sentence(tmp_path):

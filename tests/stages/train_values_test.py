@@ -13,12 +13,15 @@ from motif_jax import experiment
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.files import read_json, write_json
 from motif_jax.language.hub import read_language_model
+from motif_jax.policies import writing
 from motif_jax.policies.values import read_values
 from motif_jax.stages import train_values
 from motif_jax.stages.evaluate.page import report_evaluation
 from motif_jax.stages.report.seeds import write_page_over_seeds
+from motif_jax.stages.train_values import learning
 from motif_jax.structs import UserError
 from motif_jax.system.runs import PlannedRun
+from motif_jax.transcripts.store import Transcripts
 
 WORDS = ("crane", "slate", "abide", "abode", "blaze", "grape", "grade", "trace")
 TINY = {
@@ -83,15 +86,12 @@ def test_the_checkpoint_is_chosen_by_return(trained):
     "ilql", there="heads begin near zero", here="they begin at the mean return-to-go of the transcripts"
 )
 def test_values_begin_at_the_mean_reward_to_go(trained):
-    from motif_jax.stages.train_values.learning import mean_to_go
-    from motif_jax.transcripts.store import Transcripts
-
     store = Transcripts(trained / "run/transcripts")
     to_go = []
     for number in range(len(store)):
         rewards = [turn.reward for turn in store.episode(number).turns if turn.is_action]
         to_go += [sum(rewards[at:]) for at in range(len(rewards))]
-    assert mean_to_go(store) == pytest.approx(np.mean(to_go))
+    assert learning.mean_to_go(store) == pytest.approx(np.mean(to_go))
     assert rows(trained / "run/values")[0]["valid_value_mean"] == pytest.approx(np.mean(to_go), abs=0.3)
 
 
@@ -122,8 +122,6 @@ def test_low_rank_additions_learn_in_place_of_a_models_parameters(trained, tmp_p
 
 
 def test_a_run_that_is_killed_at_its_end_still_ranks_texts(trained, tmp_path, monkeypatch):
-    from motif_jax.stages.train_values import learning
-
     shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("evaluate", "report"))
     folder, config = tmp_path / "run/values", config_for(trained)
     wanted = {name: read_json(folder / name) for name in ("summary.json", "rankings.json")}
@@ -197,8 +195,6 @@ def test_reports_compare_betas_and_show_each_letter_escaped(evaluated, tmp_path)
 
 
 def test_a_sweep_compiles_one_program(trained, tmp_path, monkeypatch):
-    from motif_jax.policies import writing
-
     made = []
     make_program = writing.make_program
 
@@ -217,9 +213,6 @@ def test_a_sweep_compiles_one_program(trained, tmp_path, monkeypatch):
     experiment.run(config.to_dict(), tmp_path / "run", ["evaluate"])
     assert len(list((tmp_path / "run/evaluate").glob("values-*"))) == 4
     assert len(made) == 1
-
-
-# ---- bad input, before anything is compiled
 
 
 def refusal(check, config, *arguments):
@@ -255,9 +248,6 @@ def test_templates_whose_texts_have_no_end_are_refused_before_anything_is_played
 @pytest.mark.quick
 def test_without_a_policy_or_values_the_stage_that_makes_them_is_named(tmp_path):
     experiment.run(config_for(tmp_path).to_dict(), tmp_path / "run", ["collect"])
-    assert "run --stage=train_language first" in refusal(
-        experiment.run, config_for(tmp_path), tmp_path / "run", ["train_values"]
-    )
-    assert "run --stage=train_values first" in refusal(
-        experiment.run, config_for(tmp_path), tmp_path / "run", ["evaluate"]
-    )
+    for stage, first in (("train_values", "train_language"), ("evaluate", "train_values")):
+        said = refusal(experiment.run, config_for(tmp_path), tmp_path / "run", [stage])
+        assert f"run --stage={first} first" in said

@@ -1,5 +1,3 @@
-"""What values have found out, on recorded games of Wordle and with values that are known."""
-
 from types import SimpleNamespace
 
 import jax

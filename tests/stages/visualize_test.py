@@ -1,5 +1,3 @@
-"""The stage visualize: files are shown without a policy, and without jax."""
-
 import fcntl
 import subprocess
 import sys

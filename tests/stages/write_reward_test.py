@@ -1,5 +1,3 @@
-"""The loop that writes a reward: what it keeps, what it finds, and models that write something else."""
-
 import contextlib
 import importlib
 import json
@@ -24,25 +22,9 @@ from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.evaluate import play
+from motif_jax.stages.write_reward import evidence as proofs
 from motif_jax.stages.write_reward import job, stages_of
-from motif_jax.stages.write_reward.evidence import (
-    Pairs,
-    RecordedEpisodes,
-    choose_pairs,
-    ranges_of,
-    record_episodes,
-    told_steps,
-)
 from motif_jax.stages.write_reward.guided import GuidedWriter, examples, talk
-from motif_jax.stages.write_reward.job import (
-    Evidence,
-    Training,
-    blocks_of,
-    compare_with_learnt,
-    describe,
-    examine,
-    liked_captions,
-)
 from motif_jax.stages.write_reward.writers import Attempt, Brief, ScriptedWriter
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
@@ -113,9 +95,7 @@ def test_nothing_is_begun_when_the_minutes_are_over(tmp_path, capsys):
     assert [len(rows) for rows in record["rounds"]] == [1]
     assert not (folder / "round-0/training-0").exists()
     assert record["best"]["program"] == record["rounds"][0][0]["program"]
-    assert (
-        capsys.readouterr().out.count("minutes are over: the best so far counts (--config.write_reward.minutes)") == 1
-    )
+    assert capsys.readouterr().out.count("minutes are over: the best so far counts (--config.write_reward.min") == 1
 
 
 @pytest.mark.parametrize("programs", [["3", "gained(gold) > 90"], ["0 - gained(gold)", "still() - still()"]], ids=str)
@@ -124,7 +104,7 @@ def test_a_constant_or_a_program_worse_than_a_coin_is_never_the_best(tmp_path, m
     assert not found["found"]
     assert not (folder / "best.reward").exists()
     assert "no reward was found: each program pays the same in every step, or agrees" in capsys.readouterr().out
-    assert "No reward was found" in "".join(blocks_of(found))
+    assert "No reward was found" in "".join(job.blocks_of(found))
     config = config_of()
     config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
     with pytest.raises(UserError, match=r"found no reward in this workdir: write again .*write_reward.proposals"):
@@ -147,8 +127,6 @@ def test_a_server_gets_the_grammar_in_its_own_way(tmp_path, model, takes):
 
 
 class Longer:
-    """A judge that prefers the longer text."""
-
     model = "longer"
 
     def answers(self, questions):
@@ -223,9 +201,9 @@ def test_the_fast_view_of_the_study_is_that_of_minigrid(monkeypatch, level):
 def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
     config = config_of(steps=2_000)
     readable = find_readable(make_world(config.env.to_dict()))
-    recorded = record_episodes(config, readable)
+    recorded = proofs.record_episodes(config, readable)
     brief = Brief("find gold", "a game", readable, {"You see gold": 3}, ["You see gold"], (),
-                  ranges_of(recorded, readable), told_steps(recorded, readable))  # fmt: skip
+                  proofs.ranges_of(recorded, readable), proofs.told_steps(recorded, readable))  # fmt: skip
     assert len(brief.moments) == 3
     assert any("gold +" in moment for moment in brief.moments)
     said = talk(brief, [Attempt("gained(gold)", "- it pays little")])
@@ -258,9 +236,7 @@ def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_pa
 
 def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
     server = model(PROSE)
-    with pytest.raises(
-        UserError, match=r"none of 2 programs could be read after 3 attempts each; the last error: line 1"
-    ):
+    with pytest.raises(UserError, match=r"none of 2 programs could be read after 3 attempts each; .* line 1"):
         run(with_model(server, proposals=2), tmp_path)
     assert len(server.asked) == 6
     assert not (tmp_path / "write_reward/best.reward").exists()
@@ -295,9 +271,10 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
     assert [row["program"] for row in rows[:2]] == ["gained(gold)", "gained(gold) + stairs"]
     assert not (folder / "round-2/training-0").exists()  # the program is that of round 1
     readable = find_readable(make_world(config.env.to_dict()))
-    alone = record_episodes(viewed(config, "write_reward"), readable)
+    alone = proofs.record_episodes(viewed(config, "write_reward"), readable)
     played = [
-        record_episodes(viewed(config, "write_reward"), readable, [trained], len(alone.captions)) for _ in range(2)
+        proofs.record_episodes(viewed(config, "write_reward"), readable, [trained], len(alone.captions))
+        for _ in range(2)
     ]
     assert played[0].captions == played[1].captions != alone.captions
     both, program = alone.with_others(played[0]), check("record(gold) + once(stairs > 0)", readable)
@@ -308,15 +285,13 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
 
 
 @pytest.mark.parametrize(("worth", "best"), [(5.0, "gained(gold) + stairs"), (1.0, "gained(gold)")])
-def test_the_program_whose_agent_plays_best_is_chosen_the_judge_deciding_among_equals(
-    tmp_path, monkeypatch, model, worth, best
-):
+def test_the_program_whose_agent_plays_best_is_chosen_or_the_judge_decides(tmp_path, monkeypatch, model, worth, best):
     trained = []
 
     def train(config, program, workdir):
         trained.append((f"{workdir.parent.name}/{workdir.name}", program.text))
         figure = worth if program.text == "gained(gold) + stairs" else 1.0
-        return Training({"return": [figure, 0.0]}, (0.0, figure))
+        return job.Training({"return": [figure, 0.0]}, (0.0, figure))
 
     monkeypatch.setattr(job, "train", train)
     monkeypatch.setattr(job, "see_agents", lambda config, workdir, evidence, *_: evidence)
@@ -340,11 +315,11 @@ def test_the_program_whose_agent_plays_best_is_chosen_the_judge_deciding_among_e
 
 def test_the_best_is_chosen_anew_when_the_judge_has_seen_agents(tmp_path, monkeypatch, model):
     def train(config, program, workdir):
-        return Training({"return": [1.0, 0.0]}, (float(program.text == "gained(gold)"),))
+        return job.Training({"return": [1.0, 0.0]}, (float(program.text == "gained(gold)"),))
 
     def see_agents(config, workdir, evidence, agents, *_):
         assert len(agents) == 2
-        return evidence._replace(choosing=Pairs(evidence.choosing.episodes, 1 - evidence.choosing.judged))
+        return evidence._replace(choosing=proofs.Pairs(evidence.choosing.episodes, 1 - evidence.choosing.judged))
 
     monkeypatch.setattr(job, "train", train)
     monkeypatch.setattr(job, "see_agents", see_agents)
@@ -384,11 +359,8 @@ def test_a_number_sign_in_quotes_begins_no_comment():
 
 
 def test_the_order_of_liked_captions_is_that_of_the_games():
-    recorded = RecordedEpisodes([], [], [["b", "a", "c", "b"], ["d"]])
-    assert liked_captions(recorded, Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
-
-
-# ---- findings
+    recorded = proofs.RecordedEpisodes([], [], [["b", "a", "c", "b"], ["d"]])
+    assert job.liked_captions(recorded, proofs.Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
 
 
 @pytest.fixture(scope="module")
@@ -396,20 +368,19 @@ def tried():
     """Tries a program on random play of treasure, where the judge counts gold."""
     config = config_of(steps=8_000)
     readable = find_readable(make_world(config.env.to_dict()))
-    recorded = record_episodes(config, readable)
-    pairs = choose_pairs(recorded, 40, 0)
+    recorded = proofs.record_episodes(config, readable)
+    pairs = proofs.choose_pairs(recorded, 40, 0)
     gold = np.array([sum("gold" in caption for caption in captions) for captions in recorded.captions])
     first, second = gold[pairs].T
-    judged = Pairs(pairs, np.where(first == second, 0.5, second > first))
+    judged = proofs.Pairs(pairs, np.where(first == second, 0.5, second > first))
     texts = ["\n".join(captions) for captions in recorded.captions]
 
-    evidence = Evidence(
-        recorded, texts, judged, judged, None, Brief("gold", "", readable, {}, liked_captions(recorded, judged))
-    )
+    brief = Brief("gold", "", readable, {}, job.liked_captions(recorded, judged))
+    evidence = job.Evidence(recorded, texts, judged, judged, None, brief)
 
     def run(program):
-        results = examine(check(program, readable), evidence)
-        return results, "\n".join(describe(results, evidence))
+        results = job.examine(check(program, readable), evidence)
+        return results, "\n".join(job.describe(results, evidence))
 
     return run
 
@@ -450,17 +421,14 @@ def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, told)
     assert ("- deviation of returns: " in said) == (told == "metrics")
 
 
-# ---- beside a learnt reward
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize(("learnt", "said"), [
     ([3, 2, 1, 0], "the other episode in 100% of the pairs, and agrees with the judge about 100% of them"),
     ([0, 1, 2, 3], ""), ([0, 0, 0, 0], ""),
 ])  # fmt: skip
 def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(learnt, said):
-    pairs = Pairs(np.array([[0, 1], [2, 3], [0, 3]]), np.zeros(3))  # the first is always better
-    figures, finding = compare_with_learnt(np.arange(4.0), np.array(learnt, float), pairs, 0.0)
+    pairs = proofs.Pairs(np.array([[0, 1], [2, 3], [0, 3]]), np.zeros(3))  # the first is always better
+    figures, finding = job.compare_with_learnt(np.arange(4.0), np.array(learnt, float), pairs, 0.0)
     assert said in finding
     assert bool(said) == bool(finding)
     if said:

@@ -1,5 +1,3 @@
-"""What the system refuses: one sentence with what to change, whichever stage, process or thread it hits."""
-
 import errno
 import os
 import re
@@ -36,13 +34,11 @@ ROOM_KIB = {"train_policy": 200, "annotate": 24}
 
 
 def run(stage, workdir, *arguments):
-    """The stage in a process of its own."""
     command = [*PROGRAM, *TOY, f"--stage={stage}", f"--workdir={workdir}", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def prepare(stage, workdir):
-    """What the stage reads."""
     if stage == "annotate":
         write_dataset(workdir / "dataset", random_pairs(40))
     if stage == "train_language":
@@ -57,9 +53,6 @@ def said(done):
     assert all(" left" in line or "starting" in line for line in others), done.stderr
     assert last.startswith("motif_jax: ")
     return last.removeprefix("motif_jax: ")
-
-
-# ---- the mechanism
 
 
 @pytest.mark.quick
@@ -145,9 +138,6 @@ def test_limits_are_named_where_there_are_any(tmp_path, monkeypatch):
             assert (name in str(caught.value)) == shown
 
 
-# ---- processes and threads
-
-
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_refusals_in_workers_are_told_alike(tmp_path, num_workers):
     def play():
@@ -161,12 +151,8 @@ def test_refusals_in_workers_are_told_alike(tmp_path, num_workers):
         play()
 
 
-# ---- the real thing
-
-
 @pytest.fixture
 def disk(tmp_path):
-    """A small one."""
     path = tmp_path / "disk"
     path.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", path], capture_output=True, text=True)

@@ -1,5 +1,3 @@
-"""Files that are there whole or not at all, and files of others."""
-
 import fcntl
 import json
 import math
@@ -11,18 +9,7 @@ import numpy as np
 import pytest
 from conftest import bytes_of
 
-from motif_jax.files import (
-    Held,
-    LineFile,
-    make_anew,
-    read_json,
-    read_lines,
-    remove_folder,
-    take,
-    to_plain,
-    write_json,
-    write_whole,
-)
+from motif_jax import files
 from motif_jax.system.foreign import leads_out, read_bytes
 
 pytestmark = pytest.mark.quick
@@ -30,14 +17,14 @@ pytestmark = pytest.mark.quick
 
 def test_what_fails_leaves_what_was_there(tmp_path):
     file = tmp_path / "x"
-    write_whole(file, lambda out: out.write(b"old"))
+    files.write_whole(file, lambda out: out.write(b"old"))
 
     def fail(out):
         out.write(b"new")
         raise ValueError
 
     with pytest.raises(ValueError):
-        write_whole(file, fail)
+        files.write_whole(file, fail)
     assert file.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [file]
 
@@ -48,9 +35,9 @@ def test_what_killed_writers_left_is_taken_away_and_what_others_write_is_not(tmp
         file.write_bytes(b"half")
     with open(living, "ab") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        write_whole(tmp_path / "x", lambda out: out.write(b"new"))
+        files.write_whole(tmp_path / "x", lambda out: out.write(b"new"))
     assert sorted(tmp_path.iterdir()) == [living, other, tmp_path / "x"]
-    write_whole(tmp_path / "x", lambda out: out.write(b"newer"))
+    files.write_whole(tmp_path / "x", lambda out: out.write(b"newer"))
     assert sorted(tmp_path.iterdir()) == [other, tmp_path / "x"]
 
 
@@ -77,9 +64,6 @@ def test_where_links_lead(tmp_path):
         assert [name for name, out in found.items() if out] == ["out", "folder/file", "../outside/file"]
 
 
-# ---- lines and JSON
-
-
 class Row(NamedTuple):
     step: int
     loss: float
@@ -89,10 +73,10 @@ class Row(NamedTuple):
 def test_a_torn_last_line_is_cut_and_the_rows_before_it_stay(tmp_path, torn):
     file = tmp_path / "rows.jsonl"
     file.write_text('{"n": 1}\n{"n": 2, "checksum": "sha256:0"}\n' + torn)
-    assert [*read_lines(file)] == [{"n": 1}, {"n": 2}]
-    lines = LineFile(file)
+    assert [*files.read_lines(file)] == [{"n": 1}, {"n": 2}]
+    lines = files.LineFile(file)
     lines.add([{"n": 5}, {"n": np.int64(6)}])
-    assert [row["n"] for row in read_lines(file)] == [1, 2, 5, 6]  # before it is closed
+    assert [row["n"] for row in files.read_lines(file)] == [1, 2, 5, 6]  # before it is closed
     lines.close()
     assert file.read_text().count("\n") == 4
 
@@ -107,12 +91,9 @@ def test_json_has_plain_values_only(tmp_path):
     }
     read = [{"step": 1, "loss": "inf"}, {"step": 2, "loss": "-inf"}]
     plain = {"a": 0.5, "rows": read, "nan": None, "at": str(tmp_path), "3": None}
-    assert to_plain(value) == plain
-    write_json(tmp_path / "x.json", plain)
-    assert read_json(tmp_path / "x.json") == plain == json.loads((tmp_path / "x.json").read_text())
-
-
-# ---- folders
+    assert files.to_plain(value) == plain
+    files.write_json(tmp_path / "x.json", plain)
+    assert files.read_json(tmp_path / "x.json") == plain == json.loads((tmp_path / "x.json").read_text())
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -126,28 +107,26 @@ def test_a_folder_is_made_anew_and_links_in_it_are_not_followed(tmp_path, inside
         (folder / "data/more").symlink_to(outside)
     else:
         folder.symlink_to(outside)
-    make_anew(folder)
+    files.make_anew(folder)
     assert folder.is_dir()
     assert not folder.is_symlink()
     assert not any(folder.iterdir())
-    remove_folder(folder)
-    remove_folder(folder)
+    files.remove_folder(folder)
+    files.remove_folder(folder)
     assert not folder.exists()
     assert bytes_of(outside) == {"mine.txt": b"mine"}
 
 
-# ---- locks
-
-
 @pytest.mark.parametrize("before", [b"", b"process 99999999 on a-host-with-a-long-name", b"process 1 on a\0\0"])
 def test_a_lock_says_who_holds_it_and_is_free_when_that_ends(tmp_path, before):
-    (tmp_path / ".lock").write_bytes(before)
+    lock = tmp_path / ".lock"
+    lock.write_bytes(before)
     me = f"process {os.getpid()} on {socket.gethostname()}"
     for _ in range(2):
-        with take(tmp_path / ".lock"):
-            assert (tmp_path / ".lock").read_text() == me
+        with files.take(lock):
+            assert lock.read_text() == me
             for shared in (False, True):
-                with pytest.raises(Held, match=me):
-                    take(tmp_path / ".lock", shared=shared)
-    with take(tmp_path / ".lock", shared=True), take(tmp_path / ".lock", shared=True), pytest.raises(Held):
-        take(tmp_path / ".lock")
+                with pytest.raises(files.Held, match=me):
+                    files.take(lock, shared=shared)
+    with files.take(lock, shared=True), files.take(lock, shared=True), pytest.raises(files.Held):
+        files.take(lock)

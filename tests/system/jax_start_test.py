@@ -1,5 +1,3 @@
-"""Before JAX is loaded: devices of a CPU, programs that are kept between runs, the commit."""
-
 import os
 import shutil
 import subprocess
@@ -42,9 +40,6 @@ def test_the_second_run_compiles_nothing(tmp_path):
         kept.append({file.name: file.stat().st_mtime_ns for file in tmp_path.rglob("*-cache")})
     assert kept[0]
     assert kept[0] == kept[1]
-
-
-# ---- the commit
 
 
 @pytest.mark.quick

@@ -1,5 +1,3 @@
-"""Sizes of a run, from cores and GPU."""
-
 import pytest
 
 from motif_jax.system import sizing
