@@ -42,6 +42,7 @@ UNEXPECTED = REMEDIES.keys() - {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, e
 OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in messages of tensorstore, which orbax uses
 FILE_OF_LIBRARY = re.compile(r"local file \"([^\"]+)\"")
 NO_TEMPORARY = "No usable temporary directory"  # the start of Python's message
+OF_TEMPFILE = re.compile(r"/(tmp|motif_jax-)\w+")  # generated names of temporary files
 OF_DEVICE = re.compile(r"RESOURCE_EXHAUSTED.*?memory.*?allocat\w* (\d[\d.]*) ?(bytes|B|KiB|MiB|GiB|TiB)\b", re.I)
 OF_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of memory", re.IGNORECASE)
 
@@ -70,7 +71,7 @@ def find_refusal(error: BaseException) -> Refusal | None:
         if isinstance(link, BaseExceptionGroup):
             links += [(inner, is_cause) for inner in link.exceptions]
         if link.__cause__ is not None:
-            links.append((link.__cause__, True))
+            links.append((link.__cause__, is_cause))
         elif link.__context__ is not None and not link.__suppress_context__:
             links.append((link.__context__, False))
     return None
@@ -86,7 +87,7 @@ def is_about_the_file(error: BaseException) -> bool:
 def _read(error: BaseException) -> Refusal | None:
     if isinstance(error, OSError) and error.errno is not None and type(error).__module__ == "builtins":
         file = error.filename if error.filename is not None else error.filename2
-        return Refusal(error.errno, error.strerror or os.strerror(error.errno), "" if file is None else str(file))
+        return Refusal(error.errno, error.strerror or os.strerror(error.errno), "" if file is None else _name(file))
     text = str(error)
     first = text.partition("\n")[0]
     if isinstance(error, MemoryError):
@@ -104,6 +105,10 @@ def _read(error: BaseException) -> Refusal | None:
     return None
 
 
+def _name(file: object) -> str:
+    return os.fsdecode(file) if isinstance(file, bytes) else str(file)
+
+
 def in_words(count: float) -> str:
     """Formats a number of bytes: 1610612736 -> "1.5 GiB"."""
     units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
@@ -119,24 +124,45 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
     `writes`: for the amount of writing, or for places outside the workdir. `memory`: for memory, processes and open
     files. `device`: for the memory of devices; "": the same.
     """
+    before, who = _identity(workdir), f"{stage} cannot go on: " if stage else ""
     try:
         yield
-    except (UserError, Stopped):
-        raise
+        if before and _identity(workdir) != before:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(workdir))
     except Exception as error:
         refusal = find_refusal(error)
-        if refusal is None or refusal.file in OUTPUTS:  # `startup.run_program` explains those
+        if isinstance(error, Stopped) or (refusal and refusal.file in OUTPUTS):  # `startup.run_program` explains those
+            raise
+        if before and _identity(workdir) != before:  # this is the cause of any error
+            gone = f"the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)"
+            raise UserError(who + gone) from error
+        if refusal is None or isinstance(error, UserError):
             raise
         if refusal.number in (errno.ENOSPC, errno.EDQUOT) and not refusal.file:  # it was about an open file
-            places = [place for place in (workdir, Path(os.environ.get("TMPDIR", "/tmp"))) if place.exists()]
+            places = [place for place in (workdir, _temporary()) if place.exists()]
             fullest = min(places, key=lambda place: shutil.disk_usage(place).free, default=workdir)
             refusal = refusal._replace(file=str(fullest))
         hint = _remedy(refusal, workdir, writes, memory, device or memory)
         if hint is None:
             raise
-        who = f"{stage} cannot go on: " if stage else ""
         words = f"{refusal.words} for {refusal.file!r}" if refusal.file else refusal.words
         raise UserError(who + words + (f" ({hint})" if hint else "")) from error
+
+
+def _identity(workdir: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError):
+        status = os.stat(workdir)
+        return status.st_dev, status.st_ino
+    return None
+
+
+def _temporary() -> Path:
+    return Path(os.environ.get("TMPDIR") or "/tmp")
+
+
+def _is_below(file: str, folder: Path) -> bool:
+    roots = {os.path.abspath(folder), os.path.realpath(folder)}
+    return any(os.path.commonpath([os.path.abspath(file), root]) == root for root in roots)
 
 
 def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: str) -> str | None:
@@ -144,9 +170,9 @@ def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: s
     number, file = refusal.number, refusal.file
     if refusal.words.startswith(NO_TEMPORARY):
         return "the variable TMPDIR"
-    roots = {os.path.abspath(workdir), os.path.realpath(workdir)}
-    is_below = any(os.path.commonpath([os.path.abspath(file), root]) == root for root in roots)
-    place = "--workdir" if not file or is_below else ""
+    place = "--workdir" if not file or _is_below(file, workdir) else ""
+    if not place and OF_TEMPFILE.search(file) and _is_below(file, _temporary()):
+        place = "the variable TMPDIR"
     if number not in REMEDIES and not (file and place):
         return None
     names = {PLACE: place or writes, WRITES: writes, MEMORY: memory, DEVICE: device}

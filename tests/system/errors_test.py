@@ -180,3 +180,13 @@ def test_a_full_disk(disk, stage):
     assert ("(--workdir, " in text) == (stage != "visualize")  # whose film lies elsewhere
     if stage == "train_policy":
         assert "/checkpoints/" in text  # which orbax writes, in threads
+
+
+@pytest.mark.quick
+def test_a_bug_is_no_refusal_because_one_was_being_handled(tmp_path):
+    handled = UserError("no such player")
+    handled.__cause__ = FileNotFoundError(errno.ENOENT, "no", str(tmp_path / "player"))
+    bug = KeyError("bug")
+    bug.__context__ = handled
+    with pytest.raises(KeyError), explained(tmp_path):
+        raise bug
