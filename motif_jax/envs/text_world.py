@@ -139,6 +139,9 @@ class TextWorld(SequentialWorld, World):
     def players(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("random", *self.makers)
 
+    def check(self) -> None:
+        """Nothing to check: an own game is not played before it is asked for."""
+
     def scripted(self, text: str) -> TextPlayer:
         """Makes a scripted player, see the module docstring."""
         return parse_player(text, self.makers)

@@ -352,6 +352,9 @@ class WordleWorld(TextWorld):
         """The words, read on first use."""
         return load_vocabulary(self._words, self._counted)
 
+    def check(self) -> None:
+        self.vocabulary  # noqa: B018  (reads it)
+
     def game(self, shown: bool = True) -> WordleGame:
         return self.game_with(self.vocabulary)
 
