@@ -15,7 +15,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from motif_jax.config.table import List, Text, Whole
+from motif_jax.config.table import Whole
 from motif_jax.envs.gym_world import SEEDS
 from motif_jax.envs.own_code import OPTIONS_FLAG, WORLD_FLAG, guarded, message_of
 from motif_jax.envs.text_game import Answer, TextGame
@@ -45,12 +45,15 @@ class ArenaWorld(TextWorld):
         """Takes the time limit in steps, and options for the game."""
         super().__init__(max_episode_steps)
         self.options = options
-        Text().check("id", WORLD_FLAG, getattr(self, "id", None))
+        if not isinstance(getattr(self, "id", None), str):
+            raise UserError(f"the world {type(self).__name__!r} needs `id`, the name of a game ({WORLD_FLAG})")
         self.name = getattr(type(self), "name", self.id)
         self.about = self.about or f"the game {self.name}"
 
     def check(self) -> None:
-        List(Text(), "a move").check("moves", WORLD_FLAG, getattr(self, "moves", ()))  # for random play
+        moves = getattr(self, "moves", ())
+        if not (isinstance(moves, list | tuple) and moves and all(isinstance(move, str) for move in moves)):
+            raise UserError(f"the world {self.name!r} needs `moves`, a list of texts, for random play ({WORLD_FLAG})")
         for name in ("written", "heard"):
             Whole(1, 2**20).check(name, WORLD_FLAG, getattr(self, name))
         game = ArenaGame(self)
