@@ -133,9 +133,10 @@ def action_parts_of(space: Any, world: str) -> tuple[ActionSpace, Callable[[Any]
     None if the space is Discrete. Raises UserError for other spaces.
     """
     sizes = _sizes(space)
-    if sizes is not None and sizes.sum() > MOST_CATEGORIES:
+    count = 0 if sizes is None else sum(sizes.ravel().tolist())  # NumPy's sum can overflow
+    if count > MOST_CATEGORIES:
         raise UserError(
-            f"the action space {space} of the world {world!r} has {sizes.sum():,} values, but may have at most "
+            f"the action space {space} of the world {world!r} has {count:,} values, but may have at most "
             f"{MOST_CATEGORIES:,}: choose fewer with a wrapper ({WORLD_FLAG})"
         )
     if isinstance(space, spaces.Discrete) and space.start == 0:
@@ -231,7 +232,7 @@ def checked(who: str, method: str, form: Form, value: Any) -> Any:
 def tuple_of(parts: str) -> Form:
     """The form of a tuple with these parts, such as "(observation, info)"."""
     count = parts.count(",") + 1
-    return parts, lambda value: value if isinstance(value, tuple | list) and len(value) == count else None
+    return parts, lambda value: value if isinstance(value, (tuple, list)) and len(value) == count else None
 
 
 def instance_of(kind: type, wanted: str) -> Form:
@@ -241,14 +242,16 @@ def instance_of(kind: type, wanted: str) -> Form:
 
 def number_of(value: Any, largest: float = sys.float_info.max) -> float | None:
     """Returns a value as a number; None if it is not one, or not finite."""
-    if isinstance(value, str | bytes):
+    if isinstance(value, (str, bytes)):
         return None
     number = float(value)
     return number if -largest <= number <= largest else None
 
 
 def _flag(value: Any) -> bool | None:
-    single = isinstance(value, int | float | np.generic | np.ndarray) and np.size(value) == 1
+    if value is True or value is False:
+        return value
+    single = isinstance(value, (int, float, np.generic, np.ndarray)) and np.size(value) == 1
     return bool(value) if single else None
 
 
@@ -277,6 +280,8 @@ def _figures(value: Any, kinds: Mapping[str, type]) -> tuple[float, ...] | None:
 
 def _rows(value: Any) -> list[Pieces] | None:
     """Returns the rows of a screen as pieces of text with their colours."""
+    if not isinstance(value, Sequence) or not all(isinstance(line, Sequence) for line in value):
+        return None
     rows: list[Pieces] = []
     for line in value.splitlines() if isinstance(value, str) else value:
         pieces = [(line, GREY)] if isinstance(line, str) else line
