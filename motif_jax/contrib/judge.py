@@ -19,6 +19,7 @@ import functools
 import json
 import math
 import re
+import resource
 import threading
 import time
 from collections.abc import Sequence
@@ -168,7 +169,9 @@ class JudgeClient(ChatClient):
 
     def __init__(self, judge: Judge, server: ServerSection, prompt: QuestionTemplate, sampling: SamplingSection | None):
         self._judge = judge
-        super().__init__(replace(server, url=judge.url), judge.model, prompt, sampling)
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] % 2**63  # -1: unlimited
+        server = replace(server, url=judge.url, in_flight=min(server.in_flight, max(1, files // 4)))  # two files each
+        super().__init__(server, judge.model, prompt, sampling)
 
     def close(self) -> None:
         try:
