@@ -42,8 +42,11 @@ def print_line(text: object, file: TextIO | None = None) -> None:
 
 def write(text: str, file: TextIO | None = None) -> None:
     """Writes a text of this program as it is, and flushes."""
+    stream = sys.stdout if file is None else file
     try:
-        print(text, end="", file=sys.stdout if file is None else file, flush=True)
+        if text:  # else writing could be a system call, which can fail
+            stream.write(text)
+        stream.flush()
     except OSError as error:
         raise OSError(error.errno, error.strerror, OUTPUTS[file is sys.stderr]) from None
 
