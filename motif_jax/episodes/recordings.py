@@ -88,16 +88,17 @@ class Recordings:
     def close(self) -> None:
         self._temporary.cleanup()
 
-    def _read(self, episode: int) -> dict[str, np.ndarray]:
+    def _read(self, episode: int, events: bool) -> dict[str, np.ndarray]:
+        """Reads the EVENTS of a recording, or else its frames."""
         file = file_of(Path(self.folder), episode)
         if not file.is_file():
             return {}
         with np.load(file) as arrays:
-            return dict(arrays)
+            return {name: arrays[name] for name in arrays.files if (name in EVENTS) == events}
 
     def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents:
         """The events of an episode; unknown without a recording."""
-        arrays = self._read(info.episode)
+        arrays = self._read(info.episode, events=True)
         # A recording of another length is from an earlier attempt at this episode, whose worker died.
         if not arrays or arrays["times"].sum() != len(actions):
             return EpisodeEvents()
@@ -107,9 +108,9 @@ class Recordings:
 
     def take(self, episode: int) -> dict[str, np.ndarray]:
         """Reads an episode's frames (`recorder.RecordedFrames.packed`), and removes its file; {} if it was too long."""
-        frames = self._read(episode)
+        frames = self._read(episode, events=False)
         file_of(Path(self.folder), episode).unlink(missing_ok=True)
-        return {name: array for name, array in frames.items() if name not in EVENTS}
+        return frames
 
 
 # Assembles complete episodes from rollouts.
