@@ -141,10 +141,12 @@ class Frames:
     """Raw frames of `num_games` games; `views(i)` are the buffers that game i writes into."""
 
     def __init__(self, num_games: int, keys: Iterable[str]):
-        self.num_games = num_games
+        self.num_games, keys = num_games, tuple(keys)
         self.arrays: dict[str, np.ndarray] = {}  # [E, *FRAME shape]
         self.screens: dict[str, np.ndarray] = {}  # [E, 2, MARGIN + cells + MARGIN]: characters and colours, margins
         for screen, pair in SCREENS.items():
+            if {*pair}.isdisjoint(keys):
+                continue
             rows, columns = FRAME[pair[0]].shape
             store = np.empty((num_games, 2, MARGIN + rows * columns + MARGIN), np.uint8)
             store[:] = np.array(BLANKS)[:, None]
@@ -152,8 +154,9 @@ class Frames:
             for plane, key in enumerate(pair):
                 cells = store[:, plane, MARGIN : MARGIN + rows * columns].view(FRAME[key].dtype)
                 self.arrays[key] = cells.reshape(num_games, rows, columns)
-        others = {key: np.zeros((num_games, *spec.shape), spec.dtype) for key, spec in FRAME.items()}
-        self.arrays = {key: self.arrays.get(key, others[key]) for key in keys}
+        for key in set(keys) - self.arrays.keys():
+            self.arrays[key] = np.zeros((num_games, *FRAME[key].shape), FRAME[key].dtype)
+        self.arrays = {key: self.arrays[key] for key in keys}
 
     def views(self, game: int) -> dict[str, np.ndarray]:
         """Returns the contiguous buffers of one game."""
