@@ -59,14 +59,14 @@ def check_writing(config: EvaluateConfig, world: World) -> None:
 
 def is_complete(config: EvaluateConfig, workdir: Path) -> bool:
     """Whether every player that the config names has a summary over the wanted number of episodes."""
-    try:
-        return all(
-            contenders.is_evaluated(asked, workdir, contender)
-            for asked in contenders.with_variations(config)
-            for contender, _ in contenders.find_contenders(asked, workdir)
-        )
-    except UserError:  # `run` reports it; an earlier stage may still make the policy
-        return False
+    for asked in contenders.with_variations(config):
+        try:
+            found = contenders.find_contenders(asked, workdir)
+        except UserError:
+            return False  # `run` reports it; an earlier stage may still make the policy
+        if not all(contenders.is_evaluated(asked, workdir, contender) for contender, _ in found):
+            return False
+    return True
 
 
 STAGE = Stage(
