@@ -90,8 +90,8 @@ def check(config: VisualizeConfig) -> None:
 
 
 def _check_export(path: Path, speed: float) -> None:
-    kind, folder = path.suffix.lower(), next(parent for parent in path.absolute().parents if parent.exists())
-    why = ""  # missing directories are made later
+    kind, parents = path.suffix.lower(), path.absolute().parents  # missing directories are made later
+    folder, why = next((parent for parent in parents if parent.exists()), path), ""
     if kind not in WRITERS:
         why = f"must end in one of {', '.join(WRITERS)}"
     elif path.is_dir():
