@@ -14,8 +14,8 @@ from motif_jax.pages.formats import esc, number
 
 WORDS = {  # of the evaluation's figures: title and note
     "return": ("the game's return", ""), "score": ("score", "at the end"),
-    "max_depth": ("deepest level", ""), "gold": ("gold", "at the end"), "experience_level": ("experience level", ""),
-    "progression": ("progression", "BALROG's, in percent"),
+    "max_depth": ("deepest level", ""), "gold": ("gold", "at the end"),
+    "experience_level": ("experience level", "at the end"), "progression": ("progression", "BALROG's, in percent"),
     "scout": ("squares seen", ""), "steps": ("steps", "until the end"), "success": ("success", "share of episodes"),
     "intrinsic_return": ("learnt return", "what the preferences reward"),
 }  # fmt: skip
