@@ -109,7 +109,7 @@ def value_loss(
     terms = {
         "q": sum(optax.squared_error(losses.taken(q, action), y) for q in q_all),
         "v": losses.expectile_loss(jnp.take_along_axis(values, steps.state, 1), target_q, EXPECTILE),
-        "conservative": CONSERVATIVE * sum(losses.conservative_loss(q, action) for q in q_all),
+        "conservative": CONSERVATIVE * sum(losses.cross_entropy(q, action) for q in q_all),
     }
     means = {name: masked_sum(term, steps.mask) / steps.mask.sum() for name, term in terms.items()}
     return jnp.asarray(sum(means.values())), means

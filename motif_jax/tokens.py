@@ -234,7 +234,7 @@ def digest(tokeniser: Tokeniser) -> str:
 
 def read_tokeniser(file: Path) -> Tokeniser:
     """Reads a `tokenizer.json`; raises UserError, with one sentence, if it cannot be used."""
-    with legible(f"{str(file)!r} as a tokeniser"):
+    with legible(f"{str(file)!r} as a tokeniser", "", UserError):
         return tokeniser_from_text(read_bytes(file, LARGEST).decode())
 
 

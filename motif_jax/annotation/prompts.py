@@ -175,8 +175,10 @@ class QuestionTemplate:
     requests: tuple[str, ...] = ()  # with `words`: the request with its examples in one order and in the other
 
     def messages(self, question: Question) -> list[Message]:
-        first, second = question.first, question.second or ""
-        user = f"{self.request}\n{_fill(self.captions, {'{caption}': first, '{first}': first, '{second}': second})}"
+        places = {"{caption}": question.first}
+        if question.second is not None:
+            places = {"{first}": question.first, "{second}": question.second}
+        user = f"{self.request}\n{_fill(self.captions, places)}"
         if not self.system:
             return [{"role": "user", "content": user}]
         if not self.system_role:
@@ -241,7 +243,8 @@ def make_prompt(
         mode = "score"  # the same question
     for problem in itertools.chain(_field_problems(fields, mode, goal, one), _example_problems(examples)):
         raise UserError(f"prompt file {str(path)!r}: {problem} ({FILE})")
-    for problem in _answer_problems(answers, one) if mode == "reason" and answers else ():
+    is_table = isinstance(answers, dict)
+    for problem in _answer_problems(answers, one) if not is_table or (mode == "reason" and answers) else ():
         raise UserError(f"prompt file {str(path)!r}: {problem} ({FILE})")
     request = _fill(fields[mode], {"{game}": texts.about, "{goal}": goal_text(texts, goal)})
     template = QuestionTemplate(

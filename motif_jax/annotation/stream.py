@@ -72,8 +72,10 @@ class Stream:
         self.failures = 0  # of the judge
         self._plan: collections.deque[Item] = collections.deque()  # the items to take
         self._limit = 0  # of `taken`
-        self._seen: set[Item] = set()  # items taken that the newest plan still had
-        self._plan_lock = threading.Lock()  # of these three
+        self._planned: set[Item] = set()  # all items of the newest plan
+        self._seen: set[Item] = set()  # items taken that the newest plan had, or that are in flight
+        self._under_way: set[Item] = set()  # items in flight
+        self._plan_lock = threading.Lock()  # of these five
         self._flight: dict[Question, list[Item]] = {}
         self._back: collections.deque[AnsweredItem] = collections.deque()
         self._last_s = time.monotonic()  # time of the last answer, or of the last moment with nothing in flight
@@ -89,7 +91,8 @@ class Stream:
     def plan(self, items: Sequence[Item], limit: int) -> None:
         """Replaces the plan; `limit` is that of all runs together. Raises Incomplete if an immediate judge fails."""
         with self._plan_lock:
-            self._seen &= set(items)
+            self._planned = set(items)
+            self._seen &= self._planned | self._under_way
             self._plan, self._limit = collections.deque(item for item in items if item not in self._seen), limit
         self._wake.set()
         if self.immediate:
@@ -156,7 +159,10 @@ class Stream:
     def _take(self, answered: Answered) -> None:
         if not answered.cached:
             self._last_s, self.problem = time.monotonic(), ""
-        self._back.extend(AnsweredItem(item, *answered[1:]) for item in self._flight.pop(answered.question))
+        items = self._flight.pop(answered.question)
+        with self._plan_lock:
+            self._under_way.difference_update(items)
+        self._back.extend(AnsweredItem(item, *answered[1:]) for item in items)
 
     def _questions(self) -> Iterator[Question | None]:
         """The questions of the newest plan; pauses when it is used up, or ends there if it is immediate."""
@@ -180,14 +186,16 @@ class Stream:
                 return None
             item = self._plan.popleft()
             self._seen.add(item)
+            self._under_way.add(item)
             self.taken += 1
             return item
 
     def _put_back(self) -> None:
         lost = [item for items in self._flight.values() for item in items]
         with self._plan_lock:
-            self._plan.extendleft(item for item in reversed(lost) if item in self._seen)
+            self._plan.extendleft(item for item in reversed(lost) if item in self._planned)
             self._seen.difference_update(lost)
+            self._under_way.difference_update(lost)
         self.taken -= len(lost)
         self._flight = {}
 
@@ -300,7 +308,7 @@ def main() -> None:
         while True:
             pipe.send(list(annotator.answers(received.get())))
     except UserError as error:
-        pipe.send(error)
+        pipe.send(UserError(str(error)))  # other classes may not come back from a pickle
 
 
 def read(pipe: Connection, received: queue.SimpleQueue[Any]) -> None:

@@ -59,7 +59,7 @@ FREQUENCIES = "rope_freqs.weight"
 class Header(NamedTuple):
     """Everything before the tensors' numbers."""
 
-    metadata: dict[str, Any]  # the tokeniser's arrays as lists of texts and as NumPy arrays; no others
+    metadata: dict[str, Any]  # the tokeniser's arrays as lists of texts and as NumPy arrays; None for other arrays
     tensors: dict[str, GgufTensor]
 
 
@@ -118,10 +118,9 @@ class _Bytes:
         if version not in VERSIONS:
             raise ValueError(f"its version must be 2 or 3, little-endian, not {version}")
         num_tensors, num_values = self.number("Q"), self.number("Q")
-        values = [(self.text(), self.value()) for _ in range(num_values)]
+        values = [(name := self.text(), self.value(name in (TOKENS, KINDS, MERGES))) for _ in range(num_values)]
         described = [(self.text(), *self.tensor()) for _ in range(num_tensors)]
-        arrays = (list, np.ndarray)
-        metadata = {name: one for name, one in values if name in (TOKENS, KINDS, MERGES) or not isinstance(one, arrays)}
+        metadata = dict(values)
         for what, items in (("value", values), ("tensor", described)):
             if len({name for name, *_ in items}) < len(items):
                 raise ValueError(f"it has a {what} twice")
@@ -142,7 +141,9 @@ class _Bytes:
 
     def take(self, count: int) -> bytes:
         self.left, self.items = self.left - count, self.items - 1
-        data = self.file.read(count) if min(self.left, self.items) >= 0 else b""
+        if self.items < 0:
+            raise ValueError(f"its header has more than {ITEMS:,} items")
+        data = self.file.read(count) if self.left >= 0 else b""
         if len(data) < count:
             raise ValueError(f"its header claims more than the {min(self.size, HEADER):,} bytes that it can have")
         return data
@@ -153,7 +154,8 @@ class _Bytes:
     def text(self) -> str:
         return self.take(self.number("Q")).decode()
 
-    def value(self) -> Any:
+    def value(self, keep: bool) -> Any:
+        """One value; None for an array, unless it is to be kept."""
         kind = self.number("I")
         if kind in SCALARS:
             return self.number(SCALARS[kind])
@@ -164,10 +166,11 @@ class _Bytes:
         kind, count = self.number("I"), self.number("Q")
         if kind in SCALARS:
             data = self.take(count * struct.calcsize(SCALARS[kind]))
-            return np.frombuffer(data, f"<{SCALARS[kind]}")
+            return np.frombuffer(data, f"<{SCALARS[kind]}") if keep else None
         if kind != TEXT:
             raise ValueError(f"it has an array of the type {kind}, which is not read")
-        return [self.text() for _ in range(count)]
+        texts = [self.take(self.number("Q")) for _ in range(count)]
+        return [text.decode() for text in texts] if keep else None
 
     def tensor(self) -> tuple[str, list[int], int]:
         """Type, shape and offset of a tensor."""
@@ -339,7 +342,7 @@ PRE_TOKENISERS = {  # by the name in the file; the tokenisers are those of the p
 def read_gguf_tokeniser(path: Path) -> Tokeniser:
     """The tokeniser of a GGUF file; raises UserError, with one sentence, if it cannot be made."""
     metadata = read_header(path).metadata
-    with legible(f"the tokeniser of {str(path)!r}"):
+    with legible(f"the tokeniser of {str(path)!r}", "", UserError):
         return tokeniser_from_text(_tokenizer_json(metadata))
 
 

@@ -132,8 +132,8 @@ def read_chat_format(directory: Path) -> ChatFormat | None:
     elif (directory / SETTINGS).exists():
         template = read_foreign(directory, SETTINGS).get("chat_template")
     if isinstance(template, list):  # of named templates
-        named = [one.get("template") for one in template if isinstance(one, dict) and one.get("name") == "default"]
-        template = next(iter(named), None)
+        named = (one.get("template") for one in template if isinstance(one, dict) and one.get("name") == "default")
+        template = next((text for text in named if isinstance(text, str)), None)
     return recognise_chat(template) if isinstance(template, str) else None
 
 

@@ -234,7 +234,8 @@ class Language:
         """The tokens of texts, if they are not tokens already; raises UserError for a text without tokens."""
         rows = [self.tokeniser.encode(one, special_tokens, marks) if isinstance(one, str) else one for one in texts]
         if empty := [number for number, row in enumerate(rows) if not row]:
-            raise UserError(f"{what} {empty[0]} has no tokens, but a language model needs at least one")
+            text = f"{empty[0]}, {texts[empty[0]]!r:.80},"
+            raise UserError(f"{what} {text} has no tokens, but a language model needs at least one")
         return rows
 
     def _chunks(self, rows: Sequence[Sequence[int]], room: int) -> Iterator[list[int]]:

@@ -23,6 +23,7 @@ from motif_jax.files import Held, read_json, take, write_array, write_json
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.structs import UserError
 
+FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"  # a shard's own; others beside it are kept
 ORDER = "order.json"  # questions in the order in which they are asked, if disagreement decides it
 ROUNDING = 1e-6  # of probabilities, so that a pair and its turned copy fall on the same side of a margin
 TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
@@ -98,8 +99,9 @@ class Shard:
 
     def _clear(self, labels: Path) -> None:
         """Deletes this shard, all of another division, and the merged labels. Records go first: they promise labels."""
-        own = list(self.folder.glob(f"{self.part.stem}.*"))
-        others = [file for file in self.folder.glob("shard-*") if f"-of-{self.part.of:05d}." not in file.name]
+        files = [file for file in self.folder.glob("shard-*") if re.fullmatch(FILE, file.name)]
+        own = [file for file in files if file.name.startswith(f"{self.part.stem}.")]
+        others = [file for file in files if f"-of-{self.part.of:05d}." not in file.name]
         for part in {Part(*map(int, re.findall(r"\d+", file.name))) for file in others}:
             take_lock(self.folder, part).close()  # raises if a job is writing it
         names = ("prob.npy", "merged.json", *(("neutral.json", ORDER) if self.part.number == 0 else ()))

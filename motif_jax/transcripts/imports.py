@@ -299,7 +299,7 @@ def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
     if not count:
         raise ValueError("the assistant says nothing")
     done, rewards, last = _take(row, "done", bool, True), row.get("rewards"), row.get("reward")
-    if last is None and "label" in row:
+    if rewards is None and last is None and "label" in row:
         last = 1.0 if _take(row, "label", bool) else -1.0
     if rewards is None:
         rewards = [0.0] * (count - 1) + [0.0 if last is None else last]

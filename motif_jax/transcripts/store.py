@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.files import make_anew, read_json, write_array, write_json
+from motif_jax.files import make_anew, write_array, write_json
 from motif_jax.structs import Episode, Turn, UserError, legible
-from motif_jax.system.foreign import leads_out
+from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
 from motif_jax.system.machine import read_array
 
 FLAG = "--config.transcripts.path"
@@ -68,7 +68,9 @@ class Transcripts:
         if not path.is_dir():
             raise UserError(f"there is no directory {str(path)!r} with transcripts ({flag})")
         with legible(repr(str(path / RECORD)), flag, KeyError, TypeError):
-            self.record = read_json(path / RECORD)
+            if leads_out(path / RECORD, path):
+                raise ValueError("it is a link that leads out of the transcripts")
+            self.record = parse_foreign_json(read_bytes(path / RECORD, LIMIT))
             sums, infos = dict(self.record["sha256"]), [*self.record["info"]]
             self.record["provenance"] = dict(self.record["provenance"])
             if self.record.get("version") != VERSION:

@@ -100,6 +100,22 @@ def test_a_new_plan_replaces_all_but_the_questions_in_flight():
     assert [one.item.number for one in found] == [0, 7, 6]
 
 
+def test_a_question_in_flight_that_one_plan_omits_is_not_asked_twice():
+    annotator = Gated()
+    judge = begin(opening(annotator))
+    try:
+        judge.plan(ITEMS[:1], NO_LIMIT)
+        wait_for(lambda: annotator.asked)
+        for plan in (ITEMS[2:4], ITEMS[:3]):
+            judge.plan(plan, NO_LIMIT)
+        annotator.open_gate = True
+        collect(judge, 3)
+        all_is_asked(annotator)
+    finally:
+        judge.close()
+    assert annotator.asked == [item.question for item in ITEMS[:3]]
+
+
 @pytest.mark.differs(
     "oni", there="the waiting messages are asked only while new ones arrive", here="they are always asked"
 )

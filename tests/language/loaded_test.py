@@ -80,7 +80,7 @@ def test_it_is_saved_and_loaded(models, tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
-    ((["turn left", ""], ACTIONS), "context 1 has no tokens"),
+    ((["turn left", ""], ACTIONS), "context 1, '', has no tokens"),
     ((CONTEXTS, [ACTIONS]), "there are choices for 1 contexts, but 4 contexts"),
     (([" a" * 199], ["turn left up"]), "context 0 has 199 tokens, and 2 may follow, but this .* reads at most 200"),
 ])  # fmt: skip

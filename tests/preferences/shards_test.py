@@ -20,7 +20,7 @@ from motif_jax.preferences.shards import (
     rows_of,
     to_codes,
 )
-from motif_jax.preferences.store import PairDataset, annotation_folder
+from motif_jax.preferences.store import PairDataset, annotation_folder, labels_file
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -154,3 +154,15 @@ def test_of_two_jobs_with_different_settings_the_first_to_commit_wins(tmp_path):
     assert [file.name for file in sorted(tmp_path.glob("shard-*"))] == [
         "shard-00000-of-00002.json", "shard-00000-of-00002.npy", "shard-00000-of-00002.prob.npy",
     ]  # fmt: skip
+
+
+def test_anew_only_the_files_of_shards_are_deleted(tmp_path):
+    dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(5)))
+    for number in range(2):
+        label(dataset, "mine", number, 2, np.arange(5))
+    folder = annotation_folder(dataset.path, "mine")
+    kept = {"shard-notes.txt", "shard-00000-of-00001.json.bak", "shard-00001-of-00002.npy.2"}
+    for name in kept:
+        (folder / name).touch()
+    with Shard(folder, ONLY, 5, METADATA, labels_file(dataset.path, "mine")):
+        assert {file.name for file in folder.glob("shard-*")} == kept

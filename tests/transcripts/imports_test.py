@@ -297,6 +297,8 @@ def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path):
     assert [row["done"] for row in rows(file)] == [False, False, False, True]
     labels = lines(tmp_path, *({"prompt": "a", "completion": "b", "label": label} for label in (True, False)))
     assert [episode.turns[-1].reward for episode in read_trl(labels)] == [1.0, -1.0]
+    rewards = lines(tmp_path, {"messages": [say("assistant", "x")], "rewards": [2.0], "label": None})
+    assert [episode.turns[-1].reward for episode in read_trl(rewards)] == [2.0]
 
 
 def test_texts_and_implicit_prompts_are_read(tmp_path):

@@ -95,3 +95,14 @@ def test_arrays_that_do_not_belong_together_are_refused(tmp_path, changes, said)
     write(tmp_path / "transcripts", [wordle_game()])
     forge(tmp_path / "transcripts", **changes)
     assert said in refusal(tmp_path / "transcripts")
+
+
+@pytest.mark.parametrize(("is_link", "said"), [(True, "leads out"), (False, "it has more than 16,777,216 bytes")])
+def test_records_that_lead_elsewhere_or_are_huge_are_refused(tmp_path, is_link, said):
+    record = write(tmp_path / "transcripts", [wordle_game()]).path / RECORD
+    if is_link:
+        record.rename(tmp_path / "elsewhere")
+        record.symlink_to(tmp_path / "elsewhere")
+    else:
+        record.write_text(record.read_text() + " " * 2**24)
+    assert said in refusal(tmp_path / "transcripts")

@@ -438,6 +438,7 @@ class AnnotationJob:
         were_asked = self._shard.record["finished"] or self._before.get("wanted") == self._wanted_id()
         if (were_asked or not self._open()) and not self._next_round() and not self._is_neutral_due():
             if not were_asked:
+                self._label()
                 self._commit(True)
             return
         print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.prob):,} pairs")
