@@ -29,6 +29,8 @@ def test_options_are_mixtures_of_sources_readings_and_the_game():
 @pytest.mark.parametrize(("options", "controller", "length", "sentence"), [
     ("gold", "game", "auto", "a controller chooses among at least two options, not 1: 'gold'"),
     ("gold,stares", "game", "auto", "unknown reward 'stares' (--config.policy.options): did you mean 'stairs'?"),
+    ("event_gld:1,gold", "game", "auto", "unknown reward 'event_gld' (--config.policy.options): choose from game, "),
+    ("a.b:game,gold", "game", "auto", "two rewards have the same name, 'game': 'a.b:game,gold'"),
     ("gold,stairs", "game:0", "auto", "rewards that all have the factor 0 teach nothing: 'game:0' (--config.policy.c"),
     ("controller=gold,stairs", "game", "auto", "an option needs another name than 'controller'"),
     ("gold+a.b:C,d.e:C", "game", "auto", "two rewards have the same name, 'C': 'gold+a.b:C,d.e:C'"),

@@ -250,7 +250,7 @@ def check(config: TrainConfig) -> None:
 def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) -> None:
     """Raises UserError for rewards that do not exist or cannot work together."""
     section = config.policy
-    choices, which = chosen(config), section.reward_checkpoint
+    choices, which = chosen(config, plan), section.reward_checkpoint
     if not plan and not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(
             "a policy needs at least one reward (--config.policy.extrinsic_coefficient, .intrinsic_coefficient, "
