@@ -12,9 +12,11 @@ from stream_test import NO_LIMIT, collect
 
 from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.stream import TOGETHER, Item, OwnProcess
+from motif_jax.envs.texts import texts_of
 from motif_jax.rewards.online.judge_client import backend_for, open_stream
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
+TEXTS = texts_of({"world": "nethack"}, "")
 PAIR = Question("You kill the jackal!", "It's \ud800 a wall.")
 
 
@@ -30,7 +32,7 @@ def opened(tmp_path):
     judges = []
 
     def open_one(model=tmp_path):
-        judges.append(OwnProcess(backend_for(config_of(model), "defaultgoal")))
+        judges.append(OwnProcess(backend_for(config_of(model), TEXTS, "defaultgoal")))
         return judges[-1]
 
     yield open_one
@@ -80,8 +82,8 @@ def test_a_pause_does_not_wait_for_answers(opened, tmp_path):
 def test_it_ends_with_its_parent_also_while_it_works(tmp_path):
     """Its parent's output is closed only when both have ended."""
     code = f"""if True:
-        from own_process_test import OwnProcess, backend_for, config_of, until
-        judge = OwnProcess(backend_for(config_of({str(tmp_path)!r}), "defaultgoal"))
+        from own_process_test import TEXTS, OwnProcess, backend_for, config_of, until
+        judge = OwnProcess(backend_for(config_of({str(tmp_path)!r}), TEXTS, "defaultgoal"))
         list(judge.answers(until({str(tmp_path / "busy")!r})))
     """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -105,7 +107,7 @@ QUESTIONS = [Item(number, 0, Question(f"A {number}.")) for number in range(3)]
 
 @pytest.mark.quick
 def test_an_online_reward_opens_it_again_when_it_dies(tmp_path):
-    judge = open_stream(config_of(tmp_path), "defaultgoal", 0, at_once=True)
+    judge = open_stream(config_of(tmp_path), TEXTS, "defaultgoal", 0, at_once=True)
     try:
         judge.plan(QUESTIONS, NO_LIMIT)
         wait_for((tmp_path / "busy").exists)
