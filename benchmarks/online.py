@@ -24,6 +24,7 @@ from benchmarks.rows import Row, Rows, medians, take_turns
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.stream import Item
 from motif_jax.captions import WIDTH, hash_words
+from motif_jax.envs.texts import texts_of
 from motif_jax.files import read_json, read_lines
 from motif_jax.rewards.online.judge_client import open_stream
 from motif_jax.rewards.online.source import OnlineSource, make_facts
@@ -129,7 +130,8 @@ def add_answers(rows: Rows, config: ConfigDict) -> None:
     config.annotate.backend, config.policy.synchronous = "judge", False
     section = config.annotate.judge
     config.annotate.server.in_flight = section.at_a_time
-    judge = open_stream(train_policy.STAGE.view(config.to_dict()), "defaultgoal", 0, at_once=True)
+    view = train_policy.STAGE.view(config.to_dict())
+    judge = open_stream(view, texts_of(view.env, view.annotate.lexicon), "defaultgoal", 0, at_once=True)
     try:
         judge.plan([Item(number, 0, Question(f"You see here {number} gold pieces.")) for number in range(QUESTIONS)],
                    2**62)  # fmt: skip

@@ -35,8 +35,10 @@ class _Rows:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         self._lock = open(file, "ab")  # noqa: SIM115  (until close)
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # opening cuts a torn last line, so no other process may be writing
-        self._lines = LineFile(Path(file))
-        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        try:
+            self._lines = LineFile(Path(file))
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
         self._run, self._count = secrets.token_hex(4), 0
         self._running = dict[int, tuple[int, int]]()  # of each environment, the episode and its steps
 
@@ -57,15 +59,18 @@ class _Rows:
         }  # fmt: skip
         if self._caption is not None or isinstance(observation, str):
             row["caption"] = observation if self._caption is None else self._caption(observation, info)
-        if ended:
-            success = next((float(info[name]) for name in SUCCESS if name in info), None)
-            row["outcome"] = success if self._outcome is None else self._outcome(info, step + 1)
+        if ended and self._outcome is not None:
+            row["outcome"] = self._outcome(info, step + 1)
+        elif ended:
+            row["outcome"] = next((float(info[name]) for name in SUCCESS if name in info), None)
         return row
 
     def write(self, rows: list[dict[str, Any]]) -> None:
         fcntl.flock(self._lock, fcntl.LOCK_SH)
-        self._lines.add(rows)
-        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        try:
+            self._lines.add(rows)
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
         self._lines.close()

@@ -399,8 +399,10 @@ class _Reader:
                     raise ValueError(f"reward has more than {MOST_REWARDS} names, or one of {LONGEST_TEXT} characters")
                 paid = self.rewards[name] = array("d", bytes(8 * count))
             paid.extend([0.0] * (count - len(paid)))  # rows that do not name it
-            what = "reward" if named is not reward else f"reward {shown(name)}"
-            paid.append(_number(value, what, types=(int, float)))
+            if type(value) not in (int, float) or not abs(value) <= LARGEST:
+                what = "reward" if named is not reward else f"reward {shown(name)}"
+                raise ValueError(f"{what} is {shown(value)}, not a number up to {LARGEST:g}")
+            paid.append(value)
 
     def finish(self) -> Trajectories:
         """All rows; raises ValueError without any of an episode that has ended, or if two are of the same step."""
@@ -430,8 +432,8 @@ class _Reader:
         )  # fmt: skip
 
 
-def _number(value: Any, what: str, types: tuple[type, ...] = (int, float, bool, type(None))) -> float:
+def _number(value: Any, what: str) -> float:
     """A number, NaN for None; raises ValueError for another type, or one that is too large."""
-    if type(value) not in types or (value is not None and not abs(value) <= LARGEST):
+    if type(value) not in (int, float, bool, type(None)) or (value is not None and not abs(value) <= LARGEST):
         raise ValueError(f"{what} is {shown(value)}, not a number up to {LARGEST:g}")
     return float("nan") if value is None else float(value)

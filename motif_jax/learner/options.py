@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from motif_jax.learner import losses
 from motif_jax.learner.samples import Rollouts, Targets
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.vtrace import VTrace, sums_back
+from motif_jax.learner.vtrace import VTrace
 from motif_jax.networks.kinds import BEHAVIOUR
 from motif_jax.networks.options import OptionHeads
 from motif_jax.schedules import schedule
@@ -42,9 +42,13 @@ def decision_rewards(rewards: jax.Array, decides: jax.Array, ended: jax.Array, d
 
     `rewards`: the controller's, of the game's steps. `ended`: whether the episode ended with the step, bool. [T, B]
     """
-    sums = sums_back(jnp.where(decides, 0.0, rewards), jnp.where(decides | ended, 0.0, discount))
-    following = jnp.concatenate([sums[1:], jnp.zeros_like(sums[:1])])
-    return jnp.where(decides & ~ended, following, 0.0)
+
+    def back(later: jax.Array, step: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+        reward, decides, ended = step
+        later = jnp.where(ended, 0.0, later)
+        return jnp.where(decides, 0.0, reward + discount * later), jnp.where(decides, later, 0.0)
+
+    return jax.lax.scan(back, jnp.zeros_like(rewards[0]), (rewards, decides, ended), reverse=True)[1]
 
 
 KNOWN, ENDED, CUT, UNKNOWN = range(4)  # status of a column's next step

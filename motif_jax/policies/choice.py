@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from motif_jax.devices.releases import find_release, released_step
 from motif_jax.envs.world import World
-from motif_jax.structs import UserError, naming, refuse
+from motif_jax.structs import UserError, naming
 
 if TYPE_CHECKING:
     from motif_jax.policies.model import Model
@@ -66,11 +66,10 @@ def _choice(text: str, share: float, flag: str) -> PlayerChoice:
     path, at, which = text.rpartition("@")
     if not at or "/" in which:  # names of directories may contain an @
         path, which = text, LAST
-    refuse({
-        f"a policy is named by its path, but {text!r} has no path ({flag})": not path,
-        f"unknown checkpoint {which!r} of {path!r} ({flag}): choose last, all or a number":
-            which not in (LAST, ALL) and not which.isdecimal(),
-    })  # fmt: skip
+    if not path:
+        raise UserError(f"a policy is named by its path, but {text!r} has no path ({flag})")
+    if which not in (LAST, ALL) and not which.isdecimal():
+        raise UserError(f"unknown checkpoint {which!r} of {path!r} ({flag}): choose last, all or a number")
     return PlayerChoice(path, which, share)
 
 

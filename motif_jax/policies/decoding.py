@@ -115,10 +115,10 @@ def _beta(text: str) -> float:
         beta = float(text)
     except ValueError:
         beta = math.nan
-    refuse({
-        f"beta must not be negative: {table.shown(text)} would prefer worse texts ({FLAG}.betas)": beta < 0,
-        f"each beta must be a number such as 4, not {table.shown(text)} ({FLAG}.betas)": not beta < 1e6,
-    })  # fmt: skip
+    if beta < 0:
+        raise UserError(f"beta must not be negative: {table.shown(text)} would prefer worse texts ({FLAG}.betas)")
+    if not beta < 1e6:
+        raise UserError(f"each beta must be a number such as 4, not {table.shown(text)} ({FLAG}.betas)")
     return beta
 
 

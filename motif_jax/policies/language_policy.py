@@ -34,7 +34,7 @@ from motif_jax.language.scoring import ChoiceTree, Scores, make_tree, score
 from motif_jax.networks.kinds import LANGUAGE, PROMPT
 from motif_jax.policies.decoding import ACTION, LANGUAGE_FLAG, PRETRAINED, RANDOM, SCORE, TRAINED, LanguageSection
 from motif_jax.policies.model import Model
-from motif_jax.structs import UserError, naming, refuse
+from motif_jax.structs import UserError, naming
 from motif_jax.tokens import Tokeniser, WordTokeniser, tokeniser_from_text
 
 # Turns prompts into tokens on the host, for policies that read text.
@@ -83,11 +83,11 @@ def encode_names(
     names_by_tokens: dict[tuple[int, ...], str] = {}
     for name in names:
         tokens = tuple(tokeniser.encode(name))
-        refuse({
-            f"the action {name!r} has no tokens for this network ({flags})": not tokens,
-            f"the actions {names_by_tokens.get(tokens)!r} and {name!r} have the same tokens for this network ({flags})":
-                tokens in names_by_tokens,
-        })  # fmt: skip
+        if not tokens:
+            raise UserError(f"the action {name!r} has no tokens for this network ({flags})")
+        if tokens in names_by_tokens:
+            other = names_by_tokens[tokens]
+            raise UserError(f"the actions {other!r} and {name!r} have the same tokens for this network ({flags})")
         names_by_tokens[tokens] = name
     return [list(tokens) for tokens in names_by_tokens]
 

@@ -111,9 +111,10 @@ class ValueWriter:
         """
         model = self.model
         tokens = tokens[: model.config.max_positions or None]
-        program = self.programs.setdefault(("probabilities",), jax.jit(make_probabilities(model)))
+        if (key := ("probabilities",)) not in self.programs:
+            self.programs[key] = jax.jit(make_probabilities(model))
         params, (padded, segments) = self._place(*pad_contexts([tokens], 1))
-        arrays = program(*params, padded, segments, self._numbers(decoding))
+        arrays = self.programs[key](*params, padded, segments, self._numbers(decoding))
         policy, shifted, advantage = (np.asarray(array)[: len(tokens)] for array in arrays)
         return Probabilities(policy, shifted, advantage if model.recipe.per_token else None)
 

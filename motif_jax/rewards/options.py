@@ -108,19 +108,18 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
     if len(set(names)) < len(names):
         raise UserError(f"two options have the same name in {shown(options)} ({OPTIONS_FLAG})")
     rows = [rewards for _, rewards in parsed] + [paid]
-    sources: dict[str, SourceChoice] = {}
+    sources = {GAME: SourceChoice(GAME, "")}
     for choice in itertools.chain(*(row.values() for row in rows)):
         alone = choice._replace(coefficient=1.0)
-        if choice.name != GAME and sources.setdefault(choice.name, alone) != alone:
+        if sources.setdefault(choice.name, alone) != alone:
             raise UserError(f"two rewards have the same name, {choice.name!r}: {shown(options)} ({OPTIONS_FLAG})")
-    columns = (GAME, *sources)
-    factors = [[row[name].coefficient if name in row else 0.0 for name in columns] for row in rows]
-    return OptionPlan(tuple(names), tuple(sources.values()), np.array(factors, np.float32), _parse_length(length))
+    factors = [[row[name].coefficient if name in row else 0.0 for name in sources] for row in rows]
+    return OptionPlan(tuple(names), tuple(sources.values())[1:], np.array(factors, np.float32), _parse_length(length))
 
 
-def chosen(config: NamedSources) -> list[SourceChoice]:
-    """The reward sources that the config names: those that options mix or, without options, those of the list."""
-    plan, section = find_plan(config), config.policy
+def chosen(config: NamedSources, plan: OptionPlan | None) -> list[SourceChoice]:
+    """The reward sources that the config names: those that its options mix or, without options, those of the list."""
+    section = config.policy
     return list(plan.sources) if plan else parse_sources(section.sources, section.intrinsic_coefficient)
 
 

@@ -117,7 +117,8 @@ def parse_entry(text: str, flag: str, known: Collection[str] = ()) -> tuple[Sour
     whole = ":".join(map(str.strip, text.split(":")))
     name, _, last = whole.rpartition(":")
     number = to_number(last)
-    if not name or (math.isnan(number) and not (name in (*SOURCES, *known) or name.startswith(PREFIX))):
+    needs_number = name in (*SOURCES, *known) or (_is_reading(name, known) and not last.isidentifier())
+    if not name or (math.isnan(number) and not needs_number):
         return _find_choice(whole, flag, known), None
     if not abs(number) <= MOST:
         needed = f"must be a number from {-MOST:g} to {MOST:g}, not {shown(last)}"
@@ -125,10 +126,16 @@ def parse_entry(text: str, flag: str, known: Collection[str] = ()) -> tuple[Sour
     return _find_choice(name, flag, known)._replace(coefficient=number), number
 
 
+def _is_reading(name: str, known: Collection[str]) -> bool:
+    """Whether the name is a reading's, and not that of a module or a class; any is one if none are known."""
+    word = name.removeprefix(PREFIX)
+    return name in known or (name != word and ":" not in name and "." not in name and (not known or word in known))
+
+
 def _find_choice(name: str, flag: str, known: Collection[str]) -> SourceChoice:
     if name in known and name == GAME:
         return SourceChoice(GAME, "")
-    if name in known or name.startswith(PREFIX):
+    if _is_reading(name, known):
         return SourceChoice(PREFIX + name.removeprefix(PREFIX), READING)
     if name in SOURCES:
         return SourceChoice(name, SOURCES[name].path)

@@ -12,6 +12,7 @@ from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.annotation.asking import AnswerCache
 from motif_jax.annotation.backends import BACKENDS, CaptionBackend, Oracle, find_backend
 from motif_jax.config.table import tables_of
+from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.online.judge_client import judge_facts
 from motif_jax.stages import annotate
@@ -91,7 +92,7 @@ def test_two_judges_of_a_stranger_with_other_metadata_never_share_a_cache_or_a_s
     log = json.loads((tmp_path / "annotations/y/shard-00000-of-00001.json").read_text())["log"]
     assert (log["from_cache"], log["no_verdict"]) == (0, 0)
     assert log["asked"] > 0
-    facts = [judge_facts(viewed(config)) for config in (one, other)]
+    facts = [judge_facts(viewed(config), texts_of(config.env, "")) for config in (one, other)]
     assert facts[0] != facts[1]
 
 

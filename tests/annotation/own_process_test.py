@@ -13,9 +13,11 @@ from stream_test import NO_LIMIT, collect
 
 from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.stream import TOGETHER, Item, OwnProcess
+from motif_jax.envs.texts import texts_of
 from motif_jax.rewards.online.judge_client import backend_for, open_stream
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("short_pauses")]
+TEXTS = texts_of({"world": "nethack"}, "")
 PAIR = Question("You kill the jackal!", "It's \ud800 a wall.")
 
 
@@ -27,7 +29,7 @@ def config_of(model):
 
 @pytest.fixture
 def opened(tmp_path):
-    with contextlib.closing(OwnProcess(backend_for(config_of(tmp_path), "defaultgoal"))) as judge:
+    with contextlib.closing(OwnProcess(backend_for(config_of(tmp_path), TEXTS, "defaultgoal"))) as judge:
         yield judge
 
 
@@ -66,8 +68,8 @@ def test_a_pause_does_not_wait_for_answers(opened, tmp_path):
 def test_it_ends_with_its_parent_also_while_it_works(tmp_path):
     """Its parent's output is closed only when both have ended."""
     code = f"""if True:
-        from own_process_test import OwnProcess, backend_for, config_of, until
-        judge = OwnProcess(backend_for(config_of({str(tmp_path)!r}), "defaultgoal"))
+        from own_process_test import TEXTS, OwnProcess, backend_for, config_of, until
+        judge = OwnProcess(backend_for(config_of({str(tmp_path)!r}), TEXTS, "defaultgoal"))
         list(judge.answers(until({str(tmp_path / "busy")!r})))
     """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -84,7 +86,7 @@ def until(path):
 
 
 def test_an_online_reward_opens_it_again_when_it_dies(tmp_path):
-    with contextlib.closing(open_stream(config_of(tmp_path), "defaultgoal", 0, at_once=True)) as judge:
+    with contextlib.closing(open_stream(config_of(tmp_path), TEXTS, "defaultgoal", 0, at_once=True)) as judge:
         questions = [Item(number, 0, Question(f"A {number}.")) for number in range(3)]
         judge.plan(questions, NO_LIMIT)
         wait_for((tmp_path / "busy").exists)

@@ -1,3 +1,4 @@
+import fcntl
 import importlib.util
 import json
 import os
@@ -13,8 +14,9 @@ import pytest
 
 import motif_jax
 from motif_jax.audit import command, trajectories
+from motif_jax.audit.recording import _Rows
 from motif_jax.audit.trajectory_checks import audit_file
-from motif_jax.files import read_json
+from motif_jax.files import LineFile, read_json
 from motif_jax.structs import UserError
 
 PAGE = Path(__file__).parents[2] / "docs/trajectories.md"
@@ -425,6 +427,24 @@ def test_a_reward_is_recorded_as_a_number_or_refused(tmp_path, reward, paid):
         env.step(0)
         assert json.loads((tmp_path / "rows.jsonl").read_text())["reward"] == paid
     env.close()
+
+
+def test_an_own_outcome_alone_is_read_and_a_failed_write_frees_the_file(tmp_path, monkeypatch):
+    file = tmp_path / "rows.jsonl"
+    rows = _Rows(file, None, lambda info, steps: 2.0)
+    rows.begin()
+    assert rows.row("end", 1.0, True, {"is_success": None})["outcome"] == 2.0
+    with pytest.raises(TypeError):
+        rows.write(None)
+    with open(file, "ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    monkeypatch.setattr(LineFile, "__init__", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as failed:  # its traceback keeps the file open
+        _Rows(file, None, None)
+    with open(file, "ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert failed
+    rows.close()
 
 
 def test_rows_after_the_end_of_an_episode_need_a_step(tmp_path):

@@ -9,7 +9,7 @@ from conftest import get_config, viewed
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named
 from motif_jax.rewards.options import LENGTHS, parse_plan
-from motif_jax.rewards.registry import CODE, SourceChoice, parse_sources
+from motif_jax.rewards.registry import CODE, READING, SourceChoice, parse_entry, parse_sources
 from motif_jax.rewards.source import RewardSource, Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, make_sources
 from motif_jax.stages import train_policy
@@ -38,6 +38,11 @@ def test_names_with_coefficients_and_classes_by_their_paths():
         SourceChoice("code_gold", CODE, 1.0, "a/gold.reward"),
         SourceChoice("code_b_2", CODE, -0.5, "b_2.reward"),
     ]
+    assert parse_sources("event_gold:0.2,event_mod:Class:0.1", 0.1) == [
+        SourceChoice("event_gold", READING, 0.2),
+        SourceChoice("Class", "event_mod:Class", 0.1),
+    ]
+    assert parse_entry("event_mod:Class", "", ("gold",))[0] == SourceChoice("Class", "event_mod:Class")
     assert parse_sources("", 0.1) == []
     assert parse_sources("learnt", 0.0) == []  # it need not be there
     assert [choice.name for choice in parse_sources("count:0", 0.1)] == ["count"]  # told, but worth nothing
@@ -50,6 +55,7 @@ def test_names_with_coefficients_and_classes_by_their_paths():
     ("rnd:0.1,rnd:0.2", r"the reward source 'rnd' is named twice in 'rnd:0.1,rnd:0.2'"),
     ("code:gold.py:1", r"a program is a file NAME.reward, .* not 'gold.py'"),
     ("code:gold.reward:1:2", r"a program is a file NAME.reward, .* not 'gold.reward:1'"),
+    ("event_mod:Class", r"the reward source 'event_mod:Class' needs a coefficient, as in 'event_mod:Class:0.1'"),
     ("learnt:0.5", r"the coefficient of the learnt reward is --config.policy.intrinsic_coefficient"),
 ])  # fmt: skip
 def test_bad_entries_are_refused_by_one_sentence_with_the_flag(text, said):
@@ -113,6 +119,8 @@ def test_options_are_mixtures_of_sources_readings_and_the_game():
 @pytest.mark.parametrize(("options", "controller", "length", "sentence"), [
     ("gold", "game", "auto", "a controller chooses among at least two options, not 1: 'gold'"),
     ("gold,stares", "game", "auto", "unknown reward 'stares' (--config.policy.options): did you mean 'stairs'?"),
+    ("event_gld:1,gold", "game", "auto", "unknown reward 'event_gld' (--config.policy.options): choose from game, "),
+    ("a.b:game,gold", "game", "auto", "two rewards have the same name, 'game': 'a.b:game,gold'"),
     ("gold,stairs", "game:0", "auto", "rewards that all have the factor 0 teach nothing: 'game:0' (--config.policy.c"),
     ("controller=gold,stairs", "game", "auto", "an option needs another name than 'controller'"),
     ("gold+a.b:C,d.e:C", "game", "auto", "two rewards have the same name, 'C': 'gold+a.b:C,d.e:C'"),

@@ -17,7 +17,7 @@ from motif_jax.annotation.asking import AskingCounts
 from motif_jax.annotation.backends import CaptionBackend, find_backend, open_judge, opened
 from motif_jax.annotation.stream import TOGETHER, AnsweredItem, Item, OwnProcess, Stream
 from motif_jax.console import print_line
-from motif_jax.envs.texts import texts_of
+from motif_jax.envs.texts import Texts
 from motif_jax.files import json_line, keep_lines
 from motif_jax.rewards.online.kinds import OnlineKind
 from motif_jax.rewards.online.online_section import SECTION, asks_pairs, judge_section
@@ -32,30 +32,30 @@ NO_LIMIT = 2**62
 LONGEST = 300  # characters kept of an answer
 
 
-def judge_facts(config: SourcesConfig) -> dict[str, Any]:
+def judge_facts(config: SourcesConfig, texts: Texts) -> dict[str, Any]:
     """Facts that labels depend on, beside the goal."""
-    facts = backend_for(config, "defaultgoal").flat_metadata()
+    facts = backend_for(config, texts, "defaultgoal").flat_metadata()
     facts.pop("goal", None)  # goals change during training
     if str(facts.get("model", "")).startswith(("/", ".", "~")):
         facts["model"] = Path(facts["model"]).name  # wherever the directory lies
     return facts
 
 
-def backend_for(config: SourcesConfig, goal: str) -> CaptionBackend:
+def backend_for(config: SourcesConfig, texts: Texts, goal: str) -> CaptionBackend:
     """The judge's backend for a goal."""
-    online, texts = config.policy.online, texts_of(config.env, config.annotate.lexicon)
+    online = config.policy.online
     section = judge_section(config.annotate, goal, online.patience_s)
     backend = find_backend(section)(section, texts, config.seed, not asks_pairs(online.kind), verdicts=True)
     assert isinstance(backend, CaptionBackend), "online_section refuses the others"
     return backend
 
 
-def open_stream(config: SourcesConfig, goal: str, taken: int, at_once: bool) -> Stream:
+def open_stream(config: SourcesConfig, texts: Texts, goal: str, taken: int, at_once: bool) -> Stream:
     """Opens the judge for a goal; `taken` earlier questions count towards the budget.
 
     `at_once`: raise UserError if the judge cannot be reached now; otherwise retry in the background.
     """
-    backend, cache_dir = backend_for(config, goal), config.annotate.cache_dir
+    backend, cache_dir = backend_for(config, texts, goal), config.annotate.cache_dir
     open_backend = OwnProcess if backend.uses_jax else opened
     return Stream(
         lambda counts: open_judge(backend, cache_dir, counts, open_backend, TOGETHER),
@@ -66,12 +66,12 @@ def open_stream(config: SourcesConfig, goal: str, taken: int, at_once: bool) -> 
 class OnlineJudge:
     """Asks a judge about one goal at a time, and counts questions and answers."""
 
-    def __init__(self, config: SourcesConfig, folder: Path, goal: str):
+    def __init__(self, config: SourcesConfig, texts: Texts, folder: Path, goal: str):
         """Opens the judge of the first goal; raises UserError if it does not answer."""
-        self._config, self._section = config, config.policy.online
+        self._config, self._texts, self._section = config, texts, config.policy.online
         self._file, self._name = folder / FILE, str(config.annotate.model or config.annotate.backend)
         self._goal, self._log_begun = goal, False
-        self.stream = open_stream(config, goal, 0, at_once=True)
+        self.stream = open_stream(config, texts, goal, 0, at_once=True)
         self._fetched = 0  # number of answers at the last fetch
         self._down_s = self._warned_s = 0.0
         self._first_seen_s: dict[int, float] = {}  # when each open question began to wait
@@ -93,7 +93,8 @@ class OnlineJudge:
         if goal != self._goal:
             asked = self.stream.taken - self.stream.under_way
             self.stream.close()
-            self._goal, self.stream = goal, open_stream(self._config, goal, asked, at_once=False)
+            self._goal = goal
+            self.stream = open_stream(self._config, self._texts, goal, asked, at_once=False)
             self._first_seen_s.clear()
 
     def _begin_log(self, step: int) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from motif_jax.annotation.asking import too_few
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.devices.parameters import sum_of_arrays
+from motif_jax.envs.texts import texts_of
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
@@ -71,9 +72,9 @@ class OnlineSource(Captioned):
         config, section = setting.config, setting.config.policy.online
         if judgeless := find(ONLINE_REWARDS, section.kind):
             return judgeless.make(setting)
-        facts, goal = make_facts(config, judge_facts(config)), parse_goals(section.goals)[0].goal
-        first = jax.process_index() == 0
-        source = cls(facts, config, OnlineJudge(config, setting.workdir / "policy", goal) if first else None)
+        texts, goal = texts_of(config.env, config.annotate.lexicon), parse_goals(section.goals)[0].goal
+        facts, first = make_facts(config, judge_facts(config, texts)), jax.process_index() == 0
+        source = cls(facts, config, OnlineJudge(config, texts, setting.workdir / "policy", goal) if first else None)
         source._opinion = starting_opinion(config, source.kind)
         source._swap()
         return source

@@ -203,14 +203,17 @@ def check(config: TrainConfig) -> None:
     """Raises UserError for values that cannot work."""
     section = config.policy
     world = check_world(config.env)
-    refuse({
-        f"the world {world.name!r} is played by writing, but the network {section.network!r} chooses among actions: "
-        "the stage train_values with --config.train_values.recipe=grpo trains a policy that writes by playing "
-        "(--config.env.world, --config.policy.network)": is_text(world.action),
-        "the world's options have a time limit too: remove it from --config.env.options "
-        "(--config.policy.max_episode_steps)":
-            section.max_episode_steps and "max_episode_steps" in parse_options(config.env["options"]),
-    })  # fmt: skip
+    if is_text(world.action):
+        raise UserError(
+            f"the world {world.name!r} is played by writing, but the network {section.network!r} chooses among "
+            "actions: the stage train_values with --config.train_values.recipe=grpo trains a policy that writes by "
+            "playing (--config.env.world, --config.policy.network)"
+        )
+    if section.max_episode_steps and "max_episode_steps" in parse_options(config.env["options"]):
+        raise UserError(
+            "the world's options have a time limit too: remove it from --config.env.options "
+            "(--config.policy.max_episode_steps)"
+        )
     check_reads(section.network, world.specs, world.reads, world.name)
     if is_own(section.network):
         from motif_jax.networks.policy import find_encoder
@@ -226,31 +229,34 @@ def check(config: TrainConfig) -> None:
     hosts = meeting.num_processes if meeting else 1
     find_algorithm(section.algorithm).check(section, limit, hosts, bool(plan))
     if plan:
-        able = [name for name in ALGORITHMS if find_algorithm(name).learns_options]
-        refuse({
-            f"options are learnt by {' and '.join(able)}, not by {section.algorithm!r} (--config.policy.algorithm, "
-            f"{OPTIONS_FLAG})": not find_algorithm(section.algorithm).learns_options,
-            f"the network {section.network!r} cannot play several options (--config.policy.network, {OPTIONS_FLAG})":
-                section.network in PROMPT_NETWORKS,
-        })  # fmt: skip
+        if not find_algorithm(section.algorithm).learns_options:
+            able = [name for name in ALGORITHMS if find_algorithm(name).learns_options]
+            learnt = f"options are learnt by {' and '.join(able)}, not by {section.algorithm!r}"
+            raise UserError(f"{learnt} (--config.policy.algorithm, {OPTIONS_FLAG})")
+        if section.network in PROMPT_NETWORKS:
+            what = f"the network {section.network!r} cannot play several options"
+            raise UserError(f"{what} (--config.policy.network, {OPTIONS_FLAG})")
     check_rewards(config, world, plan)
     engine = getattr(world, "engine", False)
     check_capacity(section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy", engine=engine)
     check_cluster(config.cluster)
-    refuse({
-        f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "
-        "(--config.policy.synchronous, .num_workers)": section.synchronous and section.num_workers > 1,
-        "updates do not wait for games on other hosts, so a run that is synchronous, or whose algorithm is on-policy, "
-        "cannot use them (--config.cluster.game_hosts, --config.policy.synchronous, .algorithm)":
-            config.cluster.game_hosts and takes_turns(section),
-    })  # fmt: skip
+    if section.synchronous and section.num_workers > 1:
+        raise UserError(
+            f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "
+            "(--config.policy.synchronous, .num_workers)"
+        )
+    if config.cluster.game_hosts and takes_turns(section):
+        raise UserError(
+            "updates do not wait for games on other hosts, so a run that is synchronous, or whose algorithm is "
+            "on-policy, cannot use them (--config.cluster.game_hosts, --config.policy.synchronous, .algorithm)"
+        )
     check_updates(section, hosts)
 
 
 def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) -> None:
     """Raises UserError for rewards that do not exist or cannot work together."""
     section = config.policy
-    choices, which = chosen(config), section.reward_checkpoint
+    choices, which = chosen(config, plan), section.reward_checkpoint
     if not plan and not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
         raise UserError(
             "a policy needs at least one reward (--config.policy.extrinsic_coefficient, .intrinsic_coefficient, "

@@ -114,13 +114,11 @@ class FlightAudit:
     """Audits during training."""
 
     def __init__(self, source: OnlineSource, every: int, folder: Path, env_steps: int):
-        """Begins, or resumes after `env_steps`; later rows in `folder` are removed. `every`: steps between audits."""
+        """Begins after `env_steps`. `every`: steps between audits."""
         self._source, self._every, self._steps, self._file = source, every, env_steps, folder / FILE
         self._episodes, self._goal = Episodes(), ""
         self._told: set[str] = set()  # the checks that had findings in the last audit
         self._figures: dict[str, float] = {}
-        if self._file.exists():
-            keep_lines(self._file, "env_steps", env_steps)
 
     def after_update(self, env_steps: int, batch: RolloutBatch) -> None:
         """Takes the steps of a batch, after the source has learnt from it, and audits if it is time."""
@@ -216,6 +214,8 @@ class MetricsCollector:
         self._seen, self._told = (0, 0.0), False
         self._bar: Any = metrics and Progress("train_policy", section.train_for_env_steps, "steps", done.env_steps)
         self._audit: FlightAudit | None = None
+        if metrics:
+            keep_lines(folder / FILE, "env_steps", done.env_steps)  # also if audits are off now
         if metrics and audited:
             self._audit = FlightAudit(audited, section.online.audit_every_steps, folder, done.env_steps)
         self.clear()

@@ -106,12 +106,10 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
     with Run(workdir).stage(STAGE_NAME, STAGE_NAME) as stage:
         stage.bind(config)
         section, readable = config.write_reward, find_readable(make_world(config.env))
-        end_s = time.monotonic() + 60 * (section.minutes or math.inf)
+        late = Deadline(section.minutes)
         evidence = gather(config, workdir, record_episodes(config, readable), readable, open_backend)
         with contextlib.closing(open_writer(config, readable)) as writer:  # when the judge's model is gone from memory
-            best, rounds, evidence = run_rounds(config, workdir, writer, evidence, open_backend, end_s)
-        if time.monotonic() > end_s:
-            print_line(f"{STAGE_NAME}: {section.minutes:g} minutes are over: the best so far counts ({FLAG}.minutes)")
+            best, rounds, evidence = run_rounds(config, workdir, writer, evidence, open_backend, late)
         program, telling, goal = best.program.text, evidence.telling, evidence.brief.goal
         others = telling.agreement(evidence.recorded.returns(evidence.recorded.pay(best.program)))
         results = {
@@ -249,8 +247,21 @@ def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:
     return sorted(liked, key=lambda one: -surplus[one])[:LIKED]
 
 
+class Deadline:
+    """Whether `write_reward.minutes` are over; says once that something is left out."""
+
+    def __init__(self, minutes: float):
+        self._minutes, self._end, self._passed = minutes, time.monotonic() + 60 * (minutes or math.inf), False
+
+    def __call__(self) -> bool:
+        if not self._passed and time.monotonic() >= self._end:
+            self._passed = True
+            print_line(f"{STAGE_NAME}: {self._minutes:g} minutes are over: the best so far counts ({FLAG}.minutes)")
+        return self._passed
+
+
 def run_rounds(
-    config: WriteConfig, workdir: Path, writer: Writer, evidence: Evidence, open_backend: OpenBackend, end_s: float
+    config: WriteConfig, workdir: Path, writer: Writer, evidence: Evidence, open_backend: OpenBackend, late: Deadline
 ) -> tuple[Tried, list[list[dict[str, Any]]], Evidence]:
     """Runs all rounds; returns the best program, the programs of each round with their results, and the last evidence.
 
@@ -261,14 +272,14 @@ def run_rounds(
     earlier: list[Attempt] = []
     trained: list[Tried] = []
     for number in range(1 + section.revisions):
-        if rounds and time.monotonic() > end_s:
+        if rounds and late():
             break
         folder = workdir / STAGE_NAME / f"round-{number}"
         written = [row["program"] for earlier_rows in rounds for row in earlier_rows]
         evidence = evidence._replace(brief=evidence.brief._replace(tried=written))
-        tried, rows = write_round(config, writer, evidence, earlier, folder, end_s)
+        tried, rows = write_round(config, writer, evidence, earlier, folder, late)
         rounds.append(rows)
-        agents = train_best(config, tried, rows, trained, folder, end_s) if section.train_for_env_steps else []
+        agents = train_best(config, tried, rows, trained, folder, late) if section.train_for_env_steps else []
         best = max([*([best] if best else []), *tried], key=lambda one: one.rank, default=None)
         if best is None:
             raise UserError(
@@ -277,7 +288,7 @@ def run_rounds(
             )
         print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {len(rows)} programs can be read; the best "
                    f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
-        if agents and number < section.revisions and time.monotonic() < end_s:
+        if agents and number < section.revisions and not late():
             evidence = see_agents(config, workdir, evidence, agents, open_backend, f"answers-{number + 1}.json")
             known = [examine(one.program, evidence)._replace(training=one.training) for one in (best, *trained)]
             best, trained = max(known, key=lambda one: one.rank), known[1:]
@@ -290,14 +301,14 @@ def run_rounds(
 
 
 def write_round(
-    config: WriteConfig, writer: Writer, evidence: Evidence, earlier: Sequence[Attempt], folder: Path, end_s: float
+    config: WriteConfig, writer: Writer, evidence: Evidence, earlier: Sequence[Attempt], folder: Path, late: Deadline
 ) -> tuple[list[Tried], list[dict[str, Any]]]:
     """The programs of a round that can be read, and a row for each one."""
     section, readable = config.write_reward, evidence.brief.readable
     tried: list[Tried] = []
     rows: list[dict[str, Any]] = []
     for proposal in range(section.proposals):
-        if (tried or earlier) and time.monotonic() > end_s:  # without any program there is no best one
+        if (tried or earlier) and late():  # without any program there is no best one
             break
         file = folder / f"program-{proposal}.reward"
         text, problem = propose(writer, evidence.brief, earlier, proposal, section.attempts, file)
@@ -311,12 +322,12 @@ def write_round(
 
 def train_best(
     config: WriteConfig, tried: list[Tried], rows: Sequence[dict[str, Any]], trained: list[Tried], folder: Path,
-    end_s: float,
+    late: Deadline,
 ) -> list[Path]:  # fmt: skip
     """Trains agents with the best programs of a round; adds their figures everywhere, and returns their workdirs."""
     agents = []
     for place, one in enumerate(to_train(tried, trained)[: config.write_reward.trainings]):
-        if time.monotonic() > end_s:
+        if late():
             break
         agents.append(folder / f"training-{place}")
         trained.append(one._replace(training=train(config, one.program, agents[-1])))
