@@ -83,8 +83,6 @@ class PairWriter:
         arrays |= {f"info/{key}": ((), "float64" if kind is float else "int64") for key, kind in kinds.items()}
         arrays |= {"info/start": ((), "int32")} | ({"info/character": ((), "<U16")} if character else {})
         all_specs = {name: ArraySpec((num_pairs, 2, *shape), dtype) for name, (shape, dtype) in arrays.items()}
-        # Stretch i goes to side p % 2 of pair p // 2, p = places[i]. [2N] int64
-        self._places = np.random.default_rng((seed, PLACES_STREAM)).permutation(2 * num_pairs)
         file = self.partial / PROGRESS  # written with the first moments
         if file.exists():
             self.progress: dict[str, Any] = read_json(file)
@@ -92,6 +90,8 @@ class PairWriter:
         else:  # no moment is final; existing files may even come from another config
             self.progress = {"moments": 0, "next_episode": 0, "steps": 0, "given_up": []}
             self._arrays = self._make(all_specs)
+        # Stretch i goes to side p % 2 of pair p // 2, p = places[i]. [2N] int64
+        self._places = np.random.default_rng((seed, PLACES_STREAM)).permutation(2 * num_pairs)
 
     @property
     def moments(self) -> int:
