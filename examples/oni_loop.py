@@ -29,8 +29,7 @@ from flax import nnx
 
 from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
-from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.asking import Asking, AskingCounts
+from motif_jax.annotation.annotator import Asking, AskingCounts, Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection, ServerSection

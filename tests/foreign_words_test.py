@@ -19,7 +19,7 @@ from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
 
 PACKAGE = Path(__file__).parent.parent / "motif_jax"
-OWN_SCREENS = {"console.py", "system/startup.py", "launch.py", "envs/nethack/gym_game.py", "replays/terminal.py"}
+OWN_SCREENS = {"console.py", "system/startup.py", "launch.py", "envs/nethack/gym_game.py", "replays/scene.py"}
 HOSTILE = tuple(f"{event}{ESCAPE}" for event in EVENTS)
 
 

@@ -1,6 +1,6 @@
 """Records the frames of an episode: during playback, or in the worker if the game cannot be played back.
 
-A game that is not reproducible (`episodes/recordings.py` tests it) is recorded in its worker: `RecordedGame` writes a
+A game that is not reproducible (`episodes/playback.py` tests it) is recorded in its worker: `RecordedGame` writes a
 file per episode, which the parent reads and removes when the episode's steps arrive.
 """
 

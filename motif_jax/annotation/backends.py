@@ -3,8 +3,8 @@
 A backend is looked up once, by `annotate.backend`, and then has all the answers about itself. Its `metadata` are all
 values that its answers depend on. They keep two judges apart, in two forms:
 
-    flat_metadata    recorded with a shard of labels (stages/annotate/setup.py) and an online reward (rewards/online)
-    cache_metadata   recorded with cached answers; the cache's folder is named after a hash of it (asking.py)
+    flat_metadata    recorded with a shard of labels (stages/annotate.py) and an online reward (rewards/online)
+    cache_metadata   recorded with cached answers; the cache's folder is named after a hash of it (annotator.py)
 
 A judge of one's own is a subclass of CaptionBackend, `--config.annotate.backend=module:Class`.
 """
@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.annotation.annotator import Annotator
-from motif_jax.annotation.asking import AnswerCache, Asking, AskingCounts, Ratings, Sampled
+from motif_jax.annotation.annotator import Annotator, AnswerCache, Asking, AskingCounts, Ratings, Sampled
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import EXAMPLES, RATE, QuestionTemplate, is_sentence, make_prompt
 from motif_jax.annotation.section import AnnotateSection, SamplingSection, ServerSection
@@ -106,7 +105,7 @@ class CaptionBackend(Described):
 
     @property
     def rates(self) -> bool:
-        """Whether single captions are asked about, and the answers on pairs follow (asking.py)."""
+        """Whether single captions are asked about, and the answers on pairs follow (annotator.py)."""
         return False
 
     @property
@@ -410,7 +409,7 @@ def find_backend(section: AnnotateSection) -> type[CaptionBackend] | type[Oracle
 def open_judge(
     backend: CaptionBackend, cache_dir: str | None, counts: AskingCounts,
     open_backend: OpenBackend = opened, rated_together: int = 0,
-) -> Asking | Ratings:  # fmt: skip
+) -> Asking:  # fmt: skip
     """Opens a judge, whose answers are counted in `counts`. `rated_together`: see `Ratings`.
 
     `cache_dir`: the folder of all caches; "": answers are kept in memory only; None: not at all.
@@ -420,8 +419,9 @@ def open_judge(
         cache = Path(cache_dir).expanduser() if cache_dir else None
         cached = backend.is_model and cache_dir is not None  # rules are faster than a cache
         answers = AnswerCache(backend.cache_metadata(annotator.model), cache) if cached else None
-        asking = Asking(annotator, answers, counts)
-        return Ratings(asking, rated_together) if backend.rates else asking
+        if backend.rates:
+            return Ratings(annotator, answers, counts, rated_together)
+        return Asking(annotator, answers, counts)
     except BaseException:
         annotator.close()
         raise

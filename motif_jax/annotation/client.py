@@ -38,7 +38,7 @@ TOP_LOGPROBS = 20  # the usual limit of servers
 ROUNDING = 0.01  # a log-probability may exceed 0 by this
 SCORED_TOKENS = 4  # contain the verdict: "(", "1", ")"
 MAX_SAID = 2**16  # characters kept of an answer (start and end); the verdict is parsed from the whole text
-PATH = "/chat/completions"
+PATH, NO_ANSWER = "/chat/completions", "the server gave no answer"
 END, NOT_DRAWN = "end", "not drawn"  # instead of a question: the stream is used up; enough are in flight
 Tokens = tuple[int, int, int]  # of the prompt, of these cached, written
 
@@ -122,7 +122,7 @@ class ChatClient:
             self._given_up_in_a_row += 1
             if self._given_up_in_a_row >= GIVEN_UP_IN_A_ROW:
                 raise Incomplete(f"the server refuses the questions: {refused} ({URL}, {MODEL})") from None
-            answer = QuestionAnswer(None, f"the server gave no answer: {refused}", refused=True)
+            answer = QuestionAnswer(None, f"{NO_ANSWER}: {refused}", refused=True)
         return question, answer
 
     async def _score(self, messages: list[Message]) -> QuestionAnswer:
@@ -152,16 +152,17 @@ class ChatClient:
         assert self._sampling is not None
         options = asdict(self._sampling)
         del options["top_k"]  # not in the standard; `extra` can add it
-        first = await self._complete(messages, options)
-        answer = QuestionAnswer(self._prompt.read(first.text), _shortened(first.text), 1.0, *first.tokens)
+        answer = self._parsed(await self._complete(messages, options))
         if answer.yes is not None:
             return answer
         try:
             again = await self._ask_again(self._prompt.again(messages, answer.said), options | {"temperature": 0})
         except Refused as refused:
-            said = f"{answer.said}\n[asked again] the server gave no answer: {refused}"
-            return answer._replace(said=said, refused=True)
-        return answer.asked_again(self._prompt.read(again.text), _shortened(again.text), again.tokens)
+            return answer.asked_again(QuestionAnswer(None, f"{NO_ANSWER}: {refused}"))._replace(refused=True)
+        return answer.asked_again(self._parsed(again))
+
+    def _parsed(self, reply: Reply) -> QuestionAnswer:
+        return QuestionAnswer(self._prompt.read(reply.text), _shortened(reply.text), 1.0, *reply.tokens)
 
     async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> Reply:
         """Asks for a bare verdict, by an extension of vLLM that other servers may refuse."""

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import jax
 import numpy as np
 
-from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer, batches_between_pauses
+from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer, batches
 from motif_jax.annotation.prompts import MIN_MASS, OPENING, VERDICTS, Message, QuestionTemplate
 from motif_jax.annotation.section import SamplingSection
 from motif_jax.console import print_line
@@ -61,7 +61,7 @@ class OwnModel(Annotator):
         self.pairs = self.reversed = 0  # pairs so far, and those whose better caption changes with the order
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        for batch in batches_between_pauses(questions, SCORED):
+        for batch in batches(questions, SCORED):
             yield from zip(batch, self._one(batch) if self._template.one else self._two(batch), strict=True)
 
     def _rows(self, question: Question) -> list[list[int]]:
@@ -137,17 +137,14 @@ class OwnReasons(Annotator):
         self._encode([template.messages(Question("", None if template.one else ""))])  # the shortest question
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        for batch in batches_between_pauses(questions, WRITTEN):
+        for batch in batches(questions, WRITTEN):
             yield from zip(batch, self._answer(batch), strict=True)
 
     def _answer(self, questions: Sequence[Question]) -> list[QuestionAnswer]:
         conversations = [self._template.messages(question) for question in questions]
         rows = self._encode(conversations)
         written = self._write(rows, self._keys(questions), self._sampling, self._max_tokens)
-        answers = [
-            QuestionAnswer(self._template.read(text), text, 1.0, len(row), 0, tokens)
-            for row, (text, tokens) in zip(rows, written, strict=True)
-        ]
+        answers = list(map(self._read, rows, written))
         again: dict[int, list[int]] = {}  # the second request by index
         for index, answer in enumerate(answers):
             if answer.yes is None:
@@ -155,9 +152,13 @@ class OwnReasons(Annotator):
                 row = self._chat.encode(self._language.tokeniser, messages)
                 if len(row) + max(self._lengths, default=RETRY_TOKENS) <= self._limit:
                     again[index] = row
-        for (index, row), (text, tokens) in zip(again.items(), self._verdicts([*again.values()]), strict=True):
-            answers[index] = answers[index].asked_again(self._template.read(text), text, (len(row), 0, tokens))
+        for (index, row), verdict in zip(again.items(), self._verdicts([*again.values()]), strict=True):
+            answers[index] = answers[index].asked_again(self._read(row, verdict))
         return answers
+
+    def _read(self, row: list[int], written: tuple[str, int]) -> QuestionAnswer:
+        text, tokens = written
+        return QuestionAnswer(self._template.read(text), text, 1.0, len(row), 0, tokens)
 
     def _verdicts(self, rows: Sequence[list[int]]) -> list[tuple[str, int]]:
         """The second answers, which are the most probable verdicts, and their numbers of tokens."""

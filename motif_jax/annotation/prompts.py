@@ -241,10 +241,8 @@ def make_prompt(
     }
     if mode == "rate" and "rate" not in fields:
         mode = "score"  # the same question
-    for problem in itertools.chain(_field_problems(fields, mode, goal, one), _example_problems(examples)):
-        raise UserError(f"prompt file {str(path)!r}: {problem} ({FILE})")
-    is_table = isinstance(answers, dict)
-    for problem in _answer_problems(answers, one) if not is_table or (mode == "reason" and answers) else ():
+    others = itertools.chain(_example_problems(examples), _answer_problems(answers, mode, one))
+    for problem in itertools.chain(_field_problems(fields, mode, goal, one), others):
         raise UserError(f"prompt file {str(path)!r}: {problem} ({FILE})")
     request = _fill(fields[mode], {"{game}": texts.about, "{goal}": goal_text(texts, goal)})
     template = QuestionTemplate(
@@ -335,9 +333,11 @@ def _example_problems(examples: Any) -> Iterator[str]:
             yield f"{shown(f'examples.{goal}')} must be two lists of texts, `good` and `bad`, of the same length"
 
 
-def _answer_problems(answers: Any, one: bool) -> Iterator[str]:
+def _answer_problems(answers: Any, mode: str, one: bool) -> Iterator[str]:
     if not isinstance(answers, dict):
         yield f"{ANSWERS!r} must be a table of patterns"
+    if mode != "reason" or not answers:
+        return
     names = list(OWN_WORDS[one])
     kind = f"a prompt about {'one caption' if one else 'two captions'} has {', '.join(names)}"
     for name in [*answers, *names[:2]]:

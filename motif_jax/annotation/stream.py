@@ -1,4 +1,4 @@
-"""Asks a judge in the background: a thread runs the loop of asking.py while the caller continues.
+"""Asks a judge in the background: a thread runs the loop `Asking` while the caller continues.
 
     caller       plan(items, limit)   the items to ask next, most urgent first; replaces the previous plan
                  answers()            the answers since the last call
@@ -27,15 +27,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, NamedTuple
 
-from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.asking import Answered, Asking, AskingCounts, Ratings
+from motif_jax.annotation.annotator import PAUSE, Answered, Asking, AskingCounts, Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.backends import MODEL_FLAG, CaptionBackend, find_backend
 from motif_jax.structs import UserError
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0  # before the judge is opened again
 TICK_S = 0.05  # the thread waits this long for a plan before it checks for answers
 CLOSING_S = 5.0
-OpenJudge = Callable[[AskingCounts], Asking | Ratings]  # may raise UserError or Incomplete
+OpenJudge = Callable[[AskingCounts], Asking]  # may raise UserError or Incomplete
 
 
 class Item(NamedTuple):
@@ -74,14 +73,13 @@ class Stream:
         self._limit = 0  # of `taken`
         self._planned: set[Item] = set()  # all items of the newest plan
         self._seen: set[Item] = set()  # items taken that the newest plan had, or that are in flight
-        self._under_way: set[Item] = set()  # items in flight
-        self._plan_lock = threading.Lock()  # of these five
         self._flight: dict[Question, list[Item]] = {}
+        self._plan_lock = threading.Lock()  # of these five
         self._back: collections.deque[AnsweredItem] = collections.deque()
         self._last_s = time.monotonic()  # time of the last answer, or of the last moment with nothing in flight
         self._stop, self._wake = threading.Event(), threading.Event()
         self._error: Exception | None = None
-        self._asking: Asking | Ratings | None = judge(counts) if at_once or immediate else None
+        self._asking: Asking | None = judge(counts) if at_once or immediate else None
         self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
         if not immediate:
             self._thread.start()
@@ -92,7 +90,7 @@ class Stream:
         """Replaces the plan; `limit` is that of all runs together. Raises Incomplete if an immediate judge fails."""
         with self._plan_lock:
             self._planned = set(items)
-            self._seen &= self._planned | self._under_way
+            self._seen &= self._planned.union(*self._flight.values())
             self._plan, self._limit = collections.deque(item for item in items if item not in self._seen), limit
         self._wake.set()
         if self.immediate:
@@ -159,16 +157,14 @@ class Stream:
     def _take(self, answered: Answered) -> None:
         if not answered.cached:
             self._last_s, self.problem = time.monotonic(), ""
-        items = self._flight.pop(answered.question)
         with self._plan_lock:
-            self._under_way.difference_update(items)
+            items = self._flight.pop(answered.question)
         self._back.extend(AnsweredItem(item, *answered[1:]) for item in items)
 
     def _questions(self) -> Iterator[Question | None]:
         """The questions of the newest plan; pauses when it is used up, or ends there if it is immediate."""
         while not self._stop.is_set():
             if (item := self._next()) is not None:
-                self._flight.setdefault(item.question, []).append(item)
                 yield item.question
             elif self.immediate:
                 return
@@ -186,20 +182,19 @@ class Stream:
                 return None
             item = self._plan.popleft()
             self._seen.add(item)
-            self._under_way.add(item)
+            self._flight.setdefault(item.question, []).append(item)
             self.taken += 1
             return item
 
     def _put_back(self) -> None:
-        lost = [item for items in self._flight.values() for item in items]
         with self._plan_lock:
+            lost = [item for items in self._flight.values() for item in items]
             self._plan.extendleft(item for item in reversed(lost) if item in self._planned)
             self._seen.difference_update(lost)
-            self._under_way.difference_update(lost)
+            self._flight = {}
         self.taken -= len(lost)
-        self._flight = {}
 
-    def _close_cache(self, asking: Asking | Ratings) -> None:
+    def _close_cache(self, asking: Asking) -> None:
         if asking.cache:
             try:
                 asking.cache.close()

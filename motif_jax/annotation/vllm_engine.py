@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer, batches_between_pauses
+from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer, batches
 from motif_jax.annotation.prompts import OPENING, VERDICTS, Message, QuestionTemplate, to_answer
 from motif_jax.annotation.section import SamplingSection
 from motif_jax.structs import UserError
@@ -68,7 +68,7 @@ class VllmEngine(Annotator):
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         ask = self._score if self._sampling is None else self._reason
-        for batch in batches_between_pauses(questions, self._batch):
+        for batch in batches(questions, self._batch):
             yield from zip(batch, ask([self._prompt.messages(question) for question in batch]), strict=True)
 
     def _score(self, conversations: list[list[Message]]) -> list[QuestionAnswer]:
@@ -93,8 +93,7 @@ class VllmEngine(Annotator):
         retries = [self._prompt.again(conversations[index], answers[index].said) for index in again]
         for index, output in zip(again, self._chat(retries, self._retry_params), strict=True):
             if output is not None:
-                text = output.outputs[0].text
-                answers[index] = answers[index].asked_again(self._prompt.read(text), text, _tokens(output))
+                answers[index] = answers[index].asked_again(self._read(output))
         return answers
 
     def _read(self, output: Any) -> QuestionAnswer:

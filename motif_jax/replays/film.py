@@ -23,9 +23,8 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 import numpy as np
 
 from motif_jax.files import write_whole
-from motif_jax.replays.canvas import Canvas, changes
 from motif_jax.replays.replay import Story
-from motif_jax.replays.scene import MESSAGES, View, compose, needed
+from motif_jax.replays.scene import MESSAGES, Canvas, View, changes, compose, needed
 from motif_jax.screens import BACKGROUND, PALETTE, printable
 from motif_jax.structs import UserError
 

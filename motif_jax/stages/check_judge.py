@@ -18,23 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.annotation.annotator import Incomplete, Question
-from motif_jax.annotation.asking import Answered, AskingCounts
+from motif_jax.annotation.annotator import Answered, AskingCounts, Incomplete, Question
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import Flag, Number, Whole, value
 from motif_jax.console import print_line
-from motif_jax.envs.texts import texts_of
 from motif_jax.files import write_whole
-from motif_jax.pages.blocks import page, quoted, table, tiles
+from motif_jax.pages.blocks import page, table, tiles
 from motif_jax.pages.formats import esc
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import Run, StageRun
 from motif_jax.stages import Stage
-from motif_jax.stages.annotate.setup import AnnotateConfig, check_section, make_backend, open_dataset
+from motif_jax.stages.annotate import AnnotateConfig, check, make_backend, marked, open_dataset
 from motif_jax.structs import UserError
 
 STAGE_NAME = "check_judge"
@@ -308,9 +306,7 @@ def _examples(title: str, answers: list[Answer]) -> list[str]:
     read = [one for one in answers if not np.isnan(one.yes)]
     rows = []
     for one in sorted(read, key=lambda one: -abs(one.yes - 0.5))[:SHOWN]:
-        marks = ("better", "worse") if one.yes < 0.5 else ("worse", "better")
-        shown = zip(marks, (one.first, one.second), strict=True)
-        captions = [f'<span class="{mark}">{quoted(text)}</span>' for mark, text in shown]
+        captions = marked((one.first, one.second), int(one.yes >= 0.5))
         rules = {-1.0: "first", 0.0: "tie", 1.0: "second"}.get(float(np.sign(one.rules - 0.5)), "–")  # NaN: none
         rows.append([*captions, f"{one.yes:.2f}", rules])
     head = ("first", "second", "P(second is better)", "by the rules")
@@ -320,7 +316,7 @@ def _examples(title: str, answers: list[Answer]) -> list[str]:
 STAGE = Stage(
     config=CheckJudgeConfig,
     sections=(STAGE_NAME,),
-    check=lambda config: check_section(config.annotate, texts_of(config.env, config.annotate.lexicon), True),
+    check=lambda config: check(config, of_captions=True),
     is_complete=is_complete,
     run=run,
     writes="--config.annotate.cache_dir",

@@ -6,8 +6,19 @@ import math
 
 import pytest
 
-from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.asking import AnswerCache, Answered, Asking, AskingCounts, Ratings, Sampled, read_answers
+from motif_jax.annotation.annotator import (
+    PAUSE,
+    AnswerCache,
+    Answered,
+    Asking,
+    AskingCounts,
+    Incomplete,
+    Question,
+    QuestionAnswer,
+    Ratings,
+    Sampled,
+    read_answers,
+)
 from motif_jax.files import read_json
 
 pytestmark = pytest.mark.quick
@@ -108,7 +119,7 @@ def rate(worths, questions):
         yield from ((one, QuestionAnswer(worths.get(one.first), "hm")) for one in new)
 
     annotator.answers = answers
-    Ratings(Asking(annotator, None, AskingCounts("test"))).ask(questions, taken.append)
+    Ratings(annotator, None, AskingCounts("test")).ask(questions, taken.append)
     return [one.answer for one in taken], annotator.asked
 
 

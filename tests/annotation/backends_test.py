@@ -8,15 +8,14 @@ from conftest import check_stage, get_config, viewed
 from nethack_texts import NETHACK
 from small_dataset import random_pairs, write_dataset
 
-from motif_jax.annotation.annotator import QuestionAnswer
-from motif_jax.annotation.asking import AnswerCache
+from motif_jax.annotation.annotator import AnswerCache, QuestionAnswer
 from motif_jax.annotation.backends import BACKENDS, CaptionBackend, Oracle, find_backend
 from motif_jax.config.table import tables_of
 from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.online.judge_client import judge_facts
 from motif_jax.stages import annotate
-from motif_jax.stages.annotate.setup import AnnotateConfig, make_backend, make_metadata
+from motif_jax.stages.annotate import AnnotateConfig, make_backend, make_metadata
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -167,7 +166,7 @@ EARLIER = [
 def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, facts, dataset, tmp_path):
     config = viewed(config_of(**values), "annotate")
     backend = make_backend(config)
-    found = make_metadata(backend, config.annotate, dataset)
+    found = make_metadata(backend, dataset)
     assert found.pop("dataset")
     assert bool(found.pop("beside")) == (backend.section.captions == "msg_minbl")
     common = {"num_shards": 1, "backend": values["backend"], "captions": "msg"}

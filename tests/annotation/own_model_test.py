@@ -17,7 +17,7 @@ from motif_jax.language.hub_config import make_config
 from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
 from motif_jax.stages import annotate
-from motif_jax.stages.annotate.setup import make_backend
+from motif_jax.stages.annotate import make_backend
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 

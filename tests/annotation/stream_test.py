@@ -10,8 +10,7 @@ from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.annotation import stream
-from motif_jax.annotation.annotator import PAUSE, Question
-from motif_jax.annotation.asking import AnswerCache, Asking, AskingCounts
+from motif_jax.annotation.annotator import PAUSE, AnswerCache, Asking, AskingCounts, Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.stream import Item, Stream
 

@@ -24,7 +24,7 @@ from motif_jax.language.loaded import load_language
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.stages import annotate
-from motif_jax.stages.annotate.setup import make_backend
+from motif_jax.stages.annotate import make_backend
 from motif_jax.structs import UserError
 
 pytest.importorskip("vllm", reason="needs vLLM: bash launch/test.sh --with-vllm")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyte
 
-from motif_jax.replays.canvas import Canvas
+from motif_jax.replays.scene import Canvas
 from motif_jax.screens import REVERSED
 
 COLORS = ("black", "red", "green", "brown", "blue", "magenta", "cyan", "white")

@@ -5,9 +5,8 @@ import pytest
 from emulator import Emulator
 from real_replay import NEEDED, made, play
 
-from motif_jax.replays.canvas import Canvas, changes
 from motif_jax.replays.replay import ROWS, Story, describe, summary
-from motif_jax.replays.scene import HELP, MESSAGES, View, compose
+from motif_jax.replays.scene import HELP, MESSAGES, Canvas, View, changes, compose
 from motif_jax.screens import screen_text
 
 WORDS = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piece.", "You die..."]

@@ -16,10 +16,8 @@ from conftest import ROOT
 from emulator import Emulator
 from real_replay import play
 
-from motif_jax.replays.canvas import Canvas
 from motif_jax.replays.replay import describe, save_replay
-from motif_jax.replays.scene import View, compose
-from motif_jax.replays.terminal import ENTER, LEAVE, open_terminal
+from motif_jax.replays.scene import ENTER, LEAVE, Canvas, View, compose, open_terminal
 
 
 class Session:

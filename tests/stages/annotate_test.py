@@ -20,7 +20,6 @@ from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.run import Run
 from motif_jax.stages import annotate
-from motif_jax.stages.annotate import rounds
 from motif_jax.structs import Interrupted, UserError
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -244,7 +243,7 @@ class Alphabet:
 
 
 def test_interrupted_rounds_try_the_same_questions_in_both_orders(tmp_path, monkeypatch):
-    monkeypatch.setattr(rounds, "small_rewards", lambda messages, *_: np.eye(4, len(messages)))
+    monkeypatch.setattr(annotate, "small_rewards", lambda messages, *_: np.eye(4, len(messages)))
     ends = []
     for name, stops in (("whole", ()), ("parts", (430,))):
         config = get_config()
@@ -257,7 +256,7 @@ def test_interrupted_rounds_try_the_same_questions_in_both_orders(tmp_path, monk
 
 
 def test_interrupted_rounds_by_disagreement_resume_with_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr(rounds, "MOST_STEPS", 30)
+    monkeypatch.setattr(annotate, "MOST_STEPS", 30)
     ends = {}
     for name, stops in (("whole", ()), ("parts", (20, 70, 40))):
         workdir, config = tmp_path / name, get_config()

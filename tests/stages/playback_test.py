@@ -9,7 +9,7 @@ from motif_jax.captions import decode
 from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import Frames, frame_keys
 from motif_jax.envs.world import SeedStream, game_seed
-from motif_jax.episodes.recordings import plays_the_same_twice
+from motif_jax.episodes.playback import plays_the_same_twice
 from motif_jax.files import read_json
 from motif_jax.replays.replay import load_replay, top_messages
 from motif_jax.stages import evaluate, visualize

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.annotation.annotator import Incomplete, Question
-from motif_jax.annotation.asking import AskingCounts
+from motif_jax.annotation.annotator import AskingCounts, Incomplete, Question
 from motif_jax.annotation.backends import CaptionBackend, find_backend, open_judge, opened
 from motif_jax.annotation.stream import TOGETHER, AnsweredItem, Item, OwnProcess, Stream
 from motif_jax.console import print_line

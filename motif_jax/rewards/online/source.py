@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from motif_jax.annotation.asking import too_few
+from motif_jax.annotation.annotator import too_few
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.texts import texts_of

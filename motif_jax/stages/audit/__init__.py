@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 import motif_jax
-from motif_jax.annotation.annotator import Incomplete, Question
-from motif_jax.annotation.asking import Answered, AskingCounts
+from motif_jax.annotation.annotator import Answered, AskingCounts, Incomplete, Question
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, open_judge, opened
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.audit.judge import JudgeAnswers, JudgePlan, Opinion, describe
@@ -31,8 +30,8 @@ from motif_jax.envs.worlds import check_world
 from motif_jax.files import write_json
 from motif_jax.pages.players import SUMMARIES, Player
 from motif_jax.run import Run
-from motif_jax.stages import Stage, later
-from motif_jax.stages.annotate.setup import AnnotateConfig, check_section, make_backend
+from motif_jax.stages import Stage, annotate, later
+from motif_jax.stages.annotate import AnnotateConfig, make_backend
 from motif_jax.stages.evaluate.contenders import EvaluateConfig
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.structs import UserError
@@ -113,7 +112,7 @@ def check_second(config: AnnotateConfig, named: str) -> None:
     if alike[0] == alike[1] or (named == RULES and find_backend(first).by_rules):
         raise UserError(f"the judge {first.backend!r} is the second judge, {shown(named)}: name another ({SECOND})")
     try:
-        check_section(second, texts_of(config.env, second.lexicon))
+        annotate.check(AnnotateConfig(seed=config.seed, env=config.env, annotate=second))
     except UserError as error:
         raise UserError(f"the second judge cannot be asked: {error} ({SECOND})") from None
 
@@ -173,7 +172,7 @@ def check(config: AuditConfig) -> None:
             raise UserError(f"there is no file {file!r} (--config.audit.trajectories)")
         return
     check_world(config.by_protocol().env)
-    check_section(config.annotate, texts_of(config.env, config.annotate.lexicon))
+    annotate.check(config)
     check_second(config, config.audit.second_judge)
     if (second := config.audit.second_reward_dir) and not Path(second).is_dir():
         raise UserError(f"there is no directory {second!r} (--config.audit.second_reward_dir)")

@@ -33,7 +33,7 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import TEXT, SeedStream, World, to_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, essential, make_world, title
-from motif_jax.episodes.recordings import Pieces
+from motif_jax.episodes.playback import Pieces
 from motif_jax.files import make_anew, read_json, write_array, write_json, write_whole
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.pages.blocks import quoted, table, tiles

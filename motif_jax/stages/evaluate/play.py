@@ -35,8 +35,19 @@ from motif_jax.envs.protocols import CONTROLS, TASK, TITLES, is_variation, suffi
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import SeedStream, to_text
 from motif_jax.envs.worlds import make_world, title
-from motif_jax.episodes.playback import EventCounter, Track, begin, figures_of, read_tracks, replay_of, write_tracks
-from motif_jax.episodes.recordings import Pieces, Recordings, StepArrays, plays_the_same_twice
+from motif_jax.episodes.playback import (
+    EventCounter,
+    Pieces,
+    Recordings,
+    StepArrays,
+    Track,
+    begin,
+    figures_of,
+    plays_the_same_twice,
+    read_tracks,
+    replay_of,
+    write_tracks,
+)
 from motif_jax.files import to_plain, write_lines
 from motif_jax.language.config import is_language_model
 from motif_jax.offline.recipes import Recipe

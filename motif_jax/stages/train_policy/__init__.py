@@ -23,7 +23,7 @@ from motif_jax.rewards.online.online_section import ANCHORED
 from motif_jax.rewards.options import OPTIONS_FLAG, OptionPlan, chosen, find_plan
 from motif_jax.rewards.section import RewardsSection
 from motif_jax.stages import Stage, check_cluster, later, lock_of_hosts, with_result
-from motif_jax.stages.annotate.setup import AnnotateConfig
+from motif_jax.stages.annotate import AnnotateConfig
 from motif_jax.structs import UserError, refuse
 from motif_jax.system.machine import available_mib, usable_cores
 from motif_jax.system.meeting import find_meeting

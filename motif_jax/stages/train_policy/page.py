@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from motif_jax.annotation.asking import too_few
+from motif_jax.annotation.annotator import too_few
 from motif_jax.envs import worlds
 from motif_jax.files import read_json, read_lines
 from motif_jax.names import ONLINE_REWARDS, find

@@ -16,7 +16,7 @@ from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.store import PairDataset, annotation_folder, digest_of, fingerprint
 from motif_jax.rewards import labels
 from motif_jax.stages import Stage, later, with_result
-from motif_jax.stages.annotate.setup import AnnotateConfig, label_name
+from motif_jax.stages.annotate import AnnotateConfig, label_name
 from motif_jax.structs import UserError
 
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")

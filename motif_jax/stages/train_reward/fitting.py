@@ -52,8 +52,7 @@ from motif_jax.rewards.statistics import (
 )
 from motif_jax.run import Head, Run, StageRun, date_of
 from motif_jax.stages.annotate import TITLE as PREFERENCES
-from motif_jax.stages.annotate import aim_of, label_bar, sentence
-from motif_jax.stages.annotate.setup import label_name, open_dataset
+from motif_jax.stages.annotate import aim_of, label_bar, label_name, open_dataset, sentence
 from motif_jax.stages.train_reward import FOLDER, SUMMARY, RewardConfig, TrainReward, label_checksums, learnt_from
 from motif_jax.structs import Interrupted, UserError
 from motif_jax.system.machine import describe

@@ -15,14 +15,13 @@ from typing import Any
 from motif_jax.annotation.backends import check_server
 from motif_jax.config.table import Number, Text, Whole, value
 from motif_jax.envs.protocols import TASK
-from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import read_json
 from motif_jax.language.config import locate_model
 from motif_jax.rewards.registry import BEST, WRITTEN
-from motif_jax.stages import Stage, find_stage, later, with_result
-from motif_jax.stages.annotate.setup import AnnotateConfig, check_section
+from motif_jax.stages import Stage, annotate, find_stage, later, with_result
+from motif_jax.stages.annotate import AnnotateConfig
 from motif_jax.stages.evaluate.contenders import EvaluateConfig
 from motif_jax.stages.evaluate.summary import keys_of, rules_of
 from motif_jax.stages.train_policy import Profile
@@ -131,7 +130,7 @@ def check(config: WriteConfig) -> None:
         raise UserError(f"the world {world.name!r} is played by writing, and has no steps to pay (--config.env.world)")
     parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
     find_readable(world)
-    check_section(config.annotate, texts_of(config.env, config.annotate.lexicon), of_captions=True)
+    annotate.check(config, of_captions=True)
     writer = config.write_reward.writer
     if config.write_reward.grammar != PLAIN and writer in IN_PROCESS:
         raise UserError(f"a grammar is for writer=server, not for writer={writer} ({FLAG}.grammar)")

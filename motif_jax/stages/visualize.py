@@ -23,12 +23,11 @@ from motif_jax.console import clean, print_line, print_lines
 from motif_jax.devices.releases import released_replay
 from motif_jax.envs.protocols import by_protocol, check_protocol
 from motif_jax.envs.worlds import check_world, essential, make_world
-from motif_jax.episodes.playback import Track, read_tracks, replay_of
-from motif_jax.episodes.recordings import plays_the_same_twice
+from motif_jax.episodes.playback import Track, plays_the_same_twice, read_tracks, replay_of
 from motif_jax.policies.choice import parse_one
 from motif_jax.replays.film import WRITERS, count_sheets, find_ffmpeg, write_film
 from motif_jax.replays.replay import describe, load_replay, save_replay, summary
-from motif_jax.replays.terminal import can_watch, watch
+from motif_jax.replays.scene import can_watch, watch
 from motif_jax.stages import Stage, without_lock
 from motif_jax.stages.evaluate import contenders
 from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, file_of

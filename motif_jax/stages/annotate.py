@@ -8,12 +8,12 @@ shards.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import os
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -21,37 +21,112 @@ from urllib.parse import quote
 import numpy as np
 
 import motif_jax
-from motif_jax.annotation.annotator import Incomplete, Question, QuestionAnswer, batched
-from motif_jax.annotation.asking import LEAST_SHARE, Answered, Asking, AskingCounts, Ratings, read_answers
-from motif_jax.annotation.backends import Backend, CaptionBackend, OpenBackend, Oracle, Prompted, open_judge, opened
+from motif_jax.annotation import annotator, backends
+from motif_jax.annotation.annotator import Answered, Asking, AskingCounts, Incomplete, Question, QuestionAnswer
+from motif_jax.annotation.backends import Backend, CaptionBackend, OpenBackend, Oracle, Prompted, find_backend
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import is_sentence
+from motif_jax.annotation.section import AnnotateSection
+from motif_jax.config.table import section
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
+from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import title
-from motif_jax.files import read_json, write_whole
+from motif_jax.files import LONGEST, read_json, short_name, write_json, write_whole
 from motif_jax.pages.blocks import folded, page, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import esc
 from motif_jax.preferences import shards
-from motif_jax.preferences.questions import NEUTRAL, AnswerTable, Questions, captions_to_ask, write_neutral
+from motif_jax.preferences.questions import (
+    BOTTOM_LINE,
+    NEUTRAL,
+    WITH_BOTTOM_LINE,
+    AnswerTable,
+    Questions,
+    captions_to_ask,
+    write_neutral,
+)
 from motif_jax.preferences.shards import Part, Shard, to_codes
-from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
+from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, digest_of, fingerprint, labels_file
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import Head, Lock, Run, StageRun
-from motif_jax.stages import Stage
-from motif_jax.stages.annotate.rounds import question_rounds
-from motif_jax.stages.annotate.setup import (
-    AnnotateConfig,
-    check_section,
-    label_name,
-    make_backend,
-    make_metadata,
-    open_dataset,
-)
+from motif_jax.stages import Experiment, Stage
 from motif_jax.structs import UserError
 from motif_jax.system.machine import read_array
 from motif_jax.system.metrics import Progress
+
+FLAG = "--config.annotate"
+LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is named after an annotation
+
+
+@dataclass(frozen=True)
+class AnnotateConfig(Experiment):
+    """The values that the stage reads, and that a judge is opened with."""
+
+    env: Mapping[str, Any] = section(ENV)
+    annotate: AnnotateSection = field(default_factory=AnnotateSection)
+
+
+def check(config: AnnotateConfig, of_captions: bool = False) -> None:
+    """Raises UserError for values that cannot work together, or for oracles if it must be a judge `of_captions`."""
+    section, backend, problem = config.annotate, make_backend(config), ""
+    if not 0 <= section.shard < section.num_shards:
+        problem = f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} ({FLAG}.shard)"
+    elif section.samples > 1 and (not backend.is_model or section.mode != "reason"):
+        problem = f"only a model in mode reason answers in samples ({FLAG}.samples, .backend, .mode)"
+    elif section.samples > 1 and not section.sampling.temperature:
+        problem = f"at temperature 0 all samples would be the same ({FLAG}.samples, .sampling.temperature)"
+    elif section.order != "as_now" and isinstance(backend, Oracle):
+        problem = f"{section.backend!r} asks no questions, so they have no order ({FLAG}.order)"
+    elif section.order == "disagreement" and (section.num_shards > 1 or backend.in_process):
+        problem = (
+            "order disagreement needs all answers in one job, and memory beside that of vllm: use num_shards=1, and "
+            f"for a model a server ({FLAG}.order, .num_shards, .backend)"
+        )
+    elif of_captions and isinstance(backend, Oracle):
+        problem = f"{section.backend!r} compares numbers of the game, and a judge of captions is asked ({FLAG}.backend)"
+    if problem:
+        raise UserError(problem)
+    backend.check()
+
+
+def label_name(section: AnnotateSection) -> str:
+    """The annotation's name: custom, or made like published names from model, captions, goal and prompt."""
+    return short_name(section.custom_name or find_backend(section).label(section), LONGEST_NAME)
+
+
+def make_backend(config: AnnotateConfig, verdicts: bool = False) -> Backend:
+    """The annotator that the config names. `verdicts`: rules give no probabilities."""
+    section, texts = config.annotate, texts_of(config.env, config.annotate.lexicon)
+    return find_backend(section)(section, texts, config.seed, verdicts=verdicts)
+
+
+def open_dataset(workdir: Path) -> PairDataset:
+    """The dataset of the workdir; raises UserError if it has none."""
+    if not (workdir / "dataset").is_dir():
+        raise UserError(f"there is no dataset in {str(workdir)!r} yet: run --stage=collect first (--workdir)")
+    return PairDataset(workdir / "dataset")
+
+
+def make_metadata(backend: Backend, dataset: PairDataset) -> dict[str, Any]:
+    """Everything that decides the labels, as a flat dict: of the backend, its section and the dataset."""
+    section = backend.section
+    metadata: dict[str, Any] = {"num_shards": section.num_shards, "dataset": fingerprint(dataset)}
+    metadata |= backend.flat_metadata()
+    other_array = None  # that labels depend on, in addition to the messages
+    if isinstance(backend, Oracle):
+        other_array = backend.numbers(dataset)
+    else:
+        metadata |= {"captions": section.captions, "goal": section.goal} | backend.labelling()
+        if section.captions == WITH_BOTTOM_LINE:
+            if "blstats" not in dataset.data:
+                raise UserError(
+                    f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line need "
+                    f"({FLAG}.captions)"
+                )
+            metadata["bottom_line_version"], other_array = BOTTOM_LINE, dataset.data["blstats"]
+    return metadata | {"beside": "" if other_array is None else digest_of(other_array)}
+
 
 # HTML page of an annotation: shares of labels, most frequent questions with reasons, position bias, agreement.
 
@@ -88,7 +163,8 @@ def write_page(
     details: list[str] = []
     most_asked: list[str] = []
     words = [section.backend, *(models or filter(None, [section.model]))]
-    if questions is not None and not isinstance(backend, Oracle):
+    if questions is not None:
+        assert isinstance(backend, CaptionBackend)
         label = _labels(dataset, name, questions)
         top = np.argsort(-questions.counts, kind="stable")[:SHOWN]
         evidence = _evidence(backend, questions, logs, top, label)
@@ -120,7 +196,7 @@ def write_page(
     judge = f"<b>{esc(who or f'the annotation {name}')}</b>"
     head = Head(subject="Preferences", goal=section.goal, judge=judge, judged=len(dataset) - counts["not asked"],
                 aim=aim_of(section.goal, title(config.env)))  # fmt: skip
-    stage.report(dataclasses.replace(head, asked=sentence([head], len(dataset))), part=name)
+    stage.report(replace(head, asked=sentence([head], len(dataset))), part=name)
     write_whole(path, text)  # last: it marks a complete stage
     return path
 
@@ -160,17 +236,20 @@ def _labels(dataset: PairDataset, name: str, questions: Questions) -> np.ndarray
 def _figures(
     pairs: int, questions: Questions, logs: list[dict[str, Any]], evidence: AnswerDetails
 ) -> list[tuple[str, str]]:
-    different = int((questions.of_pair >= 0).sum())
+    different = int(questions.counts.sum())
     asked, prompt, output = (sum(log.get(k, 0) for log in logs) for k in ("asked", "prompt_tokens", "output_tokens"))
     figures = [
-        (True, f"{1 - different / pairs:.0%}", "of them have equal captions: ties, not asked"),
-        (True, f"{len(questions):,}", "distinct questions"),
-        (True, f"{different / max(len(questions), 1):,.1f}", "pairs per question"),
-        (asked, f"{asked:,}", "questions asked, repetitions included"),
-        (prompt, f"{(prompt + output) / max(asked, 1):,.0f}", "tokens per question asked"),
-        (evidence.mass < 1, f"{evidence.mass:.0%}", "probability that the model answers with a verdict"),
+        (f"{1 - different / pairs:.0%}", "of them have equal captions: ties, not asked"),
+        (f"{len(questions):,}", "distinct questions"),
+        (f"{different / max(len(questions), 1):,.1f}", "pairs per question"),
     ]
-    return [(figure, name) for is_known, figure, name in figures if is_known]
+    if asked:
+        figures.append((f"{asked:,}", "questions asked, repetitions included"))
+    if prompt:
+        figures.append((f"{(prompt + output) / max(asked, 1):,.0f}", "tokens per question asked"))
+    if evidence.mass < 1:
+        figures.append((f"{evidence.mass:.0%}", "probability that the model answers with a verdict"))
+    return figures
 
 
 def _beside_rules(backend: CaptionBackend, questions: Questions, codes: np.ndarray) -> list[tuple[str, str]]:
@@ -185,13 +264,15 @@ def _beside_rules(backend: CaptionBackend, questions: Questions, codes: np.ndarr
         right += [(second > first) == bool(codes[number])] if first != second else []
     if not right:
         return []
-    low, high = share_interval(float(np.mean(right)), len(right))
+    share, decided = float(np.mean(right)), f"{len(right):,} questions"
+    low, high = share_interval(share, len(right))
+    spelt = f"{share:.0%} [{low:.0%}, {high:.0%}]"
     if len(right) >= LEAST and low <= 0.5:
         print_line(
-            f"annotate: agrees with the rules in {np.mean(right):.0%} [{low:.0%}, {high:.0%}] of {len(right):,} "
-            "questions, which is no better than chance (--stage=check_judge)"
+            f"annotate: agrees with the rules in {spelt} of {decided}, which is no better than chance "
+            "(--stage=check_judge)"
         )
-    return [(f"{np.mean(right):.0%} [{low:.0%}, {high:.0%}]", f"of {len(right):,} questions decided as by the rules")]
+    return [(spelt, f"of {decided} decided as by the rules")]
 
 
 def _of_the_questions(
@@ -229,10 +310,14 @@ def _of_the_questions(
 
 def _row_of(questions: Questions, number: int, code: int) -> list[str]:
     """The number of pairs with a question, its captions with the better one in bold, and the verdict, as HTML."""
-    marks = [("better", "worse")[code ^ side] if code < Preference.TIE else "" for side in (0, 1)]
-    sides = zip(marks, questions.text(number), strict=True)
-    cells = [f'<span class="{mark}">{quoted(text)}</span>' for mark, text in sides]
+    cells = marked(questions.text(number), code)
     return [f"{questions.counts[number]:,}", *cells, f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>']
+
+
+def marked(captions: tuple[str, str], code: int) -> list[str]:
+    """The two captions of a question as HTML; `code`, of `Preference`, says which one is marked as better."""
+    marks = [("better", "worse")[code ^ side] if code < Preference.TIE else "" for side in (0, 1)]
+    return [f'<span class="{mark}">{quoted(text)}</span>' for mark, text in zip(marks, captions, strict=True)]
 
 
 def _evidence(
@@ -240,17 +325,17 @@ def _evidence(
 ) -> AnswerDetails:
     """Collects the evidence: asks rules again, or reads the answer caches of the jobs."""
     if not backend.is_model:
-        with contextlib.closing(backend.open()) as annotator:
+        with contextlib.closing(backend.open()) as rules:
             number_of = {Question(*questions.text(number)): number for number in top.tolist()}
-            said = {number_of[question]: answer.said for question, answer in annotator.answers(number_of)}
+            said = {number_of[question]: answer.said for question, answer in rules.answers(number_of)}
         return AnswerDetails(said, np.empty((0, 2)), {}, 1.0)
     asked, wanted = AnswerTable(np.ones(len(questions), bool)), set(top.tolist())
     explanations: dict[int, str] = {}
     unreadable: dict[Question, QuestionAnswer] = {}
     count, mass = 0, 0.0
     for folder in {str(log["answers"]) for log in logs if log.get("answers")}:
-        for lines in batched(read_answers(Path(folder)), LINES):
-            lines = [(question, answer) for question, answer in lines if question.second is not None]
+        for batch in annotator.batches(annotator.read_answers(Path(folder)), LINES):
+            lines = [(question, answer) for question, answer in batch if question.second is not None]
             numbers, turned = questions.find([(question.first, str(question.second)) for question, _ in lines])
             for number, backwards, (question, answer) in zip(numbers.tolist(), turned.tolist(), lines, strict=True):
                 if number < 0:
@@ -323,11 +408,11 @@ def is_complete(config: AnnotateConfig, workdir: Path) -> bool:
     if section.ignore_existing or section.compare_with or not (workdir / f"annotations/{name}.html").exists():
         return False
     dataset = PairDataset(workdir / "dataset")
-    metadata = make_metadata(make_backend(config), section, dataset)
+    metadata = make_metadata(make_backend(config), dataset)
     return shards.is_merged(dataset, name, metadata)
 
 
-def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
+def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = backends.opened) -> None:
     """Labels this job's shard, and merges all shards after the last one. `open_backend` opens the judge, if needed."""
     section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
 
@@ -338,7 +423,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
     for other in filter(None, section.compare_with.split(",")):
         dataset.preference(other)
     backend = make_backend(config)
-    metadata = make_metadata(backend, section, dataset)
+    metadata = make_metadata(backend, dataset)
     if isinstance(backend, Oracle):
         questions, of_pair = None, np.arange(len(dataset))  # it answers every pair. [N]
     else:
@@ -387,8 +472,8 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = opene
 
 
 # ---- one job
-# Questions with a label from an earlier run are not asked again; the rest go through the loop of annotation/asking.py,
-# which answers what its cache knows. Labels are committed to the shard after every batch of answers, so a killed job
+# Questions with a label from an earlier run are not asked again; the rest go through `annotator.Asking`, which answers
+# what its cache knows. Labels are committed to the shard after every batch of answers, so a killed job
 # loses at most one batch of labels, whose answers are in the cache.
 
 
@@ -442,7 +527,7 @@ class AnnotationJob:
                 self._commit(True)
             return
         print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.prob):,} pairs")
-        judge = open_judge(self._backend, self._section.cache_dir, self._counts, open_backend)
+        judge = backends.open_judge(self._backend, self._section.cache_dir, self._counts, open_backend)
         with contextlib.closing(judge) as asking:
             self._model = asking.annotator.model
             self._check_model()
@@ -460,20 +545,20 @@ class AnnotationJob:
                 f"{self._model!r} (--config.annotate.model): {shards.TRY}"
             )
 
-    def _ask(self, asking: Asking | Ratings) -> None:
+    def _ask(self, asking: Asking) -> None:
         self._progress = Progress("annotate", len(self._shard.prob), "pairs", self._label())
         try:
             self._try_orders(asking)
             has_more = True
             while has_more:
                 # In each batch first those in their own order, then the turned ones.
-                batches = batched(self._asked.missing(self._wanted), self._section.batch_size)
-                spots = (spot for batch in batches for spot in sorted(batch, key=lambda spot: spot[1]))
+                missing = annotator.batches(self._asked.missing(self._wanted), self._section.batch_size)
+                spots = (spot for batch in missing for spot in sorted(batch, key=lambda spot: spot[1]))
                 asking.ask(self._draw(spots), self._take)
                 self._save()
                 has_more = self._next_round()
             wanted, unanswered = len(self._wanted), self._open()
-            if wanted - unanswered < LEAST_SHARE * wanted:
+            if wanted - unanswered < annotator.LEAST_SHARE * wanted:
                 raise UserError(
                     f"{unanswered:,} of {wanted:,} questions have no verdict; the last answer was "
                     f"{clean(repr(self._counts.last_unreadable))} (--config.annotate.backend, .model, .prompt_file); "
@@ -496,7 +581,7 @@ class AnnotationJob:
         if self._counts.from_cache:
             print_line(f"annotate: {self._counts.from_cache:,} answers are from the cache {self._answers!r}")
 
-    def _try_orders(self, asking: Asking | Ratings) -> None:
+    def _try_orders(self, asking: Asking) -> None:
         """Asks some questions in both orders, and then all, unless the order hardly ever decides."""
         if not 0 < self._backend.both_orders < 1:
             return
@@ -520,7 +605,7 @@ class AnnotationJob:
             return False
         return len(captions_to_ask(*self._questions.dataset.captions())) > 0
 
-    def _ask_about_nothing(self, asking: Asking | Ratings) -> None:
+    def _ask_about_nothing(self, asking: Asking) -> None:
         """Compares the most frequent captions with a moment without a message, in both orders."""
         table, ids = self._questions.dataset.captions()
         captions, answers = captions_to_ask(table, ids), dict[Question, float | None]()
@@ -598,10 +683,98 @@ class AnnotationJob:
         }
 
 
+# ---- the order disagreement: in rounds, the questions are asked about which small rewards disagree most
+# The first round is random. After each round, NETWORKS small rewards learn from the answers so far, and the next round
+# has the questions with the largest standard deviation of P(second is better) among them. They begin with different
+# parameters and share nothing: heads of one network agree even where all are wrong. The file `order.json` of the
+# annotation has the questions in the order in which they are asked. It is written before a round is asked, and a round
+# depends on the answers of earlier rounds only, so a killed job asks the same questions.
+
+NETWORKS = 4
+OPTIONS = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
+LEARNING_RATE, BATCH_SIZE = 1e-3, 128
+MOST_STEPS, MOST_EPOCHS = 600, 60  # of each network's training in a round
+
+
+def question_rounds(questions: Questions, shard: Shard, budget: int, size: int, seed: int) -> Iterator[np.ndarray]:
+    """Yields all questions chosen so far: those of an earlier run, then also those of each next round. [P] int64
+
+    A round is chosen by the shard's labels of earlier ones. `budget`: number of questions to ask in all rounds of
+    `size`; those that have labels already count.
+    """
+    rows, file, facts = questions.rows(), shard.folder / shards.ORDER, dict(shard.record["facts"])
+    order = np.flatnonzero(~np.isnan(shard.prob[rows]))
+    if file.exists() and (record := read_json(file))["facts"] == facts:
+        order = np.array(record["numbers"], np.int64)
+    yield order
+    while len(order) < budget:
+        others = np.setdiff1d(np.arange(len(rows)), order)
+        others = np.random.default_rng([seed, 90, len(order)]).permutation(others)
+        target = shard.prob[rows]  # as the shard has it: a killed job reads the same
+        answered = order[~np.isnan(target[order])]
+        if len(answered):
+            table, ids = questions.dataset.captions()
+            shown = np.asarray(ids)[rows]
+            doubt = disagreement(small_rewards(table.messages, shown, target, answered, seed), shown)
+            others = others[np.argsort(-doubt[others], kind="stable")]
+        order = np.concatenate([order, others[: min(size, budget - len(order))]])
+        write_json(file, {"facts": facts, "numbers": order.tolist()})
+        yield order
+
+
+def disagreement(rewards: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The standard deviation of P(second is better) among rewards, for each question. [Q]
+
+    `rewards`: of each message [E, U]; `ids`: the message of every step of each question [Q, 2, L].
+    """
+    of_sides = rewards[:, ids].mean(-1)  # [E, Q, 2]
+    return (1 / (1 + np.exp(of_sides[..., 0] - of_sides[..., 1]))).std(0)
+
+
+def small_rewards(
+    messages: np.ndarray, ids: np.ndarray, target: np.ndarray, answered: np.ndarray, seed: int
+) -> np.ndarray:
+    """Trains NETWORKS small rewards, and returns the reward of each message by each of them. [E, U]
+
+    `messages`: [U, 256]; `ids`: as above [Q, 2, L]; `target`: P(second is better) of each question [Q]; `answered`: the
+    questions to learn from [K].
+    """
+    import jax.numpy as jnp
+    import optax
+
+    from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+    from motif_jax.rewards.model import make_reward_model, make_value, value_captions
+    from motif_jax.rewards.preference import (
+        TrainState,
+        epoch_order,
+        make_batches,
+        make_reward_update,
+        without_padding,
+        zero_sums,
+    )
+
+    mesh, optimizer = make_mesh(1), optax.adam(LEARNING_RATE)
+    table, items = replicate(jnp.asarray(without_padding(messages)), mesh), 0
+    apply, _ = make_reward_model(OPTIONS, seed)
+    update = map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
+    value, rewards = make_value(apply), []
+    for network in range(NETWORKS):
+        _, params = make_reward_model(OPTIONS, seed + network)
+        state = replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
+        for epoch in range(int(np.clip(MOST_STEPS * BATCH_SIZE // len(answered), 1, MOST_EPOCHS))):
+            rows = epoch_order(answered, seed + network, epoch)
+            batches = make_batches(rows, ids, target, BATCH_SIZE, 1, None, items)
+            items, placed = batches.captions.shape[-1], shard(batches, mesh, axis=1)
+            for step in range(len(batches.captions)):
+                state = update(state, table, np.int32(step), placed)
+        rewards.append(np.asarray(value_captions(value, state.params, table)))
+    return np.stack(rewards)
+
+
 STAGE = Stage(
     config=AnnotateConfig,
     sections=("annotate",),
-    check=lambda config: check_section(config.annotate, texts_of(config.env, config.annotate.lexicon)),
+    check=check,
     is_complete=is_complete,
     run=run,
     writes="--config.annotate.cache_dir",
