@@ -34,9 +34,7 @@ PATIENCE = "--config.annotate.server.patience_s"
 LOOK_EVERY_S = 0.25  # between attempts to reach a server that is starting
 LONGEST_NAME = 300  # characters; models with longer names are not used
 GIVEN_UP_IN_A_ROW = 20  # questions; then the job stops, because the server is at fault
-TOP_LOGPROBS = 20  # the usual limit of servers
 ROUNDING = 0.01  # a log-probability may exceed 0 by this
-SCORED_TOKENS = 4  # contain the verdict: "(", "1", ")"
 MAX_SAID = 2**16  # characters kept of an answer (start and end); the verdict is parsed from the whole text
 PATH, NO_ANSWER = "/chat/completions", "the server gave no answer"
 END, NOT_DRAWN = "end", "not drawn"  # instead of a question: the stream is used up; enough are in flight
@@ -126,8 +124,8 @@ class ChatClient:
         return question, answer
 
     async def _score(self, messages: list[Message]) -> QuestionAnswer:
-        options: dict[str, Any] = {"temperature": 0, "max_tokens": SCORED_TOKENS}
-        options |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
+        options: dict[str, Any] = {"temperature": 0, "max_tokens": 4}  # which contain the verdict: "(", "1", ")"
+        options |= {"logprobs": True, "top_logprobs": 20}  # the usual limit of servers
         if self._server.prefill:
             messages = [*messages, {"role": "assistant", "content": OPENING}]
             options |= {"add_generation_prompt": False, "continue_final_message": True}
@@ -162,7 +160,10 @@ class ChatClient:
         return answer.asked_again(self._parsed(again))
 
     def _parsed(self, reply: Reply) -> QuestionAnswer:
-        return QuestionAnswer(self._prompt.read(reply.text), _shortened(reply.text), 1.0, *reply.tokens)
+        said = reply.text
+        if len(said) > MAX_SAID:  # the start and the end of one that is far too long
+            said = f"{said[: MAX_SAID // 2]} ... {said[-MAX_SAID // 2 :]}"
+        return QuestionAnswer(self._prompt.read(reply.text), said, 1.0, *reply.tokens)
 
     async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> Reply:
         """Asks for a bare verdict, by an extension of vLLM that other servers may refuse."""
@@ -228,11 +229,6 @@ async def find_model(http: HttpClient, model: str, start_s: float) -> str:
     unusable = f", and {len(names) - len(usable)} whose names cannot be used" if len(usable) < len(names) else ""
     listed = f"it has {clean(', '.join(usable[:8])) or 'none'}{unusable}"
     raise UserError(f"the server at {http.url!r} {what}: {listed} ({MODEL})")
-
-
-def _shortened(text: str) -> str:
-    """The text, or the start and the end of one that is far too long."""
-    return text if len(text) <= MAX_SAID else f"{text[: MAX_SAID // 2]} ... {text[-MAX_SAID // 2 :]}"
 
 
 def _logprob(value: Any) -> float:

@@ -16,8 +16,6 @@ from motif_jax.envs.rules import preference
 from motif_jax.envs.texts import LEXICON_FLAG, Texts
 from motif_jax.structs import UserError
 
-MAX_CACHED = 100_000  # captions
-
 
 class Lexicon(Annotator):
     """Answers questions by the rules of a game."""
@@ -38,7 +36,7 @@ class Lexicon(Annotator):
                 "goal in your own words needs a language model, --config.annotate.backend=model, vllm or server"
             )
         self._temperature = temperature
-        self._worth = functools.lru_cache(MAX_CACHED)(rules.worth_to(goal))
+        self._worth = functools.lru_cache(100_000)(rules.worth_to(goal))
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         for question in filter(None, questions):  # without pauses

@@ -34,7 +34,6 @@ from motif_jax.structs import UserError
 FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0  # before the judge is opened again
 TICK_S = 0.05  # the thread waits this long for a plan before it checks for answers
 CLOSING_S = 5.0
-OpenJudge = Callable[[AskingCounts], Asking]  # may raise UserError or Incomplete
 
 
 class Item(NamedTuple):
@@ -58,9 +57,10 @@ class Stream:
     """Asks a judge, in a thread that runs from the constructor to `close`."""
 
     def __init__(
-        self, judge: OpenJudge, counts: AskingCounts, immediate: bool = False, at_once: bool = False, taken: int = 0
-    ):
-        """Starts the thread; with `immediate`, there is none.
+        self, judge: Callable[[AskingCounts], Asking], counts: AskingCounts, immediate: bool = False,
+        at_once: bool = False, taken: int = 0,
+    ):  # fmt: skip
+        """Starts the thread; with `immediate`, there is none. `judge` may raise UserError or Incomplete.
 
         `at_once`: open the judge now, and raise its error; otherwise the thread opens it. `taken`: items taken in
         earlier runs, which count towards the limit.
@@ -214,7 +214,6 @@ class Stream:
 
 TOGETHER = 64  # questions in a list: a few seconds of a small model on a CPU
 LISTS = 2  # without answers: the process computes one while the next one waits
-NICE = 5
 END = "end"  # instead of a question: the stream is used up
 
 
@@ -289,7 +288,7 @@ class OwnProcess:
 
 def main() -> None:
     """Answers questions until the other end of the pipe is closed."""
-    os.nice(NICE)  # before JAX starts its threads
+    os.nice(5)  # before JAX starts its threads
     for number in (signal.SIGINT, signal.SIGTERM):  # for the parent, which then ends this process
         signal.signal(number, signal.SIG_IGN)
     pipe, received = Connection(int(sys.argv[1])), queue.SimpleQueue[Any]()

@@ -184,7 +184,6 @@ END_WORDS = {
 BARS = "▁▂▃▄▅▆▇█"
 LEAST = 0.01  # rewards below this share of the episode's largest are not highlighted
 PENALTY = 0.1  # the game's rewards below this are not highlighted: penalties for steps without game time
-TOP = 100  # messages in the list
 BLOCK = 1000  # frames processed together, to save memory
 LEAST_ROWS = 8  # so that the list of messages fits
 COMMON = ("episode", "steps", "episode_return", "end_status", "success", "intrinsic_return")  # every world's figures
@@ -212,8 +211,8 @@ def describe(replay: Replay) -> Story:
     learnt = bool(np.isfinite(replay.intrinsic).any())
     rewards = intrinsic if learnt else extrinsic
     rewards[np.abs(rewards) < max(LEAST * np.abs(rewards).max(), 0.0 if learnt else PENALTY)] = 0
-    top = top_messages(replay, TOP)
-    return Story(replay, earned, gained, learnt, rewards, np.flatnonzero(rewards), top, _used_rows(replay))
+    rewarded, top = np.flatnonzero(rewards), top_messages(replay)
+    return Story(replay, earned, gained, learnt, rewards, rewarded, top, _used_rows(replay))
 
 
 def _used_rows(replay: Replay) -> int:

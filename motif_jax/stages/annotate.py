@@ -133,8 +133,6 @@ def make_metadata(backend: Backend, dataset: PairDataset) -> dict[str, Any]:
 SHOWN = 30  # questions
 LEAST = 200  # questions that the rules decide as well, before it is said that a judge is at chance
 ASKED = 12  # questions in the report
-LINES = 4096  # of an answer cache, looked up at a time
-EXAMPLES = 8  # answers without a verdict
 TITLE = "Preferences"  # of the report's part
 NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
 JUDGES = {
@@ -334,7 +332,7 @@ def _evidence(
     unreadable: dict[Question, QuestionAnswer] = {}
     count, mass = 0, 0.0
     for folder in {str(log["answers"]) for log in logs if log.get("answers")}:
-        for batch in annotator.batches(annotator.read_answers(Path(folder)), LINES):
+        for batch in annotator.batches(annotator.read_answers(Path(folder)), 4096):
             lines = [(question, answer) for question, answer in batch if question.second is not None]
             numbers, turned = questions.find([(question.first, str(question.second)) for question, _ in lines])
             for number, backwards, (question, answer) in zip(numbers.tolist(), turned.tolist(), lines, strict=True):
@@ -342,7 +340,7 @@ def _evidence(
                     continue
                 asked.put(number, backwards, answer.yes)
                 count, mass = count + 1, mass + answer.mass
-                if answer.yes is None and np.isnan(label[number]) and len(unreadable) < EXAMPLES:
+                if answer.yes is None and np.isnan(label[number]) and len(unreadable) < 8:
                     unreadable[question] = answer
                 if number in wanted and answer.said and not backwards:
                     explanations[number] = answer.said
@@ -395,7 +393,6 @@ def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:
     return [f"<h2>Agreement with {esc(other)}</h2>", tiles(figures), table(head, rows, numbers=(1, 2, 3))]
 
 
-MOST_TIES = 0.9  # share of the answers
 TRIED = 128  # questions that are asked in both orders first
 RARELY = 0.05  # share of them whose answers may turn with the order
 COMMIT_EVERY_S = 30.0  # even if the batch is not full, as answers of a slow model are expensive
@@ -403,13 +400,11 @@ COMMIT_EVERY_S = 30.0  # even if the batch is not full, as answers of a slow mod
 
 def is_complete(config: AnnotateConfig, workdir: Path) -> bool:
     """Whether the config's annotation is merged; a question that was asked and got no verdict is not asked again."""
-    section = config.annotate
-    name = label_name(section)
+    section, name = config.annotate, label_name(config.annotate)
     if section.ignore_existing or section.compare_with or not (workdir / f"annotations/{name}.html").exists():
         return False
     dataset = PairDataset(workdir / "dataset")
-    metadata = make_metadata(make_backend(config), dataset)
-    return shards.is_merged(dataset, name, metadata)
+    return shards.is_merged(dataset, name, make_metadata(make_backend(config), dataset))
 
 
 def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = backends.opened) -> None:
@@ -424,11 +419,8 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = backe
         dataset.preference(other)
     backend = make_backend(config)
     metadata = make_metadata(backend, dataset)
-    if isinstance(backend, Oracle):
-        questions, of_pair = None, np.arange(len(dataset))  # it answers every pair. [N]
-    else:
-        questions = Questions(dataset, section.captions)
-        of_pair = questions.of_pair
+    questions = None if isinstance(backend, Oracle) else Questions(dataset, section.captions)
+    of_pair = np.arange(len(dataset)) if questions is None else questions.of_pair  # an oracle answers every pair. [N]
 
     # ---- ask, unless all was asked, here or where the dataset comes from
     folder, labels = annotation_folder(dataset.path, name), labels_file(dataset.path, name)
@@ -462,7 +454,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = backe
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {', '.join(shares)}")
     asked = np.flatnonzero(of_pair >= 0)
     ties = float((dataset.preference(name)[asked] == Preference.TIE).mean()) if len(asked) else 0.0
-    if isinstance(backend, CaptionBackend) and backend.is_model and ties > MOST_TIES:
+    if isinstance(backend, CaptionBackend) and backend.is_model and ties > 0.9:
         print_line(
             f"annotate: {ties:.0%} of the answers are ties, from which little can be learnt: they are within "
             f"{backend.tie_margin:g} of one half (--config.annotate.tie_margin)"
@@ -484,8 +476,8 @@ class AnnotationJob:
         self, config: AnnotateConfig, backend: CaptionBackend, questions: Questions, shard: Shard, rows: np.ndarray
     ):
         """`rows` are the rows of the dataset that belong to the shard. [M]"""
-        self._section, self._backend, self._questions, self._shard = config.annotate, backend, questions, shard
-        section = config.annotate
+        self._section = section = config.annotate
+        self._backend, self._questions, self._shard = backend, questions, shard
         self._asked = AnswerTable(questions.sample(backend.both_orders))
         self._put = np.zeros(len(questions), bool)  # whether a question was asked, with or without a verdict
 
@@ -549,14 +541,14 @@ class AnnotationJob:
         self._progress = Progress("annotate", len(self._shard.prob), "pairs", self._label())
         try:
             self._try_orders(asking)
-            has_more = True
-            while has_more:
+            while True:
                 # In each batch first those in their own order, then the turned ones.
                 missing = annotator.batches(self._asked.missing(self._wanted), self._section.batch_size)
                 spots = (spot for batch in missing for spot in sorted(batch, key=lambda spot: spot[1]))
                 asking.ask(self._draw(spots), self._take)
                 self._save()
-                has_more = self._next_round()
+                if not self._next_round():
+                    break
             wanted, unanswered = len(self._wanted), self._open()
             if wanted - unanswered < annotator.LEAST_SHARE * wanted:
                 raise UserError(

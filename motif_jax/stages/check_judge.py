@@ -38,7 +38,6 @@ from motif_jax.structs import UserError
 STAGE_NAME = "check_judge"
 FLAG = f"--config.{STAGE_NAME}"
 FEWEST = 10  # questions that the rules decide as well, before agreement is told from chance
-MARGINS = (0.0, 0.1, 0.2, 0.3, 0.4)  # of ties, to choose from
 SHOWN = 12  # answers of each kind
 TITLE = "The judge"  # of the report's part
 
@@ -162,7 +161,7 @@ def measure(answers: list[Answer], margin: float, ordered: bool) -> dict[str, An
         "reversals": share(((own > 0.5) != (turned > 0.5))[sided]) if ordered else None,
         "decided": decided,
         "agreement": agreement if has_rules else None,
-        "margins": [(one, *beyond(one)) for one in MARGINS] if has_rules else [],
+        "margins": [(one, *beyond(one)) for one in (0.0, 0.1, 0.2, 0.3, 0.4)] if has_rules else [],
     }
 
 
