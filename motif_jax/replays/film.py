@@ -96,12 +96,13 @@ _OF_COLOUR = np.pad(np.arange(1, len(COLOURS), dtype=np.uint8).reshape(len(PALET
 OF_STYLE = np.concatenate([_OF_COLOUR, _OF_COLOUR[:, ::-1]])  # indices into COLOURS, then reversed. [styles, SHADES]
 
 
-def paint(canvas: Canvas) -> np.ndarray:
-    """Draws a sheet as indices into COLOURS. [pixels down, pixels across] uint8"""
-    codes, inverse = np.unique(canvas.chars, return_inverse=True)
-    glyphs = np.stack([_glyph(chr(code)) for code in codes])[inverse.reshape(canvas.chars.shape)]  # [R, C, 18, 9]
-    cells = OF_STYLE[canvas.styles[..., None, None], glyphs]
-    return cells.transpose(0, 2, 1, 3).reshape(canvas.rows * HEIGHT, canvas.columns * WIDTH)
+def paint(canvas: Canvas, rows: slice = slice(None), columns: slice = slice(None)) -> np.ndarray:
+    """Draws a part of a sheet as indices into COLOURS. [pixels down, pixels across] uint8"""
+    chars, styles = canvas.chars[rows, columns], canvas.styles[rows, columns]
+    codes, inverse = np.unique(chars, return_inverse=True)
+    glyphs = np.stack([_glyph(chr(code)) for code in codes])[inverse.reshape(chars.shape)]  # [R, C, height, width]
+    cells = OF_STYLE[styles[..., None, None], glyphs]
+    return cells.transpose(0, 2, 1, 3).reshape(chars.shape[0] * HEIGHT, chars.shape[1] * WIDTH)
 
 
 @functools.cache
@@ -341,33 +342,35 @@ def _write_gif(file: BinaryIO, story: Story, speed: float, sheets: Iterable[Time
     colours[: len(COLOURS)] = COLOURS
     file.write(b"GIF89a" + struct.pack("<HHBBB", width, height, 0xF0 | TABLE_BITS - 1, 0, 0) + colours.tobytes())
     file.write(b"\x21\xff\x0bNETSCAPE2.0\x03\x01" + struct.pack("<H", 0) + b"\0")  # repeat for ever
-    before: np.ndarray | None = None
+    before: Canvas | None = None
     pictured = b""  # the previous sheet's picture of the game
     shown = 0  # hundredths of a second since the start; rounding errors of durations would add up
     for sheet in sheets:
-        end, pixels = round(100 * (sheet.start + sheet.seconds)), paint(sheet.canvas)
+        end = round(100 * (sheet.start + sheet.seconds))
         options: dict[str, Any] = {"duration": 10 * (end - shown), "disposal": KEEP_BELOW}
         if sheet.picture and sheet.picture != pictured:
             picture = Image.fromarray(_pixels(sheet, story)).quantize(OWN_COLOURS)
             blocks = GifImagePlugin.getdata(picture, (0, 0), include_color_table=True, **options)
         else:
-            part, corner = _changed(before if sheet.picture == pictured else None, pixels)
-            blocks = GifImagePlugin.getdata(Image.fromarray(part), corner, transparency=UNCHANGED, **options)
+            pixels, corner = _changed(before if sheet.picture == pictured else None, sheet.canvas)
+            blocks = GifImagePlugin.getdata(Image.fromarray(pixels), corner, transparency=UNCHANGED, **options)
         file.writelines(blocks)
-        before, shown, pictured = pixels, end, sheet.picture
+        before, shown, pictured = sheet.canvas, end, sheet.picture
     file.write(b";")
 
 
-def _changed(before: np.ndarray | None, after: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
+def _changed(before: Canvas | None, after: Canvas) -> tuple[np.ndarray, tuple[int, int]]:
     """The smallest part of the picture with all changes, and the position of its upper left corner."""
     if before is None:
-        return after, (0, 0)
-    changed = before != after
+        return paint(after), (0, 0)
+    changed = (before.chars != after.chars) | (before.styles != after.styles)
     if not changed.any():
         changed[0, 0] = True  # a picture cannot be empty
     rows, columns = (np.flatnonzero(changed.any(axis)) for axis in (1, 0))
-    part = np.s_[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    return np.where(changed, after, UNCHANGED)[part].astype(np.uint8), (int(columns[0]), int(rows[0]))
+    down, across = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+    pixels = paint(after, down, across)
+    pixels[~np.kron(changed[down, across], np.ones((HEIGHT, WIDTH), bool))] = UNCHANGED
+    return pixels, (int(columns[0]) * WIDTH, int(rows[0]) * HEIGHT)
 
 
 WRITERS = {".cast": _write_cast, ".gif": _write_gif, ".mp4": _write_mp4}  # by the suffix of the file

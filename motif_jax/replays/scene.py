@@ -23,7 +23,7 @@ import termios
 import textwrap
 import time
 import tty
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -62,24 +62,19 @@ class Canvas:
         self.chars = np.full((rows, columns), ord(" "), np.uint32)
         self.styles = np.full((rows, columns), TEXT, np.uint8)
 
-    def put(self, row: int, column: int, text: str, style: int = TEXT, width: int | None = None) -> int:
-        """Writes text from any source, cut at `width` and at the edge; returns the column after it."""
-        room = self.columns - column if width is None else min(width, self.columns - column)
-        if not 0 <= row < self.rows or room <= 0:
-            return column
-        shown = printable(text)
-        if len(shown) > room:
-            shown = shown[: room - 1] + "…"
-        self.chars[row, column : column + len(shown)] = [ord(character) for character in shown]
-        self.styles[row, column : column + len(shown)] = style
-        return column + len(shown)
-
-    def put_spans(self, row: int, column: int, spans: Iterable[Span], width: int | None = None) -> int:
-        """Writes spans one after another; returns the column after them."""
-        end = self.columns if width is None else column + width
+    def put(self, row: int, column: int, *spans: Span, width: int | None = None) -> None:
+        """Writes texts from any source one after another, cut at `width` and at the edge."""
+        end = self.columns if width is None else min(column + width, self.columns)
         for text, style in spans:
-            column = self.put(row, column, text, style, end - column)
-        return column
+            room = end - column
+            if not 0 <= row < self.rows or room <= 0:
+                return
+            shown = printable(text)
+            if len(shown) > room:
+                shown = shown[: room - 1] + "…"
+            self.chars[row, column : column + len(shown)] = [ord(character) for character in shown]
+            self.styles[row, column : column + len(shown)] = style
+            column += len(shown)
 
     def put_screen(self, chars: np.ndarray, colors: np.ndarray, cursor: tuple[int, int]) -> None:
         """Draws lines of the game in the upper left corner, cropped to the sheet. [R, 80] each
@@ -163,8 +158,8 @@ def compose(story: Story, view: View, rows: int, columns: int, keys: bool) -> Ca
     else:
         _below(canvas, story, view, rows - story.rows - keys)
     if keys:
-        canvas.put(rows - 1, 0, " " * columns)
-        canvas.put_spans(rows - 1, 0, _last_line(story, view, rows, columns))
+        canvas.put(rows - 1, 0, (" " * columns, TEXT))
+        canvas.put(rows - 1, 0, *_last_line(story, view, rows, columns))
     if view.over == HELP:
         cover_with_help(canvas)
     elif view.over == MESSAGES:
@@ -201,22 +196,18 @@ def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
     title = [(f" {replay.title} ", COOL), (f"({why}) " if why else "", SOFT), (f"· {replay.ending} ", TEXT)]
     game = [*_amount(replay.reward, frame), (" sum ", SOFT), _sum(story.earned[frame])]
     gained = [("sum ", SOFT), _sum(story.gained[frame])] if story.learnt else []
-    spans: dict[str, list[tuple[int, list[Span], int | None]]] = {  # by line: column, spans and width
-        "title": [(0, [("─" * canvas.columns, SOFT)], None), (2, title, None)],
-        "status": [
-            (1, _pace(view), None), (12, [(_step(story, view), WHITE)], None),
-            (32, _actions(story, frame), last - 33), (last, [("value ", SOFT), _value(story, frame)], None),
-        ],
-        "message": [(1, [("message", SOFT)], None), (12, [(message or "-", _weight(story, frame))], None)],
-        "rewards": [
-            (1, [("game", SOFT)], None), (12, game, None),
-            (32, [(f"{replay.rewarded_by} ", SOFT), *_learnt(story, frame)], last - 33), (last, gained, None),
-        ],
-        "bars": [(1, _odds_in_a_line(story, frame), None)],
-    }  # fmt: skip
+    learnt = [(f"{replay.rewarded_by} ", SOFT), *_learnt(story, frame)]
+    value = [("value ", SOFT), _value(story, frame)]
+    spans: dict[str, dict[int, list[Span]]] = {  # by line and column
+        "title": {0: [("─" * canvas.columns, SOFT)], 2: title},
+        "status": {1: _pace(view), 12: [(_step(story, view), WHITE)], 32: _actions(story, frame), last: value},
+        "message": {1: [("message", SOFT)], 12: [(message or "-", _weight(story, frame))]},
+        "rewards": {1: [("game", SOFT)], 12: game, 32: learnt, last: gained},
+        "bars": {1: _odds_in_a_line(story, frame)},
+    }
     for row, name in enumerate(shown, story.rows):
-        for column, some, width in spans[name]:
-            canvas.put_spans(row, column, some, width)
+        for column, some in spans[name].items():
+            canvas.put(row, column, *some, width=last - 33 if column == 32 else None)
         if name == "bars" and replay.odds is None:
             _bars(canvas, row, story, frame)
 
@@ -225,11 +216,11 @@ def _beside(canvas: Canvas, story: Story, view: View) -> None:
     replay, frame = story.replay, view.frame
     left, width = COLUMNS + 3, min(canvas.columns - COLUMNS - 4, WIDEST)
     for row in range(ROWS):
-        canvas.put(row, COLUMNS + 1, "│", SOFT)
-    canvas.put(0, left, replay.title, COOL, width)
-    why = replay.chosen
-    canvas.put(1, left, f"{replay.ending}{f' ({why})' if why else ''}", SOFT, width)
-    canvas.put_spans(3, left, [*_pace(view), ("   ", TEXT), (_step(story, view), WHITE)], width)
+        canvas.put(row, COLUMNS + 1, ("│", SOFT))
+    canvas.put(0, left, (replay.title, COOL), width=width)
+    why = f" ({replay.chosen})" if replay.chosen else ""
+    canvas.put(1, left, (f"{replay.ending}{why}", SOFT), width=width)
+    canvas.put(3, left, *_pace(view), ("   ", TEXT), (_step(story, view), WHITE), width=width)
     status = {
         "action": _actions(story, frame),
         "value": [_value(story, frame)],
@@ -237,24 +228,24 @@ def _beside(canvas: Canvas, story: Story, view: View) -> None:
         replay.rewarded_by: _learnt(story, frame),
     } | ({"": [("sum ", SOFT), _sum(story.gained[frame])]} if story.learnt else {})
     for row, (label, spans) in enumerate(status.items(), 5):
-        canvas.put(row, left, label, SOFT)
-        canvas.put_spans(row, left + 9, spans, width - 9)
+        canvas.put(row, left, (label, SOFT))
+        canvas.put(row, left + 9, *spans, width=width - 9)
     row = 6 + len(status)
     for line, text in enumerate(textwrap.wrap(replay.message_text(frame), width)[:3] or ["-"], row):
-        canvas.put(line, left, text, _weight(story, frame), width)
+        canvas.put(line, left, (text, _weight(story, frame)), width=width)
     (_last_rewards if replay.odds is None else _odds)(canvas, story, frame, row + 4, left, width)
-    canvas.put(ROWS, 0, "─" * canvas.columns, SOFT)
+    canvas.put(ROWS, 0, ("─" * canvas.columns, SOFT))
     _bars(canvas, ROWS + 1, story, frame)
 
 
 def _last_rewards(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: int) -> None:
     before = story.rewarded[: np.searchsorted(story.rewarded, frame, side="right")]
-    canvas.put(row, left, "last rewards" if len(before) else "no reward yet", SOFT, width)
+    canvas.put(row, left, ("last rewards" if len(before) else "no reward yet", SOFT), width=width)
     for line, at in enumerate(before[::-1][: ROWS - 1 - row].tolist(), row + 1):
-        canvas.put(line, left, f"{at:>6,}", SOFT)
-        canvas.put_spans(line, left + 7, [_sum(float(story.rewards[at]), 8)])
+        canvas.put(line, left, (f"{at:>6,}", SOFT))
+        canvas.put(line, left + 7, _sum(float(story.rewards[at]), 8))
         text = story.replay.message_text(at - _late(story))
-        canvas.put(line, left + 17, text, TEXT if at < frame else WHITE, width - 17)
+        canvas.put(line, left + 17, (text, TEXT if at < frame else WHITE), width=width - 17)
 
 
 def _odds(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: int) -> None:
@@ -262,10 +253,8 @@ def _odds(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: 
     start = max((len(name) for name, *_ in actions), default=0) + 1
     room = max(width - start - 5, 1)
     for line, (name, odds, style) in enumerate(actions[: ROWS - row], row):
-        canvas.put(line, left, name, style, width)
-        canvas.put_spans(
-            line, left + start, [("█" * round(odds * room), style), (f" {odds:.0%}", style)], width - start
-        )
+        canvas.put(line, left, (name, style), width=width)
+        canvas.put(line, left + start, ("█" * round(odds * room), style), (f" {odds:.0%}", style), width=width - start)
 
 
 def _odds_in_a_line(story: Story, frame: int) -> list[Span]:
@@ -290,8 +279,8 @@ def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:
         return
     here = bar_of(story, frame, width)
     for column, (bar, value) in enumerate(bars(story.rewards, width)):
-        style = (GOOD if value > 0 else BAD) if value else SOFT
-        canvas.put(row, 1 + column, bar if value else "·", style if column <= here or not value else style - 8)
+        style = (GOOD if value > 0 else BAD) - 8 * (column > here)
+        canvas.put(row, 1 + column, (bar, style) if value else ("·", SOFT))
     canvas.reverse(row, 1 + here)
 
 
@@ -324,10 +313,8 @@ def _learnt(story: Story, frame: int) -> list[Span]:
         return [("-", SOFT)]
     if replay.rewarded_by == "program":
         return _amount(replay.intrinsic, frame)
-    return [
-        (number(replay.z[frame - 1]), TEXT), (f" seen {replay.count[frame - replay.is_late]}x → ", SOFT),
-        *_amount(replay.intrinsic, frame),
-    ]  # fmt: skip
+    seen = f" seen {replay.count[frame - replay.is_late]}x → "
+    return [(number(replay.z[frame - 1]), TEXT), (seen, SOFT), *_amount(replay.intrinsic, frame)]
 
 
 def _amount(values: np.ndarray, frame: int) -> list[Span]:
@@ -356,23 +343,24 @@ def cover_with_help(canvas: Canvas) -> None:
     """Draws the list of keys over the sheet."""
     width = _box(canvas, "keys", len(KEYS_HELP) + 2)
     for row, (keys, what) in enumerate(KEYS_HELP, 1):
-        canvas.put(row, 3, keys, WHITE)
-        canvas.put(row, 20, what, TEXT, width - 21)
+        canvas.put(row, 3, (keys, WHITE))
+        canvas.put(row, 20, (what, TEXT), width=width - 21)
 
 
 def cover_with_messages(canvas: Canvas, story: Story, first: int, rows: int) -> None:
     """Lists the most frequent messages from number `first` on, over the first `rows` lines of the sheet."""
     replay = story.replay
     width = _box(canvas, f"top messages · {replay.ending} after {replay.steps:,} steps", rows)
-    canvas.put(1, 2, f"{'times':>6}  {'reward':>8}  message", SOFT, width - 3)
+    canvas.put(1, 2, (f"{'times':>6}  {'reward':>8}  message", SOFT), width=width - 3)
     listed = story.top[first : first + listed_at_once(rows)]
     for row, top in enumerate(listed, 2):
         text = top.text.strip()
-        canvas.put(row, 2, f"{top.times:>6,}", TEXT, width - 3)
-        canvas.put(row, 10, *_sum(top.z, 8), width - 11)
-        canvas.put(row, 20, text or "(no message)", WHITE if text else SOFT, width - 21)
+        canvas.put(row, 2, (f"{top.times:>6,}", TEXT), width=width - 3)
+        canvas.put(row, 10, _sum(top.z, 8), width=width - 11)
+        canvas.put(row, 20, (text, WHITE) if text else ("(no message)", SOFT), width=width - 21)
     if len(listed) < len(story.top):
-        canvas.put(rows - 2, 3, f"{first + 1}-{first + len(listed)} of {len(story.top)}", SOFT, width - 4)
+        shown = f"{first + 1}-{first + len(listed)} of {len(story.top)}"
+        canvas.put(rows - 2, 3, (shown, SOFT), width=width - 4)
 
 
 def listed_at_once(rows: int) -> int:
@@ -386,8 +374,8 @@ def _box(canvas: Canvas, title: str, rows: int) -> int:
     inner = max(width - 2, 0)
     for row in range(rows):
         left, fill, right = "┌─┐" if row == 0 else "└─┘" if row == rows - 1 else "│ │"
-        canvas.put(row, 0, f"{left}{fill * inner}{right}", SOFT)
-    canvas.put(0, 2, f" {title} ", COOL, inner - 2)
+        canvas.put(row, 0, (f"{left}{fill * inner}{right}", SOFT))
+    canvas.put(0, 2, (f" {title} ", COOL), width=inner - 2)
     return width
 
 

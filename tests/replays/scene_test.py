@@ -6,7 +6,7 @@ from emulator import Emulator
 from real_replay import NEEDED, made, play
 
 from motif_jax.replays.replay import ROWS, Story, describe, summary
-from motif_jax.replays.scene import HELP, MESSAGES, Canvas, View, changes, compose
+from motif_jax.replays.scene import HELP, MESSAGES, TEXT, Canvas, View, changes, compose
 from motif_jax.screens import screen_text
 
 WORDS = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piece.", "You die..."]
@@ -105,7 +105,7 @@ def test_changes_turn_any_sheet_into_any_other():
 @pytest.mark.quick
 def test_texts_become_one_line_without_control_sequences():
     sheet = Canvas(1, 40)
-    sheet.put(0, 0, HOSTILE)
+    sheet.put(0, 0, (HOSTILE, TEXT))
     assert sheet.text() == ["a [2Jb c 1md e f g h i j".ljust(40)]
     assert changes(None, sheet).count("\033") == 5  # style, clear, place, style, style: all of them ours
 
