@@ -16,7 +16,6 @@ In mode `rate` a text to continue ends with one of two words of the file, `good`
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import json
@@ -29,6 +28,7 @@ from typing import Any
 
 from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.config.table import shown
+from motif_jax.console import suggest
 from motif_jax.envs.rules import GENERAL, PROGRESS, read_toml
 from motif_jax.envs.texts import Texts
 from motif_jax.structs import UserError
@@ -288,8 +288,7 @@ def goal_text(texts: Texts, goal: str) -> str:
         return goals[goal]
     if is_sentence(goal):
         return goal.strip()
-    near = difflib.get_close_matches(goal, goals, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(goals)}, or write a sentence of your own"
+    hint = suggest(goal, goals, f"choose from {', '.join(goals)}, or write a sentence of your own")
     raise UserError(f"unknown goal {goal!r} (--config.annotate.goal): {hint}")
 
 

@@ -178,10 +178,7 @@ def replay_of(
         "episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": title(env),
         "action_names": names, "figures": dict(row),
     }  # fmt: skip
-    return Replay(
-        {**metadata, **own}, action=action, z=track.z, intrinsic=track.intrinsic, value=track.value,
-        probability=track.probability, odds=track.odds, charge=track.charge, **unpacked(packed),
-    )  # fmt: skip
+    return Replay({**metadata, **own}, **(track._asdict() | {"action": action} | unpacked(packed)))
 
 
 def numbered(texts: list[str]) -> tuple[np.ndarray, list[str]]:

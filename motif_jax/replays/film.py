@@ -230,8 +230,8 @@ def write_film(path: Path, story: Story, speed: float, progress: Callable[[int],
 def _write_cast(file: BinaryIO, story: Story, speed: float, sheets: Iterable[TimedPicture]) -> None:
     """Version 2: a header, then one line of JSON per change: https://docs.asciinema.org/manual/asciicast/v2/"""
     columns, rows = needed(story)
-    theme = {"fg": _hex(PALETTE[7]), "bg": _hex(BACKGROUND)}
-    theme["palette"] = ":".join(_hex(color) for color in (BACKGROUND, *PALETTE[1:]))
+    colors = [f"#{bytes(color).hex()}" for color in (BACKGROUND, *PALETTE[1:])]
+    theme = {"fg": colors[7], "bg": colors[0], "palette": ":".join(colors)}
     lines: list[Any] = [{
         "version": 2, "width": columns, "height": rows, "title": printable(story.replay.title),
         "env": {"TERM": "xterm-256color"}, "theme": theme,
@@ -253,10 +253,6 @@ def _frames(story: Story, speed: float) -> list[int]:
 
 def _stride(speed: float) -> int:
     return math.ceil(speed / FASTEST)
-
-
-def _hex(color: tuple[int, int, int]) -> str:
-    return "#{:02x}{:02x}{:02x}".format(*color)
 
 
 def open_picture(packed: bytes) -> Image:
@@ -318,8 +314,8 @@ def _write_mp4(file: BinaryIO, story: Story, speed: float, sheets: Iterable[Time
                     shown = end
         if process.returncode:
             complaints.seek(0)
-            lines = complaints.read().decode(errors="replace").split("\n")
-            why = next((line for line in reversed(lines) if line.strip()), f"status {process.returncode}")
+            lines = complaints.read().decode(errors="replace").strip().split("\n")
+            why = lines[-1] or f"status {process.returncode}"
             raise UserError(f"{program} could not make the film: {why.strip()}")
 
 
