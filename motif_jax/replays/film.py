@@ -141,7 +141,10 @@ def _cover(strokes: str, down: float = 0.0) -> np.ndarray:
         points = _points(stroke)
         half = HALF_LINE if len(points) > 1 else HALF_DOT
         for start, end in zip(points, points[1:] if len(points) > 1 else points, strict=False):
-            covered = np.maximum(covered, np.clip(half + 0.5 - _distance(pixels, start, end), 0, 1))
+            line = end - start
+            along = np.clip((pixels - start) @ line / max(line @ line, 1e-9), 0, 1)
+            distance = np.linalg.norm(pixels - start - along[..., None] * line, axis=-1)  # of the pixels' middles
+            covered = np.maximum(covered, np.clip(half + 0.5 - distance, 0, 1))
     return covered
 
 
@@ -160,13 +163,6 @@ def _points(stroke: str) -> np.ndarray:
     return np.concatenate([(1 - share) ** 2 * a + 2 * share * (1 - share) * b + share**2 * c for a, b, c in bends])
 
 
-def _distance(pixels: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The distance from the middle of every pixel to a line segment. [18, 9]"""
-    line = end - start
-    along = np.clip((pixels - start) @ line / max(line @ line, 1e-9), 0, 1)
-    return np.linalg.norm(pixels - start - along[..., None] * line, axis=-1)
-
-
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -176,9 +172,7 @@ LIST_S = 6.0  # duration of the final list of messages
 PICTURE_ROWS = 22  # lines that a picture of the game takes
 SIDE = 1024  # maximum pixels on a side of a replay's picture
 TABLE_BITS = 7  # log2 of the size of a GIF's global table of colours
-OWN_COLOURS = 128  # size of the local table of a sheet with a picture of the game
 UNCHANGED = len(COLOURS)  # the index of a GIF's transparent colour
-KEEP_BELOW = 1  # GIF disposal method: keep the previous picture
 SLOWEST = 10.0  # pictures per second of an MP4; some video players cannot play fewer
 
 
@@ -343,9 +337,9 @@ def _write_gif(file: BinaryIO, story: Story, speed: float, sheets: Iterable[Time
     shown = 0  # hundredths of a second since the start; rounding errors of durations would add up
     for sheet in sheets:
         end = round(100 * (sheet.start + sheet.seconds))
-        options: dict[str, Any] = {"duration": 10 * (end - shown), "disposal": KEEP_BELOW}
+        options: dict[str, Any] = {"duration": 10 * (end - shown), "disposal": 1}  # keeps the previous picture
         if sheet.picture and sheet.picture != pictured:
-            picture = Image.fromarray(_pixels(sheet, story)).quantize(OWN_COLOURS)
+            picture = Image.fromarray(_pixels(sheet, story)).quantize(128)  # its own table of colours
             blocks = GifImagePlugin.getdata(picture, (0, 0), include_color_table=True, **options)
         else:
             pixels, corner = _changed(before if sheet.picture == pictured else None, sheet.canvas)

@@ -234,24 +234,19 @@ def number(value: float) -> str:
     return f"{value:+,.{places}f}"
 
 
-def bars(rewards: np.ndarray, width: int) -> list[tuple[str, float]]:
+def bars(rewards: np.ndarray, width: int, frame: int) -> tuple[list[tuple[str, float]], int]:
     """The whole episode in `width` parts: the bar and the value of the reward with the largest magnitude in each.
 
-    Bars grow with the square root of the reward, because the first times of a message have much higher rewards than
-    later ones.
+    Returns the parts, and the index of the one with this frame. Bars grow with the square root of the reward, because
+    the first times of a message have much higher rewards than later ones.
     """
     edges = np.linspace(0, len(rewards), width + 1).astype(int)
     parts = [rewards[start : max(end, start + 1)] for start, end in itertools.pairwise(edges)]
     most = [max(part, key=abs, default=0.0) for part in parts]
     scale = float(np.abs(rewards).max(initial=0.0)) or 1.0
     levels = [int(np.ceil((abs(value) / scale) ** 0.5 * len(BARS))) for value in map(float, most)]
-    return [(BARS[max(level - 1, 0)], float(value)) for level, value in zip(levels, most, strict=True)]
-
-
-def bar_of(story: Story, frame: int, width: int) -> int:
-    """The index of this frame's part among `width` parts."""
-    frames = len(story.rewards)
-    return int(np.searchsorted(np.linspace(0, frames, width + 1).astype(int), frame, side="right")) - 1
+    shown = [(BARS[max(level - 1, 0)], float(value)) for level, value in zip(levels, most, strict=True)]
+    return shown, int(np.searchsorted(edges, frame, side="right")) - 1
 
 
 def summary(story: Story, messages: int) -> str:

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.replays.replay import COLUMNS, ROWS, Replay, Story, bar_of, bars, describe, number
+from motif_jax.replays.replay import COLUMNS, ROWS, Replay, Story, bars, describe, number
 from motif_jax.screens import REVERSED, SHOWN, printable
 
 TEXT, WHITE, SOFT, GOOD, BAD, WARM, COOL = 7, 15, 8, 10, 9, 11, 14  # colours of everything except the game
@@ -198,12 +198,14 @@ def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
     gained = [("sum ", SOFT), _sum(story.gained[frame])] if story.learnt else []
     learnt = [(f"{replay.rewarded_by} ", SOFT), *_learnt(story, frame)]
     value = [("value ", SOFT), _value(story, frame)]
+    actions = _next_actions(story, frame)
+    odds = [span for name, odds, style in actions for span in ((f"{name} {odds:.0%}", style), ("  ", SOFT))]
     spans: dict[str, dict[int, list[Span]]] = {  # by line and column
         "title": {0: [("─" * canvas.columns, SOFT)], 2: title},
         "status": {1: _pace(view), 12: [(_step(story, view), WHITE)], 32: _actions(story, frame), last: value},
         "message": {1: [("message", SOFT)], 12: [(message or "-", _weight(story, frame))]},
         "rewards": {1: [("game", SOFT)], 12: game, 32: learnt, last: gained},
-        "bars": {1: _odds_in_a_line(story, frame)},
+        "bars": {1: odds},
     }
     for row, name in enumerate(shown, story.rows):
         for column, some in spans[name].items():
@@ -257,11 +259,6 @@ def _odds(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: 
         canvas.put(line, left + start, ("█" * round(odds * room), style), (f" {odds:.0%}", style), width=width - start)
 
 
-def _odds_in_a_line(story: Story, frame: int) -> list[Span]:
-    actions = _next_actions(story, frame)
-    return [span for name, odds, style in actions for span in ((f"{name} {odds:.0%}", style), ("  ", SOFT))]
-
-
 def _next_actions(story: Story, frame: int) -> list[tuple[str, float, int]]:
     """The names of all actions, their probabilities, and their style: white for the one that was taken next."""
     replay = story.replay
@@ -277,8 +274,8 @@ def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:
     width = canvas.columns - 2
     if width < 1:
         return
-    here = bar_of(story, frame, width)
-    for column, (bar, value) in enumerate(bars(story.rewards, width)):
+    shown, here = bars(story.rewards, width, frame)
+    for column, (bar, value) in enumerate(shown):
         style = (GOOD if value > 0 else BAD) - 8 * (column > here)
         canvas.put(row, 1 + column, (bar, style) if value else ("·", SOFT))
     canvas.reverse(row, 1 + here)
@@ -352,7 +349,7 @@ def cover_with_messages(canvas: Canvas, story: Story, first: int, rows: int) -> 
     replay = story.replay
     width = _box(canvas, f"top messages · {replay.ending} after {replay.steps:,} steps", rows)
     canvas.put(1, 2, (f"{'times':>6}  {'reward':>8}  message", SOFT), width=width - 3)
-    listed = story.top[first : first + listed_at_once(rows)]
+    listed = story.top[first : first + max(rows - AROUND, 1)]
     for row, top in enumerate(listed, 2):
         text = top.text.strip()
         canvas.put(row, 2, (f"{top.times:>6,}", TEXT), width=width - 3)
@@ -361,11 +358,6 @@ def cover_with_messages(canvas: Canvas, story: Story, first: int, rows: int) -> 
     if len(listed) < len(story.top):
         shown = f"{first + 1}-{first + len(listed)} of {len(story.top)}"
         canvas.put(rows - 2, 3, (shown, SOFT), width=width - 4)
-
-
-def listed_at_once(rows: int) -> int:
-    """The number of messages that fit into a box of `rows` lines."""
-    return max(rows - AROUND, 1)
 
 
 def _box(canvas: Canvas, title: str, rows: int) -> int:
@@ -418,7 +410,7 @@ def watch(replay: Replay, speed: float) -> Story:
             due = (since + (view.frame + 1 - start) / view.speed - time.monotonic()) if view.playing else LOOK_EVERY_S
             shown = view
             for key in terminal.keys(min(max(due, DRAW_EVERY_S), LOOK_EVERY_S)):
-                view = press(view, key, story, listed_at_once(list_rows(terminal.size()[0], keys=True)))
+                view = press(view, key, story, max(list_rows(terminal.size()[0], keys=True) - AROUND, 1))
                 if view is None:
                     return story
             now = time.monotonic()
@@ -457,7 +449,7 @@ class Terminal:
             data = data[os.write(self._target, data) :]
 
     def keys(self, timeout: float) -> list[str]:
-        """The pressed keys; waits at most `timeout` seconds for the first."""
+        """The pressed keys, characters or words of `NAMES`, "" if unknown; waits up to `timeout` s for the first."""
         data = b""
         while select.select([self._source], [], [], REST_OF_KEY_S if data else timeout)[0]:
             pressed = os.read(self._source, 1024)
@@ -466,14 +458,7 @@ class Terminal:
             data += pressed
             if not UNFINISHED.search(data):
                 break
-        return [name(key) for key in KEY.findall(data)]
-
-
-def name(key: bytes) -> str:
-    """The name of a key: a character, or a word of `NAMES`; "" for unknown keys."""
-    if key in NAMES:
-        return NAMES[key]
-    return key.decode() if len(key) == 1 and key.isascii() and chr(key[0]).isprintable() else ""
+        return [NAMES.get(key, key.decode() if re.fullmatch(rb"[ -~]", key) else "") for key in KEY.findall(data)]
 
 
 @contextlib.contextmanager
