@@ -31,7 +31,6 @@ from motif_jax.system.metrics import Progress
 from motif_jax.system.shared_lines import SharedLines, read_shared, slug
 
 Item = TypeVar("Item")
-FLAG = "--config.annotate.cache_dir"
 LEAST_SHARE = 0.05  # of readable answers; with fewer, the learnt reward is worthless
 LEAST_ANSWERS = 100  # before the share is judged
 WARN_EVERY_S = 60.0
@@ -121,7 +120,7 @@ class AnswerCache:
         self.folder: Path | None = None  # answers are kept in memory only
         if cache is not None:
             words = (slug(str(metadata.get("model") or metadata["backend"])), metadata.get("mode"))
-            self._lines = SharedLines(cache, "-".join(filter(None, words)), metadata, FLAG)
+            self._lines = SharedLines(cache, "-".join(filter(None, words)), metadata, "--config.annotate.cache_dir")
             self.folder = self._lines.folder
             for question, answer in read_answers(self.folder):
                 self._remember(question, answer)

@@ -30,7 +30,7 @@ from motif_jax.annotation.annotator import Annotator, AnswerCache, Asking, Askin
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import EXAMPLES, RATE, QuestionTemplate, is_sentence, make_prompt
 from motif_jax.annotation.section import AnnotateSection, SamplingSection, ServerSection
-from motif_jax.annotation.vllm_engine import check_vllm
+from motif_jax.annotation.vllm_engine import VllmEngine, check_vllm
 from motif_jax.config.table import flatten, shown
 from motif_jax.envs.own_code import load_class
 from motif_jax.envs.texts import Texts
@@ -299,8 +299,6 @@ class Vllm(Prompted):
         read_json(self.section.vllm.extra, "vllm.extra")
 
     def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
-        from motif_jax.annotation.vllm_engine import VllmEngine
-
         options = self.section.vllm
         engine = {
             "tensor_parallel_size": options.tensor_parallel,

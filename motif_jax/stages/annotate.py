@@ -56,7 +56,6 @@ from motif_jax.system.machine import read_array
 from motif_jax.system.metrics import Progress
 
 FLAG = "--config.annotate"
-LONGEST_NAME = LONGEST - len(".html")  # the longest ending of a file that is named after an annotation
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,8 @@ def check(config: AnnotateConfig, of_captions: bool = False) -> None:
 
 def label_name(section: AnnotateSection) -> str:
     """The annotation's name: custom, or made like published names from model, captions, goal and prompt."""
-    return short_name(section.custom_name or find_backend(section).label(section), LONGEST_NAME)
+    name = section.custom_name or find_backend(section).label(section)
+    return short_name(name, LONGEST - len(".html"))  # the longest ending of a file that is named after it
 
 
 def make_backend(config: AnnotateConfig, verdicts: bool = False) -> Backend:
@@ -465,8 +465,8 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = backe
 
 # ---- one job
 # Questions with a label from an earlier run are not asked again; the rest go through `annotator.Asking`, which answers
-# what its cache knows. Labels are committed to the shard after every batch of answers, so a killed job
-# loses at most one batch of labels, whose answers are in the cache.
+# what its cache knows. Labels are committed to the shard after every batch of answers, so a killed job loses at most
+# one batch of labels, whose answers are in the cache.
 
 
 class AnnotationJob:

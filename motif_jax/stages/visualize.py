@@ -109,10 +109,8 @@ def _check_export(path: Path, speed: float) -> None:
 def run(config: VisualizeConfig, workdir: Path) -> None:
     """Shows the episode, or writes it to a file."""
     section = config.visualize
-    if section.replay:
-        replay = load_replay(Path(section.replay), f"{FLAG}.replay")
-    else:
-        replay = load_replay(obtain(config, workdir), f"{FLAG}.episode")
+    file, flag = (Path(section.replay), "replay") if section.replay else (obtain(config, workdir), "episode")
+    replay = load_replay(file, f"{FLAG}.{flag}")
     if section.export:
         path, story = Path(section.export), describe(replay)
         progress = Progress(path.name, count_sheets(story, section.speed), "pictures")
