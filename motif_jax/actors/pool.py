@@ -15,7 +15,7 @@ import functools
 import json
 import os
 import resource
-import select
+import selectors
 import shutil
 import signal
 import subprocess
@@ -29,19 +29,19 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.actors.layout import (
+from motif_jax.actors.players import parse_scripted
+from motif_jax.actors.worker import (
     MESSAGE_FORMAT,
     Ended,
     FilledSlot,
     Layout,
     Op,
     Request,
-    RolloutRows,
     SharedArrays,
+    Worker,
     find_places,
+    write_rows,
 )
-from motif_jax.actors.players import parse_scripted
-from motif_jax.actors.worker import Worker
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.world import SeedStream, select_specs
@@ -252,23 +252,23 @@ INLINE_TICK_S = 0.0005
 class WorkerHandle:
     """The worker with number `index`, and its successors when it dies."""
 
-    def __init__(
-        self, layout: Layout, shared: SharedArrays, index: int, inline: bool, hang_timeout_s: float, flag: str,
-        away: Iterable[int] = (),
-    ):  # fmt: skip
-        """Starts the first worker, in this process if `inline`; `away`: slots that it gets later, by `give_back`."""
+    def __init__(self, pool: ActorPool, index: int, hang_timeout_s: float, away: Iterable[int]):
+        """Starts the first worker; `away`: slots that it gets later, by `give_back`."""
         self.index, self.generation, self._failures = index, 0, 0  # generation: number of earlier workers
-        self._layout, self._shared, self._inline, self.hang_timeout_s = layout, shared, inline, hang_timeout_s
-        self._flag = flag
+        self._pool, self._layout, self._shared = pool, pool.layout, pool._shared
+        self.hang_timeout_s = hang_timeout_s
         self._away = set(away)  # slots held by the caller of `poll`
         self.start()
 
     def start(self) -> None:
         """Starts a new worker and grants it all slots except those held by the caller of `poll`."""
         groups, per_group = self._layout.groups, self._layout.slots_per_group
-        self.link: ProcessWorker | InlineWorker = (InlineWorker if self._inline else ProcessWorker)(
-            self._layout, self._shared, self.index
-        )
+        self.link: ProcessWorker | InlineWorker
+        if self._pool.inline:
+            self.link = InlineWorker(self._layout, self._shared, self.index)
+        else:
+            self.link = ProcessWorker(self._layout, self._shared, self.index)
+            self._pool.selector.register(self.link.messages, selectors.EVENT_READ, self)
         self._sent = 0  # messages sent to this worker
         self._last_beat, self._looked_at_s, self._silent_s = -1, time.monotonic(), 0.0
         self._held = [collections.deque[int]() for _ in range(groups)]  # its slots by group, the current one first
@@ -321,51 +321,45 @@ class WorkerHandle:
             self._last_beat, self._silent_s = beat, 0.0
         return self._silent_s > (self.hang_timeout_s if beat else START_TIMEOUT_S)
 
-    def replace(self, hung: bool, blame: collections.Counter[int]) -> tuple[list[FilledSlot], int, list[int]]:
-        """Kills the worker and starts another one in its place.
-
-        `blame`: deaths of workers by episode (plus 1), to which this one is added. Returns unread full slots, the
-        number of lost steps, and episodes that are given up.
-        """
+    def replace(self, hung: bool) -> list[FilledSlot]:
+        """Kills the worker and starts another one in its place; returns unread full slots."""
         assert isinstance(self.link, ProcessWorker)
+        self._pool.selector.unregister(self.link.messages)
         status, messages = self.link.kill()
         fulls = self.read([message for message in messages if message[0] == Op.FULL])[1]
-        lost = int(self._shared["played"][self.index].sum()) * self._layout.group_size
+        self._pool.restarts += 1
+        self._pool.dropped_steps += int(self._shared["played"][self.index].sum()) * self._layout.group_size
         self._failures += 1
         if self._failures >= FAILURES_IN_A_ROW:
             memory = f"last with status {status}; if memory ran out, lower num_workers and games_per_worker"
             why = "last silent for too long; if its games are slow, raise hang_timeout_s" if hung else memory
             raise UserError(
                 f"actor worker {self.index} ended {FAILURES_IN_A_ROW} times without finishing a rollout, {why} "
-                f"({self._flag})"
+                f"({self._pool.flag})"
             )
-        # A SIGKILL from elsewhere (a person, the kernel out of memory) is not the current episode's fault.
-        own_fault = hung or status != -signal.SIGKILL
-        given_up: list[int] = []
         for group in range(self._layout.groups):
-            given_up += self._play_again(group, own_fault, blame)
+            # A SIGKILL from elsewhere (a person, the kernel out of memory) is not the current episode's fault.
+            self._play_again(group, own_fault=hung or status != -signal.SIGKILL)
         for name in ("stepping", "played", "beat", "handled"):
             self._shared[name][self.index] = 0
         self.generation += 1
         self.start()
-        return fulls, lost, given_up
+        return fulls
 
-    def _play_again(self, group: int, own_fault: bool, blame: collections.Counter[int]) -> list[int]:
-        """Lists the lost episodes for the group's next worker; returns those that are given up."""
+    def _play_again(self, group: int, own_fault: bool) -> None:
+        """Lists the lost episodes for the group's next worker, without those that are given up."""
         playing, redo = self._shared["playing"][self.index, group], self._shared["redo"][self.index, group]
         undelivered = self._shared["undelivered"][self.index, group]
         lost = {*playing.tolist(), *undelivered.tolist(), *redo.tolist()} - {0}
         stepping = int(self._shared["stepping"][self.index, group])
-        given_up = []
         if stepping and own_fault:
             number = int(playing[stepping - 1])
-            blame[number] += 1
-            if blame[number] >= GIVE_UP_AFTER:
+            self._pool.blame[number] += 1
+            if self._pool.blame[number] >= GIVE_UP_AFTER:
                 lost.discard(number)
-                given_up.append(number - 1)
+                self._pool.given_up.append(number - 1)
         playing[:] = undelivered[:] = redo[:] = 0
         redo[: len(lost)] = sorted(lost)
-        return given_up
 
     def is_responsible_for(self, group: int, episode: int) -> bool:
         lists = (self._shared[name][self.index, group] for name in ("playing", "undelivered", "redo"))
@@ -420,28 +414,25 @@ class ActorPool:
         check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine=engine)
         if library := getattr(self.world, "library", ""):
             print_once(library)
-        self._inline, self._local = num_workers == 0 and not remote, self.layout.num_workers - remote
-        self._start(first_episode, hang_timeout_s, flag, away)
+        self.inline, self._local = num_workers == 0 and not remote, self.layout.num_workers - remote
+        self.flag = flag
+        self._start(first_episode, hang_timeout_s, away)
 
-    def _start(self, first_episode: int, hang_timeout_s: float, flag: str, away: Iterable[int]) -> None:
+    def _start(self, first_episode: int, hang_timeout_s: float, away: Iterable[int]) -> None:
         remove_stale_folders()
         self._shared = SharedArrays(self.layout.specs())
         self._shared["next_episode"][0] = first_episode
         self.rollouts = {key: self._shared[key] for key in self.layout.row_specs()}  # [S, T or T + 1, E, ...]
-        self.rows, self._actions = RolloutRows(self.rollouts), RolloutRows({"actions": self._shared["actions"]})
         self._released: collections.deque[FilledSlot] = collections.deque()
-        self._blame: collections.Counter[int] = collections.Counter()
+        self.blame: collections.Counter[int] = collections.Counter()  # deaths of workers by episode, plus 1
         self._next_check = time.monotonic() + 0.5
-        self._poll = select.poll()
+        self.selector = selectors.PollSelector()  # of the workers' messages
         self._wake = os.eventfd(0)  # lets `release` interrupt a waiting `poll`
-        self._poll.register(self._wake, select.POLLIN)
-        self._by_file: dict[int, int] = {}
+        self.selector.register(self._wake, selectors.EVENT_READ)
         self._handles: list[WorkerHandle] = []
         try:
             for index in range(self._local):
-                settings = self._inline, hang_timeout_s, flag, away
-                self._handles.append(WorkerHandle(self.layout, self._shared, index, *settings))
-                self._listen(index)
+                self._handles.append(WorkerHandle(self, index, hang_timeout_s, away))
         except BaseException:
             self.close()
             raise
@@ -472,22 +463,22 @@ class ActorPool:
     def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[FilledSlot]]:
         """Waits for requests for actions, and for full slots, which belong to the caller until `release`."""
         self._take_back()
-        if self._inline:
+        if self.inline:
             if not (received := self._handles[0].link.receive()):
                 time.sleep(INLINE_TICK_S)  # lets threads that hold slots run
             return self._handles[0].read(received or [])
         requests: list[Request] = []
         fulls: list[FilledSlot] = []
         with self.timers("wait_for_workers"):
-            ready = self._poll.poll(timeout_s * 1000)
-        for file, _ in ready:
-            if file == self._wake:
+            ready = self.selector.select(timeout_s)
+        for key, _ in ready:
+            if key.fd == self._wake:
                 os.eventfd_read(self._wake)
                 continue
-            handle = self._handles[self._by_file[file]]
+            handle: WorkerHandle = key.data
             messages = handle.link.receive()
             if messages is None:
-                fulls += self._replace(handle, hung=False)
+                fulls += handle.replace(hung=False)
             else:
                 asked, filled = handle.read(messages)
                 requests += asked
@@ -498,7 +489,7 @@ class ActorPool:
             self._next_check = now + 0.5
             for handle in self._handles:
                 if handle.hangs(now):
-                    fulls += self._replace(handle, hung=True)
+                    fulls += handle.replace(hung=True)
         return requests, fulls
 
     def act(self, requests: list[Request], actions: np.ndarray, outputs: dict[str, np.ndarray] | None = None) -> None:
@@ -514,10 +505,10 @@ class ActorPool:
             return
         begun = [number for number, request in enumerate(requests) if request.step == 0]
         starts = {key: outputs.pop(key) for key, _ in self.layout.starts}
-        self._actions.write("actions", find_places([(request.worker, request.group) for request in requests]), actions)
+        write_rows(self._shared["actions"], find_places([request[:2] for request in requests]), actions)
         places = find_places([(request.slot, request.step) for request in requests])
         for key, values in outputs.items():
-            self.rows.write(key, places, values)
+            write_rows(self.rollouts[key], places, values)
         asked: dict[int, list[int]] = {}
         for request in requests:
             asked.setdefault(request.worker, []).append(request.group)
@@ -533,7 +524,7 @@ class ActorPool:
     def release(self, full: FilledSlot) -> None:
         """Returns a slot to its group; any thread may call this."""
         self._released.append(full)
-        if not self._inline:
+        if not self.inline:
             self.wake()
 
     def wake(self) -> None:
@@ -572,27 +563,10 @@ class ActorPool:
         if self._wake >= 0:
             os.close(self._wake)
             self._wake = -1
-            self.rollouts, self.rows, self._actions = {}, RolloutRows({}), RolloutRows({})
+            self.rollouts = {}
             self._shared.close()
-
-    def _listen(self, index: int) -> None:
-        link = self._handles[index].link
-        if isinstance(link, ProcessWorker):
-            self._by_file[link.messages] = index
-            self._poll.register(link.messages, select.POLLIN)
 
     def _take_back(self) -> None:
         while self._released:
             full = self._released.popleft()
             self._handles[full.worker].give_back(full)
-
-    def _replace(self, handle: WorkerHandle, hung: bool) -> list[FilledSlot]:
-        assert isinstance(handle.link, ProcessWorker)
-        self._poll.unregister(handle.link.messages)
-        del self._by_file[handle.link.messages]
-        fulls, lost, given_up = handle.replace(hung, self._blame)
-        self._listen(handle.index)
-        self.restarts += 1
-        self.dropped_steps += lost
-        self.given_up += given_up
-        return fulls

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.layout import FilledSlot, Places, Request, find_places
 from motif_jax.actors.pool import FAILURES_IN_A_ROW, START_TIMEOUT_S, ActorPool, WorkerHandle
+from motif_jax.actors.worker import FilledSlot, Places, Request, find_places, read_rows, write_rows
 from motif_jax.console import print_line
 from motif_jax.envs.world import SeedStream
 from motif_jax.structs import ArraySpec, UserError
@@ -77,7 +77,7 @@ def travelling(
     given = {key for key, _ in (*layout.outputs, *layout.starts)}
     for key, (rows, _) in layout.row_specs().items():
         places = observed if rows > layout.rollout_length else played
-        if key not in given and len(places):
+        if key not in given and places.pairs:
             yield key, places
 
 
@@ -136,7 +136,7 @@ class HostGames:
         pool, ended = self._pool, []
         rows = [np.zeros(0, np.uint8)]
         for key, places in travelling(pool, requests, fulls):
-            rows.append(pool.rows.read(key, places).reshape(-1).view(np.uint8))
+            rows.append(read_rows(pool.rollouts[key], places).reshape(-1).view(np.uint8))
         for full in fulls:
             count = pool._shared["num_episodes"][full.slot]
             ended.append((pool._shared["ended_at"][full.slot, :count], pool._shared["episodes"][full.slot, :count]))
@@ -298,7 +298,10 @@ class GameHost:
         requests, fulls = [*map(self._here, up.requests)], [*map(self._here, up.fulls)]
         at = 0
         for key, places in travelling(pool, requests, fulls):
-            at += pool.rows.write_bytes(key, places, up.rows[at:])
+            array = pool.rollouts[key]
+            end = at + len(places.pairs) * array[0, 0].nbytes
+            write_rows(array, places, up.rows[at:end].view(array.dtype))
+            at = end
         for full, (ended_at, episodes) in zip(fulls, up.ended, strict=True):
             shared["num_episodes"][full.slot] = len(ended_at)
             shared["ended_at"][full.slot, : len(ended_at)] = ended_at

@@ -34,9 +34,8 @@ from gymnasium import spaces
 
 from motif_jax.captions import WIDTH, encode
 from motif_jax.config.table import Text, Whole, shown
-from motif_jax.envs.drawing import GREY, Pieces, ScreenRow, draw_screen
 from motif_jax.envs.own_code import WORLD_FLAG, fitted
-from motif_jax.envs.sequential import SequentialGame, SequentialWorld
+from motif_jax.envs.sequential import GREY, Pieces, ScreenRow, SequentialGame, SequentialWorld, draw_screen
 from motif_jax.envs.world import (
     CAPTIONS,
     CHOICE,

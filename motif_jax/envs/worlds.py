@@ -13,7 +13,7 @@ from typing import Any
 
 from motif_jax.config.table import Table, Text, flatten, shown, table_of, value
 from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
-from motif_jax.envs.nethack.game_settings import GameSettings
+from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.own_code import OPTIONS_FLAG, WORLD_FLAG, load_class, reported
 from motif_jax.envs.world import CAPTIONS, ActionSpace, World, is_text, space_of, suggest
 from motif_jax.names import WORLDS, find

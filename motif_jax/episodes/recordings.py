@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.actors.layout import Ended, FilledSlot
 from motif_jax.actors.recorder import caption_of, file_of
+from motif_jax.actors.worker import Ended, FilledSlot
 from motif_jax.captions import WIDTH
 from motif_jax.envs.own_code import owner, reported
 from motif_jax.envs.world import WAIT, World

@@ -10,11 +10,18 @@ from nle import nethack
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.explorer import ExplorerPlayer
 from motif_jax.envs.nethack.extended import ExtendedGame
-from motif_jax.envs.nethack.game import EXTENDED_FIGURES, ORACLE_GLYPH, STAIRS_HERE, NetHackGame
-from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.keys import EXTENDED_KEYS, EXTENDED_NAMES, KEYS
+from motif_jax.envs.nethack.game import (
+    EXTENDED_FIGURES,
+    EXTENDED_KEYS,
+    EXTENDED_NAMES,
+    KEYS,
+    ORACLE_GLYPH,
+    STAIRS_HERE,
+    NetHackGame,
+)
 from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.nethack.tasks import TASKS
+from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import GameSeed, SeedStream, game_seed
 from motif_jax.structs import EndStatus
 

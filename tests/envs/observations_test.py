@@ -8,8 +8,7 @@ from nle import nethack
 
 from motif_jax.envs.nethack import observations
 from motif_jax.envs.nethack.explorer import DIAGONAL, STEPS, path_to, shift
-from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.nethack.world import GameSettings, GameVector
 from motif_jax.envs.world import step_specs
 
 pytestmark = pytest.mark.quick

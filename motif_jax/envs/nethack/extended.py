@@ -1,7 +1,7 @@
 """ONI's extended actions (arXiv 2410.23022): five keys more than Motif's, and three automatic key sequences.
 
     CAST    presses Z, then `a` for the first spell in the menu; the player chooses the direction
-    QUAFF   answers "What do you want to drink? [fg or ?*]" like the question about eating (`keys.offered_key`)
+    QUAFF   answers "What do you want to drink? [fg or ?*]" like the question about eating (`game.offered_key`)
     skills  after "You feel more confident in your ... skills.", enhances the first possible skill when no question is
             open. The game's reply is then the message of the step, unless the step descended the stairs
 
@@ -28,8 +28,7 @@ from typing import Any
 
 from nle import nethack
 
-from motif_jax.envs.nethack.game import EAT_PROMPT, NetHackGame
-from motif_jax.envs.nethack.keys import AT_PAGE, EXTENDED_KEYS, IN_QUESTION, offered_key
+from motif_jax.envs.nethack.game import AT_PAGE, EAT_PROMPT, EXTENDED_KEYS, IN_QUESTION, NetHackGame, offered_key
 from motif_jax.envs.world import GameSeed
 
 CAST, ENHANCE = int(nethack.Command.CAST), int(nethack.Command.ENHANCE)

@@ -11,29 +11,60 @@ The engine writes into the buffers it is given; a step reads a few numbers from 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 from nle import nethack
 
 from motif_jax.envs.nethack import engine
-from motif_jax.envs.nethack.keys import (
-    AT_PAGE,
-    DESCEND,
-    ESCAPE,
-    IN_LINE,
-    IN_QUESTION,
-    KEYS,
-    LEFT_TO_PLAYER,
-    NUL,
-    ON_STAIRS_DOWN,
-    SPACE,
-    offered_key,
-)
-from motif_jax.envs.nethack.observations import FRAME, MESSAGE_BYTES, count_drawn
+from motif_jax.envs.nethack.observations import FRAME, MESSAGE_BYTES, SHOWN, count_drawn
 from motif_jax.envs.nethack.tasks import SUCCESS_REWARD, get_task, step_penalty
 from motif_jax.envs.world import GameSeed
 from motif_jax.structs import EndStatus, EpisodeInfo
+
+# The actions of a player and their keys, and the questions that are left to the player.
+
+ACTIONS = (
+    nethack.MiscAction.MORE,
+    *nethack.CompassDirection,
+    *nethack.CompassDirectionLonger,
+    *nethack.MiscDirection,
+    nethack.Command.KICK,
+    nethack.Command.EAT,
+    nethack.Command.SEARCH,
+)
+EXTENDED = (  # additional ones of `extended.py`
+    nethack.Command.CAST,
+    nethack.Command.QUAFF,
+    nethack.Command.PRAY,
+    nethack.Command.PICKUP,
+    nethack.Command.PAY,
+)
+KEYS = tuple(int(action) for action in ACTIONS)
+EXTENDED_KEYS = (*KEYS, *(int(action) for action in EXTENDED))
+ACTION_NAMES = tuple(
+    "far " * isinstance(action, nethack.CompassDirectionLonger) + action.name.lower() for action in ACTIONS
+)
+EXTENDED_NAMES = (*ACTION_NAMES, *(action.name.lower() for action in EXTENDED))
+YES = KEYS.index(ord("y"))  # also: move north-west
+FIRST_OFFER = re.compile(rb"\[([A-Za-z])")  # in a question such as "What do you want to eat? [fg or ?*]"
+SPACE, ESCAPE = ord(" "), 27
+NUL = b"\0"
+DESCEND = b"You descend the stairs"
+LEFT_TO_PLAYER = re.compile(rb"eat|attack|direction\?|pray")
+IN_QUESTION, IN_LINE, AT_PAGE, ON_STAIRS_DOWN = 1, 2, 3, 4  # of internal
+
+
+def offered_key(key: int, prompt: bytes) -> int:
+    """Returns the key that replaces `key` while `prompt` asks what to eat or drink.
+
+    For "y" it is the letter right after the bracket, as in `[fg or ?*]`. Other keys decline with SPACE. As in the
+    published system, so does "y" if the first offer is not a letter, as in `[$ or ?*]` and `[$ab or ?*]`.
+    """
+    offered = FIRST_OFFER.search(prompt) if key == KEYS[YES] else None
+    return ord(offered[1]) if offered else SPACE
+
 
 # NetHack's figures of an episode, in addition to those of all worlds.
 #
@@ -153,7 +184,7 @@ class NetHackGame:
         self.last_frame = {key: np.zeros(FRAME[key].shape, FRAME[key].dtype) for key in buffers}
         self._last_blstats = memoryview(self.last_frame["blstats"])
         self._last_glyphs = memoryview(self.last_frame["glyphs"]).cast("B")
-        self._screens = [key for key in ("tty_chars", "tty_colors", "tty_cursor") if key in buffers]
+        self._screens = [key for key in SHOWN if key in buffers]
         self.task = get_task(settings.task)
         self._max_steps = settings.max_episode_steps
         self._penalty_mode, self._penalty_step = settings.penalty_mode, settings.penalty_step

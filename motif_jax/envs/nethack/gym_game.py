@@ -7,7 +7,7 @@
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
 
 Ids are `motif_jax/` and the published name, see `tasks.TASKS` and `tasks.extended_ids`; `motif_jax/Toy-v0` is the
-toy world. Keyword arguments are those of `game_settings.GameSettings`, and `observations`, names from `OBSERVATIONS`
+toy world. Keyword arguments are those of `world.GameSettings`, and `observations`, names from `OBSERVATIONS`
 and `EVENTS` in `observations`. The game's time limit is called `time_limit` here, because gymnasium uses
 `max_episode_steps` for its own wrapper.
 
@@ -24,22 +24,21 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import (
     COLOURS,
     HIGH,
     LOW,
     POLICY_OBSERVATIONS,
+    SHOWN,
     Frames,
     Observer,
     frame_keys,
     open_rows,
 )
+from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import SeedStream, game_seed, plain_shape
 from motif_jax.screens import screen_text
 from motif_jax.structs import ArraySpec, EndStatus
-
-TERMINAL = ("tty_chars", "tty_colors", "tty_cursor")
 
 
 class GymGame(gymnasium.Env):
@@ -60,7 +59,7 @@ class GymGame(gymnasium.Env):
         self._settings = GameSettings(task=task, max_episode_steps=time_limit, **settings)
         self._settings.check()
         keys = frame_keys(observations, self._settings.screen)
-        self._frames = Frames(1, dict.fromkeys((*keys, *(TERMINAL if render_mode else ()))))
+        self._frames = Frames(1, dict.fromkeys((*keys, *(SHOWN if render_mode else ()))))
         self._observer = Observer(observations, self._frames, self._settings.screen)
         self._game = self._settings.make(self._frames.views(0))
         self.action_space = spaces.Discrete(self._game.num_actions)

@@ -33,6 +33,7 @@ FRAME = {
     "message": ArraySpec((MESSAGE_BYTES,), "uint8"),
 }
 SCREENS = {"terminal": ("tty_chars", "tty_colors"), "map": ("chars", "colors")}  # sources of the crop
+SHOWN = ("tty_chars", "tty_colors", "tty_cursor")  # of a picture for people
 BLANKS = ord(" "), 0  # character and colour outside the screen
 MARGIN = 8 * 80  # blank cells before and after each screen, for crops beyond its edge
 

@@ -21,10 +21,10 @@ import numpy as np
 
 import motif_jax
 from motif_jax.actors.acting import BatchedPolicy, answer
-from motif_jax.actors.layout import FilledSlot
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.pool import ActorPool, check_capacity
 from motif_jax.actors.recorder import play_branches, play_episodes
+from motif_jax.actors.worker import FilledSlot
 from motif_jax.captions import decode
 from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Text, Whole, section, value
 from motif_jax.console import clean, print_line
