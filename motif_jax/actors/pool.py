@@ -59,13 +59,6 @@ class WorkerError(RuntimeError):
     """A Python exception inside a worker, with the worker's own traceback."""
 
 
-def describe(layout: Layout, shared: SharedArrays, index: int) -> str:
-    """Names a worker, with the seed and the current episodes, which are needed to replay its games."""
-    episodes = [str(number - 1) for number in shared["playing"][index].ravel().tolist() if number]
-    stream = SeedStream(layout.stream).name.lower()
-    return f"actor worker {index} (seed {layout.seed}, stream {stream}, episodes {', '.join(episodes) or 'none'})"
-
-
 MARKER = ".motif_jax-worker-folder"
 PURPOSE = b"This temporary folder of an actor worker of motif_jax is removed when its parent process has ended.\n"
 
@@ -98,110 +91,6 @@ def remove_stale_folders() -> None:
                 with open(folder / MARKER, "r+b") as marker:
                     if marker.read() == PURPOSE and try_lock(marker):
                         shutil.rmtree(folder, ignore_errors=True)
-
-
-class ProcessWorker:
-    """A worker in a process, which imports only its own modules."""
-
-    def __init__(self, layout: Layout, shared: SharedArrays, index: int):
-        self._who = functools.partial(describe, layout, shared, index)
-        self._closed = False
-        worker_in, self._out = os.pipe()
-        self.messages, worker_out = os.pipe()  # the pool polls `messages`
-        # NLE keeps a folder per game in the temporary directory, which a killed worker cannot remove.
-        self._folder = WorkerFolder()
-        environment = os.environ | ONE_THREAD | {"TMPDIR": str(self._folder.path)}
-        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        # Workers do not need the parent's threads, locks or __main__, so they are neither forked nor "spawned".
-        # Their own process group protects them from the parent's Ctrl-C.
-        command, pipes = [sys.executable, "-m", "motif_jax.actors.worker"], (worker_in, worker_out, shared.file)
-        self.process = subprocess.Popen(command, stdin=PIPE, pass_fds=pipes, env=environment, process_group=0)
-        os.close(worker_in)
-        os.close(worker_out)
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died at once, which the pool will notice
-            start = layout._asdict(), index, os.getpid(), shared.file, worker_in, worker_out
-            self.process.stdin.write(json.dumps(start).encode())
-            self.process.stdin.close()
-
-    def send(self, messages: list[Message]) -> None:
-        """Sends messages to the worker, in a single system call, which dominates the cost."""
-        with contextlib.suppress(BrokenPipeError):  # it died, which the pool will notice
-            os.write(self._out, b"".join([MESSAGE_FORMAT.pack(*message) for message in messages]))
-
-    def receive(self) -> list[Message] | None:
-        """Returns the waiting messages, or None if the worker has ended. Call it when `messages` is readable."""
-        data = os.read(self.messages, 512 * MESSAGE_FORMAT.size)
-        if not data:
-            return None
-        messages: list[Message] = []
-        while data:
-            message = MESSAGE_FORMAT.unpack_from(data)
-            data = data[MESSAGE_FORMAT.size :]
-            if message[0] == Op.ERROR:
-                while len(data) < message[2] and (rest := os.read(self.messages, message[2])):
-                    data += rest
-                refusal, sentence, details = json.loads(data)
-                if refusal:  # an error of the operating system: see `system/errors.py`
-                    raise WorkerError(f"{self._who()} failed:\n{details}") from OSError(*refusal)
-                if sentence:
-                    raise UserCodeError(f"{sentence}; {self._who()}", details) if details else UserError(sentence)
-                raise WorkerError(f"{self._who()} failed:\n{details}")
-            messages.append(message)
-        return messages
-
-    def kill(self) -> tuple[int, list[Message]]:
-        """Kills the process; returns its exit status (negative: a signal) and its last messages."""
-        self.process.kill()
-        status = self.process.wait()
-        last: list[Message] = []
-        while (messages := self.receive()) is not None:
-            last += messages
-        self.close(time.monotonic())
-        return status, last
-
-    def close(self, deadline: float) -> None:
-        """Lets the process end by itself until `deadline`, then kills it."""
-        if self._closed:
-            return
-        self._closed = True
-        os.close(self._out)  # the worker ends when its input is closed
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(max(0.0, deadline - time.monotonic()))
-        self.process.kill()
-        self.process.wait()
-        os.close(self.messages)
-        self._folder.remove()
-
-
-class InlineWorker:
-    """A worker in this process: for debuggers, determinism and simpler tracebacks."""
-
-    def __init__(self, layout: Layout, shared: SharedArrays, index: int):
-        self._inbox: collections.deque[Message] = collections.deque()
-        self._outbox: list[Message] = []
-        self._who = functools.partial(describe, layout, shared, index)
-        self._env = layout.env
-        with reported(layout.env):
-            self._worker = Worker(layout, shared, index, lambda op, group, slot: self._outbox.append((op, group, slot)))
-
-    def send(self, messages: list[Message]) -> None:
-        self._inbox += messages
-
-    def receive(self) -> list[Message]:
-        if self._inbox and not self._outbox:
-            try:
-                with reported(self._env, f"; {self._who()}"):
-                    self._worker.handle(*self._inbox.popleft())
-            except Exception as error:
-                error.add_note(f"(in {self._who()})")
-                raise
-        messages, self._outbox = self._outbox, []
-        return messages
-
-    def close(self, deadline: float) -> None:
-        with reported(self._env):
-            self._worker.close()
 
 
 WORKER_MIB = 60  # Python, NumPy and NLE in a process
@@ -263,12 +152,7 @@ class WorkerHandle:
     def start(self) -> None:
         """Starts a new worker and grants it all slots except those held by the caller of `poll`."""
         groups, per_group = self._layout.groups, self._layout.slots_per_group
-        self.link: ProcessWorker | InlineWorker
-        if self._pool.inline:
-            self.link = InlineWorker(self._layout, self._shared, self.index)
-        else:
-            self.link = ProcessWorker(self._layout, self._shared, self.index)
-            self._pool.selector.register(self.link.messages, selectors.EVENT_READ, self)
+        self._launch()
         self._sent = 0  # messages sent to this worker
         self._last_beat, self._looked_at_s, self._silent_s = -1, time.monotonic(), 0.0
         self._held = [collections.deque[int]() for _ in range(groups)]  # its slots by group, the current one first
@@ -284,8 +168,12 @@ class WorkerHandle:
         self._send([(Op.SLOT, group, slot)])
 
     def _send(self, messages: list[Message]) -> None:
-        self.link.send(messages)
+        self._transmit(messages)
         self._sent += len(messages)
+
+    def _launch(self) -> None: ...  # starts the worker itself
+    def _transmit(self, messages: list[Message]) -> None: ...
+    def close(self, deadline: float) -> None: ...  # lets it end by itself until then
 
     def act(self, groups: list[int]) -> None:
         """Tells the worker that the actions of some groups are in shared memory."""
@@ -321,11 +209,95 @@ class WorkerHandle:
             self._last_beat, self._silent_s = beat, 0.0
         return self._silent_s > (self.hang_timeout_s if beat else START_TIMEOUT_S)
 
+    def is_responsible_for(self, group: int, episode: int) -> bool:
+        lists = (self._shared[name][self.index, group] for name in ("playing", "undelivered", "redo"))
+        return any((numbers == episode + 1).any() for numbers in lists)
+
+    def _who(self) -> str:
+        """Names the worker, with the seed and the current episodes, which are needed to replay its games."""
+        episodes = [str(number - 1) for number in self._shared["playing"][self.index].ravel().tolist() if number]
+        stream = SeedStream(self._layout.stream).name.lower()
+        numbers = f"seed {self._layout.seed}, stream {stream}, episodes {', '.join(episodes) or 'none'}"
+        return f"actor worker {self.index} ({numbers})"
+
+
+class ProcessWorker(WorkerHandle):
+    """A worker in a process, which imports only its own modules."""
+
+    def _launch(self) -> None:
+        self._closed = False
+        worker_in, self._out = os.pipe()
+        self.messages, worker_out = os.pipe()  # the pool polls `messages`
+        # NLE keeps a folder per game in the temporary directory, which a killed worker cannot remove.
+        self._folder = WorkerFolder()
+        environment = os.environ | ONE_THREAD | {"TMPDIR": str(self._folder.path)}
+        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        # Workers do not need the parent's threads, locks or __main__, so they are neither forked nor "spawned".
+        # Their own process group protects them from the parent's Ctrl-C.
+        command, pipes = [sys.executable, "-m", "motif_jax.actors.worker"], (worker_in, worker_out, self._shared.file)
+        self.process = subprocess.Popen(command, stdin=PIPE, pass_fds=pipes, env=environment, process_group=0)
+        os.close(worker_in)
+        os.close(worker_out)
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it died at once, which the pool will notice
+            start = self._layout._asdict(), self.index, os.getpid(), self._shared.file, worker_in, worker_out
+            self.process.stdin.write(json.dumps(start).encode())
+            self.process.stdin.close()
+        self._pool.selector.register(self.messages, selectors.EVENT_READ, self)
+
+    def _transmit(self, messages: list[Message]) -> None:
+        # In a single system call, which dominates the cost.
+        with contextlib.suppress(BrokenPipeError):  # it died, which the pool will notice
+            os.write(self._out, b"".join([MESSAGE_FORMAT.pack(*message) for message in messages]))
+
+    def receive(self) -> list[Message] | None:
+        """Returns the waiting messages, or None if the worker has ended. Call it when `messages` is readable."""
+        data = os.read(self.messages, 512 * MESSAGE_FORMAT.size)
+        if not data:
+            return None
+        messages: list[Message] = []
+        while data:
+            message = MESSAGE_FORMAT.unpack_from(data)
+            data = data[MESSAGE_FORMAT.size :]
+            if message[0] == Op.ERROR:
+                while len(data) < message[2] and (rest := os.read(self.messages, message[2])):
+                    data += rest
+                refusal, sentence, details = json.loads(data)
+                if refusal:  # an error of the operating system: see `system/errors.py`
+                    raise WorkerError(f"{self._who()} failed:\n{details}") from OSError(*refusal)
+                if sentence:
+                    raise UserCodeError(f"{sentence}; {self._who()}", details) if details else UserError(sentence)
+                raise WorkerError(f"{self._who()} failed:\n{details}")
+            messages.append(message)
+        return messages
+
+    def kill(self) -> tuple[int, list[Message]]:
+        """Kills the process; returns its exit status (negative: a signal) and its last messages."""
+        self.process.kill()
+        status = self.process.wait()
+        last: list[Message] = []
+        while (messages := self.receive()) is not None:
+            last += messages
+        self.close(time.monotonic())
+        return status, last
+
+    def close(self, deadline: float) -> None:
+        """Lets the process end by itself until `deadline`, then kills it."""
+        if self._closed:
+            return
+        self._closed = True
+        os.close(self._out)  # the worker ends when its input is closed
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.0, deadline - time.monotonic()))
+        self.process.kill()
+        self.process.wait()
+        os.close(self.messages)
+        self._folder.remove()
+
     def replace(self, hung: bool) -> list[FilledSlot]:
         """Kills the worker and starts another one in its place; returns unread full slots."""
-        assert isinstance(self.link, ProcessWorker)
-        self._pool.selector.unregister(self.link.messages)
-        status, messages = self.link.kill()
+        self._pool.selector.unregister(self.messages)
+        status, messages = self.kill()
         fulls = self.read([message for message in messages if message[0] == Op.FULL])[1]
         self._pool.restarts += 1
         self._pool.dropped_steps += int(self._shared["played"][self.index].sum()) * self._layout.group_size
@@ -361,9 +333,35 @@ class WorkerHandle:
         playing[:] = undelivered[:] = redo[:] = 0
         redo[: len(lost)] = sorted(lost)
 
-    def is_responsible_for(self, group: int, episode: int) -> bool:
-        lists = (self._shared[name][self.index, group] for name in ("playing", "undelivered", "redo"))
-        return any((numbers == episode + 1).any() for numbers in lists)
+
+class InlineWorker(WorkerHandle):
+    """A worker in this process: for debuggers, determinism and simpler tracebacks."""
+
+    def _launch(self) -> None:
+        self._inbox: collections.deque[Message] = collections.deque()
+        self._outbox: list[Message] = []
+        with reported(self._layout.env):
+            self._worker = Worker(
+                self._layout, self._shared, self.index, lambda op, group, slot: self._outbox.append((op, group, slot))
+            )
+
+    def _transmit(self, messages: list[Message]) -> None:
+        self._inbox += messages
+
+    def receive(self) -> list[Message]:
+        if self._inbox and not self._outbox:
+            try:
+                with reported(self._layout.env, f"; {self._who()}"):
+                    self._worker.handle(*self._inbox.popleft())
+            except Exception as error:
+                error.add_note(f"(in {self._who()})")
+                raise
+        messages, self._outbox = self._outbox, []
+        return messages
+
+    def close(self, deadline: float) -> None:
+        with reported(self._layout.env):
+            self._worker.close()
 
 
 print_once = functools.cache(print_line)  # a line, once in this process
@@ -414,7 +412,7 @@ class ActorPool:
         check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine=engine)
         if library := getattr(self.world, "library", ""):
             print_once(library)
-        self.inline, self._local = num_workers == 0 and not remote, self.layout.num_workers - remote
+        self._inline, self._local = num_workers == 0 and not remote, self.layout.num_workers - remote
         self.flag = flag
         self._start(first_episode, hang_timeout_s, away)
 
@@ -432,7 +430,8 @@ class ActorPool:
         self._handles: list[WorkerHandle] = []
         try:
             for index in range(self._local):
-                self._handles.append(WorkerHandle(self, index, hang_timeout_s, away))
+                make = InlineWorker if self._inline else ProcessWorker
+                self._handles.append(make(self, index, hang_timeout_s, away))
         except BaseException:
             self.close()
             raise
@@ -449,7 +448,7 @@ class ActorPool:
 
     @property
     def processes(self) -> list[int]:
-        return [handle.link.process.pid for handle in self._handles if isinstance(handle.link, ProcessWorker)]
+        return [handle.process.pid for handle in self._handles if isinstance(handle, ProcessWorker)]
 
     @property
     def next_episode(self) -> int:
@@ -463,10 +462,12 @@ class ActorPool:
     def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[FilledSlot]]:
         """Waits for requests for actions, and for full slots, which belong to the caller until `release`."""
         self._take_back()
-        if self.inline:
-            if not (received := self._handles[0].link.receive()):
+        if self._inline:
+            inline = self._handles[0]
+            assert isinstance(inline, InlineWorker)
+            if not (received := inline.receive()):
                 time.sleep(INLINE_TICK_S)  # lets threads that hold slots run
-            return self._handles[0].read(received or [])
+            return inline.read(received)
         requests: list[Request] = []
         fulls: list[FilledSlot] = []
         with self.timers("wait_for_workers"):
@@ -475,12 +476,12 @@ class ActorPool:
             if key.fd == self._wake:
                 os.eventfd_read(self._wake)
                 continue
-            handle: WorkerHandle = key.data
-            messages = handle.link.receive()
+            worker: ProcessWorker = key.data
+            messages = worker.receive()
             if messages is None:
-                fulls += handle.replace(hung=False)
+                fulls += worker.replace(hung=False)
             else:
-                asked, filled = handle.read(messages)
+                asked, filled = worker.read(messages)
                 requests += asked
                 fulls += filled
         self._take_back()
@@ -488,7 +489,7 @@ class ActorPool:
         if now > self._next_check:
             self._next_check = now + 0.5
             for handle in self._handles:
-                if handle.hangs(now):
+                if isinstance(handle, ProcessWorker) and handle.hangs(now):
                     fulls += handle.replace(hung=True)
         return requests, fulls
 
@@ -524,7 +525,7 @@ class ActorPool:
     def release(self, full: FilledSlot) -> None:
         """Returns a slot to its group; any thread may call this."""
         self._released.append(full)
-        if not self.inline:
+        if not self._inline:
             self.wake()
 
     def wake(self) -> None:
@@ -558,11 +559,12 @@ class ActorPool:
     def close(self) -> None:
         deadline = time.monotonic() + 2.0
         for handle in self._handles:
-            handle.link.close(deadline)
+            handle.close(deadline)
         self._handles = []
         if self._wake >= 0:
             os.close(self._wake)
             self._wake = -1
+            self.selector.close()
             self.rollouts = {}
             self._shared.close()
 

@@ -177,7 +177,7 @@ def make_actor() -> type:
 
 
 class RemoteWorker(WorkerHandle):
-    """A worker on another host; what is done with it is noted for the host's next block."""
+    """A worker on another host, which replaces it itself; what is done with it is noted for the host's next block."""
 
     def __init__(self, host: GameHost, index: int):
         self.index, self.generation, self._host = index, 0, host
@@ -188,9 +188,6 @@ class RemoteWorker(WorkerHandle):
     def give_back(self, full: FilledSlot) -> None:
         self._host.away.discard(full.slot)
         self._host.released.append(full)
-
-    def hangs(self, now: float) -> bool:
-        return False  # its host replaces it
 
     def is_responsible_for(self, group: int, episode: int) -> bool:
         return episode in self._host.owed or episode in self._host._pool.free
@@ -431,5 +428,5 @@ class RemotePool(ActorPool):
     def close(self) -> None:
         for host in self._hosts:
             host.close()
-        self._handles, self._hosts = self._handles[: self._local], []
+        self._hosts = []
         super().close()

@@ -420,7 +420,7 @@ class Worker:
 
 
 def main() -> None:
-    """Entry point of the process that `transport.ProcessWorker` starts."""
+    """Entry point of the process that `pool.ProcessWorker` starts."""
     fields, index, parent, shared_file, messages_in, messages_out = json.load(sys.stdin)
     for number in (signal.SIGINT, signal.SIGTERM):  # for the parent, which then ends its workers
         signal.signal(number, signal.SIG_IGN)

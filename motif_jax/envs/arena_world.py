@@ -42,7 +42,6 @@ class ArenaWorld(TextWorld):
     makers = {}  # noqa: RUF012
 
     def __init__(self, max_episode_steps: int = 5000, **options: Any):
-        """Takes the time limit in steps, and options for the game."""
         super().__init__(max_episode_steps)
         self.options = options
         if not isinstance(getattr(self, "id", None), str):

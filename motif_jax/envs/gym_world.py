@@ -49,21 +49,17 @@ from motif_jax.envs.world import (
 )
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, UserError
 
-ALONE = "observation"  # the name of an observation outside a Dict
 LARGEST = float(np.finfo(np.float32).max)  # rewards are recorded as float32
 MOST_PIXELS = 8192  # per side of a picture
 COLOURS = 16  # of a world's screen
 SIDE = 320  # maximum pixels of the longer side of a picture
-QUALITY = 80  # of WebP, out of 100
 REVERSED = 16  # added to a colour for reversed video
 STYLE = re.compile(r"\033\[([\d;]{0,40})m")
 PALETTE = re.compile(r"\b[345]8;(5;\d*|2;\d*;\d*;\d*)")
 OTHER = re.compile(r"\033\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")  # other control sequences
 SEEDS = 2**31  # exclusive limit of seeds; even, to keep the lowest bit, which separates training from evaluation
-ENDED = "the game ended"  # without success
 RENDER_MODES = ("rgb_array", "ansi")  # supported ones, the preferred one first
 AUTO = "auto"  # the first of RENDER_MODES that the environment has, unless the world draws its own screen
-SUCCESS = 0.0  # an episode that terminates with a reward above this has succeeded
 
 
 # ---- spaces
@@ -96,7 +92,7 @@ def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict
     """
     fields: dict[str, Field] = {}
     for path, leaf in _leaves(space, ()):
-        name = "_".join(path) or ALONE
+        name = "_".join(path) or "observation"
         taken = name in (CAPTIONS | step_specs()) or name.startswith("event_") or name in fields
         found = _spec_of(leaf, kinds.get(name, ""))
         if taken or found is None:
@@ -325,7 +321,7 @@ def encode_picture(pixels: np.ndarray) -> bytes:
     picture = Image.fromarray(pixels)
     picture.thumbnail((SIDE, SIDE))
     packed = io.BytesIO()
-    picture.save(packed, "WEBP", quality=QUALITY, method=2)
+    picture.save(packed, "WEBP", quality=80, method=2)
     return packed.getvalue()
 
 
@@ -415,7 +411,8 @@ class GymWorldGame(SequentialGame):
         truncated = take("step()", FLAGS["truncated"], truncated)
         self.count_step(reward)
         if terminated:
-            self.finish(take("succeeded()", FLAGS["success"], self._world.succeeded(reward, self._state)), ENDED)
+            success = take("succeeded()", FLAGS["success"], self._world.succeeded(reward, self._state))
+            self.finish(success, "the game ended")
         elif truncated or self._steps >= self._world.time_limit:
             self.end = EndStatus.ABORTED
         self._look("step()", observation)
@@ -518,7 +515,7 @@ class GymWorld(SequentialWorld):
 
     def succeeded(self, reward: float, env: Any) -> bool:
         """Whether an episode that terminated with this reward has succeeded."""
-        return reward > SUCCESS
+        return reward > 0
 
     # ---- the World interface
 
@@ -593,7 +590,6 @@ class GymWorld(SequentialWorld):
 
     @functools.cached_property
     def specs(self) -> dict[str, ArraySpec]:
-        """See `World.specs`: the environment's observations before and after each step, and the captions."""
         specs = {name: field.spec for name, field in self._spaces[0].items()}
         return specs | {f"event_{name}": spec for name, spec in specs.items()} | CAPTIONS
 
@@ -601,7 +597,6 @@ class GymWorld(SequentialWorld):
         return GymWorldGame(self, shown)
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
-        """See `World.plays`: the class, the actions and the observations must match."""
         model = metadata["model"]
         if reason := super().plays(metadata):
             return reason

@@ -116,8 +116,3 @@ def parse_variation(text: str) -> dict[str, Any]:
         kind.check(name, VARIATIONS_FLAG, given)
         values[name] = given
     return values
-
-
-def is_for_scripted(changes: Mapping[str, Any]) -> bool:
-    """Whether a variation changes the games of scripted players, who do not read prompts."""
-    return "level" in changes

@@ -52,7 +52,6 @@ class Rules(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all events."""
         return tuple(rule.name for rule in self.rules)
 
     @property

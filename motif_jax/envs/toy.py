@@ -37,7 +37,6 @@ class ToyGame(SequentialGame):
         self._max_steps = min(max_episode_steps, MAX_STEPS)
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
-        """Places hero and stairs on different squares."""
         squares = [(x, y) for x in range(SIZE) for y in range(SIZE)]
         self._hero, self._stairs = random.Random(seed.core).sample(squares, 2)
         self.start_episode(episode)
@@ -45,7 +44,6 @@ class ToyGame(SequentialGame):
         self._show(b"")
 
     def step(self, action: int) -> float:
-        """Moves the hero; see the module docstring."""
         dx, dy = MOVES.get(action, (0, 0))
         x, y = self._hero[0] + dx, self._hero[1] + dy
         reward, text = -0.01, b""

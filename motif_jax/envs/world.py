@@ -225,7 +225,7 @@ class World(Protocol):
         Args:
           num_games: games in the group.
           observations: names from `specs`.
-          seed, stream: with an episode's number, determine its game (`seeding.game_seed`).
+          seed, stream: with an episode's number, determine its game (`game_seed`).
           next_episode: game index -> number of its next episode; by default 0, 1, 2, ... in order of calls.
           extra_frames: additional arrays for the scripted player.
           stepping: a writable sequence whose first item is set to the index of the game being stepped, plus 1.

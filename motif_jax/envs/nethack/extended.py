@@ -36,7 +36,6 @@ FIRST = ord("a")  # of a menu
 DRINK_PROMPT = b"What do you want to drink"
 CONFIDENT = b"feel more confident in your"
 KILL = b"you kill "  # in any case
-LEFT_TO_PLAYER = re.compile(rb"\b(eat|attack|pray|drink)(ing)?\b|direction\?", re.IGNORECASE)
 LEFT_BY_RELEASE = re.compile(rb"eat|attack|direction\?|pray|drink")
 
 
@@ -45,6 +44,7 @@ class ExtendedGame(NetHackGame):
 
     keys = EXTENDED_KEYS
     num_actions = len(EXTENDED_KEYS)
+    left_to_player = re.compile(rb"\b(eat|attack|pray|drink)(ing)?\b|direction\?", re.IGNORECASE)
 
     def __init__(self, settings: Any, *arguments: Any):
         super().__init__(settings, *arguments)
@@ -115,7 +115,7 @@ class ExtendedGame(NetHackGame):
 
     def _leaves(self, question: bytes) -> bool:
         if not self._reference:
-            return LEFT_TO_PLAYER.search(question) is not None
+            return super()._leaves(question)
         self._declined = bool(self._kept) or LEFT_BY_RELEASE.search(question) is None
         return not self._declined
 

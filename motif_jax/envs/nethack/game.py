@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from nle import nethack
 
+from motif_jax.captions import WIDTH
 from motif_jax.envs.nethack import engine
-from motif_jax.envs.nethack.observations import FRAME, MESSAGE_BYTES, SHOWN, count_drawn
-from motif_jax.envs.nethack.tasks import SUCCESS_REWARD, get_task, step_penalty
+from motif_jax.envs.nethack.observations import FRAME, SHOWN, count_drawn
+from motif_jax.envs.nethack.tasks import PENALTIES, SUCCESS_REWARD, get_task
 from motif_jax.envs.world import GameSeed
 from motif_jax.structs import EndStatus, EpisodeInfo
 
@@ -52,7 +53,6 @@ FIRST_OFFER = re.compile(rb"\[([A-Za-z])")  # in a question such as "What do you
 SPACE, ESCAPE = ord(" "), 27
 NUL = b"\0"
 DESCEND = b"You descend the stairs"
-LEFT_TO_PLAYER = re.compile(rb"eat|attack|direction\?|pray")
 IN_QUESTION, IN_LINE, AT_PAGE, ON_STAIRS_DOWN = 1, 2, 3, 4  # of internal
 
 
@@ -156,6 +156,7 @@ class NetHackGame:
 
     keys = KEYS  # by action
     num_actions = len(KEYS)
+    left_to_player = re.compile(rb"eat|attack|direction\?|pray")  # questions
 
     def __init__(self, settings: Any, buffers: dict[str, np.ndarray], library: str = engine.DLPATH):
         """Makes a game of `GameSettings` that writes its frames into `buffers` (see `observations.Frames.views`).
@@ -187,7 +188,7 @@ class NetHackGame:
         self._screens = [key for key in SHOWN if key in buffers]
         self.task = get_task(settings.task)
         self._max_steps = settings.max_episode_steps
-        self._penalty_mode, self._penalty_step = settings.penalty_mode, settings.penalty_step
+        self._penalty, self._penalty_step = PENALTIES[settings.penalty_mode], settings.penalty_step
         self._patience = settings.no_progress_steps or 2**62
         self._constant_penalty = settings.penalty_mode == "constant"
         self._reference_sober = settings.reference_sober
@@ -252,8 +253,8 @@ class NetHackGame:
 
         if not self._program_state[WORTH_SAVING] and self._raw.done():  # asking the engine takes five times as long
             self.end = EndStatus.DEATH
-            self.last_frame["message"][:] = np.frombuffer(message.ljust(MESSAGE_BYTES, NUL), np.uint8)
-            reward = step_penalty(self._penalty_mode, 0, self._penalty_step) if self._is_score else 0.0
+            self.last_frame["message"][:] = np.frombuffer(message.ljust(WIDTH, NUL), np.uint8)
+            reward = self._penalty(0, self._penalty_step) if self._is_score else 0.0
         else:
             here = blstats[BRANCH], blstats[STAIRS_LEVEL]
             if here != self._here:
@@ -270,7 +271,7 @@ class NetHackGame:
                 reward = float(score - self._score)
                 self._score = score
                 if not self._constant_penalty:
-                    reward += step_penalty(self._penalty_mode, self._frozen, self._penalty_step)
+                    reward += self._penalty(self._frozen, self._penalty_step)
                 elif self._frozen:
                     reward += self._penalty_step
             else:
@@ -381,11 +382,11 @@ class NetHackGame:
 
     def _show(self, message: bytes) -> bytes:
         """Replaces the message in the frame; returns it."""
-        self._message[:] = message.ljust(MESSAGE_BYTES, NUL)
+        self._message[:] = message.ljust(WIDTH, NUL)
         return message
 
     def _leaves(self, question: bytes) -> bool:
-        return LEFT_TO_PLAYER.search(question) is not None
+        return self.left_to_player.search(question) is not None
 
     def _escape(self) -> None:
         self._raw.step(ESCAPE)

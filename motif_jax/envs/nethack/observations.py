@@ -18,7 +18,6 @@ from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
 
 CROP = 12  # cells on a side
 COLOURS = 32  # 0..15, and 16..31 the same reversed
-MESSAGE_BYTES = WIDTH
 HERO_ROW, HERO_COLUMN = 7, 6  # the hero's place in the crop: terminal row = map row + 1
 
 # The arrays that a game writes, in NLE's layout.
@@ -30,7 +29,7 @@ FRAME = {
     "chars": ArraySpec((21, 79), "uint8"),
     "colors": ArraySpec((21, 79), "uint8"),
     "blstats": ArraySpec((27,), "int64"),
-    "message": ArraySpec((MESSAGE_BYTES,), "uint8"),
+    "message": ArraySpec((WIDTH,), "uint8"),
 }
 SCREENS = {"terminal": ("tty_chars", "tty_colors"), "map": ("chars", "colors")}  # sources of the crop
 SHOWN = ("tty_chars", "tty_colors", "tty_cursor")  # of a picture for people
@@ -235,7 +234,7 @@ class Observer:
             row = rows["event_message"]
             row[:] = self._message
             for game, last in ends.items():
-                row[game * MESSAGE_BYTES : (game + 1) * MESSAGE_BYTES] = memoryview(last["message"])
+                row[game * WIDTH : (game + 1) * WIDTH] = memoryview(last["message"])
         for key, name in self._events:
             rows[key][:] = self._arrays[name]
             for game, last in ends.items():

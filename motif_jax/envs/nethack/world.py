@@ -37,7 +37,7 @@ from motif_jax.envs.nethack.observations import (
 from motif_jax.envs.nethack.tasks import PENALTIES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
 from motif_jax.envs.sequential import SequentialVector
-from motif_jax.envs.world import CHOICE, WAIT, Rows, Screen, SeedStream, World, trained_elsewhere
+from motif_jax.envs.world import CHOICE, WAIT, Rows, Screen, World, trained_elsewhere
 from motif_jax.names import import_named
 from motif_jax.structs import EndStatus, UserError
 
@@ -219,31 +219,20 @@ class GameVector(SequentialVector):
     """A group of games that write frames, with their observations."""
 
     def __init__(
-        self,
-        num_games: int,
-        settings: GameSettings,
-        observations: Iterable[str],
-        *,
-        seed: int = 0,
-        stream: int = SeedStream.TRAIN,
-        extra_frames: Iterable[str] = (),
-        **options: Any,
+        self, count: int, settings: GameSettings, names: Iterable[str], extra_frames: Iterable[str] = (), **options: Any
     ):
-        """Makes the games; call `reset` before stepping.
-
-        See `World.vector`. `observations`: from `observations.OBSERVATIONS` and `EVENTS`.
-        """
-        observations = tuple(observations)
-        self.frames = Frames(num_games, frame_keys((*observations, *extra_frames), settings.screen))
-        self.observer = Observer(observations, self.frames, settings.screen)
-        games: list[Any] = [settings.make(self.frames.views(index)) for index in range(num_games)]
-        super().__init__(games, (), seed=seed, stream=stream, **options)
+        """See `World.vector`; `names`: observations from OBSERVATIONS and EVENTS."""
+        names = tuple(names)
+        self.frames = Frames(count, frame_keys((*names, *extra_frames), settings.screen))
+        self.observer = Observer(names, self.frames, settings.screen)
+        games: list[Any] = [settings.make(self.frames.views(index)) for index in range(count)]
+        super().__init__(games, (), **options)
         self._terminal_time_limit = settings.reference_time_limit
-        self._counts = np.zeros(num_games, np.int32)  # message counts
+        self._counts = np.zeros(count, np.int32)  # message counts
         alike = all(type(game) is NetHackGame and game._is_score and game._constant_penalty for game in games)
         play = engine.find_group(games[0].library) if alike else None
         self._loop = Loop(play, games, self._stepping, self._counts) if play else None
-        self._all = [ALL] * num_games
+        self._all = [ALL] * count
 
     def replace_games(self, by: Callable[[Any], Any]) -> None:
         super().replace_games(by)
@@ -271,7 +260,6 @@ class GameVector(SequentialVector):
         return int(chance * game.num_actions)
 
     def observe(self, rows: Rows) -> None:
-        """Writes the current observations into rows made by `observations.open_rows`."""
         self.observer.observe(rows, self._counts)
 
     def step(self, actions: Sequence[int], rows: Rows) -> None:
@@ -319,7 +307,6 @@ class ShownGame:
 
     @property
     def cause(self) -> str:
-        """The cause of death; "" while alive, or if unknown."""
         return getattr(self._game, "cause", "")
 
     def screen(self) -> Screen:
@@ -352,7 +339,6 @@ class FrameWorld(World):
         return ShownGame(self.settings.make(Frames(1, keys).views(0)))
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
-        """See `World.plays`: the world, the number of actions and the screen must match."""
         if reason := trained_elsewhere(metadata, self, *FRAME_WORLDS):
             return reason
         actions, screen = metadata["model"]["num_actions"], metadata["config"]["env"]["screen"]

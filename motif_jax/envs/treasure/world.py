@@ -55,7 +55,6 @@ class TreasureGame(SequentialGame):
         self._look(b"", gold=0)
 
     def step(self, action: int) -> float:
-        """Plays one action; see the module docstring."""
         name = ACTIONS[action]
         self._column += MOVES.get(name, 0)
         here = SIGHT + self._column - 1
@@ -88,7 +87,6 @@ class TreasureGame(SequentialGame):
         return self._gold, self._success
 
     def screen(self) -> Screen:
-        """Draws the caption, the corridor between its walls, and the numbers."""
         cells: Pieces = [DRAWN[kind] for kind in self._squares[SIGHT : SIGHT + LENGTH].tolist()]
         cells[self._column - 1] = "@", WHITE
         wall: Pieces = [("-" * (LENGTH + 2), GREY)]
