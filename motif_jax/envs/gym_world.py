@@ -34,18 +34,21 @@ from gymnasium import spaces
 
 from motif_jax.captions import WIDTH, encode
 from motif_jax.config.table import Text, Whole, shown
+from motif_jax.console import suggest
 from motif_jax.envs.own_code import WORLD_FLAG, fitted
-from motif_jax.envs.sequential import GREY, Pieces, ScreenRow, SequentialGame, SequentialWorld, draw_screen
+from motif_jax.envs.sequential import SequentialGame, SequentialWorld
 from motif_jax.envs.world import (
     CAPTIONS,
     CHOICE,
+    GREY,
     ActionSpace,
     GameSeed,
+    Pieces,
     Screen,
     Viewpoint,
+    draw_screen,
     space_from,
     step_specs,
-    suggest,
 )
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, UserError
 
@@ -505,7 +508,7 @@ class GymWorld(SequentialWorld):
         """
         raise NotImplementedError(f"{type(self).__name__} must define caption(observation, env)")
 
-    def screen(self, env: Any) -> Sequence[ScreenRow]:
+    def screen(self, env: Any) -> Sequence[str | Sequence[tuple[str, int]]]:
         """Draws up to 21 rows of 80 characters, each text or pieces of text with their colours."""
         return []
 

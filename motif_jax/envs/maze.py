@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from motif_jax.config.table import Flag
 from motif_jax.envs.own_code import OPTIONS_FLAG
-from motif_jax.envs.sequential import GREY, WHITE, Pieces
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld, without_arguments
+from motif_jax.envs.world import GREY, WHITE, Pieces
 from motif_jax.structs import EndStatus, Turn
 
 MAZE = (

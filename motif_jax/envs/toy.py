@@ -12,8 +12,8 @@ import random
 import numpy as np
 
 from motif_jax.envs.nethack.world import FrameWorld, GameSettings
-from motif_jax.envs.sequential import GREY, WHITE, SequentialGame
-from motif_jax.envs.world import GameSeed
+from motif_jax.envs.sequential import SequentialGame
+from motif_jax.envs.world import GREY, WHITE, GameSeed
 from motif_jax.structs import EndStatus
 
 SIZE = 5  # squares on a side

@@ -24,17 +24,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from motif_jax.envs.nethack.observations import (
-    COLOURS,
-    HIGH,
-    LOW,
-    POLICY_OBSERVATIONS,
-    SHOWN,
-    Frames,
-    Observer,
-    frame_keys,
-    open_rows,
-)
+from motif_jax.envs.nethack.observations import COLOURS, HIGH, LOW, POLICY_OBSERVATIONS, SHOWN, Observer, open_rows
 from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import SeedStream, game_seed, plain_shape
 from motif_jax.screens import screen_text
@@ -58,10 +48,8 @@ class GymGame(gymnasium.Env):
         self.render_mode = render_mode
         self._settings = GameSettings(task=task, max_episode_steps=time_limit, **settings)
         self._settings.check()
-        keys = frame_keys(observations, self._settings.screen)
-        self._frames = Frames(1, dict.fromkeys((*keys, *(SHOWN if render_mode else ()))))
-        self._observer = Observer(observations, self._frames, self._settings.screen)
-        self._game = self._settings.make(self._frames.views(0))
+        self._observer = Observer(1, observations, self._settings.screen, SHOWN if render_mode else ())
+        self._game = self._settings.make(self._observer.frames.views(0))
         self.action_space = spaces.Discrete(self._game.num_actions)
         self.observation_space = spaces.Dict({key: _space(key, spec) for key, spec in self._observer.specs.items()})
         self._seed: int | None = None

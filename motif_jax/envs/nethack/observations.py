@@ -177,8 +177,10 @@ def open_rows(rows: dict[str, np.ndarray]) -> Rows:
 class Observer:
     """Writes the requested observations of a group of games into given rows (see `open_rows`)."""
 
-    def __init__(self, keys: Iterable[str], frames: Frames, screen: str = "terminal"):
+    def __init__(self, num_games: int, keys: Iterable[str], screen: str = "terminal", extra_frames: Iterable[str] = ()):
+        """Makes the games' `frames`, also with `extra_frames`."""
         self.specs = observation_specs(keys)
+        self.frames = frames = Frames(num_games, frame_keys((*self.specs, *extra_frames), screen))
         self._arrays = frames.arrays
         if "crop" in self.specs:
             store, columns = frames.screens[screen], FRAME[SCREENS[screen][0]].shape[1]

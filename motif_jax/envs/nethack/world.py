@@ -16,24 +16,11 @@ from typing import Any
 import numpy as np
 
 from motif_jax.config.table import Flag, Number, Text, Whole, deciding, table_of, value
-from motif_jax.envs.nethack import engine
+from motif_jax.envs.nethack import engine, observations
 from motif_jax.envs.nethack.engine import WHEEL_LIBRARY, Library, find_library
 from motif_jax.envs.nethack.extended import ExtendedGame
 from motif_jax.envs.nethack.game import ACTION_NAMES, EXTENDED_FIGURES, EXTENDED_NAMES, FIGURES, NUL, NetHackGame
-from motif_jax.envs.nethack.observations import (
-    EVENTS,
-    NUMBERS,
-    OBSERVATIONS,
-    SCREENS,
-    SHOWN,
-    STILL,
-    VIEWPOINTS,
-    FrameGame,
-    Frames,
-    Observer,
-    frame_keys,
-    open_rows,
-)
+from motif_jax.envs.nethack.observations import SCREENS, SHOWN, FrameGame, Frames, Observer, frame_keys, open_rows
 from motif_jax.envs.nethack.tasks import PENALTIES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
 from motif_jax.envs.sequential import SequentialVector
@@ -222,10 +209,8 @@ class GameVector(SequentialVector):
         self, count: int, settings: GameSettings, names: Iterable[str], extra_frames: Iterable[str] = (), **options: Any
     ):
         """See `World.vector`; `names`: observations from OBSERVATIONS and EVENTS."""
-        names = tuple(names)
-        self.frames = Frames(count, frame_keys((*names, *extra_frames), settings.screen))
-        self.observer = Observer(names, self.frames, settings.screen)
-        games: list[Any] = [settings.make(self.frames.views(index)) for index in range(count)]
+        self.observer = Observer(count, names, settings.screen, extra_frames)
+        games: list[Any] = [settings.make(self.observer.frames.views(index)) for index in range(count)]
         super().__init__(games, (), **options)
         self._terminal_time_limit = settings.reference_time_limit
         self._counts = np.zeros(count, np.int32)  # message counts
@@ -318,8 +303,8 @@ class FrameWorld(World):
     """A world whose games write NetHack's frames."""
 
     action = CHOICE
-    specs = OBSERVATIONS | EVENTS
-    numbers, viewpoints, still = NUMBERS, VIEWPOINTS, STILL
+    specs = observations.OBSERVATIONS | observations.EVENTS
+    numbers, viewpoints, still = observations.NUMBERS, observations.VIEWPOINTS, observations.STILL
     reads = ("crop", "blstats", "message")
     pairs = ("message", "blstats")
     texts = Path(__file__).parent / "texts"

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from motif_jax.envs.sequential import GREY, WHITE, Pieces, SequentialGame, SequentialWorld, draw_screen
-from motif_jax.envs.world import CAPTIONS, CHOICE, GameSeed, Screen, Viewpoint, World
+from motif_jax.envs.sequential import SequentialGame, SequentialWorld
+from motif_jax.envs.world import CAPTIONS, CHOICE, GREY, WHITE, GameSeed, Pieces, Screen, Viewpoint, World, draw_screen
 from motif_jax.structs import ArraySpec, EndStatus
 
 LENGTH = 71  # columns 1..71
