@@ -9,7 +9,6 @@ from nle import nethack
 
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.explorer import ExplorerPlayer
-from motif_jax.envs.nethack.extended import ExtendedGame
 from motif_jax.envs.nethack.game import (
     EXTENDED_FIGURES,
     EXTENDED_KEYS,
@@ -17,6 +16,7 @@ from motif_jax.envs.nethack.game import (
     KEYS,
     ORACLE_GLYPH,
     STAIRS_HERE,
+    ExtendedGame,
     NetHackGame,
 )
 from motif_jax.envs.nethack.observations import FRAME, Frames
@@ -246,8 +246,7 @@ CHARACTERS = ("mon-hum-neu-mal", "wiz-elf-cha-fem", "bar-orc-cha-mal", "pri-hum-
 
 @pytest.mark.differs(
     "oni",
-    there="the extended actions have seven errors and oddities "
-    "([extended.py](../../motif_jax/envs/nethack/extended.py))",
+    there="the extended actions have seven errors and oddities ([game.py](../../motif_jax/envs/nethack/game.py))",
     here="they are corrected",
     reference="as released",
 )

@@ -60,7 +60,7 @@ TASKS = {
 
 
 def extended_ids() -> dict[str, str]:
-    """Returns the short names of tasks by ONI's names with the extended actions (`extended.py`)."""
+    """Returns the short names of tasks by ONI's names with the extended actions (`game.ExtendedGame`)."""
     single = {name: task for name, task in TASKS.items() if not task.continual}
     return {task.name.replace("-v1", "ExtendedActions-v1"): name for name, task in single.items()}
 

@@ -18,14 +18,21 @@ import numpy as np
 from motif_jax.config.table import Flag, Number, Text, Whole, deciding, table_of, value
 from motif_jax.envs.nethack import engine, observations
 from motif_jax.envs.nethack.engine import WHEEL_LIBRARY, Library, find_library
-from motif_jax.envs.nethack.extended import ExtendedGame
-from motif_jax.envs.nethack.game import ACTION_NAMES, EXTENDED_FIGURES, EXTENDED_NAMES, FIGURES, NUL, NetHackGame
+from motif_jax.envs.nethack.game import (
+    ACTION_NAMES,
+    EXTENDED_FIGURES,
+    EXTENDED_NAMES,
+    FIGURES,
+    NUL,
+    ExtendedGame,
+    NetHackGame,
+)
 from motif_jax.envs.nethack.observations import SCREENS, SHOWN, FrameGame, Frames, Observer, frame_keys, open_rows
 from motif_jax.envs.nethack.tasks import PENALTIES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
 from motif_jax.envs.sequential import SequentialVector
 from motif_jax.envs.world import CHOICE, WAIT, Rows, Screen, World, trained_elsewhere
-from motif_jax.names import import_named
+from motif_jax.names import find
 from motif_jax.structs import EndStatus, UserError
 
 AUTO, WHEEL = "auto", "wheel"  # of `engine`
@@ -76,11 +83,9 @@ class GameSettings:
         """Raises UserError for invalid settings."""
         for name, declared in table_of(GameSettings).items():
             declared.kind.check(name, f"--config.env.{name}", getattr(self, name))
-        if ":" in self.task:
-            load_class(self.task, "game", TASK_FLAG)
-        elif self.is_nethack:
+        if self.other_game is None:
             get_task(self.task)
-        if not self.is_nethack and self.actions != "basic":
+        elif self.actions != "basic":
             raise UserError(
                 f"the actions {self.actions!r} are NetHack's: the game {self.task!r} has its own "
                 "(--config.env.actions, --config.env.task)"
@@ -93,6 +98,11 @@ class GameSettings:
         return ":" not in self.task and self.task not in GAMES
 
     @property
+    def other_game(self) -> Any:
+        """The class of another game that the task names; None for NetHack."""
+        return load_class(self.task, "game", TASK_FLAG) if ":" in self.task else find(GAMES, self.task)
+
+    @property
     def engine_library(self) -> Library:
         """The library that games load, unless `library` names one."""
         return WHEEL_LIBRARY if self.engine == WHEEL else find_library()
@@ -101,9 +111,7 @@ class GameSettings:
     def action_names(self) -> tuple[str, ...]:
         if self.actions == "extended":
             return EXTENDED_NAMES
-        if ":" not in self.task:
-            return ACTION_NAMES
-        number = int(load_class(self.task, "game", TASK_FLAG).num_actions)
+        number = int((self.other_game or NetHackGame).num_actions)
         return ACTION_NAMES if number == len(ACTION_NAMES) else tuple(map(str, range(number)))
 
     @property
@@ -112,10 +120,9 @@ class GameSettings:
 
     def make(self, buffers: dict[str, np.ndarray]) -> FrameGame:
         """Makes a game that writes into `buffers`."""
-        if self.task in GAMES:
-            return import_named(GAMES[self.task])(buffers, max_episode_steps=self.max_episode_steps)
-        if ":" in self.task:
-            return load_class(self.task, "game", TASK_FLAG)(buffers)
+        if other := self.other_game:
+            limit = {"max_episode_steps": self.max_episode_steps} if self.task in GAMES else {}
+            return other(buffers, **limit)
         game = ExtendedGame if self.actions == "extended" else NetHackGame
         return game(self, buffers, self.library or self.engine_library.path)
 
