@@ -367,7 +367,7 @@ class InlineWorker(WorkerHandle):
 print_once = functools.cache(print_line)  # a line, once in this process
 
 
-class ActorPool:
+class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
     """Games in workers; a context manager."""
 
     def __init__(
@@ -435,9 +435,6 @@ class ActorPool:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> ActorPool:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

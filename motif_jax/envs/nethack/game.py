@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from nle import nethack
+from nle.nethack import Command, CompassDirection, CompassDirectionLonger, MiscAction, MiscDirection
 
 from motif_jax.captions import WIDTH
 from motif_jax.envs.nethack import engine
@@ -26,27 +27,12 @@ from motif_jax.structs import EndStatus, EpisodeInfo
 
 # The actions of a player and their keys, and the questions that are left to the player.
 
-ACTIONS = (
-    nethack.MiscAction.MORE,
-    *nethack.CompassDirection,
-    *nethack.CompassDirectionLonger,
-    *nethack.MiscDirection,
-    nethack.Command.KICK,
-    nethack.Command.EAT,
-    nethack.Command.SEARCH,
-)
-EXTENDED = (  # additional ones of `ExtendedGame`
-    nethack.Command.CAST,
-    nethack.Command.QUAFF,
-    nethack.Command.PRAY,
-    nethack.Command.PICKUP,
-    nethack.Command.PAY,
-)
+WAYS = *CompassDirection, *CompassDirectionLonger, *MiscDirection
+ACTIONS = MiscAction.MORE, *WAYS, Command.KICK, Command.EAT, Command.SEARCH
+EXTENDED = Command.CAST, Command.QUAFF, Command.PRAY, Command.PICKUP, Command.PAY  # more of them, of `ExtendedGame`
 KEYS = tuple(int(action) for action in ACTIONS)
 EXTENDED_KEYS = (*KEYS, *(int(action) for action in EXTENDED))
-ACTION_NAMES = tuple(
-    "far " * isinstance(action, nethack.CompassDirectionLonger) + action.name.lower() for action in ACTIONS
-)
+ACTION_NAMES = tuple("far " * isinstance(action, CompassDirectionLonger) + action.name.lower() for action in ACTIONS)
 EXTENDED_NAMES = (*ACTION_NAMES, *(action.name.lower() for action in EXTENDED))
 YES = KEYS.index(ord("y"))  # also: move north-west
 FIRST_OFFER = re.compile(rb"\[([A-Za-z])")  # in a question such as "What do you want to eat? [fg or ?*]"
@@ -97,15 +83,9 @@ def progression(max_depth: int, max_experience_level: int, ascended: bool) -> fl
     return max(table[level - 1] if 1 <= level <= len(table) else 0.0 for table, level in tables)
 
 
-FIGURES: dict[str, type] = {  # of the last frame before the end
+FIGURES: dict[str, type] = {  # of the last frame before the end; scout: glyphs seen, summed over the levels visited
     "ascended": bool,
-    "score": int,
-    "turns": int,
-    "depth": int,
-    "max_depth": int,
-    "gold": int,
-    "experience_level": int,
-    "scout": int,  # glyphs seen, summed over the levels visited
+    **dict.fromkeys(("score", "turns", "depth", "max_depth", "gold", "experience_level", "scout"), int),
     "progression": float,  # BALROG's, in percent
 }
 EXTENDED_FIGURES = FIGURES | {"kills": int}  # of games with the extended actions
@@ -154,7 +134,7 @@ class NetHackGame:
     `last_frame` has the frame of the last page that was turned: the last picture of an episode that ends.
     """
 
-    keys = KEYS  # by action
+    keys, names, figures = KEYS, ACTION_NAMES, FIGURES  # keys and names: by action
     num_actions = len(KEYS)
     left_to_player = re.compile(rb"eat|attack|direction\?|pray")  # questions
 
@@ -392,7 +372,7 @@ class NetHackGame:
         self._raw.step(ESCAPE)
 
 
-CAST, ENHANCE = int(nethack.Command.CAST), int(nethack.Command.ENHANCE)
+CAST, ENHANCE = int(Command.CAST), int(Command.ENHANCE)
 FIRST = ord("a")  # of a menu
 DRINK_PROMPT = b"What do you want to drink"
 CONFIDENT = b"feel more confident in your"
@@ -424,7 +404,7 @@ class ExtendedGame(NetHackGame):
         7. In a step that declines a question, no skill is enhanced; it is in a later one.
     """
 
-    keys = EXTENDED_KEYS
+    keys, names, figures = EXTENDED_KEYS, EXTENDED_NAMES, EXTENDED_FIGURES
     num_actions = len(EXTENDED_KEYS)
     left_to_player = re.compile(rb"\b(eat|attack|pray|drink)(ing)?\b|direction\?", re.IGNORECASE)
 

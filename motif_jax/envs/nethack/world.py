@@ -18,15 +18,7 @@ import numpy as np
 from motif_jax.config.table import Flag, Number, Text, Whole, deciding, table_of, value
 from motif_jax.envs.nethack import engine, observations
 from motif_jax.envs.nethack.engine import WHEEL_LIBRARY, Library, find_library
-from motif_jax.envs.nethack.game import (
-    ACTION_NAMES,
-    EXTENDED_FIGURES,
-    EXTENDED_NAMES,
-    FIGURES,
-    NUL,
-    ExtendedGame,
-    NetHackGame,
-)
+from motif_jax.envs.nethack.game import ExtendedGame, NetHackGame
 from motif_jax.envs.nethack.observations import SCREENS, SHOWN, FrameGame, Frames, Observer, frame_keys, open_rows
 from motif_jax.envs.nethack.tasks import PENALTIES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
@@ -109,22 +101,24 @@ class GameSettings:
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        if self.actions == "extended":
-            return EXTENDED_NAMES
-        number = int((self.other_game or NetHackGame).num_actions)
-        return ACTION_NAMES if number == len(ACTION_NAMES) else tuple(map(str, range(number)))
+        number = int((self.other_game or self.nethack_game).num_actions)
+        names = self.nethack_game.names
+        return names if number == len(names) else tuple(map(str, range(number)))
+
+    @property
+    def nethack_game(self) -> type[NetHackGame]:
+        return ExtendedGame if self.actions == "extended" else NetHackGame
 
     @property
     def figures(self) -> dict[str, type]:
-        return EXTENDED_FIGURES if self.actions == "extended" else FIGURES
+        return self.nethack_game.figures
 
     def make(self, buffers: dict[str, np.ndarray]) -> FrameGame:
         """Makes a game that writes into `buffers`."""
         if other := self.other_game:
             limit = {"max_episode_steps": self.max_episode_steps} if self.task in GAMES else {}
             return other(buffers, **limit)
-        game = ExtendedGame if self.actions == "extended" else NetHackGame
-        return game(self, buffers, self.library or self.engine_library.path)
+        return self.nethack_game(self, buffers, self.library or self.engine_library.path)
 
 
 # A step of a group of games in one call of C, for most steps: launch/engine/faster/group.c, in libraries built here.
@@ -175,7 +169,7 @@ class Loop:
             if what == NOTHING:
                 game.message = b""
             elif what == MESSAGE:
-                game.message = text = bytes(game._message).rstrip(NUL)
+                game.message = text = bytes(game._message).rstrip(b"\0")
                 counts = game.message_counts
                 self._counts[index] = counts[text] = counts.get(text, 0) + 1
         return left
