@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import itertools
 import json
 import os
 import resource
@@ -275,9 +276,7 @@ class ProcessWorker(WorkerHandle):
         """Kills the process; returns its exit status (negative: a signal) and its last messages."""
         self.process.kill()
         status = self.process.wait()
-        last: list[Message] = []
-        while (messages := self.receive()) is not None:
-            last += messages
+        last = [*itertools.chain.from_iterable(iter(self.receive, None))]
         self.close(time.monotonic())
         return status, last
 

@@ -38,7 +38,7 @@ from motif_jax.system.errors import find_refusal
 
 MESSAGE_FORMAT = struct.Struct("<BxHi")  # operation, group, slot (or length of the text that follows an ERROR)
 
-BATCHED = GAME, ENDED = "game", "ended"  # arrays that a batch adds to those of its rollouts
+GAME, ENDED = "game", "ended"  # arrays that a batch adds to those of its rollouts
 
 
 class Op(enum.IntEnum):
@@ -109,7 +109,7 @@ class Layout(NamedTuple):
 
     def check_names(self) -> None:
         """Raises UserError if an observation has the name of another array of a pool or a batch."""
-        taken = {*self._replace(observations=()).specs(), *BATCHED}
+        taken = {*self._replace(observations=()).specs(), GAME, ENDED}
         if names := [name for name, _ in self.observations if name in taken]:
             raise UserError(
                 f"the world {self.env.get('world')!r} gives an observation called {names[0]!r}, a name that is taken: "

@@ -19,7 +19,7 @@ from motif_jax.config.table import Flag, Number, Text, Whole, deciding, table_of
 from motif_jax.envs.nethack import engine, observations
 from motif_jax.envs.nethack.engine import WHEEL_LIBRARY, Library, find_library
 from motif_jax.envs.nethack.game import ExtendedGame, NetHackGame
-from motif_jax.envs.nethack.observations import SCREENS, SHOWN, FrameGame, Frames, Observer, frame_keys, open_rows
+from motif_jax.envs.nethack.observations import SCREENS, SHOWN, FrameGame, Observer, open_rows
 from motif_jax.envs.nethack.tasks import PENALTIES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
 from motif_jax.envs.sequential import SequentialVector
@@ -321,8 +321,8 @@ class FrameWorld(World):
 
     def game(self, shown: bool = True) -> Any:
         # Without SHOWN if nobody looks, because they slow down the engine.
-        keys = dict.fromkeys((*frame_keys((), self.settings.screen), *(SHOWN if shown else ())))
-        return ShownGame(self.settings.make(Frames(1, keys).views(0)))
+        frames = Observer(1, (), self.settings.screen, SHOWN if shown else ()).frames
+        return ShownGame(self.settings.make(frames.views(0)))
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         if reason := trained_elsewhere(metadata, self, *FRAME_WORLDS):
