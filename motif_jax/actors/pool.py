@@ -45,7 +45,7 @@ from motif_jax.actors.worker import (
 )
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import reported
-from motif_jax.envs.world import SeedStream, select_specs
+from motif_jax.envs.world import SeedStream, World, select_specs
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import NoLocks, try_lock
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserCodeError, UserError
@@ -101,13 +101,11 @@ WORKERS_PER_CORE = 8
 
 
 def check_capacity(
-    num_workers: int, games_per_worker: int, groups: int = 1, shared_bytes: int = 0, flag: str = "--config.collect", *,
-    engine: bool,
+    world: World, num_workers: int, games_per_worker: int, groups: int = 1, shared_bytes: int = 0,
+    flag: str = "--config.collect",
 ) -> None:  # fmt: skip
-    """Raises UserError if this machine cannot run these workers and games, with the shared memory of their rollouts.
-
-    `engine`: whether each game has a copy of NetHack's engine; other games count as free.
-    """
+    """Raises UserError if this machine cannot run these workers and games, with the shared memory of their rollouts."""
+    engine = getattr(world, "engine", False)  # games without a copy of NetHack's engine count as free
     if games_per_worker % groups:
         flags = f"{flag}.games_per_worker" + (", .groups" if flag == "--config.policy" else "")
         raise UserError(f"games_per_worker must be a multiple of {groups} groups, not {games_per_worker} ({flags})")
@@ -407,8 +405,7 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
         self.timers = Timers()
         self.restarts = self.dropped_steps = 0  # workers replaced, and steps lost with them
         self.given_up: list[int] = []  # episodes
-        engine = getattr(self.world, "engine", False)
-        check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine=engine)
+        check_capacity(self.world, num_workers, games_per_worker, groups, self.layout.nbytes, flag)
         if library := getattr(self.world, "library", ""):
             print_once(library)
         self._inline, self._local = num_workers == 0 and not remote, self.layout.num_workers - remote

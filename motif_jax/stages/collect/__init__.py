@@ -232,7 +232,7 @@ def check(config: CollectConfig) -> None:
     else:
         parse_scripted(section.collector, world)
     if not (section.transcripts and isinstance(world, TextWorld)):  # which this process plays
-        check_capacity(section.num_workers, section.games_per_worker, engine=getattr(world, "engine", False))
+        check_capacity(world, section.num_workers, section.games_per_worker)
         check_cluster(config.cluster)
 
 
