@@ -435,7 +435,18 @@ def main() -> None:
         layout = layout_from_json(fields)
         shared = SharedArrays(layout.specs(), shared_file)
         gc.set_threshold(100_000)  # steps do not create reference cycles; the search takes 1 % of the time
-        _serve(Worker(layout, shared, index, reply), shared, index, messages_in)
+        worker = Worker(layout, shared, index, reply)
+        handled, waited_s = memoryview(shared["handled"][index : index + 1]), shared["waited_s"]
+        while True:
+            begin = time.perf_counter()
+            data = os.read(messages_in, 512 * MESSAGE_FORMAT.size)  # whole messages, because they are written whole
+            waited_s[index] += time.perf_counter() - begin
+            if not data:  # the parent closed the pool, or has ended
+                worker.close()
+                return
+            for message in MESSAGE_FORMAT.iter_unpack(data):
+                worker.handle(*message)
+                handled[0] += 1
     except BrokenPipeError:
         return  # the parent has ended
     except BaseException as error:  # including SystemExit: a game may call sys.exit()
@@ -448,21 +459,6 @@ def main() -> None:
         text = json.dumps((find_refusal(error), sentence, details)).encode()
         os.write(messages_out, MESSAGE_FORMAT.pack(Op.ERROR, 0, len(text)) + text)
         sys.exit(1)
-
-
-def _serve(worker: Worker, shared: SharedArrays, index: int, messages_in: int) -> None:
-    handled = memoryview(shared["handled"][index : index + 1])
-    waited_s = shared["waited_s"]
-    while True:
-        begin = time.perf_counter()
-        data = os.read(messages_in, 512 * MESSAGE_FORMAT.size)  # whole messages, because they are written whole
-        waited_s[index] += time.perf_counter() - begin
-        if not data:  # the parent closed the pool, or has ended
-            worker.close()
-            return
-        for op, group, slot in MESSAGE_FORMAT.iter_unpack(data):
-            worker.handle(op, group, slot)
-            handled[0] += 1
 
 
 def layout_from_json(fields: dict) -> Layout:
