@@ -1,14 +1,4 @@
-"""Any gymnasium environment as a world, given its id and a caption of what happens.
-
-    class GoTo(GymWorld):
-        id = "BabyAI-GoToLocal-v0"
-        about = "a room in which a robot is sent to an object"
-        kinds = {"image": "grid"}
-
-        def caption(self, observation, env):
-            return "You see a red ball."
-
-`--config.env.world=module:GoTo` then plays it (docs/own-game.md).
+"""Any gymnasium environment as a world, given its id and a caption of what happens: docs/own-game.md.
 
 Return values of the environment and of the subclass are validated in every step of every game, so each check begins
 with a fast test that nearly all values pass. An error names the world, the method and the value.

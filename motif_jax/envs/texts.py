@@ -5,15 +5,9 @@ for a language model), `default.toml` and `reworded.toml` (prompts), and `lexico
 `general/` replace missing ones; they contain `{game}` for the description. The goals there hold for every game, unless
 its own `goals.toml` overrides them by name.
 
-Rules are patterns of events in captions, and their worth to each goal:
-
-    [[rule]]
-    name = "picks up gold"                           # the event's name in evaluation and in the report
-    pattern = '\\$ - \\d+ gold piece'                  # a regular expression, searched in each line of a caption
-    worth = { progress = 2, combat = -1, gold = 3 }  # by goal; 0 for other goals
-
-`progress` is the worth to the goals that ask for progress of any kind (`GENERAL`); the other names are goals of the
-game. A rule with an empty worth only counts events.
+A rule (docs/own-game.md) is a pattern, a regular expression that is searched in each line of a caption, and its worth to
+each goal; `progress` is the worth to the goals that ask for progress of any kind (`GENERAL`). A rule with an empty worth
+only counts events.
 """
 
 from __future__ import annotations

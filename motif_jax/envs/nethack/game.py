@@ -208,7 +208,7 @@ class NetHackGame:
         """Plays one action, updates `end`, `message` and `message_count`, and returns the reward.
 
         At the end of an episode, `message` is the last text that was shown and `last_frame` its frame. `pressed`: the
-        key was pressed by `loop.Loop`.
+        key was pressed by `world.Loop`.
         """
         blstats = self._blstats
         if not pressed:

@@ -1,18 +1,9 @@
-"""The tasks as gymnasium environments, for use with any other library.
-
-    import gymnasium
-    import motif_jax.envs                       # registers the ids
-    env = gymnasium.make("motif_jax/NetHackScore-v1", render_mode="human")
-    observation, info = env.reset(seed=7)       # the same seed gives the same game on any machine
-    observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+"""The tasks as gymnasium environments, for use with any other library: docs/games.md.
 
 Ids are `motif_jax/` and the published name, see `tasks.TASKS` and `tasks.extended_ids`; `motif_jax/Toy-v0` is the
-toy world. Keyword arguments are those of `world.GameSettings`, and `observations`, names from `OBSERVATIONS`
-and `EVENTS` in `observations`. The game's time limit is called `time_limit` here, because gymnasium uses
-`max_episode_steps` for its own wrapper.
-
-Observations have one or two dimensions: a count has shape (1,), and the crop is flat. `crop.reshape(2, 12, 12)` has
-the characters around the hero and their colours.
+toy world. Keyword arguments are those of `world.GameSettings`, and `observations`, names from `OBSERVATIONS` and
+`EVENTS` in `observations`. The game's time limit is called `time_limit` here, because gymnasium uses
+`max_episode_steps` for its own wrapper. Observations have one or two dimensions: a count has shape (1,).
 """
 
 from __future__ import annotations
