@@ -5,9 +5,9 @@ for a language model), `default.toml` and `reworded.toml` (prompts), and `lexico
 `general/` replace missing ones; they contain `{game}` for the description. The goals there hold for every game, unless
 its own `goals.toml` overrides them by name.
 
-A rule (docs/own-game.md) is a pattern, a regular expression that is searched in each line of a caption, and its worth to
-each goal; `progress` is the worth to the goals that ask for progress of any kind (`GENERAL`). A rule with an empty worth
-only counts events.
+A rule (docs/own-game.md) is a pattern, a regular expression that is searched in each line of a caption, and its worth
+to each goal; `progress` is the worth to the goals that ask for progress of any kind (`GENERAL`). A rule with an empty
+worth only counts events.
 """
 
 from __future__ import annotations
