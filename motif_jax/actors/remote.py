@@ -295,9 +295,10 @@ class GameHost:
         requests, fulls = [*map(self._here, up.requests)], [*map(self._here, up.fulls)]
         at = 0
         for key, places in travelling(pool, requests, fulls):
-            array = pool.rollouts[key]
-            end = at + len(places.pairs) * array[0, 0].nbytes
-            write_rows(array, places, up.rows[at:end].view(array.dtype))
+            array, number = pool.rollouts[key], len(places.pairs)
+            end = at + number * array[0, 0].nbytes
+            values = up.rows[at:end].view(array.dtype).reshape(number * array.shape[2], *array.shape[3:])
+            write_rows(array, places, values)
             at = end
         for full, (ended_at, episodes) in zip(fulls, up.ended, strict=True):
             shared["num_episodes"][full.slot] = len(ended_at)

@@ -223,32 +223,33 @@ def read_rows(array: np.ndarray, places: Places, room: int = 0) -> np.ndarray:
 
     A single row is not copied: it changes when its group writes the next rollout into this slot.
     """
-    pairs, shape = places.pairs, array.shape[2:]
-    if len(pairs) == 1 and room <= shape[0]:
+    pairs, arrays = places
+    size = array.shape[2]
+    if len(pairs) == 1 and room <= size:
         return array[pairs[0]]
-    count = len(pairs) * shape[0]
-    rows = np.empty((max(room, count), *shape[1:]), array.dtype)
-    out = rows[:count].reshape(len(pairs), *shape)
-    if places.arrays:
-        slots, steps = places.arrays
-        flat = array.reshape(array.shape[0] * array.shape[1], *shape)
+    count = len(pairs) * size
+    rows = np.empty((max(room, count), *array.shape[3:]), array.dtype)
+    if arrays:
+        flat = array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])
+        out = rows[:count].reshape(len(pairs), *array.shape[2:])
         # With the mode "raise", NumPy would buffer the result, to leave `out` unchanged after an error.
-        np.take(flat, slots * array.shape[1] + steps, 0, out=out, mode="clip")
+        np.take(flat, arrays[0] * array.shape[1] + arrays[1], 0, out=out, mode="clip")
     else:
         for number, place in enumerate(pairs):
-            out[number] = array[place]
+            rows[number * size : (number + 1) * size] = array[place]
     rows[count:] = 0
     return rows
 
 
 def write_rows(array: np.ndarray, places: Places, values: np.ndarray) -> None:
     """Writes `values`, [R * E, ...], to rows."""
-    rows = values.reshape(len(places.pairs), *array.shape[2:])
-    if places.arrays:
-        array[places.arrays] = rows
+    pairs, arrays = places
+    if arrays:
+        array[arrays] = values.reshape(len(pairs), *array.shape[2:])
     else:
-        for place, row in zip(places.pairs, rows, strict=True):
-            array[place] = row
+        size = array.shape[2]
+        for number, place in enumerate(pairs):
+            array[place] = values[number * size : (number + 1) * size]
 
 
 # ---- the worker
