@@ -11,11 +11,9 @@ from benchmarks.random_policy import RandomPolicy
 from benchmarks.rows import rate_of
 from motif_jax.actors.acting import answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.nethack.game import NetHackGame
-from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.keys import KEYS
+from motif_jax.envs.nethack.game import KEYS, NetHackGame
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys, open_rows
-from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.nethack.world import GameSettings, GameVector
 from motif_jax.envs.world import GameSeed, game_seed, step_specs
 
 RAW_KEYS = ("tty_chars", "tty_colors", "tty_cursor", "blstats", "message", "glyphs")  # what the content is made from

@@ -24,10 +24,10 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorder import play_episodes
 from motif_jax.console import print_line
 from motif_jax.envs.nethack.engine import DLPATH, find_library
-from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.keys import KEYS
+from motif_jax.envs.nethack.game import KEYS
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys
 from motif_jax.envs.nethack.recorded import play
+from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.wordle.world import WordleWorld
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.stages import collect

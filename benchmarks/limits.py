@@ -21,7 +21,7 @@ from benchmarks.policy import STRETCH, Training
 from benchmarks.rows import Row, Rows, medians, take_turns
 from motif_jax.console import print_lines
 from motif_jax.envs.nethack.engine import find_library
-from motif_jax.envs.nethack.game_settings import WHEEL
+from motif_jax.envs.nethack.world import WHEEL
 from motif_jax.structs import UserError
 
 RELEASE = "motif_jax/quickstart"

@@ -21,8 +21,7 @@ from ml_collections import ConfigDict
 
 from benchmarks.rows import Row, Rows
 from motif_jax.captions import decode
-from motif_jax.envs.rules import preference
-from motif_jax.envs.texts import texts_of
+from motif_jax.envs.texts import preference, texts_of
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages.annotate import disagreement, small_rewards

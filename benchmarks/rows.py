@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from motif_jax.actors.layout import Layout
+from motif_jax.actors.worker import Layout
 from motif_jax.console import print_line
 
 

@@ -28,7 +28,7 @@ from benchmarks.rows import Row, Rows, medians, rate_of, take_turns
 from motif_jax.actors.recorder import play_episodes
 from motif_jax.config.file import find_config, load
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.envs.nethack.keys import KEYS
+from motif_jax.envs.nethack.game import KEYS
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world

@@ -13,7 +13,7 @@ import hashlib
 from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.annotation.backends import CaptionBackend
 from motif_jax.annotation.lexicon import Lexicon
-from motif_jax.envs.rules import preference
+from motif_jax.envs.texts import preference
 from motif_jax.structs import UserError
 
 

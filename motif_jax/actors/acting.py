@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from motif_jax.actors.layout import ENDED, GAME, Ended, FilledSlot, Request, find_places
 from motif_jax.actors.pool import ActorPool
+from motif_jax.actors.worker import ENDED, GAME, Ended, FilledSlot, Request, find_places, read_rows
 from motif_jax.envs.world import waited
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
@@ -122,8 +122,8 @@ def gather(
         games = np.arange(pool.num_games).reshape(-1, layout.group_size)[groups].reshape(-1)
         places = find_places([(request.slot, request.step) for request in requests])
         room = policy.room(len(games))
-        observations = {key: pool.rows.read(key, places, room) for key in policy.reads}
-        return observations, pool.rows.read("first", places, room), games
+        observations = {key: read_rows(pool.rollouts[key], places, room) for key in policy.reads}
+        return observations, read_rows(pool.rollouts["first"], places, room), games
 
 
 class AsyncLoop:
@@ -218,7 +218,8 @@ class SyncLoop:
         """See `AsyncLoop`; `begin` receives the indices of games whose rollouts begin. [B]"""
         self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
         self._begin, self.timers = begin, Timers()
-        self._requests: dict[tuple[int, int], Request] = {}  # by group; a restarted worker's replaces the old one
+        # By worker and group; a restarted worker's replaces the old one.
+        self._requests: dict[tuple[int, int], Request] = {}
         self._round: list[FilledSlot] = []  # of this round
         self._fulls: list[FilledSlot] = []  # in the order in which they came
 
@@ -226,12 +227,8 @@ class SyncLoop:
         """Plays until there is a batch; returns None after `timeout_s`, and the next call continues from there."""
         deadline = time.monotonic() + timeout_s
         while len(self._fulls) < self._rollouts:
-            while self._is_awaited():
-                if time.monotonic() > deadline:
-                    return None
-                requests, fulls = self._pool.poll(TICK_S)
-                self._requests |= {(request.worker, request.group): request for request in requests}
-                self._round += fulls
+            if not self._wait(deadline):
+                return None
             # What filled up in the same round is put in order; which round it was decides first, so that no group is
             # kept waiting for its slots, and each group's rollouts stay in theirs.
             self._fulls += sorted(self._round)
@@ -251,10 +248,20 @@ class SyncLoop:
             if batch := self.get(1.0):
                 yield batch
 
+    def _wait(self, deadline: float) -> bool:
+        """Polls until no group is awaited; returns False if that takes too long."""
+        while self._is_awaited():
+            if time.monotonic() > deadline:
+                return False
+            requests, fulls = self._pool.poll(TICK_S)
+            self._requests |= {request[:2]: request for request in requests}
+            self._round += fulls
+        return True
+
     def _is_awaited(self) -> bool:
         """Whether a group has yet to ask in this round: it did not ask, and not all of its slots are full."""
         layout = self._pool.layout
-        here = collections.Counter(full[:2] for full in self._fulls + self._round)  # by worker and group
+        here = collections.Counter(full[:2] for full in self._fulls + self._round)
         groups = itertools.product(range(layout.num_workers), range(layout.groups))
         return any(group not in self._requests and here[group] < layout.slots_per_group for group in groups)
 
@@ -290,16 +297,12 @@ class OverlappedLoop(SyncLoop):
 
     def get(self, timeout_s: float) -> RolloutBatch | None:
         deadline = time.monotonic() + timeout_s
-        while len(self._fulls) < self._rollouts:
+        while len(self._round) < self._rollouts:
             while any(requests[0].group == self._turn for requests, _ in self._started):
                 answered, finish = self._started.popleft()
                 scatter(self._pool, answered, finish)
-            while not self._has_come():
-                if time.monotonic() > deadline:
-                    return None
-                requests, fulls = self._pool.poll(TICK_S)
-                self._requests |= {(request.worker, request.group): request for request in requests}
-                self._fulls += fulls
+            if not self._wait(deadline):
+                return None
             asking = [group for group in sorted(self._requests) if group[1] == self._turn and not self._is_done(group)]
             if asking:
                 asked = [self._requests.pop(group) for group in asking]
@@ -309,19 +312,19 @@ class OverlappedLoop(SyncLoop):
             self._turn = (self._turn + 1) % self._pool.layout.groups
         times: collections.Counter[tuple[int, ...]] = collections.Counter()
         order = []
-        for full in self._fulls:  # the first rollouts of all groups, then the second ones
+        for full in self._round:  # the first rollouts of all groups, then the second ones
             times[full[:2]] += 1
             order.append((times[full[:2]], full))
-        self._fulls, self._turn = [], 0
+        self._round, self._turn = [], 0
         return make_batch(self._pool, [full for _, full in sorted(order)], self._place, self.timers)
 
     def _is_done(self, group: tuple[int, int]) -> bool:
-        return sum(full[:2] == group for full in self._fulls) >= self._share
+        return sum(full[:2] == group for full in self._round) >= self._share
 
-    def _has_come(self) -> bool:
-        """Whether all groups whose turn it is have asked, or need not be answered before the next batch."""
+    def _is_awaited(self) -> bool:
+        """Whether a group whose turn it is has yet to ask, and must be answered before the next batch."""
         groups = [(worker, self._turn) for worker in range(self._pool.layout.num_workers)]
-        return all(group in self._requests or self._is_done(group) for group in groups)
+        return any(group not in self._requests and not self._is_done(group) for group in groups)
 
 
 RolloutLoop = AsyncLoop | SyncLoop  # the source of the learner's batches

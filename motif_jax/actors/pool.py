@@ -12,10 +12,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import itertools
 import json
 import os
 import resource
-import select
+import selectors
 import shutil
 import signal
 import subprocess
@@ -29,22 +30,22 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.actors.layout import (
+from motif_jax.actors.players import parse_scripted
+from motif_jax.actors.worker import (
     MESSAGE_FORMAT,
     Ended,
     FilledSlot,
     Layout,
     Op,
     Request,
-    RolloutRows,
     SharedArrays,
+    Worker,
     find_places,
+    write_rows,
 )
-from motif_jax.actors.players import parse_scripted
-from motif_jax.actors.worker import Worker
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import reported
-from motif_jax.envs.world import SeedStream, select_specs
+from motif_jax.envs.world import SeedStream, World, select_specs
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import NoLocks, try_lock
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserCodeError, UserError
@@ -57,13 +58,6 @@ ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_
 
 class WorkerError(RuntimeError):
     """A Python exception inside a worker, with the worker's own traceback."""
-
-
-def describe(layout: Layout, shared: SharedArrays, index: int) -> str:
-    """Names a worker, with the seed and the current episodes, which are needed to replay its games."""
-    episodes = [str(number - 1) for number in shared["playing"][index].ravel().tolist() if number]
-    stream = SeedStream(layout.stream).name.lower()
-    return f"actor worker {index} (seed {layout.seed}, stream {stream}, episodes {', '.join(episodes) or 'none'})"
 
 
 MARKER = ".motif_jax-worker-folder"
@@ -100,110 +94,6 @@ def remove_stale_folders() -> None:
                         shutil.rmtree(folder, ignore_errors=True)
 
 
-class ProcessWorker:
-    """A worker in a process, which imports only its own modules."""
-
-    def __init__(self, layout: Layout, shared: SharedArrays, index: int):
-        self._who = functools.partial(describe, layout, shared, index)
-        self._closed = False
-        worker_in, self._out = os.pipe()
-        self.messages, worker_out = os.pipe()  # the pool polls `messages`
-        # NLE keeps a folder per game in the temporary directory, which a killed worker cannot remove.
-        self._folder = WorkerFolder()
-        environment = os.environ | ONE_THREAD | {"TMPDIR": str(self._folder.path)}
-        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        # Workers do not need the parent's threads, locks or __main__, so they are neither forked nor "spawned".
-        # Their own process group protects them from the parent's Ctrl-C.
-        command, pipes = [sys.executable, "-m", "motif_jax.actors.worker"], (worker_in, worker_out, shared.file)
-        self.process = subprocess.Popen(command, stdin=PIPE, pass_fds=pipes, env=environment, process_group=0)
-        os.close(worker_in)
-        os.close(worker_out)
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died at once, which the pool will notice
-            start = layout._asdict(), index, os.getpid(), shared.file, worker_in, worker_out
-            self.process.stdin.write(json.dumps(start).encode())
-            self.process.stdin.close()
-
-    def send(self, messages: list[Message]) -> None:
-        """Sends messages to the worker, in a single system call, which dominates the cost."""
-        with contextlib.suppress(BrokenPipeError):  # it died, which the pool will notice
-            os.write(self._out, b"".join([MESSAGE_FORMAT.pack(*message) for message in messages]))
-
-    def receive(self) -> list[Message] | None:
-        """Returns the waiting messages, or None if the worker has ended. Call it when `messages` is readable."""
-        data = os.read(self.messages, 512 * MESSAGE_FORMAT.size)
-        if not data:
-            return None
-        messages: list[Message] = []
-        while data:
-            message = MESSAGE_FORMAT.unpack_from(data)
-            data = data[MESSAGE_FORMAT.size :]
-            if message[0] == Op.ERROR:
-                while len(data) < message[2] and (rest := os.read(self.messages, message[2])):
-                    data += rest
-                refusal, sentence, details = json.loads(data)
-                if refusal:  # an error of the operating system: see `system/errors.py`
-                    raise WorkerError(f"{self._who()} failed:\n{details}") from OSError(*refusal)
-                if sentence:
-                    raise UserCodeError(f"{sentence}; {self._who()}", details) if details else UserError(sentence)
-                raise WorkerError(f"{self._who()} failed:\n{details}")
-            messages.append(message)
-        return messages
-
-    def kill(self) -> tuple[int, list[Message]]:
-        """Kills the process; returns its exit status (negative: a signal) and its last messages."""
-        self.process.kill()
-        status = self.process.wait()
-        last: list[Message] = []
-        while (messages := self.receive()) is not None:
-            last += messages
-        self.close(time.monotonic())
-        return status, last
-
-    def close(self, deadline: float) -> None:
-        """Lets the process end by itself until `deadline`, then kills it."""
-        if self._closed:
-            return
-        self._closed = True
-        os.close(self._out)  # the worker ends when its input is closed
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(max(0.0, deadline - time.monotonic()))
-        self.process.kill()
-        self.process.wait()
-        os.close(self.messages)
-        self._folder.remove()
-
-
-class InlineWorker:
-    """A worker in this process: for debuggers, determinism and simpler tracebacks."""
-
-    def __init__(self, layout: Layout, shared: SharedArrays, index: int):
-        self._inbox: collections.deque[Message] = collections.deque()
-        self._outbox: list[Message] = []
-        self._who = functools.partial(describe, layout, shared, index)
-        self._env = layout.env
-        with reported(layout.env):
-            self._worker = Worker(layout, shared, index, lambda op, group, slot: self._outbox.append((op, group, slot)))
-
-    def send(self, messages: list[Message]) -> None:
-        self._inbox += messages
-
-    def receive(self) -> list[Message]:
-        if self._inbox and not self._outbox:
-            try:
-                with reported(self._env, f"; {self._who()}"):
-                    self._worker.handle(*self._inbox.popleft())
-            except Exception as error:
-                error.add_note(f"(in {self._who()})")
-                raise
-        messages, self._outbox = self._outbox, []
-        return messages
-
-    def close(self, deadline: float) -> None:
-        with reported(self._env):
-            self._worker.close()
-
-
 WORKER_MIB = 60  # Python, NumPy and NLE in a process
 GAME_MIB = 4  # one copy of the engine, without shared code (see envs/nethack/engine.py)
 FILES_PER_GAME = 2
@@ -211,13 +101,11 @@ WORKERS_PER_CORE = 8
 
 
 def check_capacity(
-    num_workers: int, games_per_worker: int, groups: int = 1, shared_bytes: int = 0, flag: str = "--config.collect", *,
-    engine: bool,
+    world: World, num_workers: int, games_per_worker: int, groups: int = 1, shared_bytes: int = 0,
+    flag: str = "--config.collect",
 ) -> None:  # fmt: skip
-    """Raises UserError if this machine cannot run these workers and games, with the shared memory of their rollouts.
-
-    `engine`: whether each game has a copy of NetHack's engine; other games count as free.
-    """
+    """Raises UserError if this machine cannot run these workers and games, with the shared memory of their rollouts."""
+    engine = getattr(world, "engine", False)  # games without a copy of NetHack's engine count as free
     if games_per_worker % groups:
         flags = f"{flag}.games_per_worker" + (", .groups" if flag == "--config.policy" else "")
         raise UserError(f"games_per_worker must be a multiple of {groups} groups, not {games_per_worker} ({flags})")
@@ -252,23 +140,18 @@ INLINE_TICK_S = 0.0005
 class WorkerHandle:
     """The worker with number `index`, and its successors when it dies."""
 
-    def __init__(
-        self, layout: Layout, shared: SharedArrays, index: int, inline: bool, hang_timeout_s: float, flag: str,
-        away: Iterable[int] = (),
-    ):  # fmt: skip
-        """Starts the first worker, in this process if `inline`; `away`: slots that it gets later, by `give_back`."""
+    def __init__(self, pool: ActorPool, index: int, hang_timeout_s: float, away: Iterable[int]):
+        """Starts the first worker; `away`: slots that it gets later, by `give_back`."""
         self.index, self.generation, self._failures = index, 0, 0  # generation: number of earlier workers
-        self._layout, self._shared, self._inline, self.hang_timeout_s = layout, shared, inline, hang_timeout_s
-        self._flag = flag
+        self._pool, self._layout, self._shared = pool, pool.layout, pool._shared
+        self.hang_timeout_s = hang_timeout_s
         self._away = set(away)  # slots held by the caller of `poll`
         self.start()
 
     def start(self) -> None:
         """Starts a new worker and grants it all slots except those held by the caller of `poll`."""
         groups, per_group = self._layout.groups, self._layout.slots_per_group
-        self.link: ProcessWorker | InlineWorker = (InlineWorker if self._inline else ProcessWorker)(
-            self._layout, self._shared, self.index
-        )
+        self._launch()
         self._sent = 0  # messages sent to this worker
         self._last_beat, self._looked_at_s, self._silent_s = -1, time.monotonic(), 0.0
         self._held = [collections.deque[int]() for _ in range(groups)]  # its slots by group, the current one first
@@ -284,8 +167,12 @@ class WorkerHandle:
         self._send([(Op.SLOT, group, slot)])
 
     def _send(self, messages: list[Message]) -> None:
-        self.link.send(messages)
+        self._transmit(messages)
         self._sent += len(messages)
+
+    def _launch(self) -> None: ...  # starts the worker itself
+    def _transmit(self, messages: list[Message]) -> None: ...
+    def close(self, deadline: float) -> None: ...  # lets it end by itself until then
 
     def act(self, groups: list[int]) -> None:
         """Tells the worker that the actions of some groups are in shared memory."""
@@ -321,61 +208,163 @@ class WorkerHandle:
             self._last_beat, self._silent_s = beat, 0.0
         return self._silent_s > (self.hang_timeout_s if beat else START_TIMEOUT_S)
 
-    def replace(self, hung: bool, blame: collections.Counter[int]) -> tuple[list[FilledSlot], int, list[int]]:
-        """Kills the worker and starts another one in its place.
+    def is_responsible_for(self, group: int, episode: int) -> bool:
+        lists = (self._shared[name][self.index, group] for name in ("playing", "undelivered", "redo"))
+        return any((numbers == episode + 1).any() for numbers in lists)
 
-        `blame`: deaths of workers by episode (plus 1), to which this one is added. Returns unread full slots, the
-        number of lost steps, and episodes that are given up.
-        """
-        assert isinstance(self.link, ProcessWorker)
-        status, messages = self.link.kill()
+    def _who(self) -> str:
+        """Names the worker, with the seed and the current episodes, which are needed to replay its games."""
+        episodes = [str(number - 1) for number in self._shared["playing"][self.index].ravel().tolist() if number]
+        stream = SeedStream(self._layout.stream).name.lower()
+        numbers = f"seed {self._layout.seed}, stream {stream}, episodes {', '.join(episodes) or 'none'}"
+        return f"actor worker {self.index} ({numbers})"
+
+
+class ProcessWorker(WorkerHandle):
+    """A worker in a process, which imports only its own modules."""
+
+    def _launch(self) -> None:
+        self._closed = False
+        worker_in, self._out = os.pipe()
+        self.messages, worker_out = os.pipe()  # the pool polls `messages`
+        # NLE keeps a folder per game in the temporary directory, which a killed worker cannot remove.
+        self._folder = WorkerFolder()
+        environment = os.environ | ONE_THREAD | {"TMPDIR": str(self._folder.path)}
+        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        # Workers do not need the parent's threads, locks or __main__, so they are neither forked nor "spawned".
+        # Their own process group protects them from the parent's Ctrl-C.
+        command, pipes = [sys.executable, "-m", "motif_jax.actors.worker"], (worker_in, worker_out, self._shared.file)
+        self.process = subprocess.Popen(command, stdin=PIPE, pass_fds=pipes, env=environment, process_group=0)
+        os.close(worker_in)
+        os.close(worker_out)
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it died at once, which the pool will notice
+            start = self._layout._asdict(), self.index, os.getpid(), self._shared.file, worker_in, worker_out
+            self.process.stdin.write(json.dumps(start).encode())
+            self.process.stdin.close()
+        self._pool.selector.register(self.messages, selectors.EVENT_READ, self)
+
+    def _transmit(self, messages: list[Message]) -> None:
+        # In a single system call, which dominates the cost.
+        with contextlib.suppress(BrokenPipeError):  # it died, which the pool will notice
+            os.write(self._out, b"".join([MESSAGE_FORMAT.pack(*message) for message in messages]))
+
+    def receive(self) -> list[Message] | None:
+        """Returns the waiting messages, or None if the worker has ended. Call it when `messages` is readable."""
+        data = os.read(self.messages, 512 * MESSAGE_FORMAT.size)
+        if not data:
+            return None
+        messages: list[Message] = []
+        while data:
+            message = MESSAGE_FORMAT.unpack_from(data)
+            data = data[MESSAGE_FORMAT.size :]
+            if message[0] == Op.ERROR:
+                while len(data) < message[2] and (rest := os.read(self.messages, message[2])):
+                    data += rest
+                refusal, sentence, details = json.loads(data)
+                if refusal:  # an error of the operating system: see `system/errors.py`
+                    raise WorkerError(f"{self._who()} failed:\n{details}") from OSError(*refusal)
+                if sentence:
+                    raise UserCodeError(f"{sentence}; {self._who()}", details) if details else UserError(sentence)
+                raise WorkerError(f"{self._who()} failed:\n{details}")
+            messages.append(message)
+        return messages
+
+    def kill(self) -> tuple[int, list[Message]]:
+        """Kills the process; returns its exit status (negative: a signal) and its last messages."""
+        self.process.kill()
+        status = self.process.wait()
+        last = [*itertools.chain.from_iterable(iter(self.receive, None))]
+        self.close(time.monotonic())
+        return status, last
+
+    def close(self, deadline: float) -> None:
+        """Lets the process end by itself until `deadline`, then kills it."""
+        if self._closed:
+            return
+        self._closed = True
+        os.close(self._out)  # the worker ends when its input is closed
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.0, deadline - time.monotonic()))
+        self.process.kill()
+        self.process.wait()
+        os.close(self.messages)
+        self._folder.remove()
+
+    def replace(self, hung: bool) -> list[FilledSlot]:
+        """Kills the worker and starts another one in its place; returns unread full slots."""
+        self._pool.selector.unregister(self.messages)
+        status, messages = self.kill()
         fulls = self.read([message for message in messages if message[0] == Op.FULL])[1]
-        lost = int(self._shared["played"][self.index].sum()) * self._layout.group_size
+        self._pool.restarts += 1
+        self._pool.dropped_steps += int(self._shared["played"][self.index].sum()) * self._layout.group_size
         self._failures += 1
         if self._failures >= FAILURES_IN_A_ROW:
             memory = f"last with status {status}; if memory ran out, lower num_workers and games_per_worker"
             why = "last silent for too long; if its games are slow, raise hang_timeout_s" if hung else memory
             raise UserError(
                 f"actor worker {self.index} ended {FAILURES_IN_A_ROW} times without finishing a rollout, {why} "
-                f"({self._flag})"
+                f"({self._pool.flag})"
             )
-        # A SIGKILL from elsewhere (a person, the kernel out of memory) is not the current episode's fault.
-        own_fault = hung or status != -signal.SIGKILL
-        given_up: list[int] = []
         for group in range(self._layout.groups):
-            given_up += self._play_again(group, own_fault, blame)
+            # A SIGKILL from elsewhere (a person, the kernel out of memory) is not the current episode's fault.
+            self._play_again(group, own_fault=hung or status != -signal.SIGKILL)
         for name in ("stepping", "played", "beat", "handled"):
             self._shared[name][self.index] = 0
         self.generation += 1
         self.start()
-        return fulls, lost, given_up
+        return fulls
 
-    def _play_again(self, group: int, own_fault: bool, blame: collections.Counter[int]) -> list[int]:
-        """Lists the lost episodes for the group's next worker; returns those that are given up."""
+    def _play_again(self, group: int, own_fault: bool) -> None:
+        """Lists the lost episodes for the group's next worker, without those that are given up."""
         playing, redo = self._shared["playing"][self.index, group], self._shared["redo"][self.index, group]
         undelivered = self._shared["undelivered"][self.index, group]
         lost = {*playing.tolist(), *undelivered.tolist(), *redo.tolist()} - {0}
         stepping = int(self._shared["stepping"][self.index, group])
-        given_up = []
         if stepping and own_fault:
             number = int(playing[stepping - 1])
-            blame[number] += 1
-            if blame[number] >= GIVE_UP_AFTER:
+            self._pool.blame[number] += 1
+            if self._pool.blame[number] >= GIVE_UP_AFTER:
                 lost.discard(number)
-                given_up.append(number - 1)
+                self._pool.given_up.append(number - 1)
         playing[:] = undelivered[:] = redo[:] = 0
         redo[: len(lost)] = sorted(lost)
-        return given_up
 
-    def is_responsible_for(self, group: int, episode: int) -> bool:
-        lists = (self._shared[name][self.index, group] for name in ("playing", "undelivered", "redo"))
-        return any((numbers == episode + 1).any() for numbers in lists)
+
+class InlineWorker(WorkerHandle):
+    """A worker in this process: for debuggers, determinism and simpler tracebacks."""
+
+    def _launch(self) -> None:
+        self._inbox: collections.deque[Message] = collections.deque()
+        self._outbox: list[Message] = []
+        with reported(self._layout.env):
+            self._worker = Worker(
+                self._layout, self._shared, self.index, lambda op, group, slot: self._outbox.append((op, group, slot))
+            )
+
+    def _transmit(self, messages: list[Message]) -> None:
+        self._inbox += messages
+
+    def receive(self) -> list[Message]:
+        if self._inbox and not self._outbox:
+            try:
+                with reported(self._layout.env, f"; {self._who()}"):
+                    self._worker.handle(*self._inbox.popleft())
+            except Exception as error:
+                error.add_note(f"(in {self._who()})")
+                raise
+        messages, self._outbox = self._outbox, []
+        return messages
+
+    def close(self, deadline: float) -> None:
+        with reported(self._layout.env):
+            self._worker.close()
 
 
 print_once = functools.cache(print_line)  # a line, once in this process
 
 
-class ActorPool:
+class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
     """Games in workers; a context manager."""
 
     def __init__(
@@ -416,38 +405,32 @@ class ActorPool:
         self.timers = Timers()
         self.restarts = self.dropped_steps = 0  # workers replaced, and steps lost with them
         self.given_up: list[int] = []  # episodes
-        engine = getattr(self.world, "engine", False)
-        check_capacity(num_workers, games_per_worker, groups, self.layout.nbytes, flag, engine=engine)
+        check_capacity(self.world, num_workers, games_per_worker, groups, self.layout.nbytes, flag)
         if library := getattr(self.world, "library", ""):
             print_once(library)
         self._inline, self._local = num_workers == 0 and not remote, self.layout.num_workers - remote
-        self._start(first_episode, hang_timeout_s, flag, away)
+        self.flag = flag
+        self._start(first_episode, hang_timeout_s, away)
 
-    def _start(self, first_episode: int, hang_timeout_s: float, flag: str, away: Iterable[int]) -> None:
+    def _start(self, first_episode: int, hang_timeout_s: float, away: Iterable[int]) -> None:
         remove_stale_folders()
         self._shared = SharedArrays(self.layout.specs())
         self._shared["next_episode"][0] = first_episode
         self.rollouts = {key: self._shared[key] for key in self.layout.row_specs()}  # [S, T or T + 1, E, ...]
-        self.rows, self._actions = RolloutRows(self.rollouts), RolloutRows({"actions": self._shared["actions"]})
         self._released: collections.deque[FilledSlot] = collections.deque()
-        self._blame: collections.Counter[int] = collections.Counter()
+        self.blame: collections.Counter[int] = collections.Counter()  # deaths of workers by episode, plus 1
         self._next_check = time.monotonic() + 0.5
-        self._poll = select.poll()
+        self.selector = selectors.PollSelector()  # of the workers' messages
         self._wake = os.eventfd(0)  # lets `release` interrupt a waiting `poll`
-        self._poll.register(self._wake, select.POLLIN)
-        self._by_file: dict[int, int] = {}
+        self.selector.register(self._wake, selectors.EVENT_READ)
         self._handles: list[WorkerHandle] = []
         try:
             for index in range(self._local):
-                settings = self._inline, hang_timeout_s, flag, away
-                self._handles.append(WorkerHandle(self.layout, self._shared, index, *settings))
-                self._listen(index)
+                make = InlineWorker if self._inline else ProcessWorker
+                self._handles.append(make(self, index, hang_timeout_s, away))
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> ActorPool:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -458,7 +441,7 @@ class ActorPool:
 
     @property
     def processes(self) -> list[int]:
-        return [handle.link.process.pid for handle in self._handles if isinstance(handle.link, ProcessWorker)]
+        return [handle.process.pid for handle in self._handles if isinstance(handle, ProcessWorker)]
 
     @property
     def next_episode(self) -> int:
@@ -473,23 +456,25 @@ class ActorPool:
         """Waits for requests for actions, and for full slots, which belong to the caller until `release`."""
         self._take_back()
         if self._inline:
-            if not (received := self._handles[0].link.receive()):
+            inline = self._handles[0]
+            assert isinstance(inline, InlineWorker)
+            if not (received := inline.receive()):
                 time.sleep(INLINE_TICK_S)  # lets threads that hold slots run
-            return self._handles[0].read(received or [])
+            return inline.read(received)
         requests: list[Request] = []
         fulls: list[FilledSlot] = []
         with self.timers("wait_for_workers"):
-            ready = self._poll.poll(timeout_s * 1000)
-        for file, _ in ready:
-            if file == self._wake:
+            ready = self.selector.select(timeout_s)
+        for key, _ in ready:
+            if key.fd == self._wake:
                 os.eventfd_read(self._wake)
                 continue
-            handle = self._handles[self._by_file[file]]
-            messages = handle.link.receive()
+            worker: ProcessWorker = key.data
+            messages = worker.receive()
             if messages is None:
-                fulls += self._replace(handle, hung=False)
+                fulls += worker.replace(hung=False)
             else:
-                asked, filled = handle.read(messages)
+                asked, filled = worker.read(messages)
                 requests += asked
                 fulls += filled
         self._take_back()
@@ -497,8 +482,8 @@ class ActorPool:
         if now > self._next_check:
             self._next_check = now + 0.5
             for handle in self._handles:
-                if handle.hangs(now):
-                    fulls += self._replace(handle, hung=True)
+                if isinstance(handle, ProcessWorker) and handle.hangs(now):
+                    fulls += handle.replace(hung=True)
         return requests, fulls
 
     def act(self, requests: list[Request], actions: np.ndarray, outputs: dict[str, np.ndarray] | None = None) -> None:
@@ -514,10 +499,10 @@ class ActorPool:
             return
         begun = [number for number, request in enumerate(requests) if request.step == 0]
         starts = {key: outputs.pop(key) for key, _ in self.layout.starts}
-        self._actions.write("actions", find_places([(request.worker, request.group) for request in requests]), actions)
+        write_rows(self._shared["actions"], find_places([request[:2] for request in requests]), actions)
         places = find_places([(request.slot, request.step) for request in requests])
         for key, values in outputs.items():
-            self.rows.write(key, places, values)
+            write_rows(self.rollouts[key], places, values)
         asked: dict[int, list[int]] = {}
         for request in requests:
             asked.setdefault(request.worker, []).append(request.group)
@@ -567,32 +552,16 @@ class ActorPool:
     def close(self) -> None:
         deadline = time.monotonic() + 2.0
         for handle in self._handles:
-            handle.link.close(deadline)
+            handle.close(deadline)
         self._handles = []
         if self._wake >= 0:
             os.close(self._wake)
             self._wake = -1
-            self.rollouts, self.rows, self._actions = {}, RolloutRows({}), RolloutRows({})
+            self.selector.close()
+            self.rollouts = {}
             self._shared.close()
-
-    def _listen(self, index: int) -> None:
-        link = self._handles[index].link
-        if isinstance(link, ProcessWorker):
-            self._by_file[link.messages] = index
-            self._poll.register(link.messages, select.POLLIN)
 
     def _take_back(self) -> None:
         while self._released:
             full = self._released.popleft()
             self._handles[full.worker].give_back(full)
-
-    def _replace(self, handle: WorkerHandle, hung: bool) -> list[FilledSlot]:
-        assert isinstance(handle.link, ProcessWorker)
-        self._poll.unregister(handle.link.messages)
-        del self._by_file[handle.link.messages]
-        fulls, lost, given_up = handle.replace(hung, self._blame)
-        self._listen(handle.index)
-        self.restarts += 1
-        self.dropped_steps += lost
-        self.given_up += given_up
-        return fulls

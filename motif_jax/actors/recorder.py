@@ -7,6 +7,7 @@ file per episode, which the parent reads and removes when the episode's steps ar
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -154,14 +155,12 @@ FIRST_BRANCH, BRANCHES = 2**50, 2**10  # number of the first branch; exclusive l
 
 def play_episodes(world: TextWorld, player: str, episodes: Iterable[int], *, seed: int) -> Iterator[Episode]:
     """Plays episodes one after another; numbers and seed determine the games. `player`: as for `parse_scripted`."""
-    game, players = world.game(shown=False), ScriptedPlayers(player, world, 1)
-    try:
+    players = ScriptedPlayers(player, world, 1)
+    with contextlib.closing(world.game(shown=False)) as game:
         for number in episodes:
             _begin(game, players, number, seed)
             _go_on(game, players)
             yield game.record()
-    finally:
-        game.close()
 
 
 def play_branches(
@@ -175,9 +174,8 @@ def play_branches(
       The expert's episode, then its branches. Their `info` has `episode`; `branch`, the number of the branch from 1 on,
       or 0 for the expert's episode; and `shared`, the number of first turns in common with the expert's episode.
     """
-    game = world.game(shown=False)
     experts, others = ScriptedPlayers(expert, world, 1), ScriptedPlayers(other, world, 1)
-    try:
+    with contextlib.closing(world.game(shown=False)) as game:
         for number in episodes:
             _begin(game, experts, number, seed)
             states = []
@@ -195,8 +193,6 @@ def play_branches(
                 game.set_state(start)
                 _go_on(game, others)
                 yield game.record(shared=len(start.turns), branch=branch)
-    finally:
-        game.close()
 
 
 def _begin(game: TextGame, players: ScriptedPlayers, number: int, seed: int) -> None:

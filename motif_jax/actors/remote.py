@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.layout import FilledSlot, Places, Request, find_places
 from motif_jax.actors.pool import FAILURES_IN_A_ROW, START_TIMEOUT_S, ActorPool, WorkerHandle
+from motif_jax.actors.worker import FilledSlot, Places, Request, find_places, read_rows, write_rows
 from motif_jax.console import print_line
 from motif_jax.envs.world import SeedStream
 from motif_jax.structs import ArraySpec, UserError
@@ -77,7 +77,7 @@ def travelling(
     given = {key for key, _ in (*layout.outputs, *layout.starts)}
     for key, (rows, _) in layout.row_specs().items():
         places = observed if rows > layout.rollout_length else played
-        if key not in given and len(places):
+        if key not in given and places.pairs:
             yield key, places
 
 
@@ -136,7 +136,7 @@ class HostGames:
         pool, ended = self._pool, []
         rows = [np.zeros(0, np.uint8)]
         for key, places in travelling(pool, requests, fulls):
-            rows.append(pool.rows.read(key, places).reshape(-1).view(np.uint8))
+            rows.append(read_rows(pool.rollouts[key], places).reshape(-1).view(np.uint8))
         for full in fulls:
             count = pool._shared["num_episodes"][full.slot]
             ended.append((pool._shared["ended_at"][full.slot, :count], pool._shared["episodes"][full.slot, :count]))
@@ -177,7 +177,7 @@ def make_actor() -> type:
 
 
 class RemoteWorker(WorkerHandle):
-    """A worker on another host; what is done with it is noted for the host's next block."""
+    """A worker on another host, which replaces it itself; what is done with it is noted for the host's next block."""
 
     def __init__(self, host: GameHost, index: int):
         self.index, self.generation, self._host = index, 0, host
@@ -188,9 +188,6 @@ class RemoteWorker(WorkerHandle):
     def give_back(self, full: FilledSlot) -> None:
         self._host.away.discard(full.slot)
         self._host.released.append(full)
-
-    def hangs(self, now: float) -> bool:
-        return False  # its host replaces it
 
     def is_responsible_for(self, group: int, episode: int) -> bool:
         return episode in self._host.owed or episode in self._host._pool.free
@@ -298,7 +295,11 @@ class GameHost:
         requests, fulls = [*map(self._here, up.requests)], [*map(self._here, up.fulls)]
         at = 0
         for key, places in travelling(pool, requests, fulls):
-            at += pool.rows.write_bytes(key, places, up.rows[at:])
+            array, number = pool.rollouts[key], len(places.pairs)
+            end = at + number * array[0, 0].nbytes
+            values = up.rows[at:end].view(array.dtype).reshape(number * array.shape[2], *array.shape[3:])
+            write_rows(array, places, values)
+            at = end
         for full, (ended_at, episodes) in zip(fulls, up.ended, strict=True):
             shared["num_episodes"][full.slot] = len(ended_at)
             shared["ended_at"][full.slot, : len(ended_at)] = ended_at
@@ -428,5 +429,5 @@ class RemotePool(ActorPool):
     def close(self) -> None:
         for host in self._hosts:
             host.close()
-        self._handles, self._hosts = self._handles[: self._local], []
+        self._hosts = []
         super().close()

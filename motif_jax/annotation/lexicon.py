@@ -1,6 +1,6 @@
 """The backend `lexicon`: rules over the game's messages, a deterministic stand-in for a language model.
 
-Each rule has a pattern and a worth per goal (rules.py). A caption's worth is the sum over its matching rules. Of two
+Each rule has a pattern and a worth per goal (texts.py). A caption's worth is the sum over its matching rules. Of two
 captions the one with the higher worth is better, and equal worths are a tie; with a temperature, the difference of
 worth decides the probability. A single caption is helpful if its worth is above 0. The lexicon needs no download, and
 results can be checked against its rules.
@@ -12,8 +12,7 @@ import functools
 from collections.abc import Iterable, Iterator
 
 from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer
-from motif_jax.envs.rules import preference
-from motif_jax.envs.texts import LEXICON_FLAG, Texts
+from motif_jax.envs.texts import LEXICON_FLAG, Texts, preference
 from motif_jax.structs import UserError
 
 

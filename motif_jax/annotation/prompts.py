@@ -29,8 +29,7 @@ from typing import Any
 from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.config.table import shown
 from motif_jax.console import suggest
-from motif_jax.envs.rules import GENERAL, PROGRESS, read_toml
-from motif_jax.envs.texts import Texts
+from motif_jax.envs.texts import GENERAL, PROGRESS, Texts, read_toml
 from motif_jax.structs import UserError
 
 # Parses the verdict in a model's text.

@@ -2,8 +2,8 @@
 
 `world` defines the World interface, and `worlds` makes the world that the config names: `nethack`, `toy`, `treasure`,
 `babyai`, a text world (`text_world`, `text_game`: `wordle`, `maze`, `guessing`, `comments`), or a user's class (loaded
-by `own_code`), such as a gymnasium environment (`gym_world`). `seeding` derives the seeds of games. Importing this room
-registers NetHack's tasks with gymnasium.
+by `own_code`), such as a gymnasium environment (`gym_world`). Importing this room registers NetHack's tasks
+with gymnasium.
 """
 
 from motif_jax.envs.nethack.tasks import register

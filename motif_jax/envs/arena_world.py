@@ -1,11 +1,4 @@
-"""A game for one player of TextArena as a world, given its id. Install it with `pip install textarena`.
-
-    class Guess(ArenaWorld):
-        id = "GuessTheNumber-v0"
-        moves = tuple(f"[{number}]" for number in range(1, 21))
-
-`--config.env.world=module:Guess` then plays it (docs/own-game.md).
-"""
+"""A game for one player of TextArena (`pip install textarena`) as a world, given its id: docs/own-game.md."""
 
 from __future__ import annotations
 
@@ -42,7 +35,6 @@ class ArenaWorld(TextWorld):
     makers = {}  # noqa: RUF012
 
     def __init__(self, max_episode_steps: int = 5000, **options: Any):
-        """Takes the time limit in steps, and options for the game."""
         super().__init__(max_episode_steps)
         self.options = options
         if not isinstance(getattr(self, "id", None), str):

@@ -1,14 +1,4 @@
-"""Any gymnasium environment as a world, given its id and a caption of what happens.
-
-    class GoTo(GymWorld):
-        id = "BabyAI-GoToLocal-v0"
-        about = "a room in which a robot is sent to an object"
-        kinds = {"image": "grid"}
-
-        def caption(self, observation, env):
-            return "You see a red ball."
-
-`--config.env.world=module:GoTo` then plays it (docs/own-game.md).
+"""Any gymnasium environment as a world, given its id and a caption of what happens: docs/own-game.md.
 
 Return values of the environment and of the subclass are validated in every step of every game, so each check begins
 with a fast test that nearly all values pass. An error names the world, the method and the value.
@@ -34,37 +24,35 @@ from gymnasium import spaces
 
 from motif_jax.captions import WIDTH, encode
 from motif_jax.config.table import Text, Whole, shown
-from motif_jax.envs.drawing import GREY, Pieces, ScreenRow, draw_screen
+from motif_jax.console import suggest
 from motif_jax.envs.own_code import WORLD_FLAG, fitted
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
 from motif_jax.envs.world import (
     CAPTIONS,
     CHOICE,
+    GREY,
     ActionSpace,
     GameSeed,
+    Pieces,
     Screen,
     Viewpoint,
+    draw_screen,
     space_from,
     step_specs,
-    suggest,
 )
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, UserError
 
-ALONE = "observation"  # the name of an observation outside a Dict
 LARGEST = float(np.finfo(np.float32).max)  # rewards are recorded as float32
 MOST_PIXELS = 8192  # per side of a picture
 COLOURS = 16  # of a world's screen
 SIDE = 320  # maximum pixels of the longer side of a picture
-QUALITY = 80  # of WebP, out of 100
 REVERSED = 16  # added to a colour for reversed video
 STYLE = re.compile(r"\033\[([\d;]{0,40})m")
 PALETTE = re.compile(r"\b[345]8;(5;\d*|2;\d*;\d*;\d*)")
 OTHER = re.compile(r"\033\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")  # other control sequences
 SEEDS = 2**31  # exclusive limit of seeds; even, to keep the lowest bit, which separates training from evaluation
-ENDED = "the game ended"  # without success
 RENDER_MODES = ("rgb_array", "ansi")  # supported ones, the preferred one first
 AUTO = "auto"  # the first of RENDER_MODES that the environment has, unless the world draws its own screen
-SUCCESS = 0.0  # an episode that terminates with a reward above this has succeeded
 
 
 # ---- spaces
@@ -97,7 +85,7 @@ def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict
     """
     fields: dict[str, Field] = {}
     for path, leaf in _leaves(space, ()):
-        name = "_".join(path) or ALONE
+        name = "_".join(path) or "observation"
         taken = name in (CAPTIONS | step_specs()) or name.startswith("event_") or name in fields
         found = _spec_of(leaf, kinds.get(name, ""))
         if taken or found is None:
@@ -326,7 +314,7 @@ def encode_picture(pixels: np.ndarray) -> bytes:
     picture = Image.fromarray(pixels)
     picture.thumbnail((SIDE, SIDE))
     packed = io.BytesIO()
-    picture.save(packed, "WEBP", quality=QUALITY, method=2)
+    picture.save(packed, "WEBP", quality=80, method=2)
     return packed.getvalue()
 
 
@@ -416,7 +404,8 @@ class GymWorldGame(SequentialGame):
         truncated = take("step()", FLAGS["truncated"], truncated)
         self.count_step(reward)
         if terminated:
-            self.finish(take("succeeded()", FLAGS["success"], self._world.succeeded(reward, self._state)), ENDED)
+            success = take("succeeded()", FLAGS["success"], self._world.succeeded(reward, self._state))
+            self.finish(success, "the game ended")
         elif truncated or self._steps >= self._world.time_limit:
             self.end = EndStatus.ABORTED
         self._look("step()", observation)
@@ -509,7 +498,7 @@ class GymWorld(SequentialWorld):
         """
         raise NotImplementedError(f"{type(self).__name__} must define caption(observation, env)")
 
-    def screen(self, env: Any) -> Sequence[ScreenRow]:
+    def screen(self, env: Any) -> Sequence[str | Sequence[tuple[str, int]]]:
         """Draws up to 21 rows of 80 characters, each text or pieces of text with their colours."""
         return []
 
@@ -519,7 +508,7 @@ class GymWorld(SequentialWorld):
 
     def succeeded(self, reward: float, env: Any) -> bool:
         """Whether an episode that terminated with this reward has succeeded."""
-        return reward > SUCCESS
+        return reward > 0
 
     # ---- the World interface
 
@@ -594,7 +583,6 @@ class GymWorld(SequentialWorld):
 
     @functools.cached_property
     def specs(self) -> dict[str, ArraySpec]:
-        """See `World.specs`: the environment's observations before and after each step, and the captions."""
         specs = {name: field.spec for name, field in self._spaces[0].items()}
         return specs | {f"event_{name}": spec for name, spec in specs.items()} | CAPTIONS
 
@@ -602,7 +590,6 @@ class GymWorld(SequentialWorld):
         return GymWorldGame(self, shown)
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
-        """See `World.plays`: the class, the actions and the observations must match."""
         model = metadata["model"]
         if reason := super().plays(metadata):
             return reason

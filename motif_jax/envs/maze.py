@@ -1,12 +1,7 @@
-"""The maze of LMRL-Gym (arXiv 2311.18232), `--config.env.world=maze`: the agent writes its moves to the goal.
+"""The maze of LMRL-Gym (arXiv 2311.18232), whose player writes its moves: docs/wordle.md.
 
-An episode begins in a random free cell and ends at the goal. A move costs 1, into a wall as well; the move that arrives
-costs nothing; any other text costs 4 and moves nothing. After 100 texts, another one costs 1 and ends the episode.
-Maze, goal and rewards are the published ones, the world's sentences are ours.
-
-Option: `position`, whether the world describes the agent's position; otherwise it only describes the walls beside the
-agent, which must remember its way. Scripted players: `random` draws one of the four moves, `optimal` takes a shortest
-way.
+A move into a wall costs 1 too. After 100 texts, another one costs 1 and ends the episode. Scripted players: `random`
+draws one of the four moves, `optimal` takes a shortest way.
 """
 
 from __future__ import annotations
@@ -17,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from motif_jax.config.table import Flag
-from motif_jax.envs.drawing import GREY, WHITE, Pieces
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld, without_arguments
+from motif_jax.envs.world import GREY, WHITE, Pieces
 from motif_jax.structs import EndStatus, Turn
 
 MAZE = (

@@ -2,13 +2,7 @@
 
     task            the games of config.env (default)
     NAME=VALUE      the same with other values of config.env.babyai: a variation, to test generalisation
-    challenge       the NetHack Challenge (arXiv 2203.11889), NLE's NetHackChallenge: a random character per episode,
-                    one million steps, and an end after 10,000 steps without game time. The return is the change of the
-                    score. The Challenge ranks by ascensions, then by the median score, then by the mean.
-    balrog_nethack  BALROG's (arXiv 2411.13543): as challenge, with 100,000 steps, and an end after 150 steps without
-                    game time. The published figure is the mean `progression`.
-    balrog_babyai   BALROG's: five tasks of BabyAI-Text, whose rooms have no objects but those of the mission. The
-                    published figure is the mean success, in percent.
+    challenge, balrog_nethack, balrog_babyai    docs/motif.md and docs/babyai.md
 
 In NetHack the policy keeps its actions and its handling of questions and pages; a step is one of its actions, while
 these protocols count each key. All protocols have the same figures, including BALROG's progression.
@@ -116,8 +110,3 @@ def parse_variation(text: str) -> dict[str, Any]:
         kind.check(name, VARIATIONS_FLAG, given)
         values[name] = given
     return values
-
-
-def is_for_scripted(changes: Mapping[str, Any]) -> bool:
-    """Whether a variation changes the games of scripted players, who do not read prompts."""
-    return "level" in changes

@@ -65,8 +65,8 @@ class SequentialVector:
         games: Iterable[Any],
         observations: Iterable[str],
         *,
-        seed: int,
-        stream: int,
+        seed: int = 0,
+        stream: int = SeedStream.TRAIN,
         next_episode: Callable[[int], int] | None = None,
         stepping: Any = None,
     ):
@@ -75,7 +75,7 @@ class SequentialVector:
         names = tuple(observations)
         self._plain = [name for name in names if not name.startswith("event_")]
         self._events = [(name, name.removeprefix("event_")) for name in names if name.startswith("event_")]
-        self._seed, self._stream = seed, stream
+        self.seed, self.stream = seed, stream
         numbers = itertools.count()
         self._next_episode = next_episode or (lambda _: next(numbers))
         self._stepping = stepping if stepping is not None else [0]
@@ -91,14 +91,12 @@ class SequentialVector:
         self.games[:] = map(by, self.games)
 
     def reset(self) -> None:
-        """Begins an episode in every game."""
         for index in range(len(self.games)):
             self._start(index)
         self.first[:] = True
 
     def seed_of(self, episode: int) -> GameSeed:
-        """Returns the seeds of an episode of this group."""
-        return game_seed(self._seed, self._stream, episode)
+        return game_seed(self.seed, self.stream, episode)
 
     def _start(self, index: int) -> None:
         self._stepping[0] = index + 1
@@ -174,23 +172,15 @@ class SequentialWorld:
             game.screen()
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
-        """See `World.plays`: the world and the observations must match."""
         return trained_elsewhere(metadata, self) or unreadable(metadata["model"].get("reads", {}), self.specs)
 
-    def prepare(self, vector: SequentialVector, seed: int, stream: int) -> None:
+    def prepare(self, vector: SequentialVector) -> None:
         """Receives a new group, before its first episodes."""
 
     def vector(
-        self,
-        num_games: int,
-        observations: tuple[str, ...],
-        *,
-        seed: int,
-        stream: int,
-        extra_frames: Iterable[str] = (),
-        **options: Any,
+        self, num_games: int, observations: tuple[str, ...], *, extra_frames: Iterable[str] = (), **options: Any
     ) -> SequentialVector:
         games = [self.game(shown=self.screen_frames[0] in extra_frames) for _ in range(num_games)]
-        vector = SequentialVector(games, observations, seed=seed, stream=stream, **options)
-        self.prepare(vector, seed, stream)
+        vector = SequentialVector(games, observations, **options)
+        self.prepare(vector)
         return vector

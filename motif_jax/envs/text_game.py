@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from motif_jax.captions import WIDTH
-from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
 from motif_jax.envs.gym_world import LARGEST, REWARD, TEXT, checked, instance_of, tuple_of
 from motif_jax.envs.sequential import SequentialGame
-from motif_jax.envs.world import SCREEN_SHAPE, GameSeed, Screen, to_row, to_text
+from motif_jax.envs.world import GREY, SCREEN_SHAPE, WHITE, GameSeed, Pieces, Screen, draw_screen, to_row, to_text
 from motif_jax.screens import printable
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn
 

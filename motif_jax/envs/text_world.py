@@ -146,7 +146,7 @@ class TextWorld(SequentialWorld, World):
         """Makes a scripted player, see the module docstring."""
         return parse_player(text, self.makers)
 
-    def prepare(self, vector: SequentialVector, seed: int, stream: int) -> None:
+    def prepare(self, vector: SequentialVector) -> None:
         if type(self).expect is not TextWorld.expect:
             vector.before_step = lambda actions: self.expect(
                 [action if isinstance(action, str) else to_text(action) for action in actions]

@@ -4,23 +4,168 @@ A game may have a directory of TOML files, each of them optional: `goals.toml` (
 for a language model), `default.toml` and `reworded.toml` (prompts), and `lexicon.toml` (rules). The prompts in
 `general/` replace missing ones; they contain `{game}` for the description. The goals there hold for every game, unless
 its own `goals.toml` overrides them by name.
+
+A rule (docs/own-game.md) is a pattern, a regular expression that is searched in each line of a caption, and its worth
+to each goal; `progress` is the worth to the goals that ask for progress of any kind (`GENERAL`). A rule with an empty
+worth only counts events.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import math
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from motif_jax.config.table import shown
-from motif_jax.envs.rules import NO_RULES, PROGRESS, Rules, read_rules, read_toml
+from motif_jax.console import suggest
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import UserError
+from motif_jax.system.foreign import read_text
 
 GENERAL_TEXTS = Path(__file__).parent / "general"
 FLAG = "--config.env.world"  # names the game
 LEXICON_FLAG = "--config.annotate.lexicon"
+PROGRESS = "progress"
+GENERAL = ("defaultgoal", "zeroknowledge")  # goals that ask for progress of any kind
+FIELDS = ("name", "pattern", "worth")
+LONGEST_NAME = 60  # characters; names appear in tables and charts
+LEAST = 1e-5  # distance of a preference's probability from 1/2, so that no temperature makes it a tie
+AIMED_AT = 2  # least worth to a particular goal by which a rule counts as an aim of that goal
+
+
+class Rule(NamedTuple):
+    """A pattern, and the worth of the captions that match it."""
+
+    name: str
+    pattern: str
+    worth: Mapping[str, float]  # by goal or PROGRESS
+
+    def worth_to(self, goal: str) -> float:
+        return float(self.worth.get(PROGRESS if goal in GENERAL else goal, 0))
+
+
+class Rules(NamedTuple):
+    """The rules of a file, in its order."""
+
+    rules: tuple[Rule, ...]
+    version: str  # a hash of names, patterns and worths, so that labels of different rules are not mixed
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(rule.name for rule in self.rules)
+
+    @property
+    def aims(self) -> set[str]:
+        """Names of the rules with a worth of at least AIMED_AT to a particular goal."""
+        return {
+            rule.name
+            for rule in self.rules
+            if max((worth for goal, worth in rule.worth.items() if goal != PROGRESS), default=0) >= AIMED_AT
+        }
+
+    def happenings(self) -> Callable[[str], list[str]]:
+        """A function from a message to the names of all rules that it matches; remembers every message."""
+        patterns = [(rule.name, re.compile(rule.pattern)) for rule in self.rules]
+        return functools.cache(lambda message: [name for name, pattern in patterns if pattern.search(message)])
+
+    def worth_to(self, goal: str) -> Callable[[str], tuple[float, tuple[str, ...]]]:
+        """A function from a caption to its worth to one goal, and the names of the rules that match it.
+
+        The worth is the sum over all rules that match a line; one that matches two lines counts, and is named, twice.
+        """
+        valued = [(rule.name, re.compile(rule.pattern), rule.worth_to(goal)) for rule in self.rules]
+        valued = [(name, pattern, value) for name, pattern, value in valued if value]
+
+        def worth(caption: str) -> tuple[float, tuple[str, ...]]:
+            lines = caption.split("\n")
+            matched = [(name, value) for line in lines for name, pattern, value in valued if pattern.search(line)]
+            return float(sum(value for _, value in matched)), tuple(name for name, _ in matched)
+
+        return worth
+
+
+NO_RULES = Rules((), "")
+
+
+def preference(difference: float, temperature: float | None) -> float:
+    """P(second is better) = 1 / (1 + exp(-difference / temperature)).
+
+    `difference`: the worth of the second caption minus that of the first. If `temperature` is None, the result is 0,
+    1/2 or 1.
+    """
+    if not difference:
+        return 0.5
+    odds = 0.0 if temperature is None else math.exp(-abs(difference) / temperature)  # of the worse caption
+    worse = min(odds / (1 + odds), 0.5 - LEAST)
+    return 1 - worse if difference > 0 else worse
+
+
+def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
+    """Reads and checks a file of rules."""
+    file = f"lexicon {str(path)!r}"
+    content = read_toml(path, file, flag)
+    tables = content.get("rule")
+    if content.keys() != {"rule"} or not isinstance(tables, list) or not tables:
+        raise UserError(f"{file} has {shown([*content])}, but must have rules alone: write them as [[rule]] ({flag})")
+    valued = [PROGRESS, *(goal for goal in goals if goal not in GENERAL)]
+    rules: dict[str, Rule] = {}
+    for number, table in enumerate(tables, 1):
+        if problem := _problem(table, rules, valued):
+            name = table.get("name") if isinstance(table, dict) else None
+            which = f"rule {number}" + (f", {shown(name)}," if isinstance(name, str) and name else "")
+            raise UserError(f"{which} of {file} {problem} ({flag})")
+        rules[table["name"]] = Rule(table["name"], table["pattern"], table["worth"])
+    return Rules(tuple(rules.values()), _version(rules.values(), valued))
+
+
+def read_toml(path: Path, name: str, flag: str) -> dict[str, Any]:
+    """Reads a TOML file; `name` and `flag` are for errors."""
+    try:
+        return tomllib.loads(read_text(path))
+    except FileNotFoundError:
+        raise UserError(f"there is no {name} ({flag})") from None
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not text, or not TOML
+        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
+        raise UserError(f"cannot read {name}: {reason} ({flag})") from error
+
+
+def _problem(table: Any, before: Collection[str], valued: Collection[str]) -> str:
+    """The problem of an invalid rule, as the end of a sentence; "" for a valid one."""
+    if not isinstance(table, dict) or table.keys() != {*FIELDS}:
+        return f"must be a table with {', '.join(FIELDS)}, not {shown(table)}"
+    name, pattern, worth = (table[field] for field in FIELDS)
+    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+        return f"needs a name of 1 to {LONGEST_NAME} characters in one line, not {shown(name)}"
+    if name in before:
+        return "has the name of an earlier rule"
+    if not isinstance(pattern, str) or not pattern:
+        return f"needs text as its pattern, not {shown(pattern)}"
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"has a pattern that is not a regular expression: {error}"
+    if not isinstance(worth, dict):
+        return f"needs a table of numbers by goal as its worth, not {shown(worth)}"
+    for goal, value in worth.items():
+        if goal not in valued:
+            return f"has a worth to the unknown goal {shown(goal)}: {suggest(goal, valued)}"
+        if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1e9:
+            return f"has a worth to {goal!r} that is not a finite number: {shown(value)}"
+    return ""
+
+
+def _version(rules: Collection[Rule], valued: Collection[str]) -> str:
+    """A hash of the rules. Its format must not change, or earlier annotations could not be continued."""
+    written = []
+    for rule in rules:
+        worths = ", ".join(f"{goal}={rule.worth.get(goal, 0.0)!r}" for goal in valued)
+        written.append(f"Rule(name={rule.name!r}, pattern={rule.pattern!r}, {worths})")
+    return hashlib.sha256(f"({', '.join(written)})".encode()).hexdigest()[:16]
 
 
 class Texts(NamedTuple):

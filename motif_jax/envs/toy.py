@@ -11,10 +11,9 @@ import random
 
 import numpy as np
 
-from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.world import FrameWorld
+from motif_jax.envs.nethack.world import FrameWorld, GameSettings
 from motif_jax.envs.sequential import SequentialGame
-from motif_jax.envs.world import GameSeed
+from motif_jax.envs.world import GREY, WHITE, GameSeed
 from motif_jax.structs import EndStatus
 
 SIZE = 5  # squares on a side
@@ -23,22 +22,21 @@ MAX_STEPS = 50
 MOVES = {1: (0, -1), 2: (1, 0), 3: (0, 1), 4: (-1, 0), 5: (1, -1), 6: (1, 1), 7: (-1, 1), 8: (-1, -1)}  # (dx, dy)
 NAMES = ("north", "east", "south", "west", "northeast", "southeast", "southwest", "northwest")  # of MOVES, in order
 WALL, STAIRS = b"It's a wall.", b"You descend the stairs."
-WHITE, GREY = 15, 7
 
 
 class ToyGame(SequentialGame):
-    """The game with NetHack's figures, which are constant here."""
+    """One game; see the module docstring."""
 
     num_actions = 23
     on_stairs = opened_question = False  # stairs end the episode
 
-    def __init__(self, buffers: dict[str, np.ndarray], *, max_episode_steps: int = MAX_STEPS):
-        self.buffers = buffers
+    def __init__(self, buffers: dict[str, np.ndarray], *, max_episode_steps: int = MAX_STEPS, own: bool = False):
+        """`own`: with the figures of the world `toy` instead of NetHack's, which are constant here."""
+        self.buffers, self._own = buffers, own
         self.last_frame = {key: array.copy() for key, array in buffers.items()}
         self._max_steps = min(max_episode_steps, MAX_STEPS)
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
-        """Places hero and stairs on different squares."""
         squares = [(x, y) for x in range(SIZE) for y in range(SIZE)]
         self._hero, self._stairs = random.Random(seed.core).sample(squares, 2)
         self.start_episode(episode)
@@ -46,7 +44,6 @@ class ToyGame(SequentialGame):
         self._show(b"")
 
     def step(self, action: int) -> float:
-        """Moves the hero; see the module docstring."""
         dx, dy = MOVES.get(action, (0, 0))
         x, y = self._hero[0] + dx, self._hero[1] + dy
         reward, text = -0.01, b""
@@ -68,7 +65,8 @@ class ToyGame(SequentialGame):
         return reward
 
     def measure(self) -> tuple[float, ...]:
-        """Returns the values of `game.FIGURES`."""
+        if self._own:
+            return (self.walls,)
         return False, 0, self._steps, 1, 1, 0, 1, SIZE * SIZE, 0
 
     def _show(self, text: bytes) -> None:
@@ -93,18 +91,11 @@ class ToyGame(SequentialGame):
                     array[0, : len(text)] = np.frombuffer(text, np.uint8)
 
 
-class OwnToyGame(ToyGame):
-    """The game with its own figures."""
-
-    def measure(self) -> tuple[float, ...]:
-        return (self.walls,)
-
-
 class ToySettings(GameSettings):
     """Settings of the world `toy`."""
 
-    def make(self, buffers: dict[str, np.ndarray]) -> OwnToyGame:
-        return OwnToyGame(buffers, max_episode_steps=self.max_episode_steps)
+    def make(self, buffers: dict[str, np.ndarray]) -> ToyGame:
+        return ToyGame(buffers, max_episode_steps=self.max_episode_steps, own=True)
 
 
 class ToyWorld(FrameWorld):

@@ -225,7 +225,7 @@ class World(Protocol):
         Args:
           num_games: games in the group.
           observations: names from `specs`.
-          seed, stream: with an episode's number, determine its game (`seeding.game_seed`).
+          seed, stream: with an episode's number, determine its game (`game_seed`).
           next_episode: game index -> number of its next episode; by default 0, 1, 2, ... in order of calls.
           extra_frames: additional arrays for the scripted player.
           stepping: a writable sequence whose first item is set to the index of the game being stepped, plus 1.
@@ -320,3 +320,37 @@ def unreadable(reads: Mapping[str, Sequence[Any]], specs: Mapping[str, ArraySpec
         if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
             return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which does not exist"
     return ""
+
+
+# Screens of 24 x 80 characters, drawn from rows of text with colours.
+
+WHITE, GREY = 15, 7
+LAST = SCREEN_SHAPE[0] - 1, SCREEN_SHAPE[1] - 1  # row and column
+Pieces = list[tuple[str, int]]  # of a row: texts with colours 0..15, or 16..31 for the same reversed
+
+
+def draw_screen(message: str, drawn: Sequence[Pieces]) -> Screen:
+    """Draws a message in the first two rows, and centred rows below.
+
+    Args:
+      message: up to 160 characters in Latin-1; other characters become "?".
+      drawn: up to 21 rows; the widest is centred, the others are aligned with its left end.
+    """
+    columns = SCREEN_SHAPE[1]
+    widest = max((sum(len(text) for text, _ in pieces) for pieces in drawn), default=0)
+    margin = (" " * ((columns - widest) // 2), GREY)
+    lines = [[(message[:columns], WHITE)], [(message[columns : 2 * columns], WHITE)], []]
+    return fill_screen([*lines, *([margin, *pieces] for pieces in drawn)])
+
+
+def fill_screen(drawn: Sequence[Pieces], cursor: tuple[int, int] = LAST) -> Screen:
+    """Draws rows from the first on; what does not fit on the screen is left out."""
+    chars, colors = np.full(SCREEN_SHAPE, ord(" "), np.uint8), np.zeros(SCREEN_SHAPE, np.uint8)
+    for number, pieces in enumerate(drawn[: len(chars)]):
+        at = 0
+        for text, color in pieces:
+            codes = np.frombuffer(text.encode("latin-1", "replace")[: SCREEN_SHAPE[1] - at], np.uint8)
+            chars[number, at : at + len(codes)] = codes
+            colors[number, at : at + len(codes)] = color
+            at += len(codes)
+    return Screen(chars, colors, np.array(cursor, np.uint8))

@@ -13,7 +13,7 @@ from typing import Any
 
 from motif_jax.config.table import Table, Text, flatten, shown, table_of, value
 from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
-from motif_jax.envs.nethack.game_settings import GameSettings
+from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.own_code import OPTIONS_FLAG, WORLD_FLAG, load_class, reported
 from motif_jax.envs.world import CAPTIONS, ActionSpace, World, is_text, space_of, suggest
 from motif_jax.names import WORLDS, find
@@ -43,13 +43,15 @@ ALWAYS_RECORDED = (  # values of the section; others are omitted at their defaul
     "task", "screen", "max_episode_steps", "penalty_mode", "penalty_step", "character", "reference_time_limit",
     "reference_sober",
 )  # fmt: skip
-EXAMPLE = '{"size": 5}'
 
 
 def make_world(env: Mapping[str, Any]) -> World:
     """Makes the world that the config's section `env`, or a record of it, names; by default NetHack."""
     name, options = env.get("world", "nethack"), parse_options(env.get("options", "{}"))
-    made = find_world(name)
+    made = load_class(name, "world", WORLD_FLAG) if ":" in name else find(WORLDS, name)
+    if made is None:
+        hint = suggest(name, WORLDS, f"choose from {', '.join(WORLDS)}, or name module:Class")
+        raise UserError(f"unknown world {name!r} ({WORLD_FLAG}): {hint}")
     with reported(env):
         world: Any = _bind(made, options, env, name)()
         _check_interface(world, name)
@@ -57,16 +59,6 @@ def make_world(env: Mapping[str, Any]) -> World:
         with contextlib.suppress(AttributeError):  # of a class with slots
             world.known_as = name
     return world
-
-
-def find_world(name: str) -> Any:
-    """The class of a world, by its short name or as module:Class; raises UserError if it does not exist."""
-    if ":" in name:
-        return load_class(name, "world", WORLD_FLAG)
-    if name not in WORLDS:
-        hint = suggest(name, WORLDS, f"choose from {', '.join(WORLDS)}, or name module:Class")
-        raise UserError(f"unknown world {name!r} ({WORLD_FLAG}): {hint}")
-    return find(WORLDS, name)
 
 
 def check_section(env: Any) -> None:
@@ -98,7 +90,7 @@ def parse_options(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         options = None
     if not isinstance(options, dict):
-        raise UserError(f"options must be a JSON object such as {EXAMPLE}, not {shown(text)} ({OPTIONS_FLAG})")
+        raise UserError(f'options must be a JSON object such as {{"size": 5}}, not {shown(text)} ({OPTIONS_FLAG})')
     return options
 
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.layout import Ended, FilledSlot
 from motif_jax.actors.recorder import MOST_PICTURES, RecordedFrames, caption_of, file_of, unpacked
+from motif_jax.actors.worker import Ended, FilledSlot
 from motif_jax.captions import WIDTH, decode
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import owner, reported

@@ -131,7 +131,7 @@ def calibration(rewards: np.ndarray, target: np.ndarray) -> list[dict[str, Any]]
 def compare_with_worth(
     values: np.ndarray, worth: np.ndarray, counts: np.ndarray, held_out: np.ndarray, neutral: float | None
 ) -> dict[str, Any]:
-    """Compares rewards with the worth that rules give to captions (envs/rules.py), on captions not seen in training.
+    """Compares rewards with the worth that rules give to captions (envs/texts.py), on captions not seen in training.
 
     Preferences without degrees are an order, so a reward that is learnt from them may pay a small worth nearly as much
     as a large one. With r0 the reward of the neutral moment, which is worth 0, and r*, w* of the best captions:

@@ -15,9 +15,8 @@ from conftest import LONG_S, ROOT, children, parents, wait_for
 from benchmarks.random_policy import RandomPolicy
 from motif_jax.actors.acting import answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
-from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.nethack.world import GameSettings, GameVector
 from motif_jax.envs.world import step_specs
 from motif_jax.structs import ArraySpec, UserCodeError, UserError
 

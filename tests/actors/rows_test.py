@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from motif_jax.actors.layout import MANY, RolloutRows, find_places
+from motif_jax.actors.worker import MANY, find_places, read_rows, write_rows
 
 pytestmark = pytest.mark.quick
 SLOTS, STEPS, SIZE = MANY + 3, 4, 3
@@ -25,15 +25,15 @@ def some_pairs(key: str, count: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("key", SHAPES)
 def test_rows_are_read_and_written_as_one_by_one(key, count):
     rollouts, written = make_rollouts(), make_rollouts()
-    pairs, rows = some_pairs(key, count), RolloutRows(rollouts)
+    pairs = some_pairs(key, count)
     expected = np.concatenate([rollouts[key][slot, step] for slot, step in pairs])
-    assert np.array_equal(rows.read(key, find_places(pairs)), expected)
-    roomy = rows.read(key, find_places(pairs), room=len(expected) + 5)
+    assert np.array_equal(read_rows(rollouts[key], find_places(pairs)), expected)
+    roomy = read_rows(rollouts[key], find_places(pairs), room=len(expected) + 5)
     assert roomy.shape[0] == len(expected) + 5
     assert np.array_equal(roomy[: len(expected)], expected)
     assert not roomy[len(expected) :].any()
     values = np.random.default_rng(1).integers(100, 200, (count * SIZE, *SHAPES[key][2:]))
-    rows.write(key, find_places(pairs), values)
+    write_rows(rollouts[key], find_places(pairs), values)
     for number, (slot, step) in enumerate(pairs):
         written[key][slot, step] = values[number * SIZE : (number + 1) * SIZE]
     assert all(np.array_equal(rollouts[name], written[name]) for name in SHAPES)

@@ -8,8 +8,7 @@ from nethack_texts import GOALS, NETHACK
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import CHATS, MODES, make_prompt
-from motif_jax.envs.rules import NO_RULES, read_rules
-from motif_jax.envs.texts import read_texts
+from motif_jax.envs.texts import NO_RULES, read_rules, read_texts
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick

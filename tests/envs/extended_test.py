@@ -9,12 +9,19 @@ from nle import nethack
 
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.explorer import ExplorerPlayer
-from motif_jax.envs.nethack.extended import ExtendedGame
-from motif_jax.envs.nethack.game import EXTENDED_FIGURES, ORACLE_GLYPH, STAIRS_HERE, NetHackGame
-from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.keys import EXTENDED_KEYS, EXTENDED_NAMES, KEYS
+from motif_jax.envs.nethack.game import (
+    EXTENDED_FIGURES,
+    EXTENDED_KEYS,
+    EXTENDED_NAMES,
+    KEYS,
+    ORACLE_GLYPH,
+    STAIRS_HERE,
+    ExtendedGame,
+    NetHackGame,
+)
 from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.nethack.tasks import TASKS
+from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import GameSeed, SeedStream, game_seed
 from motif_jax.structs import EndStatus
 
@@ -239,8 +246,7 @@ CHARACTERS = ("mon-hum-neu-mal", "wiz-elf-cha-fem", "bar-orc-cha-mal", "pri-hum-
 
 @pytest.mark.differs(
     "oni",
-    there="the extended actions have seven errors and oddities "
-    "([extended.py](../../motif_jax/envs/nethack/extended.py))",
+    there="the extended actions have seven errors and oddities ([game.py](../../motif_jax/envs/nethack/game.py))",
     here="they are corrected",
     reference="as released",
 )

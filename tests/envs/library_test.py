@@ -13,9 +13,8 @@ from nle.nethack.nethack import DLPATH
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.nethack import engine, recorded
-from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, open_rows
-from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.nethack.world import GameSettings, GameVector
 from motif_jax.envs.world import WAIT, step_specs
 from motif_jax.envs.worlds import essential, make_world
 from motif_jax.structs import UserError

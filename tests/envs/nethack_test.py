@@ -20,15 +20,16 @@ from motif_jax.envs.nethack.game import (
     BY_EXPERIENCE,
     CONDITION,
     FIGURES,
+    KEYS,
     ORACLE_GLYPH,
     STAIRS_LEVEL,
     NetHackGame,
     X,
     Y,
+    offered_key,
 )
-from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.keys import KEYS, offered_key
 from motif_jax.envs.nethack.observations import FRAME, Frames
+from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import GameSeed, SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus

@@ -8,8 +8,7 @@ from nle import nethack
 
 from motif_jax.envs.nethack import observations
 from motif_jax.envs.nethack.explorer import DIAGONAL, STEPS, path_to, shift
-from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.nethack.world import GameSettings, GameVector
 from motif_jax.envs.world import step_specs
 
 pytestmark = pytest.mark.quick
@@ -28,8 +27,8 @@ def slow_crop(screen: np.ndarray, x: int, map_row: int, first_row: int, blank: i
 
 @pytest.mark.parametrize("screen", ["terminal", "map"])
 def test_crop_at_every_place_of_the_map(screen):
-    frames = observations.Frames(2, observations.frame_keys(("crop",), screen))
-    observer = observations.Observer(("crop",), frames, screen)
+    observer = observations.Observer(2, ("crop",), screen)
+    frames = observer.frames
     rng = np.random.default_rng(0)
     for key, limit in zip(observations.SCREENS[screen], (128, 32)):
         frames.arrays[key][:] = rng.integers(0, limit, frames.arrays[key].shape)
@@ -46,13 +45,14 @@ def test_crop_at_every_place_of_the_map(screen):
 
 
 def test_position_is_dungeon_level_column_and_row():
-    frames = observations.Frames(2, observations.frame_keys(("position",), "terminal"))
+    observer = observations.Observer(2, ("position",))
+    frames = observer.frames
     for game, (dungeon, level, x, y) in enumerate([(0, 1, 30, 10), (2, 4, 78, 20)]):
         frames.arrays["blstats"][game] = -1  # of the numbers of the bottom line, no other is read
         frames.arrays["blstats"][game, [nethack.NLE_BL_DNUM, nethack.NLE_BL_DLEVEL]] = dungeon, level
         frames.arrays["blstats"][game, [nethack.NLE_BL_X, nethack.NLE_BL_Y]] = x, y
     rows = {"position": np.zeros((2, 4), np.int32)}
-    observations.Observer(("position",), frames).observe(observations.open_rows(rows), np.array([1, 1], np.int32))
+    observer.observe(observations.open_rows(rows), np.array([1, 1], np.int32))
     assert rows["position"].tolist() == [[0, 1, 30, 10], [2, 4, 78, 20]]
 
 

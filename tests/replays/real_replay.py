@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from motif_jax.captions import encode
-from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.keys import ACTION_NAMES
+from motif_jax.envs.nethack.game import ACTION_NAMES
 from motif_jax.envs.nethack.observations import FRAME, Frames, frame_keys
+from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.replays.replay import ARRAYS, COLUMNS, ROWS, Replay
 from motif_jax.replays.scene import STATUS_LINES

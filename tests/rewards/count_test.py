@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from nle import nethack
 
-from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import BLANK_GLYPH, observation_specs
-from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.nethack.world import GameSettings, GameVector
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.count import CountBonus
 from motif_jax.rewards.explore import Explore

@@ -6,8 +6,8 @@ import pytest
 from conftest import get_config, run_stage
 
 from motif_jax.captions import decode
-from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import Frames, frame_keys
+from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.episodes.playback import plays_the_same_twice
 from motif_jax.files import read_json

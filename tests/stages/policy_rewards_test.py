@@ -7,8 +7,8 @@ from conftest import get_config, viewed
 from pool_test import play
 
 from benchmarks.random_policy import RandomPolicy
-from motif_jax.actors.layout import Ended, FilledSlot
 from motif_jax.actors.pool import ActorPool
+from motif_jax.actors.worker import Ended, FilledSlot
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.rewards.intrinsic import Mix

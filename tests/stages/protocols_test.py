@@ -9,11 +9,10 @@ from conftest import check_stage, get_config, is_complete, run_stage
 from nle import nethack
 from nle.env.tasks import NetHackChallenge
 
-from motif_jax.envs.nethack.game import SCORE, TURNS, NetHackGame
-from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.keys import KEYS
+from motif_jax.envs.nethack.game import KEYS, SCORE, TURNS, NetHackGame
 from motif_jax.envs.nethack.observations import FRAME
 from motif_jax.envs.nethack.tasks import CHARACTERS
+from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.protocols import CHANGED, by_protocol
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.files import read_json

@@ -35,10 +35,9 @@ from motif_jax.envs.babyai import bot
 from motif_jax.envs.babyai.level_settings import FAMILIES, FRENCH_LEVELS, MISSION_BYTES, BabyAISettings, short_name
 from motif_jax.envs.babyai.prompt import Prompt, caption, describe, encode_prompt
 from motif_jax.envs.babyai.words import HELD_OUT, shuffle_words
-from motif_jax.envs.drawing import GREY, WHITE, Pieces, fill_screen
 from motif_jax.envs.gym_world import SEEDS, quiet
 from motif_jax.envs.sequential import SequentialGame
-from motif_jax.envs.world import SCREEN_SHAPE, GameSeed, Screen, suggest, to_row
+from motif_jax.envs.world import GREY, SCREEN_SHAPE, WHITE, GameSeed, Pieces, Screen, fill_screen, suggest, to_row
 from motif_jax.structs import EndStatus, UserError
 
 # MiniGrid's view of the agent, the same but several times as fast: `env.gen_obs = View(env)` for an unwrapped `env`.

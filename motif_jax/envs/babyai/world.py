@@ -81,11 +81,11 @@ class BabyAIWorld(SequentialWorld, World):
         self.settings.check()
         super().check()
 
-    def prepare(self, vector: SequentialVector, seed: int, stream: int) -> None:
+    def prepare(self, vector: SequentialVector) -> None:
         """See `SequentialWorld`; each game keeps to one family of missions, if the config says so."""
-        if self.settings.reference_families and stream != SeedStream.EVALUATE:
+        if self.settings.reference_families and vector.stream != SeedStream.EVALUATE:
             for index, game in enumerate(vector.games):
-                game.keep_family(int(np.random.SeedSequence((seed, stream, index)).generate_state(1)[0]))
+                game.keep_family(int(np.random.SeedSequence((vector.seed, vector.stream, index)).generate_state(1)[0]))
 
     def game(self, shown: bool = True) -> Any:
         need_minigrid()

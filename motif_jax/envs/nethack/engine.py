@@ -15,7 +15,6 @@ import functools
 import hashlib
 import mmap
 import os
-import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +26,6 @@ from nle.nethack.nethack import DLPATH, Nethack
 from motif_jax.files import read_json
 from motif_jax.system.startup import cache_directory, kind_of_machine
 
-SUPPORTED = sys.platform == "linux"
 WITH_ARTICLE, AS_IT_IS = 0, 2  # NetHack's formats of the killer's name
 BY = {
     "DIED": "killed by", "CHOKING": "choked on", "POISONING": "poisoned by", "STARVING": "died of",
@@ -52,13 +50,11 @@ def loading(path: str) -> Iterator[None]:
 
 
 def patch(engine: Nethack, birthday: int, path: str = DLPATH) -> tuple[int | None, ...]:
-    """Patches an engine; call it after each reset, which loads a fresh copy. Does nothing outside Linux.
+    """Patches an engine; call it after each reset, which loads a fresh copy.
 
     `birthday`: start time of the game, in seconds since 1970. `path`: of the library that it is a copy of. Returns the
     addresses of its `nle_step` and of the two arguments that this takes.
     """
-    if not SUPPORTED:
-        return None, None, None
     with _library(engine) as library:
         ctypes.c_long.in_dll(library, "ubirthday").value = birthday % 2**31
         library.nle_get_obs.restype = ctypes.c_void_p
@@ -81,9 +77,7 @@ class _Killer(ctypes.Structure):
 
 
 def cause_of_death(engine: Nethack) -> str:
-    """Returns the tombstone's text of a finished game, such as "killed by a jackal"; "" outside Linux."""
-    if not SUPPORTED:
-        return ""
+    """Returns the tombstone's text of a finished game, such as "killed by a jackal"."""
     with _library(engine) as library:
         killer = _Killer.in_dll(library, "killer")
         name, form = killer.name.decode("latin-1"), killer.format

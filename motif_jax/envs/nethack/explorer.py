@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 from nle import nethack
 
-from motif_jax.envs.nethack.game import BRANCH, EAT_PROMPT, STAIRS_LEVEL, TURNS, X, Y
-from motif_jax.envs.nethack.keys import ACTION_NAMES, KEYS, YES
+from motif_jax.envs.nethack.game import ACTION_NAMES, BRANCH, EAT_PROMPT, KEYS, STAIRS_LEVEL, TURNS, YES, X, Y
 
 STRIDE = 80
-# Action (index in `envs.nethack.keys.ACTIONS`) -> change of the bit's position.
+# Action (index in `game.ACTIONS`) -> change of the bit's position.
 STEPS = {1: -STRIDE, 2: 1, 3: STRIDE, 4: -1, 5: 1 - STRIDE, 6: 1 + STRIDE, 7: STRIDE - 1, 8: -STRIDE - 1}
 DIAGONAL = (5, 6, 7, 8)
 

@@ -11,29 +11,46 @@ The engine writes into the buffers it is given; a step reads a few numbers from 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 from nle import nethack
+from nle.nethack import Command, CompassDirection, CompassDirectionLonger, MiscAction, MiscDirection
 
+from motif_jax.captions import WIDTH
 from motif_jax.envs.nethack import engine
-from motif_jax.envs.nethack.keys import (
-    AT_PAGE,
-    DESCEND,
-    ESCAPE,
-    IN_LINE,
-    IN_QUESTION,
-    KEYS,
-    LEFT_TO_PLAYER,
-    NUL,
-    ON_STAIRS_DOWN,
-    SPACE,
-    offered_key,
-)
-from motif_jax.envs.nethack.observations import FRAME, MESSAGE_BYTES, count_drawn
-from motif_jax.envs.nethack.tasks import SUCCESS_REWARD, get_task, step_penalty
+from motif_jax.envs.nethack.observations import FRAME, SHOWN, count_drawn
+from motif_jax.envs.nethack.tasks import PENALTIES, SUCCESS_REWARD, get_task
 from motif_jax.envs.world import GameSeed
 from motif_jax.structs import EndStatus, EpisodeInfo
+
+# The actions of a player and their keys, and the questions that are left to the player.
+
+WAYS = *CompassDirection, *CompassDirectionLonger, *MiscDirection
+ACTIONS = MiscAction.MORE, *WAYS, Command.KICK, Command.EAT, Command.SEARCH
+EXTENDED = Command.CAST, Command.QUAFF, Command.PRAY, Command.PICKUP, Command.PAY  # more of them, of `ExtendedGame`
+KEYS = tuple(int(action) for action in ACTIONS)
+EXTENDED_KEYS = (*KEYS, *(int(action) for action in EXTENDED))
+ACTION_NAMES = tuple("far " * isinstance(action, CompassDirectionLonger) + action.name.lower() for action in ACTIONS)
+EXTENDED_NAMES = (*ACTION_NAMES, *(action.name.lower() for action in EXTENDED))
+YES = KEYS.index(ord("y"))  # also: move north-west
+FIRST_OFFER = re.compile(rb"\[([A-Za-z])")  # in a question such as "What do you want to eat? [fg or ?*]"
+SPACE, ESCAPE = ord(" "), 27
+NUL = b"\0"
+DESCEND = b"You descend the stairs"
+IN_QUESTION, IN_LINE, AT_PAGE, ON_STAIRS_DOWN = 1, 2, 3, 4  # of internal
+
+
+def offered_key(key: int, prompt: bytes) -> int:
+    """Returns the key that replaces `key` while `prompt` asks what to eat or drink.
+
+    For "y" it is the letter right after the bracket, as in `[fg or ?*]`. Other keys decline with SPACE. As in the
+    published system, so does "y" if the first offer is not a letter, as in `[$ or ?*]` and `[$ab or ?*]`.
+    """
+    offered = FIRST_OFFER.search(prompt) if key == KEYS[YES] else None
+    return ord(offered[1]) if offered else SPACE
+
 
 # NetHack's figures of an episode, in addition to those of all worlds.
 #
@@ -66,15 +83,9 @@ def progression(max_depth: int, max_experience_level: int, ascended: bool) -> fl
     return max(table[level - 1] if 1 <= level <= len(table) else 0.0 for table, level in tables)
 
 
-FIGURES: dict[str, type] = {  # of the last frame before the end
+FIGURES: dict[str, type] = {  # of the last frame before the end; scout: glyphs seen, summed over the levels visited
     "ascended": bool,
-    "score": int,
-    "turns": int,
-    "depth": int,
-    "max_depth": int,
-    "gold": int,
-    "experience_level": int,
-    "scout": int,  # glyphs seen, summed over the levels visited
+    **dict.fromkeys(("score", "turns", "depth", "max_depth", "gold", "experience_level", "scout"), int),
     "progression": float,  # BALROG's, in percent
 }
 EXTENDED_FIGURES = FIGURES | {"kills": int}  # of games with the extended actions
@@ -123,8 +134,9 @@ class NetHackGame:
     `last_frame` has the frame of the last page that was turned: the last picture of an episode that ends.
     """
 
-    keys = KEYS  # by action
+    keys, names, figures = KEYS, ACTION_NAMES, FIGURES  # keys and names: by action
     num_actions = len(KEYS)
+    left_to_player = re.compile(rb"eat|attack|direction\?|pray")  # questions
 
     def __init__(self, settings: Any, buffers: dict[str, np.ndarray], library: str = engine.DLPATH):
         """Makes a game of `GameSettings` that writes its frames into `buffers` (see `observations.Frames.views`).
@@ -153,10 +165,10 @@ class NetHackGame:
         self.last_frame = {key: np.zeros(FRAME[key].shape, FRAME[key].dtype) for key in buffers}
         self._last_blstats = memoryview(self.last_frame["blstats"])
         self._last_glyphs = memoryview(self.last_frame["glyphs"]).cast("B")
-        self._screens = [key for key in ("tty_chars", "tty_colors", "tty_cursor") if key in buffers]
+        self._screens = [key for key in SHOWN if key in buffers]
         self.task = get_task(settings.task)
         self._max_steps = settings.max_episode_steps
-        self._penalty_mode, self._penalty_step = settings.penalty_mode, settings.penalty_step
+        self._penalty, self._penalty_step = PENALTIES[settings.penalty_mode], settings.penalty_step
         self._patience = settings.no_progress_steps or 2**62
         self._constant_penalty = settings.penalty_mode == "constant"
         self._reference_sober = settings.reference_sober
@@ -196,7 +208,7 @@ class NetHackGame:
         """Plays one action, updates `end`, `message` and `message_count`, and returns the reward.
 
         At the end of an episode, `message` is the last text that was shown and `last_frame` its frame. `pressed`: the
-        key was pressed by `loop.Loop`.
+        key was pressed by `world.Loop`.
         """
         blstats = self._blstats
         if not pressed:
@@ -221,8 +233,8 @@ class NetHackGame:
 
         if not self._program_state[WORTH_SAVING] and self._raw.done():  # asking the engine takes five times as long
             self.end = EndStatus.DEATH
-            self.last_frame["message"][:] = np.frombuffer(message.ljust(MESSAGE_BYTES, NUL), np.uint8)
-            reward = step_penalty(self._penalty_mode, 0, self._penalty_step) if self._is_score else 0.0
+            self.last_frame["message"][:] = np.frombuffer(message.ljust(WIDTH, NUL), np.uint8)
+            reward = self._penalty(0, self._penalty_step) if self._is_score else 0.0
         else:
             here = blstats[BRANCH], blstats[STAIRS_LEVEL]
             if here != self._here:
@@ -239,7 +251,7 @@ class NetHackGame:
                 reward = float(score - self._score)
                 self._score = score
                 if not self._constant_penalty:
-                    reward += step_penalty(self._penalty_mode, self._frozen, self._penalty_step)
+                    reward += self._penalty(self._frozen, self._penalty_step)
                 elif self._frozen:
                     reward += self._penalty_step
             else:
@@ -350,11 +362,126 @@ class NetHackGame:
 
     def _show(self, message: bytes) -> bytes:
         """Replaces the message in the frame; returns it."""
-        self._message[:] = message.ljust(MESSAGE_BYTES, NUL)
+        self._message[:] = message.ljust(WIDTH, NUL)
         return message
 
     def _leaves(self, question: bytes) -> bool:
-        return LEFT_TO_PLAYER.search(question) is not None
+        return self.left_to_player.search(question) is not None
 
     def _escape(self) -> None:
         self._raw.step(ESCAPE)
+
+
+CAST, ENHANCE = int(Command.CAST), int(Command.ENHANCE)
+FIRST = ord("a")  # of a menu
+DRINK_PROMPT = b"What do you want to drink"
+CONFIDENT = b"feel more confident in your"
+KILL = b"you kill "  # in any case
+LEFT_BY_RELEASE = re.compile(rb"eat|attack|direction\?|pray|drink")
+
+
+class ExtendedGame(NetHackGame):
+    """ONI's extended actions (arXiv 2410.23022): five keys more than Motif's, and three automatic key sequences.
+
+        CAST    presses Z, then `a` for the first spell in the menu; the player chooses the direction
+        QUAFF   answers "What do you want to drink? [fg or ?*]" like the question about eating (`offered_key`)
+        skills  after "You feel more confident in your ... skills.", enhances the first possible skill when no question
+                is open. The game's reply is then the message of the step, unless the step descended the stairs
+
+    The player also answers questions about drinking. Episodes have an additional figure `kills`, the number of times
+    that the game said "you kill ". All state is reset at the start of an episode.
+
+    ONI's release differs in seven points, which `reference` reproduces:
+
+        1. Questions for the player are found by lower-case words and by substrings: "Drink from the fountain?" is
+           declined, and "great" matches "eat".
+        2. "You descend the stairs." is lost if a key other than SPACE follows in the same step, as for a skill; while
+           it is kept, it hides the question that follows, which is declined.
+        3. `a` follows every Z, even if the player does not know a spell, or if Z is the letter of food or a drink.
+        4. `kills` counts a message one step later and once, and misses pages that are turned and the last message.
+        5. After the keys for a skill, pages and questions are left for the player's next key.
+        6. The message between Z and `a`, which announces no skill here, does so if the game shows a page after `a`.
+        7. In a step that declines a question, no skill is enhanced; it is in a later one.
+    """
+
+    keys, names, figures = EXTENDED_KEYS, EXTENDED_NAMES, EXTENDED_FIGURES
+    num_actions = len(EXTENDED_KEYS)
+    left_to_player = re.compile(rb"\b(eat|attack|pray|drink)(ing)?\b|direction\?", re.IGNORECASE)
+
+    def __init__(self, settings: Any, *arguments: Any):
+        super().__init__(settings, *arguments)
+        self._reference = settings.reference_extended  # the errors of ONI's release
+        self._line_or_page = memoryview(b"\1")  # makes `step` call `_settle` always, because each message matters
+
+    def reset(self, seed: GameSeed, episode: int = 0) -> None:
+        super().reset(seed, episode)
+        self._send = self._press
+        self._kills = 0
+        self._confident = False  # a skill can be enhanced
+        self._kept = self._last_text = b""
+
+    def close(self) -> None:
+        self._send = None
+        super().close()
+
+    def _own_figures(self) -> dict[str, float]:
+        return {"kills": self._kills}
+
+    def _press(self, key: int) -> None:
+        """Sends the key of an action, and `a` for a spell."""
+        raw, internal, message = self._raw, self._internal, self.message
+        if self._reference:
+            self._kills += KILL in message.lower()
+        answers = bool(internal[IN_QUESTION]) or EAT_PROMPT in message
+        if DRINK_PROMPT in message:
+            key, answers = offered_key(key, message), True
+        self._last_text = b""
+        raw.step(key)
+        if key != CAST or raw.done():
+            return
+        if self._reference:
+            between = bytes(self._message)
+            raw.step(FIRST)
+            self._confident |= bool(internal[AT_PAGE]) and CONFIDENT in between
+        elif not answers and internal[AT_PAGE]:  # the page is the menu of spells
+            raw.step(FIRST)
+
+    def _settle(self) -> bytes:
+        self._declined = False  # whether the release has declined a question in this step
+        message = super()._settle()
+        raw, internal = self._raw, self._internal
+        blocked = internal[IN_QUESTION] or self._declined
+        if self._confident and not raw.done() and not blocked:
+            self._confident = False
+            stairs = self._kept
+            raw.step(ENHANCE)
+            if self._reference:
+                raw.step(FIRST)
+                return self._read()
+            if internal[AT_PAGE]:
+                raw.step(FIRST)
+            message = super()._settle()
+            if stairs:
+                message = self._show(stairs)
+        return message
+
+    def _read(self) -> bytes:
+        """Returns the game's message, and looks for skills and kills in it."""
+        text = super()._read()
+        if text != self._last_text:  # a text stays in the buffer while a menu covers it
+            self._last_text = text
+            self._confident |= CONFIDENT in text
+            if not self._reference:
+                self._kills += text.lower().count(KILL)
+        return text
+
+    def _leaves(self, question: bytes) -> bool:
+        if not self._reference:
+            return super()._leaves(question)
+        self._declined = bool(self._kept) or LEFT_BY_RELEASE.search(question) is None
+        return not self._declined
+
+    def _escape(self) -> None:
+        super()._escape()
+        if self._reference:
+            self._kept = b""

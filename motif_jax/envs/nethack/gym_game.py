@@ -1,18 +1,9 @@
-"""The tasks as gymnasium environments, for use with any other library.
-
-    import gymnasium
-    import motif_jax.envs                       # registers the ids
-    env = gymnasium.make("motif_jax/NetHackScore-v1", render_mode="human")
-    observation, info = env.reset(seed=7)       # the same seed gives the same game on any machine
-    observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+"""The tasks as gymnasium environments, for use with any other library: docs/games.md.
 
 Ids are `motif_jax/` and the published name, see `tasks.TASKS` and `tasks.extended_ids`; `motif_jax/Toy-v0` is the
-toy world. Keyword arguments are those of `game_settings.GameSettings`, and `observations`, names from `OBSERVATIONS`
-and `EVENTS` in `observations`. The game's time limit is called `time_limit` here, because gymnasium uses
-`max_episode_steps` for its own wrapper.
-
-Observations have one or two dimensions: a count has shape (1,), and the crop is flat. `crop.reshape(2, 12, 12)` has
-the characters around the hero and their colours.
+toy world. Keyword arguments are those of `world.GameSettings`, and `observations`, names from `OBSERVATIONS` and
+`EVENTS` in `observations`. The game's time limit is called `time_limit` here, because gymnasium uses
+`max_episode_steps` for its own wrapper. Observations have one or two dimensions: a count has shape (1,).
 """
 
 from __future__ import annotations
@@ -24,22 +15,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from motif_jax.envs.nethack.game_settings import GameSettings
-from motif_jax.envs.nethack.observations import (
-    COLOURS,
-    HIGH,
-    LOW,
-    POLICY_OBSERVATIONS,
-    Frames,
-    Observer,
-    frame_keys,
-    open_rows,
-)
+from motif_jax.envs.nethack.observations import COLOURS, HIGH, LOW, POLICY_OBSERVATIONS, SHOWN, Observer, open_rows
+from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import SeedStream, game_seed, plain_shape
 from motif_jax.screens import screen_text
 from motif_jax.structs import ArraySpec, EndStatus
-
-TERMINAL = ("tty_chars", "tty_colors", "tty_cursor")
 
 
 class GymGame(gymnasium.Env):
@@ -59,10 +39,8 @@ class GymGame(gymnasium.Env):
         self.render_mode = render_mode
         self._settings = GameSettings(task=task, max_episode_steps=time_limit, **settings)
         self._settings.check()
-        keys = frame_keys(observations, self._settings.screen)
-        self._frames = Frames(1, dict.fromkeys((*keys, *(TERMINAL if render_mode else ()))))
-        self._observer = Observer(observations, self._frames, self._settings.screen)
-        self._game = self._settings.make(self._frames.views(0))
+        self._observer = Observer(1, observations, self._settings.screen, SHOWN if render_mode else ())
+        self._game = self._settings.make(self._observer.frames.views(0))
         self.action_space = spaces.Discrete(self._game.num_actions)
         self.observation_space = spaces.Dict({key: _space(key, spec) for key, spec in self._observer.specs.items()})
         self._seed: int | None = None

@@ -18,7 +18,6 @@ from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
 
 CROP = 12  # cells on a side
 COLOURS = 32  # 0..15, and 16..31 the same reversed
-MESSAGE_BYTES = WIDTH
 HERO_ROW, HERO_COLUMN = 7, 6  # the hero's place in the crop: terminal row = map row + 1
 
 # The arrays that a game writes, in NLE's layout.
@@ -30,9 +29,10 @@ FRAME = {
     "chars": ArraySpec((21, 79), "uint8"),
     "colors": ArraySpec((21, 79), "uint8"),
     "blstats": ArraySpec((27,), "int64"),
-    "message": ArraySpec((MESSAGE_BYTES,), "uint8"),
+    "message": ArraySpec((WIDTH,), "uint8"),
 }
 SCREENS = {"terminal": ("tty_chars", "tty_colors"), "map": ("chars", "colors")}  # sources of the crop
+SHOWN = ("tty_chars", "tty_colors", "tty_cursor")  # of a picture for people
 BLANKS = ord(" "), 0  # character and colour outside the screen
 MARGIN = 8 * 80  # blank cells before and after each screen, for crops beyond its edge
 
@@ -177,8 +177,10 @@ def open_rows(rows: dict[str, np.ndarray]) -> Rows:
 class Observer:
     """Writes the requested observations of a group of games into given rows (see `open_rows`)."""
 
-    def __init__(self, keys: Iterable[str], frames: Frames, screen: str = "terminal"):
+    def __init__(self, num_games: int, keys: Iterable[str], screen: str = "terminal", extra_frames: Iterable[str] = ()):
+        """Makes the games' `frames`, also with `extra_frames`."""
         self.specs = observation_specs(keys)
+        self.frames = frames = Frames(num_games, frame_keys((*self.specs, *extra_frames), screen))
         self._arrays = frames.arrays
         if "crop" in self.specs:
             store, columns = frames.screens[screen], FRAME[SCREENS[screen][0]].shape[1]
@@ -234,7 +236,7 @@ class Observer:
             row = rows["event_message"]
             row[:] = self._message
             for game, last in ends.items():
-                row[game * MESSAGE_BYTES : (game + 1) * MESSAGE_BYTES] = memoryview(last["message"])
+                row[game * WIDTH : (game + 1) * WIDTH] = memoryview(last["message"])
         for key, name in self._events:
             rows[key][:] = self._arrays[name]
             for game, last in ends.items():

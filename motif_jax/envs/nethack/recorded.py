@@ -26,9 +26,8 @@ from nle.nethack.nethack import DLPATH
 
 from motif_jax.console import print_line
 from motif_jax.envs.nethack.engine import NAME, RECORD, directory, requirements
-from motif_jax.envs.nethack.game_settings import GameSettings
 from motif_jax.envs.nethack.observations import EVENTS, OBSERVATIONS, POLICY_OBSERVATIONS, open_rows
-from motif_jax.envs.nethack.vector import GameVector
+from motif_jax.envs.nethack.world import GameSettings, GameVector
 from motif_jax.envs.world import step_specs
 from motif_jax.files import write_json
 from motif_jax.structs import UserError

@@ -21,7 +21,8 @@ from motif_jax.structs import UserError
 
 SUCCESS_REWARD = 50.0
 MOST_DOUBLINGS = 100  # of the penalty in mode "exp", to stay finite in float32
-PENALTIES: dict[str, Callable[[int, float], float]] = {  # by mode, from the arguments of `step_penalty`
+# Penalties of a step in the task `score`, by mode, from the number of consecutive steps without game time, and a unit.
+PENALTIES: dict[str, Callable[[int, float], float]] = {
     "constant": lambda frozen, unit: unit if frozen > 0 else 0.0,
     "exp": lambda frozen, unit: 2.0 ** min(frozen, MOST_DOUBLINGS) * unit,
     "square": lambda frozen, unit: frozen**2 * unit,
@@ -59,7 +60,7 @@ TASKS = {
 
 
 def extended_ids() -> dict[str, str]:
-    """Returns the short names of tasks by ONI's names with the extended actions (`extended.py`)."""
+    """Returns the short names of tasks by ONI's names with the extended actions (`game.ExtendedGame`)."""
     single = {name: task for name, task in TASKS.items() if not task.continual}
     return {task.name.replace("-v1", "ExtendedActions-v1"): name for name, task in single.items()}
 
@@ -94,11 +95,6 @@ def check_character(character: str) -> None:
             f"unknown character {character!r} (--config.env.character): join one of each with dashes: "
             f"{', '.join(options)}; or {ANY_CHARACTER!r} for any of them"
         )
-
-
-def step_penalty(mode: str, frozen_steps: int, unit: float) -> float:
-    """Returns the score task's penalty of a step, after `frozen_steps` consecutive steps without game time."""
-    return PENALTIES[mode](frozen_steps, unit)
 
 
 def register() -> None:

@@ -21,9 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from motif_jax.envs.drawing import GREY, WHITE, Pieces, draw_screen
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, GameSeed, Screen, Viewpoint, World
+from motif_jax.envs.world import CAPTIONS, CHOICE, GREY, WHITE, GameSeed, Pieces, Screen, Viewpoint, World, draw_screen
 from motif_jax.structs import ArraySpec, EndStatus
 
 LENGTH = 71  # columns 1..71
@@ -56,7 +55,6 @@ class TreasureGame(SequentialGame):
         self._look(b"", gold=0)
 
     def step(self, action: int) -> float:
-        """Plays one action; see the module docstring."""
         name = ACTIONS[action]
         self._column += MOVES.get(name, 0)
         here = SIGHT + self._column - 1
@@ -89,7 +87,6 @@ class TreasureGame(SequentialGame):
         return self._gold, self._success
 
     def screen(self) -> Screen:
-        """Draws the caption, the corridor between its walls, and the numbers."""
         cells: Pieces = [DRAWN[kind] for kind in self._squares[SIGHT : SIGHT + LENGTH].tolist()]
         cells[self._column - 1] = "@", WHITE
         wall: Pieces = [("-" * (LENGTH + 2), GREY)]

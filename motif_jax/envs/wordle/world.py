@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 
 from motif_jax.config.table import Flag, Text
 from motif_jax.console import print_line
-from motif_jax.envs.drawing import GREY, WHITE, Pieces
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import FLAG, Makers, TextPlayer, TextWorld, take_number, without_arguments
 from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LENGTH, PATTERNS, Vocabulary, digits, is_guess, load_vocabulary
+from motif_jax.envs.world import GREY, WHITE, Pieces
 from motif_jax.screens import REVERSED, printable
 from motif_jax.structs import EndStatus, Turn, UserError
 

@@ -39,8 +39,7 @@ def check(config: EvaluateConfig) -> None:
     contenders.check_policies(section, world)
     contenders.check_variations(config, world)
     contenders.check_choice(section.replays, section.episodes)
-    engine = getattr(world, "engine", False)
-    check_capacity(section.num_workers, section.games_per_worker, flag="--config.evaluate", engine=engine)
+    check_capacity(world, section.num_workers, section.games_per_worker, flag="--config.evaluate")
     check_cluster(config.cluster)
 
 

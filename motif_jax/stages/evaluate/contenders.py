@@ -241,7 +241,7 @@ def with_variations(config: EvaluateConfig) -> list[EvaluateConfig]:
         [*protocols.split_variations(own.variations), *protocols.CONTROLS[own.controls].values()]
     ):
         beside = own.beside
-        if not protocols.is_for_scripted(protocols.parse_variation(name)):
+        if "level" not in protocols.parse_variation(name):  # scripted players do not read prompts
             beside = ",".join(other for other in own.beside.split(",") if other not in scripted)
         configs.append(replace(config, evaluate=replace(own, protocol=name, beside=beside)))
     return configs

@@ -12,8 +12,7 @@ import numpy as np
 from motif_jax import files
 from motif_jax.console import print_line
 from motif_jax.envs.protocols import TASK, suffix
-from motif_jax.envs.rules import Rules
-from motif_jax.envs.texts import read_texts
+from motif_jax.envs.texts import Rules, read_texts
 from motif_jax.envs.world import World
 from motif_jax.pages.formats import Interval, exact
 from motif_jax.pages.over_seeds import large_exponents

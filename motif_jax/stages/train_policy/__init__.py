@@ -237,8 +237,7 @@ def check(config: TrainConfig) -> None:
             what = f"the network {section.network!r} cannot play several options"
             raise UserError(f"{what} (--config.policy.network, {OPTIONS_FLAG})")
     check_rewards(config, world, plan)
-    engine = getattr(world, "engine", False)
-    check_capacity(section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy", engine=engine)
+    check_capacity(world, section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy")
     check_cluster(config.cluster)
     if section.synchronous and section.num_workers > 1:
         raise UserError(

@@ -16,8 +16,8 @@ from jax.sharding import PartitionSpec as P
 
 import motif_jax
 from motif_jax.actors.acting import Arrays, AsyncLoop, OverlappedLoop, RolloutLoop, SyncLoop
-from motif_jax.actors.layout import ENDED
 from motif_jax.actors.pool import ActorPool
+from motif_jax.actors.worker import ENDED
 from motif_jax.config.table import table_of
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints, latest_of_all
