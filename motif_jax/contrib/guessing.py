@@ -120,7 +120,6 @@ class SceneFiles:
 
 LONGEST = 1000  # characters; longer answers are cut
 ROUNDING = 0.01  # tolerance by which the sum of a server's changes may leave [0, 1]
-GENERATION = {"inference": "greedy", "beamSize": 1}  # options sent to the original's server
 
 
 class Utterance(NamedTuple):
@@ -182,10 +181,12 @@ class RemoteAnswerer:
         self._client.close()
 
     def _fields(self, scene: Scene, history: Sequence[Utterance]) -> dict[str, str]:
-        features = [] if scene.features is None else scene.features.tolist()
-        said = [utterance._asdict() for utterance in history]
-        fields = {"history": said, "img_features": features, "generation_kwargs": GENERATION}
-        return {"caption": scene.caption} | {name: json.dumps(field) for name, field in fields.items()}
+        return {
+            "caption": scene.caption,
+            "history": json.dumps([utterance._asdict() for utterance in history]),
+            "img_features": json.dumps([] if scene.features is None else scene.features.tolist()),
+            "generation_kwargs": json.dumps({"inference": "greedy", "beamSize": 1}),
+        }
 
 
 Answerer = LocalAnswerer | RemoteAnswerer
@@ -193,7 +194,7 @@ Answerer = LocalAnswerer | RemoteAnswerer
 
 def _percentile(value: Any) -> float:
     """A number from 0 to 1; raises ValueError for anything else."""
-    if type(value) not in (int, float) or not 0 <= value <= 1:  # NaN is not
+    if not Number(0, 1).allows(value):
         raise ValueError("not a percentile")
     return float(value)
 
@@ -203,9 +204,7 @@ def _answer(reply: Any, closeness: float) -> tuple[str, float]:
     text, change = reply
     if not isinstance(text, str):
         raise TypeError("the answer is not a string")
-    if type(change) not in (int, float) or not -1 <= change <= 1:  # NaN is not
-        raise ValueError("not a change of a percentile")
-    if not -ROUNDING <= closeness + change <= 1 + ROUNDING:
+    if not Number(-1, 1).allows(change) or not -ROUNDING <= closeness + change <= 1 + ROUNDING:
         raise ValueError("not a change of this percentile")
     return " ".join(printable(text[:LONGEST]).split()), float(change)
 
@@ -229,7 +228,6 @@ LOST = "ten questions were asked"
 OPEN = tuple(f"what is the {name}?" for name in ATTRIBUTES if name not in CAPTIONED)
 CLOSED = tuple(f"is it {value}?" for name, values in ATTRIBUTES.items() if name not in CAPTIONED for value in values)
 QUESTIONS = OPEN + CLOSED
-FIGURES: dict[str, type] = {"closeness": float, "yes_or_no": int}  # final percentile; answers that the rule counts
 
 
 class Hidden(NamedTuple):
@@ -328,7 +326,7 @@ class GuessingWorld(TextWorld):
 
     name = "guessing"
     about = "a dialogue in which questions are asked about a picture that only its caption describes"
-    figures = FIGURES
+    figures = {"closeness": float, "yes_or_no": int}  # noqa: RUF012  (final percentile; answers that the rule counts)
     written, heard = 256, 1024
     makers = MAKERS
 
@@ -347,8 +345,7 @@ class GuessingWorld(TextWorld):
             raise UserError(f"a server needs scenes, as it only answers questions about them ({OPTIONS_FLAG})")
         if (scenes or features) and not server:
             raise UserError(f"scenes and features need a server: set the option 'server' ({OPTIONS_FLAG})")
-        self._server, self._files = server, (scenes, features)
-        self._timeout_s, self._patience_s = timeout_s, patience_s
+        self._server, self._files, self._seconds = server, (scenes, features), (timeout_s, patience_s)
         self.rule, self.yes_no_reward = rule, float(yes_no_reward)
         self.enough, self.gain_scale = float(enough), float(gain_scale)
 
@@ -361,7 +358,7 @@ class GuessingWorld(TextWorld):
         """Shared by all games of this process."""
         if not self._server:
             return LocalAnswerer()
-        return RemoteAnswerer(HttpClient(self._server, OPTIONS_FLAG, self._timeout_s, self._patience_s))
+        return RemoteAnswerer(HttpClient(self._server, OPTIONS_FLAG, *self._seconds))
 
     def check(self) -> None:
         """See `World.check`: reads the files; the server is asked when the first game begins."""

@@ -44,8 +44,6 @@ MOST_BYTES = 2**28  # of a table
 MOST_REMEMBERED = 100_000  # scores of a server in memory, without a cache on disk
 AT_ONCE = 64  # texts per request
 MOST = 2  # largest score of a lexicon
-LARGEST = 1e9  # of a score
-FIGURES: dict[str, type] = {"score": float}
 
 
 class Scorer:
@@ -162,7 +160,7 @@ def _read_table(path: str) -> dict[str, float]:
 
 def _score(value: Any) -> float:
     """A finite number; raises ValueError for anything else."""
-    if type(value) not in (int, float) or not -LARGEST <= value <= LARGEST:  # NaN is not
+    if not Number(-1e9, 1e9).allows(value):
         raise ValueError("a score is not a finite number")
     return float(value)
 
@@ -241,7 +239,7 @@ class CommentsWorld(TextWorld):
 
     name = "comments"
     about = "a forum on which comments are written"
-    figures = FIGURES
+    figures = {"score": float}  # noqa: RUF012
     written, heard = 2048, 2048
     makers = MAKERS
 
