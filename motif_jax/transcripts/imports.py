@@ -19,17 +19,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from motif_jax.config.table import shown
+from motif_jax.config.table import Number, shown
 from motif_jax.files import write_whole
 from motif_jax.structs import Episode, Turn, UserError, legible
 from motif_jax.system.foreign import LONGEST_LINE, read_bytes
-from motif_jax.transcripts.store import LARGEST, Transcripts, TranscriptWriter
+from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 
 FLAG = "--config.transcripts.import_from"
 LARGEST_JSON = 2**30  # bytes of a file with one JSON value
 MOST_TURNS = 100_000
 REVEALED = 0.5  # a dialogue ends when the rank has risen by this share of the possible rise
-HEADER = "Wordle:"  # of a game in LMRL-Gym
 SCORED = ("text", "score", "parent_text")  # columns
 
 
@@ -77,24 +76,23 @@ def read_lmrl_wordle(file: Path) -> Iterator[Episode]:
     The spaces make a byte pair tokeniser see single letters. LMRL-Gym answers an invalid guess with an empty line; our
     world does not answer it.
     """
-    for number, episode in enumerate(read_lmrl(file)):
-        with legible(f"game {number:,} of {str(file)!r} as LMRL-Gym's Wordle", FLAG):
-            turns = tuple(_respelt(episode.turns))
-        yield episode._replace(turns=turns)
+    return read_lines(file, lambda row: (_respelt(_lmrl_episode(row)),))
 
 
-def _respelt(turns: Sequence[Turn]) -> Iterator[Turn]:
-    """The turns in our world's format; raises ValueError for an unknown format."""
-    if not turns or turns[0].is_action or turns[0].text.strip() != HEADER:
-        raise ValueError(f"it does not begin with {HEADER!r}")
-    for turn in turns[1:]:
+def _respelt(episode: Episode) -> Episode:
+    """The game in our world's format; raises ValueError for an unknown format."""
+    first, turns = episode.turns[:1], []
+    if not first or first[0].is_action or first[0].text.strip() != "Wordle:":
+        raise ValueError("it does not begin with 'Wordle:'")
+    for turn in episode.turns[1:]:
         letters = "".join(turn.text.split())
         if turn.is_action:
-            yield turn._replace(text=letters)
+            turns.append(turn._replace(text=letters))
         elif re.fullmatch("[gyb]{5}", letters):
-            yield Turn("".join(f"<{colour}>" for colour in letters))
+            turns.append(Turn("".join(f"<{colour}>" for colour in letters)))
         elif letters:
             raise ValueError(f"its answer {shown(turn.text)} is not five colours g, y or b")
+    return episode._replace(turns=tuple(turns))
 
 
 def read_visdial(file: Path, ranks: Path | None = None) -> Iterator[Episode]:
@@ -127,12 +125,8 @@ def _visdial_episode(dialogue: Any, rank: Any) -> Episode:
         questions.append((question.removesuffix("?") + "?", answer))
     last = len(questions) - 1
     if rank is not None:
-        risen, left = 0.0, 1.0 - rank[0]
-        for index, change in enumerate(rank[1:]):
-            risen += change
-            if left <= 0 or risen / left >= REVEALED:
-                last = index
-                break
+        left, risen = 1.0 - rank[0], enumerate(itertools.accumulate(rank[1:]))
+        last = next((index for index, rise in risen if left <= 0 or rise / left >= REVEALED), last)
     turns = [Turn(_take(dialogue, "caption", str))]
     for index, (question, answer) in enumerate(questions[: last + 1]):
         turns += [Turn(question, 0.0 if index == last else -1.0), Turn(answer)]
@@ -229,7 +223,7 @@ def _take(row: Any, name: str, kind: type, default: Any = None) -> Any:
 
 def check_number(value: Any, what: str) -> None:
     """Raises ValueError if a value is not a finite number of float32."""
-    if type(value) not in (int, float) or not abs(value) <= LARGEST:  # also refuses NaN
+    if not Number().allows(value):
         raise ValueError(f"{what} is {shown(value)}, not a finite number")
 
 
@@ -317,10 +311,10 @@ def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) ->
 
     `most_mib`: of an episode in the format `turns`.
     """
-    rows = {
-        "messages": lambda: _written_messages(transcripts), "preferences": lambda: _written_preferences(transcripts),
-        "turns": lambda: _written_turns(transcripts, most_mib),
-    }[form]()  # fmt: skip
+    if form == "turns":
+        rows = _written_turns(transcripts, most_mib)
+    else:
+        rows = (_written_messages if form == "messages" else _written_preferences)(transcripts)
     count = 0
 
     def write(opened: Any) -> None:
