@@ -7,7 +7,6 @@ With `--config.collect.transcripts=N` games are recorded as text.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import time
@@ -47,7 +46,7 @@ from motif_jax.preferences.writer import PROGRESS, FinishedEpisode, PairWriter
 from motif_jax.run import CONFIG, SECTIONS, Head, Run, date_of
 from motif_jax.stages import Experiment, Stage, check_cluster, make_pool, with_result, workers_of
 from motif_jax.stages.train_policy import Policy
-from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError
+from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError, legible
 from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
 from motif_jax.system.machine import read_array, usable_cores
 from motif_jax.system.metrics import Progress
@@ -574,7 +573,14 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
     ours = [name for name in labels if _is_ours(source, name)]
     records = {name: _record_of(annotation_folder(source, name), labels[name]) for name in ours}
     for name in labels:
-        _check_free(annotation_folder(target, name), records.get(name))
+        folder = annotation_folder(target, name)
+        file, record = folder / "merged.json", records.get(name)
+        was_copied = record and file.is_file() and read_json(file) == record  # by a run of this command that was killed
+        if folder.is_dir() and not was_copied:
+            raise UserError(
+                f"{str(folder)!r} belongs to an annotation of another dataset, and the dataset to use has one of the "
+                f"same name: move it away, or choose another --workdir ({FLAG})"
+            )
 
     make_anew(target)
     for kind, arrays in (("data", dataset.data), ("info", dataset.info)):
@@ -607,21 +613,10 @@ def _is_ours(source: Path, name: str) -> bool:
     return not outside and (source / "dataset.json").is_file() and record.is_file()
 
 
-def _check_free(target: Path, record: dict[str, Any] | None) -> None:
-    """Raises UserError if the workdir has an annotation of the same name, other than the one to copy, in `target`."""
-    file = target / "merged.json"
-    was_copied = record and file.is_file() and read_json(file) == record  # by a run of the same command that was killed
-    if target.is_dir() and not was_copied:
-        raise UserError(
-            f"{str(target)!r} belongs to an annotation of another dataset, and the dataset to use has one of the same "
-            f"name: move it away, or choose another --workdir ({FLAG})"
-        )
-
-
 def _record_of(folder: Path, codes: np.ndarray) -> dict[str, Any]:
     """The checked record of an annotation, without its jobs' logs, which name folders of another machine. [N]"""
     file = folder / "merged.json"
-    with _checked(file):
+    with legible(repr(str(file)), FLAG):
         record = {NOT_ASKED: 0} | parse_foreign_json(read_bytes(file, LIMIT))
         _check_kinds(record, {"facts": dict, "missing_shards": list, NOT_ASKED: int})
         _check_kinds({"tie_margin": 0.0} | record["facts"], {"dataset": str, "tie_margin": float})
@@ -636,7 +631,7 @@ def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pai
         file = folder / name
         if not file.is_file() or leads_out(file, folder):
             continue
-        with _checked(file):
+        with legible(repr(str(file)), FLAG):
             data = read_bytes(file, limit)
             if name == NEUTRAL:
                 _check_neutral(parse_foreign_json(data), num_captions)
@@ -647,15 +642,6 @@ def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pai
                 if ((prob < 0) | (prob > 1)).any():
                     raise ValueError("it has numbers that are not between 0 and 1")
         write_whole(target / name, data)
-
-
-@contextlib.contextmanager
-def _checked(file: Path) -> Iterator[None]:
-    """Raises UserError in place of errors about the contents of a file."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise UserError(f"{str(file)!r} is not what this program writes: {error} ({FLAG})") from error
 
 
 def _check_kinds(record: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
