@@ -110,7 +110,6 @@ def spread(size: int, seen: int, opaque: int) -> tuple[list[int], int]:
 
 NEEDED = {"goto": 1, "pickup": 1, "open": 0, "putnext": 2, "sequence": 2, "pickups": 2}  # objects, without a key
 DOOR_COLOURS = {"train": ("yellow", "green", "blue", "purple"), "test": ("red", "grey")}
-ORDERS = ("before", "after")
 
 KINDS = {"key": Key, "ball": Ball, "box": Box}
 
@@ -130,14 +129,11 @@ class LocalLevel(RoomGridLevel):
 
     instrs: verifier.Instr
 
-    def __init__(self, family: str, pairs: str, orders: Sequence[str] = ORDERS, others: int = 8):
-        """Makes the environment.
+    def __init__(self, family: str, pairs: str, orders: Sequence[str] = ("before", "after"), others: int = 8):
+        """Makes the environment of a family, a key of NEEDED.
 
-        Args:
-          family: a key of NEEDED.
-          pairs: the pairs of a colour and a noun that missions name: "train", "test", or "all".
-          orders: the possible orders of the two parts of a sequence, a subset of ORDERS.
-          others: number of objects in the room that the mission does not need.
+        `pairs`: "train", "test" or "all": the pairs of a colour and a noun that missions name. `orders`: the possible
+        ones of the two parts of a sequence. `others`: number of objects that the mission does not need.
         """
         self._family, self._pairs, self._orders = family, pairs, orders
         self._things = NEEDED[family] + others
@@ -387,12 +383,17 @@ class BabyAIGame(SequentialGame):
         return to_row(text, length)
 
     def _ask_the_bot(self) -> int:
+        """Returns the steps that the planner needs in this episode; 0 if it fails."""
         with quiet():
             if self._drawn not in self._twins:
                 self._twins[self._drawn] = _make(makers_of(self._settings.level)[self._drawn])
             twin = self._twins[self._drawn]
             twin.reset(seed=self._seed % SEEDS)
-        return steps_of_bot(twin)
+        for action in plan(twin):
+            _, reward, terminated, truncated, _ = twin.step(action)
+            if terminated or truncated:
+                return twin.step_count if float(reward) > 0 else 0
+        return 0
 
 
 def _make(maker: Maker) -> RoomGridLevel:
@@ -442,15 +443,6 @@ def plan(env: RoomGridLevel) -> Iterator[int]:
         if action == Actions.done:  # the planner thinks it is done, but the episode goes on
             return
         yield action
-
-
-def steps_of_bot(env: RoomGridLevel) -> int:
-    """Returns the steps that the planner needs in an environment just reset; 0 if it fails."""
-    for action in plan(env):
-        _, reward, terminated, truncated, _ = env.step(action)
-        if terminated or truncated:
-            return env.step_count if float(reward) > 0 else 0
-    return 0
 
 
 class BotPlayer:

@@ -10,6 +10,7 @@ Sentences and captions are pure functions of images: kind, colour and state of e
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -129,7 +130,6 @@ CLAUSES = [  # English; French, and the same after "après"
 ]
 JOINTS = {", then ": ", puis ", " and ": " et ", " after you ": " après "}
 
-NUMBERS = 64  # for steps and observations in a prompt
 MISSIONS = (  # texts with their words
     "go to the a an object, then pick up and open, after you put next to .",
     "aller à être allé attraper avoir attrapé ouvrir ouvert poser à côté de d'une d'un l'objet un la le, puis et après",
@@ -227,19 +227,15 @@ def published_french(mission: str) -> str:
 
 
 def all_words() -> tuple[str, ...]:
-    """Returns all words of prompts, for a language model that is trained from scratch: texts, and numbers.
-
-    They have the words of all languages, sets of actions and rewordings.
-    """
+    """Returns texts with all words of prompts, in all wordings, for a language model that is trained from scratch."""
     texts = list(MISSIONS)
-    for part in (part for language in LANGUAGES.values() for part in language):
+    for part in itertools.chain(*LANGUAGES.values()):
         texts += [part] if isinstance(part, str) else part.values() if isinstance(part, Mapping) else part
     texts = [text.replace("{", " ").replace("}", " ") for text in texts]
-    for names in ACTION_SETS.values():
-        texts += names
+    texts += itertools.chain(*ACTION_SETS.values())
     for words in (*REWORDINGS.values(), FRENCH_NOUNS, FRENCH_ADJECTIVES, MASCULINE, PLACES):
         texts += [*words, *words.values()]
-    return (*texts, *map(str, range(NUMBERS)))
+    return (*texts, *map(str, range(64)))  # numbers of steps and observations
 
 
 # ---- sentences and captions of an image
@@ -324,13 +320,12 @@ def caption(before: np.ndarray | None, action: int, after: np.ndarray, done: boo
         return f"{happened} {DONE}".lstrip()
     if happened:
         return happened
-    ahead = _cell(after, COLUMN, ROW - 1)
+    ahead, _ = _near(after)
     return "The way ahead is free." if ahead[0] in (UNSEEN, EMPTY) else f"You stand before {_a(ahead)}."
 
 
 def _happened(before: np.ndarray, action: int, after: np.ndarray) -> str:
-    ahead, now = (_cell(image, COLUMN, ROW - 1) for image in (before, after))
-    held, holds = (_cell(image, COLUMN, ROW) for image in (before, after))
+    (ahead, held), (now, holds) = _near(before), _near(after)
     is_open = ahead[0] == DOOR and ahead[2] == OPEN
     if action == FORWARD and np.array_equal(before, after) and ahead[0] > EMPTY and not is_open:
         return f"{_a(ahead).capitalize()} is in your way."
@@ -348,8 +343,9 @@ def _happened(before: np.ndarray, action: int, after: np.ndarray) -> str:
     return ""
 
 
-def _cell(image: np.ndarray, column: int, row: int) -> Cell:
-    return tuple(image[column, row].tolist())
+def _near(image: np.ndarray) -> tuple[Cell, Cell]:
+    """Returns the cell right before the player, and the player's own."""
+    return tuple(image[COLUMN, ROW - 1].tolist()), tuple(image[COLUMN, ROW].tolist())
 
 
 def _name(cell: Cell) -> str:

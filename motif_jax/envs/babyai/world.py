@@ -131,7 +131,19 @@ class BabyAIWorld(SequentialWorld, World):
                 game.keep_family(int(np.random.SeedSequence((seed, stream, index)).generate_state(1)[0]))
 
     def game(self, shown: bool = True) -> Any:
-        need_minigrid()
+        if os.environ.get(VARIABLE):
+            raise UserError(
+                f"the world 'babyai' cannot be played where the environment variable {VARIABLE} is set: unset it "
+                f"({WORLD_FLAG})"
+            )
+        try:
+            with quiet():  # pygame, which it imports, prints a greeting
+                importlib.import_module("minigrid")
+        except ImportError as error:
+            raise UserError(
+                f"the world 'babyai' needs minigrid, which the extra [babyai] installs: pip install "
+                f"'motif_jax[babyai]' ({error}; {WORLD_FLAG})"
+            ) from error
         from motif_jax.envs.babyai.game import BabyAIGame  # imports minigrid, which takes a second
 
         return BabyAIGame(self.settings)
@@ -146,20 +158,3 @@ class BabyAIWorld(SequentialWorld, World):
         if model["num_actions"] != len(self.action_names) and not by_name:
             return f"has {model['num_actions']} actions, but {self.settings.actions!r} has {len(self.action_names)}"
         return ""
-
-
-def need_minigrid() -> None:
-    """Raises UserError if minigrid cannot be used; call it before importing minigrid."""
-    if os.environ.get(VARIABLE):
-        raise UserError(
-            f"the world 'babyai' cannot be played where the environment variable {VARIABLE} is set: unset it "
-            f"({WORLD_FLAG})"
-        )
-    try:
-        with quiet():  # pygame, which it imports, prints a greeting
-            importlib.import_module("minigrid")
-    except ImportError as error:
-        raise UserError(
-            f"the world 'babyai' needs minigrid, which the extra [babyai] installs: pip install 'motif_jax[babyai]' "
-            f"({error}; {WORLD_FLAG})"
-        ) from error
