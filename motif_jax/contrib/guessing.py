@@ -74,11 +74,6 @@ def one_hot(attributes: dict[str, str]) -> np.ndarray:
     return np.array([attributes[name] == value for value, name in ATTRIBUTE_OF.items()], np.float32)
 
 
-def words_of(text: str) -> set[str]:
-    """The words of a question, in lower case."""
-    return set(re.findall("[a-z]+", text.lower()))
-
-
 class SceneFiles:
     """Scenes from files: dialogues in the layout of VisDial 0.5, and a row of features for each."""
 
@@ -150,7 +145,7 @@ class LocalAnswerer:
         return text, len(new - revealed) / len(ATTRIBUTES)
 
     def _reveal(self, scene: Scene, question: str) -> tuple[str, set[str]]:
-        words = words_of(question)
+        words = {*re.findall("[a-z]+", question.lower())}
         if named := [name for name in ATTRIBUTES if name in words]:
             return " ".join(scene.attributes[name] for name in named), {*named}
         right = {ATTRIBUTE_OF[word] for word in words & {*scene.attributes.values()}}
@@ -187,9 +182,6 @@ class RemoteAnswerer:
             "img_features": json.dumps([] if scene.features is None else scene.features.tolist()),
             "generation_kwargs": json.dumps({"inference": "greedy", "beamSize": 1}),
         }
-
-
-Answerer = LocalAnswerer | RemoteAnswerer
 
 
 def _percentile(value: Any) -> float:
@@ -354,7 +346,7 @@ class GuessingWorld(TextWorld):
         return SceneFiles(*self._files)
 
     @functools.cached_property
-    def answerer(self) -> Answerer:
+    def answerer(self) -> LocalAnswerer | RemoteAnswerer:
         """Shared by all games of this process."""
         if not self._server:
             return LocalAnswerer()

@@ -5,8 +5,8 @@ import pytest
 from motif_jax.envs.babyai import manual as module
 from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.manual import SHIPPED, find_manual, make_examples, make_exercises, read_manual
-from motif_jax.envs.babyai.words import ACTION_SETS, CANONICAL, HELD_OUT, REWORDINGS, all_words
-from motif_jax.envs.babyai.world import SCENES, BabyAIWorld
+from motif_jax.envs.babyai.words import ACTION_SETS, CANONICAL, HELD_OUT, REWORDINGS, SCENES, all_words
+from motif_jax.envs.babyai.world import BabyAIWorld
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 

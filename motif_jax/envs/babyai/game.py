@@ -237,12 +237,6 @@ def makers_of(level: str) -> tuple[Maker, ...]:
     raise UserError(f"unknown level {level!r:.100} (--config.env.babyai.level): {hint}")
 
 
-def family_of(mission: verifier.Instr) -> int:
-    """Returns the family of any level's mission, as an index into FAMILIES."""
-    kinds = verifier.GoToInstr, verifier.PickupInstr, verifier.OpenInstr, verifier.PutNextInstr  # else: a sequence
-    return next((index for index, kind in enumerate(kinds) if isinstance(mission, kind)), len(kinds))
-
-
 def _descriptions(mission: verifier.Instr) -> list[verifier.ObjDesc]:
     if isinstance(mission, verifier.SeqInstr):
         return [*_descriptions(mission.instr_a), *_descriptions(mission.instr_b)]
@@ -352,7 +346,9 @@ class BabyAIGame(SequentialGame):
     def measure(self) -> tuple[float, ...]:
         if self._bot_steps is None:
             self._bot_steps = self._ask_the_bot() if self._seed % 2 else 0
-        return family_of(self.env.instrs), self._bot_steps
+        kinds = verifier.GoToInstr, verifier.PickupInstr, verifier.OpenInstr, verifier.PutNextInstr  # else: a sequence
+        matches = (index for index, kind in enumerate(kinds) if isinstance(self.env.instrs, kind))
+        return next(matches, len(kinds)), self._bot_steps
 
     def screen(self) -> Screen:
         sentences = [self._rewrite(sentence) for sentence in self._moments[-1][1]()]

@@ -13,18 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from motif_jax.envs.babyai.words import (
-    BALL,
-    BOX,
-    CANONICAL,
-    COLOURS,
-    ENGLISH,
-    HELD_OUT,
-    KEY,
-    all_words,
-    place,
-    prompt_text,
-)
+from motif_jax.envs.babyai.words import CANONICAL, COLOURS, ENGLISH, HELD_OUT, NOUNS, all_words, place, prompt_text
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.system.foreign import LIMIT, read_bytes
 
@@ -32,7 +21,7 @@ SHIPPED = Path(__file__).parent / "manuals"
 FLAG = "--config.transcripts.import_from"
 MOST_STEPS = 6  # distance of objects and walls
 MOST_OTHERS = 7  # visible objects in addition to the lesson's
-KINDS = tuple(ENGLISH.kinds[kind] for kind in (KEY, BALL, BOX))
+KINDS = tuple(NOUNS)
 PLACEHOLDERS = ("thing", "second", "other", "the", "near", "far", "far2", "some", "some2", "side", "colour")
 FIELDS = {"about": str, "goal": list, "see": list, "do": list, "blocked": bool, "weight": int}
 

@@ -379,3 +379,34 @@ def prompt_text(
         seen = "".join(f"{sentence}, " for sentence in sentences)
         text += f"{action * bool(number)} \n {language.observation} {number}: {seen}\n {language.action} {number}: "
     return text
+
+
+# Fixed prompts
+
+# Goal and objects in view: steps to the right (negative: left) and forward, 0 and 0 if it is carried; kind; colour.
+Things = tuple[tuple[int, int, int, str], ...]
+BESIDE: Things = ((-2, 4, BOX, "grey"), (3, 1, KEY, "green"))  # distractors
+SCENES: dict[str, tuple[str, Things]] = {
+    "go to it, 3 steps ahead": ("go to the red ball", (*BESIDE, (0, 3, BALL, "red"))),
+    "go to it, 2 steps left": ("go to the red ball", (*BESIDE, (-2, 0, BALL, "red"))),
+    "go to it, 2 steps right": ("go to the red ball", (*BESIDE, (2, 0, BALL, "red"))),
+    "go to it, left and ahead": ("go to the red ball", (*BESIDE, (-1, 2, BALL, "red"))),
+    "go to it, not in sight": ("go to the red ball", BESIDE),
+    "go to it, not in sight, wall ahead": ("go to the red ball", (*BESIDE, (0, 1, WALL, "grey"))),
+    "pick it up, right ahead": ("pick up the blue key", (*BESIDE, (0, 1, KEY, "blue"))),
+    "put it next to the box, box left and ahead": (
+        "put the blue key next to the yellow box", ((0, 0, KEY, "blue"), (-1, 1, BOX, "yellow")),
+    ),
+    "open it, with its key, right ahead": (
+        "open the purple door", ((0, 0, KEY, "purple"), (0, 1, DOOR, "purple")),
+    ),
+}  # fmt: skip
+
+
+def image_of(things: Things) -> np.ndarray:
+    """Returns the view of these objects, with locked doors, and of empty cells."""
+    image = np.zeros((VIEW, VIEW, 3), np.uint8)
+    image[..., 0] = EMPTY
+    for right, forward, kind, colour in things:
+        image[COLUMN + right, ROW - forward] = kind, COLOURS.index(colour), LOCKED if kind == DOOR else 0
+    return image

@@ -19,22 +19,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.envs.babyai.level_settings import FAMILIES, MISSION_BYTES, BabyAISettings, short_name
-from motif_jax.envs.babyai.words import (
-    BALL,
-    BOX,
-    COLOURS,
-    COLUMN,
-    DOOR,
-    EMPTY,
-    KEY,
-    LOCKED,
-    ROW,
-    VIEW,
-    WALL,
-    all_words,
-    describe,
-    prompt_text,
-)
+from motif_jax.envs.babyai.words import COLUMN, ROW, SCENES, VIEW, Things, all_words, describe, image_of, prompt_text
 from motif_jax.envs.gym_world import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
@@ -45,25 +30,6 @@ CATEGORIES = 11  # MiniGrid's kinds of objects; there are fewer colours and stat
 NOT_FOR_THE_BOT = ("KeyInBox", "PutNextS5N2Carrying", "PutNextS6N3Carrying", "PutNextS7N4Carrying")
 BOT_ACTIONS = 6  # the bot needs all of MiniGrid's first six
 VARIABLE = "BABYAI_DONE_ACTIONS"  # if set, minigrid waits for an action that players do not have
-
-# Goal and objects in view: steps to the right (negative: left) and forward, 0 and 0 if it is carried; kind; colour.
-Things = tuple[tuple[int, int, int, str], ...]
-BESIDE: Things = ((-2, 4, BOX, "grey"), (3, 1, KEY, "green"))  # distractors
-SCENES: dict[str, tuple[str, Things]] = {
-    "go to it, 3 steps ahead": ("go to the red ball", (*BESIDE, (0, 3, BALL, "red"))),
-    "go to it, 2 steps left": ("go to the red ball", (*BESIDE, (-2, 0, BALL, "red"))),
-    "go to it, 2 steps right": ("go to the red ball", (*BESIDE, (2, 0, BALL, "red"))),
-    "go to it, left and ahead": ("go to the red ball", (*BESIDE, (-1, 2, BALL, "red"))),
-    "go to it, not in sight": ("go to the red ball", BESIDE),
-    "go to it, not in sight, wall ahead": ("go to the red ball", (*BESIDE, (0, 1, WALL, "grey"))),
-    "pick it up, right ahead": ("pick up the blue key", (*BESIDE, (0, 1, KEY, "blue"))),
-    "put it next to the box, box left and ahead": (
-        "put the blue key next to the yellow box", ((0, 0, KEY, "blue"), (-1, 1, BOX, "yellow")),
-    ),
-    "open it, with its key, right ahead": (
-        "open the purple door", ((0, 0, KEY, "purple"), (0, 1, DOOR, "purple")),
-    ),
-}  # fmt: skip
 
 
 class BabyAIWorld(SequentialWorld, World):
@@ -111,12 +77,8 @@ class BabyAIWorld(SequentialWorld, World):
         return {name: self._prompt(goal, things) for name, (goal, things) in SCENES.items()}
 
     def _prompt(self, goal: str, things: Things) -> str:
-        image = np.zeros((VIEW, VIEW, 3), np.uint8)
-        image[..., 0] = EMPTY
-        for right, forward, kind, colour in things:
-            image[COLUMN + right, ROW - forward] = kind, COLOURS.index(colour), LOCKED if kind == DOOR else 0
         settings = self.settings
-        sentences = describe(image, settings.words, settings.faithful_walls)
+        sentences = describe(image_of(things), settings.words, settings.faithful_walls)
         text = prompt_text(settings.words, self.action_names, settings.goal(goal), [("", sentences)])
         return settings.rewrite(text)
 

@@ -94,8 +94,12 @@ class Vocabulary:
 
     def _compare(self, guesses: np.ndarray, hidden: np.ndarray, has: np.ndarray) -> np.ndarray:
         """Returns colours. [V or 1, 5] letters of both, and [V, 5] which the hidden words have -> [V] uint8"""
-        green = guesses == hidden
-        yellow = _counted_yellow(guesses, hidden, green) if self.counted else has
+        green, yellow = guesses == hidden, has
+        if self.counted:
+            same = guesses[:, :, None] == hidden[:, None, :]  # [V, places of the guess, places of the hidden word]
+            left = (same & ~green[:, None, :]).sum(2)  # copies of the letter that are not green
+            alike = (guesses[:, :, None] == guesses[:, None, :]) & ~green[:, None, :]
+            yellow = np.tril(alike, -1).sum(2) < left  # those before it have taken fewer
         return (np.where(green, 2, yellow) @ PLACES).astype(np.uint8)
 
     def _fitting(self, guess: str, colours: int) -> int:
@@ -122,14 +126,6 @@ class Vocabulary:
             scores.append(float(np.log(len(members)) - (sizes * np.log(sizes)).sum() / len(members)))
         best = max(scores) - TIE
         return tuple(index for index, score in zip(members, scores, strict=True) if score >= best)
-
-
-def _counted_yellow(guesses: np.ndarray, hidden: np.ndarray, green: np.ndarray) -> np.ndarray:
-    """Which letters of guesses are yellow, only as often as hidden words have them. See `Vocabulary._compare`."""
-    same = guesses[:, :, None] == hidden[:, None, :]  # [V, places of the guess, places of the hidden word]
-    left = (same & ~green[:, None, :]).sum(2)  # copies of the letter that are not green
-    alike = (guesses[:, :, None] == guesses[:, None, :]) & ~green[:, None, :]
-    return np.tril(alike, -1).sum(2) < left  # those before it have taken fewer
 
 
 def load_vocabulary(source: str, counted: bool = False) -> Vocabulary:

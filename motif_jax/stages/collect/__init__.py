@@ -248,23 +248,17 @@ def run(config: CollectConfig, workdir: Path) -> None:
             f"{str(dataset)!r} is there already and was not made by this stage: move it away, or use it with "
             "--config.collect.dataset and another --workdir"
         )
-    elif config.collect.dataset:
-        use_published(config, workdir)
+    elif source := config.collect.dataset:
+        stage = Run(workdir).stage(NAME, PARTIAL)
+        adopt(Path(source), config.collect.follow_links, stage.path)
+        stage.bind(config)
+        stage.path.replace(dataset)
+        pairs = PairDataset(dataset)
+        names = ", ".join(pairs.preference_names()) or "no annotations"
+        print_line(f"collect: uses {clean(source)} as it is: {describe_pairs(pairs)}; {names}")
+        report_pairs(workdir)
     else:
         collect_pairs(config, workdir)
-
-
-def use_published(config: CollectConfig, workdir: Path) -> None:
-    """Makes `workdir/dataset` of a dataset in the published layout."""
-    source = config.collect.dataset
-    stage = Run(workdir).stage(NAME, PARTIAL)
-    adopt(Path(source), config.collect.follow_links, stage.path)
-    stage.bind(config)
-    stage.path.replace(workdir / DATASET)
-    dataset = PairDataset(workdir / DATASET)
-    names = ", ".join(dataset.preference_names()) or "no annotations"
-    print_line(f"collect: uses {clean(source)} as it is: {describe_pairs(dataset)}; {names}")
-    report_pairs(workdir)
 
 
 # ---- pairs of moments
@@ -570,8 +564,7 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
     """Makes a dataset in the directory `target` from `source`; `follow_links`: also from files outside `source`."""
     dataset = PairDataset(source, follow_links=follow_links)
     labels = {name: dataset.preference(name) for name in dataset.preference_names()}
-    ours = [name for name in labels if _is_ours(source, name)]
-    records = {name: _record_of(annotation_folder(source, name), labels[name]) for name in ours}
+    records = {name: record for name in labels if (record := _record_of(source, name, labels[name]))}
     for name in labels:
         folder = annotation_folder(target, name)
         file, record = folder / "merged.json", records.get(name)
@@ -605,17 +598,16 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
         print_line(f"collect: not read in {clean(source)}: {shown}{others}")
 
 
-def _is_ours(source: Path, name: str) -> bool:
-    """Whether this program made the annotation, so that it has records beside its labels."""
+def _record_of(source: Path, name: str, codes: np.ndarray) -> dict[str, Any] | None:
+    """The checked record of an annotation with these labels, [N]; None if this program did not make it.
+
+    It lacks the jobs' logs, which name folders of another machine.
+    """
     folder = annotation_folder(source, name)
-    record = folder / "merged.json"
-    outside = leads_out(folder, source.parent) or leads_out(record, folder)
-    return not outside and (source / "dataset.json").is_file() and record.is_file()
-
-
-def _record_of(folder: Path, codes: np.ndarray) -> dict[str, Any]:
-    """The checked record of an annotation, without its jobs' logs, which name folders of another machine. [N]"""
     file = folder / "merged.json"
+    outside = leads_out(folder, source.parent) or leads_out(file, folder)
+    if outside or not (source / "dataset.json").is_file() or not file.is_file():
+        return None
     with legible(repr(str(file)), FLAG):
         record = {NOT_ASKED: 0} | parse_foreign_json(read_bytes(file, LIMIT))
         _check_kinds(record, {"facts": dict, "missing_shards": list, NOT_ASKED: int})
