@@ -1,19 +1,11 @@
-"""Visual dialogue as a world, `--config.env.world=guessing`: the world gives a caption, and the agent asks questions.
+"""Visual dialogue as a world, `--config.env.world=guessing`. Its options and scripted players: docs/wordle.md.
 
 The reward of a question is -1, of the last one 0. The dialogue ends when the closeness has covered a share `enough` of
 its initial distance to 1, or after ten questions. If a rule classifies the answer as a mere yes or no, `yes_no_reward`
 is added, so that the agent learns to ask open questions. `gain_scale` times the gain in closeness is added too.
 
-Scripted players: `asker` asks for attributes in random order, each once; `checker` asks yes-or-no questions likewise.
-
-By default, scenes are drawn and questions answered locally (`LocalAnswerer`). Options:
-
-    server          address of a server in the original's wire format; it needs `scenes`
-    scenes          a JSON file with the dialogues' captions, in the layout of VisDial 0.5
-    features        a NumPy file with a row of picture features for each dialogue ("": they are not sent)
-    timeout_s       seconds of one attempt of a request
-    patience_s      seconds of all attempts of a request; hang_timeout_s must allow a worker this silence
-    rule, yes_no_reward, enough, gain_scale    rewards of questions
+By default, scenes are drawn and questions answered locally (`LocalAnswerer`), otherwise by a server, with `timeout_s`
+seconds for an attempt of a request, and `patience_s` for all of them.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ Arrays are memory-mapped. A store is written under another name and then renamed
 from __future__ import annotations
 
 import collections
-import functools
 import hashlib
 import os
 import re
@@ -84,6 +83,7 @@ class Transcripts:
         self.ends, self.terminal = arrays["episodes/ends"], arrays["episodes/terminal"]
         self.info: dict[str, np.ndarray] = {name: arrays[f"info/{name}"] for name in infos}  # [E] float64 each
         self._check()
+        self.starts = starts_of(self.ends)  # the first turn of each episode. [E] int64
         identity = "".join(f"{name} {value}\n" for name, value in sorted(sums.items()))
         self.fingerprint: str = hashlib.sha256(identity.encode()).hexdigest()  # of all arrays
 
@@ -100,11 +100,6 @@ class Transcripts:
         for end in self._text_ends.tolist():
             yield self._bytes[start:end].tobytes().decode()
             start = end
-
-    @functools.cached_property
-    def starts(self) -> np.ndarray:
-        """The first turn of each episode. [E] int64"""
-        return starts_of(self.ends)
 
     def turns(self) -> Turns:
         """All turns, with their texts in memory."""

@@ -1,23 +1,7 @@
-"""Comments as a world (`envs/world.py`): `--config.env.world=comments`.
+"""Comments as a world (`envs/world.py`), `--config.env.world=comments`. Its options: docs/wordle.md.
 
-Options:
-
-    scores             the source of scores:
-                           lexicon, lexicon:FILE   the comment's words that are in the list, at most 2; our list, or a
-                                                   file with a word per line
-                           table:FILE              the score of exactly this text: lines of JSON,
-                                                   {"text": ..., "score": ...}
-                           server:ADDRESS          POST {"texts": [...]} is answered by {"scores": [...]}
-    unknown            the score of a text that is missing from a table (null: an error)
-    scale, shift       the reward is score * scale + shift
-    noised             a score of 1 becomes 0 or 2 at random
-    posts              a file with a post per line ("": ours)
-    include_parent     whether the post is shown
-    timeout_s, patience_s    of a server: seconds of one attempt, and of all attempts of a request
-    cache_dir          folder of a cache of a server's scores (system/shared_lines.py); "": not stored
-
-Scripted players write a comment from a list, whatever the post is: `kind` a friendly one, `rude` one with insults of
-the lexicon.
+The options timeout_s and patience_s are, of a server, the seconds of one attempt and of all attempts of a request. The
+scripted players `kind` and `rude` write a comment from a list, whatever the post is.
 """
 
 from __future__ import annotations
@@ -235,7 +219,7 @@ class CommentGame(TextGame):
 
 
 class CommentsWorld(TextWorld):
-    """See the module docstring."""
+    """See docs/wordle.md."""
 
     name = "comments"
     about = "a forum on which comments are written"

@@ -98,9 +98,7 @@ class BabyAISettings:
     @property
     def prompt_length(self) -> int:
         """The maximum size of a prompt in bytes."""
-        return (
-            self.prompt_bytes or 1024 + 1280 * self.window
-        )  # for one room: 16 objects take 900 bytes
+        return self.prompt_bytes or 1024 + 1280 * self.window  # for one room: 16 objects take 900 bytes
 
     @property
     def action_names(self) -> tuple[str, ...]:

@@ -1,20 +1,4 @@
-"""Wordle as a world (`envs/world.py`): `--config.env.world=wordle`.
-
-Options: `words`, one of our lists by name (LISTS) or a file with a word per line; `counted`, whether a
-letter is green or yellow only as often as the hidden word has it, as in the usual game.
-
-Scripted players see the position, not the hidden word:
-
-    candidate          a random fitting word
-    optimal(START)     the fitting word with the largest expected information; the first guess by START
-    repeat(N START)    one of the first N words played so far (default: all), at random; the first guess by START
-    start              the first guess from a list of good openers, then as candidate
-    wrong              a random word that does not fit
-    montecarlo(N HOW)  continues with the player HOW in N simulated games, and makes the best mean return's guess
-    user(HINT)         asks at the terminal; shows the guess of the player HINT
-
-`optimal` is greedy: it looks one guess ahead. START, HOW and HINT are names of players.
-"""
+"""Wordle as a world, `--config.env.world=wordle`. Its rules, options and scripted players: docs/wordle.md."""
 
 from __future__ import annotations
 
@@ -40,11 +24,8 @@ from motif_jax.system.foreign import read_text
 
 # The words, the colours of a guess, and the words that fit them.
 #
-# A letter of a guess is green if the hidden word has it at the same place, yellow if the word has it elsewhere, and
-# black otherwise. As published, and unlike in the usual game, letters are not counted: each further copy of a letter of
-# the word is yellow. With `counted`, only as many copies are green or yellow as the word has, from left to right. The
-# colours of a guess are one number in base 3, with a digit per letter (0 black, 1 yellow, 2 green). A set of words is
-# an integer with a bit per word: the words that fit all guesses are the intersection of one such set per guess.
+# The colours of a guess are one number in base 3, with a digit per letter (0 black, 1 yellow, 2 green). A set of words
+# is an integer with a bit per word: the words that fit all guesses are the intersection of one such set per guess.
 
 LENGTH = 5  # letters of a word
 PATTERNS = tuple(map("".join, itertools.product(("<b>", "<y>", "<g>"), repeat=LENGTH)))  # texts of all colours
@@ -70,7 +51,10 @@ class Vocabulary:
     """The words that can be hidden."""
 
     def __init__(self, words: tuple[str, ...], counted: bool = False):
-        """Takes words of five letters a-z, each once; `counted`: see above."""
+        """Takes words of five letters a-z, each once.
+
+        `counted`: letters are green or yellow only as often as the word has them, from left to right.
+        """
         self.words, self.counted = words, counted
         self.everything = (1 << len(words)) - 1
         self._letters = np.frombuffer("".join(words).encode(), np.uint8).reshape(-1, LENGTH)  # [V, 5]
@@ -151,11 +135,10 @@ def load_vocabulary(source: str, counted: bool = False) -> Vocabulary:
     return Vocabulary(tuple(words), counted)
 
 
-# A game of Wordle (`envs/text_game.py`), and its screen. The agent writes `crane`, the world `<b><g><y><b><b>`.
+# A game, and its screen. The agent writes `crane`, the world `<b><g><y><b><b>`.
 #
-# There are six tries. The hidden word is drawn again before each guess, from all words that fit the guesses so far, so
-# the guesses and colours are the full state: the game is Markov. The reward is 0 for the right guess, -1 for any other.
-# A text that is not five letters a-z costs a try.
+# The hidden word is drawn again before each guess, from all words that fit the guesses so far, so the guesses and
+# colours are the full state: the game is Markov.
 
 TRIES = 6
 WORDS = ("black", "yellow", "green")  # by digit
@@ -218,7 +201,7 @@ def guess(vocabulary: Vocabulary, position: Position, text: str, rng: random.Ran
 
 
 class WordleGame(TextGame):
-    """See the module docstring."""
+    """One game."""
 
     def __init__(self, vocabulary: Vocabulary, *, written: int, heard: int, time_limit: int):
         super().__init__(written, heard, time_limit)
@@ -334,6 +317,7 @@ def _start(game: WordleView, rng: random.Random) -> str:
 
 
 def _optimal(game: WordleView, rng: random.Random) -> str:
+    """Looks one guess ahead."""
     return _one_of(game.vocabulary.most_telling(game.position.fitting), game, rng)
 
 
@@ -359,7 +343,7 @@ class WordlePlayer:
 
 
 class MonteCarlo:
-    """See the module docstring."""
+    """Simulates games with another player, and makes the first guess that had the best mean return."""
 
     def __init__(self, rollouts: int, sampler: TextPlayer | None):
         self._rollouts, self._sampler = rollouts, sampler or WordlePlayer(_candidate)
@@ -382,7 +366,7 @@ class MonteCarlo:
 
 
 class User:
-    """See the module docstring."""
+    """Asks at the terminal, and shows the guess of another player."""
 
     def __init__(self, hint: TextPlayer | None):
         self._hint = hint
@@ -440,7 +424,7 @@ MAKERS: Makers = {
 
 
 class WordleWorld(TextWorld):
-    """See the module docstring."""
+    """See docs/wordle.md."""
 
     name = "wordle"
     about = "Wordle, a game in which a hidden word of five letters is guessed in six tries"
