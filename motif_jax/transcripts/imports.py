@@ -1,11 +1,6 @@
-"""Reads published formats of conversations, as a stream of episodes.
+"""Reads published formats of conversations (docs/transcripts.md) as episodes; writes transcripts in TRL's formats.
 
-- LMRL-Gym: lines of JSON, {"sequence": [[text, is_action], ...], "reward": [...], "done": true}; one reward per text,
-  or one per text except the first.
-- Visual dialogue: a JSON list of {"caption", "dialog": [{"question", "answer"}, ...]}, and a file with a list of ranks.
-- Reddit comments: CSV files whose header has the columns text, score and parent_text.
-
-Errors name the file and the line. Pickles are never read. `tweets.py` reads tweeted games.
+Errors name the file and the line. Pickles are never read. `contrib/tweets.py` reads tweeted games.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ SCORED = ("text", "score", "parent_text")  # columns
 
 
 def read_lmrl(file: Path) -> Iterator[Episode]:
-    """The episodes of an LMRL-Gym file."""
+    """The episodes of an LMRL-Gym file, with one reward per text, or one per text except the first."""
     return read_lines(file, lambda row: (_lmrl_episode(row),))
 
 
@@ -68,12 +63,9 @@ def _lmrl_episode(row: Any) -> Episode:
 
 
 def read_lmrl_wordle(file: Path) -> Iterator[Episode]:
-    """Yields the games of Wordle in an LMRL-Gym file, in our world's format and with the file's rewards.
+    """The games of Wordle in an LMRL-Gym file, in our world's format and with the file's rewards.
 
-        LMRL-Gym   Wordle:\\n       c r a n e\\n   b b y b g\\n        ...
-        ours                      crane        <b><b><y><b><g>    ...
-
-    The spaces make a byte pair tokeniser see single letters. LMRL-Gym answers an invalid guess with an empty line; our
+    The file's spaces make a byte pair tokeniser see single letters. It answers an invalid guess with an empty line; our
     world does not answer it.
     """
     return read_lines(file, lambda row: (_respelt(_lmrl_episode(row)),))
@@ -227,19 +219,10 @@ def check_number(value: Any, what: str) -> None:
         raise ValueError(f"{what} is {shown(value)}, not a finite number")
 
 
-# Reads and writes transcripts in the formats of TRL's trainers, one JSON object per line.
+# The formats of TRL's trainers (docs/transcripts.md), one JSON object per line. The agent is the assistant.
 #
-#     messages     {"messages": [{"role": ..., "content": ...}, ...], "rewards": [...], "done": ...}
-#     turns        {"prompt": [...], "completion": [{"role": "assistant", ...}]}     one line per turn of the agent
-#     preferences  {"prompt": [...], "chosen": [...], "rejected": [...]}
-#
-# The agent is the assistant. Where the world says nothing before a text of the agent, the user's message is empty, as
-# TRL refuses empty prompts, and chat templates refuse two messages of the assistant in a row; such messages are not
-# read. A prompt, and the texts after it, may be strings as well.
-#
-# Columns that TRL's trainers ignore: `rewards`, a number for each turn of the agent, or `reward`, for the last one;
-# `done`, whether the episode ended by itself (by default it did). A completion with the label true has the reward 1,
-# with false -1; so have the last turns of the chosen and the rejected text of a preference.
+# Where the world says nothing before a text of the agent, the user's message is empty, as TRL refuses empty prompts,
+# and chat templates refuse two messages of the assistant in a row; such messages are not read.
 
 FORMATS = ("messages", "turns", "preferences")
 AGENT, WORLD = "assistant", "user"  # roles

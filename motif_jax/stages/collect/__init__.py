@@ -626,13 +626,20 @@ def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pai
         with legible(repr(str(file)), FLAG):
             data = read_bytes(file, limit)
             if name == NEUTRAL:
-                _check_neutral(parse_foreign_json(data), num_captions)
+                neutral = parse_foreign_json(data)
+                _check_kinds(neutral, {"captions": list, "prob": list})
+                numbers, prob = neutral["captions"], neutral["prob"]
+                known = all(type(one) is int and 0 <= one < num_captions for one in numbers)
+                if len(numbers) != len(prob) or not known:
+                    raise ValueError(f"its captions are not numbers below {num_captions}, each with a probability")
+                between = all(isinstance(one, float | int) and 0 <= one <= 1 for one in prob)
             else:
                 prob = read_array(file)
                 if prob.dtype != "float32" or prob.shape != (num_pairs,):
                     raise ValueError(f"it holds {prob.shape} {prob.dtype}")
-                if ((prob < 0) | (prob > 1)).any():
-                    raise ValueError("it has numbers that are not between 0 and 1")
+                between = not ((prob < 0) | (prob > 1)).any()
+            if not between:
+                raise ValueError("it has numbers that are not between 0 and 1")
         write_whole(target / name, data)
 
 
@@ -640,15 +647,6 @@ def _check_kinds(record: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
     for key, kind in kinds.items():
         if not isinstance(record.get(key), kind):
             raise ValueError(f"it has no {key!r}")
-
-
-def _check_neutral(record: dict[str, Any], num_captions: int) -> None:
-    _check_kinds(record, {"captions": list, "prob": list})
-    numbers, prob = record["captions"], record["prob"]
-    if len(numbers) != len(prob) or not all(type(one) is int and 0 <= one < num_captions for one in numbers):
-        raise ValueError(f"its captions are not numbers below {num_captions}, each with a probability")
-    if not all(isinstance(one, float | int) and 0 <= one <= 1 for one in prob):
-        raise ValueError("it has numbers that are not between 0 and 1")
 
 
 STAGE = Stage(
