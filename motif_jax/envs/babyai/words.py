@@ -229,7 +229,7 @@ def published_french(mission: str) -> str:
 def all_words() -> tuple[str, ...]:
     """Returns texts with all words of prompts, in all wordings, for a language model that is trained from scratch."""
     texts = list(MISSIONS)
-    for part in itertools.chain(*LANGUAGES.values()):
+    for part in (part for language in LANGUAGES.values() for part in language):
         texts += [part] if isinstance(part, str) else part.values() if isinstance(part, Mapping) else part
     texts = [text.replace("{", " ").replace("}", " ") for text in texts]
     texts += itertools.chain(*ACTION_SETS.values())

@@ -69,14 +69,14 @@ COMMON = 10  # captions shown
 BINS = 30
 
 
-def report_pairs(workdir: Path) -> None:
-    """Writes the part on the dataset: counts, spread of the moments, most frequent messages."""
+def report_pairs(workdir: Path) -> str:
+    """Writes the part on the dataset: counts, spread of the moments, frequent messages; returns the counts in words."""
     metadata, dataset = read_json(workdir / "dataset/dataset.json"), PairDataset(workdir / "dataset")
     run = workdir / "dataset/run.json"
     ran = read_json(run) if run.exists() else {}  # not of a published dataset
     table_of_captions, ids = dataset.captions()
     known: list[tuple[Any, Callable[[Any], str], str]] = [  # a dataset that was not collected here lacks some of them
-        (len(dataset), "{:,}".format, "pairs of moments"),
+        (len(dataset), "{:,}".format, "pairs of moments" + f" of {dataset.length} steps" * (dataset.length > 1)),
         (len(table_of_captions), "{:,}".format, "different messages"),
         (metadata.get("episodes"), "{:,}".format, "episodes"),
         (metadata.get("steps"), amount, "steps played"),
@@ -100,6 +100,7 @@ def report_pairs(workdir: Path) -> None:
         asked=f"<b>{len(dataset):,}</b> pairs of moments with {len(table_of_captions):,} different messages were "
         "collected.",
     ))  # fmt: skip
+    return ", ".join(f"{figure} {what}" for figure, what in figures)
 
 
 def _spreads(dataset: PairDataset) -> list[str]:
@@ -253,10 +254,8 @@ def run(config: CollectConfig, workdir: Path) -> None:
         adopt(Path(source), config.collect.follow_links, stage.path)
         stage.bind(config)
         stage.path.replace(dataset)
-        pairs = PairDataset(dataset)
-        names = ", ".join(pairs.preference_names()) or "no annotations"
-        print_line(f"collect: uses {clean(source)} as it is: {describe_pairs(pairs)}; {names}")
-        report_pairs(workdir)
+        names = ", ".join(PairDataset(dataset).preference_names()) or "no annotations"
+        print_line(f"collect: uses {clean(source)} as it is: {report_pairs(workdir)}; {names}")
     else:
         collect_pairs(config, workdir)
 
@@ -300,10 +299,9 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
     ran |= {"machine": machine} | losses
     if mixture:
         made["policies"], ran["groups_of_policies"] = mixture.metadata(), mixture.counts
-    dataset = writer.finish(made, ran)
-    report_pairs(workdir)
+    writer.finish(made, ran)
     speed = f"{steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)"
-    print_line(f"collect: {describe_pairs(dataset)}; {speed}")
+    print_line(f"collect: {report_pairs(workdir)}; {speed}")
 
 
 def recorded_keys(section: Collect, world: World) -> list[str]:
@@ -359,16 +357,6 @@ def fill(writer: PairWriter, config: CollectConfig, keys: list[str], mixture: Mi
             "seconds_waiting_for_workers": round(pool.timers.seconds.get("wait_for_workers", 0.0), 1),
             "seconds_workers_waited": round(pool.worker_wait_s, 1),
         }
-
-
-def describe_pairs(dataset: PairDataset) -> str:
-    """A line about a dataset: the numbers of pairs and messages, and the share of pairs with equal messages."""
-    table, ids = dataset.captions()
-    same = float((ids[:, 0] == ids[:, 1]).all(-1).mean())
-    return (
-        f"{len(dataset):,} pairs of {dataset.length} step{'s' * (dataset.length > 1)}, {len(table):,} distinct "
-        f"messages, {same:.0%} of the pairs say the same on both sides"
-    )
 
 
 # ---- transcripts
