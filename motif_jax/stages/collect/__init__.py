@@ -56,7 +56,6 @@ from motif_jax.transcripts.store import (
     RECORD,
     Transcripts,
     TranscriptWriter,
-    are_decision_points,
     decision_point,
     game_returns,
     vocabulary,
@@ -128,8 +127,8 @@ def _histogram(values: np.ndarray, word: Callable[[float], str]) -> str:
     return columns(heights, ends, of=[f"{word(edge)} and more" for edge in edges[:-1]])
 
 
-def report_transcripts(workdir: Path) -> None:
-    """Writes the part on the transcripts."""
+def report_transcripts(workdir: Path) -> str:
+    """Writes the part on the transcripts; returns its figures in words."""
     store = Transcripts(workdir / "transcripts", "--workdir")
     returns, made = game_returns(store), store.record["provenance"]
     by = ", then ".join(str(made[name]) for name in ("collector", "policies", "branch_player") if made.get(name))
@@ -138,8 +137,9 @@ def report_transcripts(workdir: Path) -> None:
         (f"{store.record['actions']:,}", "texts of the agent"),
         (f"{store.record['texts']:,}", "different texts"),
     ]
-    if returns.any():  # a manual is without rewards
-        figures += [(exact(float(returns.mean())), "mean return"), (exact(float(returns.max())), "best return")]
+    if returns.any() or "games" in made:  # a manual is without rewards
+        mean, error = exact(float(returns.mean())), exact(float(returns.std() / np.sqrt(len(returns))))
+        figures += [(f"{mean} ± {error}", "mean return"), (exact(float(returns.max())), "best return")]
     body = [f'<p class="soft">Played by {esc(by)}.</p>' if by else "", tiles(figures)]
     if np.ptp(returns):
         body += ["<h3>Returns</h3>", _histogram(returns, exact)]
@@ -148,6 +148,7 @@ def report_transcripts(workdir: Path) -> None:
     who = f" played by <b>{esc(by)}</b>" if by else ""
     asked = f"From <b>{len(returns):,}</b> episodes{who}, mean return {exact(float(returns.mean()))}."
     stage.report(Head(subject="Transcripts", without_aim="of games", asked=asked if returns.any() else None))
+    return ", ".join(f"{figure} {what}" for figure, what in figures)
 
 
 NAMED = 5  # files in the line about those that are not read
@@ -402,9 +403,9 @@ def collect_transcripts(config: CollectConfig, workdir: Path) -> None:
             provenance[CHECKPOINTS] = mixture.metadata()
         writer = TranscriptWriter()
         record_games(writer, config, world, mixture)
-        transcripts = writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)
-        print_line(f"collect: {describe_transcripts(transcripts)}; {time.monotonic() - start:,.0f} s")
-    report_transcripts(workdir)
+        writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)
+    by = clean(str(provenance[player]))
+    print_line(f"collect: {report_transcripts(workdir)}, played by {by}; {time.monotonic() - start:,.0f} s")
     stage.bind(config)  # last: then the stage is complete
 
 
@@ -457,17 +458,6 @@ def play_moments(config: CollectConfig, world: World, mixture: Mixture | None) -
                 games += 1
                 if games == config.collect.transcripts:
                     return
-
-
-def describe_transcripts(transcripts: Transcripts) -> str:
-    """A line about transcripts: their number and their mean return."""
-    returns, made = game_returns(transcripts), transcripts.record["provenance"]
-    kind = f"{len(returns):,} transcripts"
-    if are_decision_points(transcripts):
-        kind = f"{transcripts.record['actions']:,} moments from {len(returns):,} games"
-    by = clean(str(made.get("collector") or made.get("policies", "")))
-    mean = f"{returns.mean():.2f} ± {returns.std() / np.sqrt(len(returns)):.2f}"
-    return f"{kind} of {by} with {transcripts.num_texts:,} different texts, mean return {mean}"
 
 
 # ---- playing
