@@ -11,6 +11,7 @@ seconds for an attempt of a request, and `patience_s` for all of them.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import random
 import re
@@ -70,11 +71,7 @@ class SceneFiles:
     """Scenes from files: dialogues in the layout of VisDial 0.5, and a row of features for each."""
 
     def __init__(self, dialogues: str, features: str):
-        """Reads the files; raises UserError for invalid ones.
-
-        `dialogues`: a JSON list of objects with a `caption`. `features`: a NumPy file of floats, [N, D], whose rows are
-        divided by their norm; "": none.
-        """
+        """Reads a JSON list of objects with a `caption`, and a NumPy file of floats, [N, D], if it is not ""."""
         with legible(f"the scenes {dialogues!r}", OPTIONS_FLAG, TypeError, KeyError, RecursionError):
             self._captions = [entry["caption"] for entry in json.loads(read_bytes(Path(dialogues), MOST_BYTES))]
             if not self._captions or not all(isinstance(caption, str) for caption in self._captions):
@@ -92,7 +89,7 @@ class SceneFiles:
         return len(self._captions)
 
     def scene(self, number: int) -> Scene:
-        """A scene; raises UserError if its features are not finite."""
+        """A scene, whose features are divided by their norm; raises UserError if they are not finite."""
         caption = self._captions[number]
         if self._features is None:
             return Scene(caption, None, {})
@@ -275,11 +272,10 @@ class GuessingGame(TextGame):
 def _history(turns: Sequence[Turn]) -> list[Utterance]:
     """The questions and answers, without the caption (a turn unless it is empty)."""
     history = []
-    for number, turn in enumerate(turns):
+    for turn, following in itertools.zip_longest(turns, turns[1:]):
         if turn.is_action:
-            history.append(Utterance("question", turn.text))
-            answered = number + 1 < len(turns) and not turns[number + 1].is_action
-            history.append(Utterance("answer", turns[number + 1].text if answered else ""))
+            answer = following.text if following and not following.is_action else ""
+            history += [Utterance("question", turn.text), Utterance("answer", answer)]
     return history
 
 

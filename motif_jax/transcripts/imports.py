@@ -90,9 +90,8 @@ def _respelt(episode: Episode) -> Episode:
 def read_visdial(file: Path, ranks: Path | None = None) -> Iterator[Episode]:
     """Yields visual dialogues as episodes: a caption, then the agent's questions and the answers.
 
-    Each question has the reward -1, the last one 0. A dialogue ends early when its rank has risen by half of the
-    possible rise, as in ILQL's environment. `ranks`: a file with a list of lists: the image's percentile rank after
-    the caption, then its change per answer.
+    Each question has the reward -1, the last one 0. `ranks`: a file with a list of lists: the image's percentile rank
+    after the caption, then its change per answer. A dialogue ends early where it has risen by the share REVEALED.
     """
     dialogues = _read_json_list(file)
     changes = _read_json_list(ranks) if ranks else None
@@ -147,14 +146,14 @@ def read_reddit(files: Sequence[Path]) -> Iterator[Episode]:
             yield Episode(turns, terminal=True, info={"score": float(votes)})
 
 
-def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[str, Any]) -> Any:
+def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[str, Any]) -> Transcripts:
     """Writes imported episodes as a store, and opens it."""
-    writer, number, acts = TranscriptWriter(), -1, False
+    writer, acts = TranscriptWriter(), False
     for number, episode in enumerate(episodes):
         acts = acts or any(turn.is_action for turn in episode.turns)
         with legible(f"episode {number:,}", FLAG):
             writer.add(episode)
-    if number >= 0 and not acts:
+    if len(writer) and not acts:
         raise UserError(f"the episodes have no turn of an agent, so nothing can be learnt from them ({FLAG})")
     return writer.write(path, provenance, FLAG)
 

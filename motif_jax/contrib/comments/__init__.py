@@ -126,19 +126,18 @@ def read_lines(path: str) -> list[str]:
 
 
 def _read_table(path: str) -> dict[str, float]:
-    at, scores = 0, {}
-    try:
-        for number, line in enumerate(read_bytes(Path(path), MOST_BYTES).split(b"\n"), 1):
-            at = number
-            if line.strip():
+    with legible(f"the table {path!r}", OPTIONS_FLAG):
+        lines = read_bytes(Path(path), MOST_BYTES).split(b"\n")
+        if not any(map(bytes.strip, lines)):
+            raise ValueError("it is empty")
+    scores = {}
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            with legible(f"line {number} of the table {path!r}", OPTIONS_FLAG, TypeError, KeyError, RecursionError):
                 entry = json.loads(line)
                 if not isinstance(entry["text"], str):
                     raise ValueError("its text is not a string")
                 scores[entry["text"]] = _score(entry["score"])
-        if not scores:
-            raise ValueError("it is empty")
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UserError(f"cannot read line {at} of the table {path!r}: {error!s:.200} ({OPTIONS_FLAG})") from error
     return scores
 
 

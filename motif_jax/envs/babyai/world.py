@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.envs.babyai.level_settings import FAMILIES, MISSION_BYTES, BabyAISettings, short_name
-from motif_jax.envs.babyai.words import COLUMN, ROW, SCENES, VIEW, Things, all_words, describe, image_of, prompt_text
+from motif_jax.envs.babyai.words import COLUMN, ROW, SCENES, VIEW, all_words, describe, image_of, prompt_text
 from motif_jax.envs.gym_world import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
@@ -74,13 +74,12 @@ class BabyAIWorld(SequentialWorld, World):
     @functools.cached_property
     def probes(self) -> dict[str, str]:
         """Fixed prompts by name; a policy's action probabilities in them show its progress during training."""
-        return {name: self._prompt(goal, things) for name, (goal, things) in SCENES.items()}
-
-    def _prompt(self, goal: str, things: Things) -> str:
-        settings = self.settings
-        sentences = describe(image_of(things), settings.words, settings.faithful_walls)
-        text = prompt_text(settings.words, self.action_names, settings.goal(goal), [("", sentences)])
-        return settings.rewrite(text)
+        settings, probes = self.settings, {}
+        for name, (goal, things) in SCENES.items():
+            sentences = describe(image_of(things), settings.words, settings.faithful_walls)
+            text = prompt_text(settings.words, self.action_names, settings.goal(goal), [("", sentences)])
+            probes[name] = settings.rewrite(text)
+        return probes
 
     def check(self) -> None:
         self.settings.check()
