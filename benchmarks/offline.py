@@ -40,8 +40,7 @@ from motif_jax.policies.programs import as_functions
 from motif_jax.policies.values import ValueModel, allowed_tokens
 from motif_jax.policies.writing import ValueWriter
 from motif_jax.tokens import LetterTokeniser, Tokeniser
-from motif_jax.transcripts.batches import make_batch, plan_buckets, planner
-from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer
+from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer, make_batch, plan_buckets, planner
 from motif_jax.transcripts.store import turns_of
 
 ENV: dict[str, Any] = {"world": "wordle", "options": '{"words": "small"}'}

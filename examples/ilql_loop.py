@@ -26,8 +26,7 @@ import optax
 from flax import nnx
 
 from motif_jax.actors.recorder import play_episodes
-from motif_jax.envs.wordle.vocabulary import Vocabulary
-from motif_jax.envs.wordle.world import WordleWorld
+from motif_jax.envs.wordle.world import Vocabulary, WordleWorld
 from motif_jax.envs.world import SeedStream
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub_config import make_config

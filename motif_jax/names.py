@@ -17,8 +17,8 @@ WORLDS = {  # envs/world.py
     "treasure": "motif_jax.envs.treasure.world:TreasureWorld",
     "babyai": "motif_jax.envs.babyai.world:BabyAIWorld",
     "wordle": "motif_jax.envs.wordle.world:WordleWorld",
-    "guessing": "motif_jax.contrib.guessing.world:GuessingWorld",
-    "comments": "motif_jax.contrib.comments.world:CommentsWorld",
+    "guessing": "motif_jax.contrib.guessing:GuessingWorld",
+    "comments": "motif_jax.contrib.comments:CommentsWorld",
     "maze": "motif_jax.envs.maze:MazeWorld",
 }
 PROMPT_NETWORKS = {  # networks that read prompts and score the names of actions: networks/kinds.py

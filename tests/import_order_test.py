@@ -183,8 +183,8 @@ OTHER_MEANINGS = {
     ("motif_jax.envs.worlds", "babyai"): "the same",
     ("motif_jax.rewards.registry", "learnt"): "it looks sources up",
     ("motif_jax.devices.releases", "learnt"): "a release keeps this source's arrays as its reward",
-    ("motif_jax.contrib.comments.world", "lexicon"): "its own table of scorers",
-    ("motif_jax.contrib.comments.world", "server"): "the same",
+    ("motif_jax.contrib.comments", "lexicon"): "its own table of scorers",
+    ("motif_jax.contrib.comments", "server"): "the same",
 }
 
 

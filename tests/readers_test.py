@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from motif_jax.config import file as config_file
 from motif_jax.contrib import words
-from motif_jax.contrib.guessing.world import SceneFiles
+from motif_jax.contrib.guessing import SceneFiles
 from motif_jax.episodes import playback
 from motif_jax.language import gguf_file
 from motif_jax.replays import replay

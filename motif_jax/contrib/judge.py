@@ -125,11 +125,10 @@ def completion(content: str, body: dict[str, Any], verdict: Tops) -> dict[str, A
     If the request `body` asks for log-probabilities, the reply has `verdict`: the candidates for a verdict token at the
     start, most likely first.
     """
-    choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
-    choice["message"] = {"role": "assistant", "content": content}
+    message = {"role": "assistant", "content": content}
+    choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "message": message}
     if body.get("logprobs"):
-        opened = bool(body.get("continue_final_message"))
-        places: list[Tops] = [verdict] if opened else [[(OPENING, 1.0)], verdict]
+        places: list[Tops] = [verdict] if body.get("continue_final_message") else [[(OPENING, 1.0)], verdict]
         choice["logprobs"] = {"content": [_place(tops) for tops in places]}
     return {"object": "chat.completion", "choices": [choice]}
 
@@ -145,16 +144,27 @@ class Judge(LoopbackServer):
     def __init__(self, goal: str, prompt: QuestionTemplate, texts: Texts, *, delay_s: float = 0.05, at_a_time: int = 8):
         """Starts to serve; raises UserError if the texts lack rules or the goal. `delay_s`: seconds per question."""
         self._prompt, self._lexicon, self._delay_s = prompt, Lexicon(texts, goal), delay_s
+        empty = prompt.messages(Question("") if prompt.one else Question("", ""))[-1]["content"]
+        self._before_captions = empty.removesuffix(PLACEHOLDER.sub("", prompt.captions))
         self.model = f"lexicon-{texts.rules().version}"  # other rules count as another model
         self._free = threading.BoundedSemaphore(at_a_time)
         super().__init__(0, JudgeHandler)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        shown = user_text(body).removeprefix(before_captions(self._prompt))
+        """The reply to a question, in the words of its prompt."""
+        prompt, shown = self._prompt, user_text(body).removeprefix(self._before_captions)
         with self._free:
             time.sleep(self._delay_s)
-            return answer(self._prompt, self._lexicon, read_question(shown, self._prompt.captions), body)
+            question = read_question(shown, prompt.captions)
+            if question is None:
+                return completion("It is not clear where a caption begins and ends.", body, [("It", 1.0)])
+            verdict = self._lexicon.answer(question)
+        number = ((1.0, 0.0) if prompt.one else (0.0, 1.0, 0.5)).index(verdict.yes or 0.0)
+        digit = "10"[number] if prompt.one else "120"[number]
+        # The verdict stands where `parsing` looks first: the names of rules could look like verdicts.
+        parts = (verdict.said, prompt.verdicts[number])
+        return completion("\n".join(parts if prompt.one else parts[::-1]), body, [(digit, 1.0)])
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -198,26 +208,6 @@ class JudgeHandler(ChatHandler):
             self.reply(400, {"error": f"{type(error).__name__}: {error}"})
 
 
-def before_captions(prompt: QuestionTemplate) -> str:
-    """The part of a prompt's user message before the captions."""
-    empty = prompt.messages(Question("") if prompt.one else Question("", ""))[-1]["content"]
-    return empty.removesuffix(PLACEHOLDER.sub("", prompt.captions))
-
-
-def answer(
-    prompt: QuestionTemplate, lexicon: Lexicon, question: Question | None, body: dict[str, Any]
-) -> dict[str, Any]:
-    """The reply to a question, in the words of its prompt; None: an ambiguous question."""
-    if question is None:
-        return completion("It is not clear where a caption begins and ends.", body, [("It", 1.0)])
-    verdict = lexicon.answer(question)
-    number = ((1.0, 0.0) if prompt.one else (0.0, 1.0, 0.5)).index(verdict.yes or 0.0)
-    digit = "10"[number] if prompt.one else "120"[number]
-    # The verdict stands where `parsing` looks first: the names of rules could look like verdicts.
-    parts = (verdict.said, prompt.verdicts[number])
-    return completion("\n".join(parts if prompt.one else parts[::-1]), body, [(digit, 1.0)])
-
-
 class RuleServer(Server):
     """`judge`: answers by the rules of the game's texts, behind the interface of a server."""
 
@@ -244,9 +234,7 @@ class RuleServer(Server):
         read_json(self.section.server.extra, "server.extra")
 
     def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
-        options = self.section.judge
-        delay_s, at_a_time = options.delay_s, options.at_a_time
-        judge = Judge(self.section.goal, template, self.texts, delay_s=delay_s, at_a_time=at_a_time)
+        judge = Judge(self.section.goal, template, self.texts, **vars(self.section.judge))
         return JudgeClient(judge, self.section.server, template, sampling)
 
     @classmethod

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.config.table import shown
-from motif_jax.envs.wordle.vocabulary import Vocabulary
-from motif_jax.envs.wordle.world import WordleWorld
+from motif_jax.envs.wordle.world import LENGTH, TRIES, Vocabulary, WordleWorld
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world
 from motif_jax.structs import EndStatus, Episode, UserError
@@ -27,8 +26,7 @@ SQUARES = {
     **dict.fromkeys("\U0001f7e8\U0001f7e6", "y"),  # yellow; blue
     **dict.fromkeys("\u2b1b\u2b1c", "b"),  # black; white
 }
-LETTERS, MOST_ROWS = 5, 6
-WON = "g" * LETTERS
+WON = "g" * LENGTH
 COLUMNS = 5  # the first has the number of the puzzle, the last the text
 
 
@@ -60,11 +58,11 @@ def find_rows(text: str) -> tuple[str, ...]:
     rows: list[str] = []
     for line in text.splitlines():
         squares = "".join(SQUARES.get(letter, "?") for letter in line.strip().replace("\ufe0f", ""))
-        if len(squares) == LETTERS and "?" not in squares:
+        if len(squares) == LENGTH and "?" not in squares:
             rows.append(squares)
         elif rows:
             break
-    return tuple(rows) if len(rows) <= MOST_ROWS and WON not in rows[:-1] else ()
+    return tuple(rows) if len(rows) <= TRIES and WON not in rows[:-1] else ()
 
 
 def code_of(row: str) -> int:

@@ -150,8 +150,12 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
             word, *numbers = line.rstrip("\n").rstrip(" ").split(" ")
             if number == 1 and len(numbers) == 1 and word.isdecimal():
                 continue  # the counts of words and numbers
-            vector, where = _parse(numbers), f"line {number:,} of {str(path)!r}"
-            size = size or len(vector)
+            where = f"line {number:,} of {str(path)!r}"
+            size = size or len(numbers)
+            try:
+                vector = np.array(numbers, np.float32)
+            except ValueError:
+                vector = np.zeros(0, np.float32)
             if not len(vector) or len(vector) != size:
                 raise UserError(f"{where} is not a word with its numbers ({FLAG})")
             if not (np.abs(vector) < MOST).all():  # sums of squares must be finite, too
@@ -162,13 +166,6 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
     if not vectors:
         raise UserError(f"there are no word vectors in {str(path)!r} ({FLAG})")
     return vectors
-
-
-def _parse(numbers: list[str]) -> np.ndarray:
-    try:
-        return np.array(numbers, np.float32)
-    except ValueError:
-        return np.zeros(0, np.float32)
 
 
 def _unpack(arrays: Any) -> dict[str, np.ndarray]:

@@ -20,7 +20,6 @@ from motif_jax.screens import printable
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn
 
 ROOM = SCREEN_SHAPE[0] - 3, SCREEN_SHAPE[1] - 14  # rows and columns of a conversation on the screen
-YOU, THEY = ("you", 14), ("they", GREY)  # the speakers' names and colours on the screen
 
 
 class Answer(NamedTuple):
@@ -86,7 +85,7 @@ class TextGame(SequentialGame):
         """Returns the rows of the screen below the caption."""
         lines: list[Pieces] = []
         for turn in self.turns:
-            who, color = YOU if turn.is_action else THEY
+            who, color = ("you", 14) if turn.is_action else ("they", GREY)
             for number, line in enumerate(textwrap.wrap(printable(turn.text), ROOM[1]) or [""]):
                 lines.append([(f"{who if not number else '':>6}  ", WHITE), (line.ljust(ROOM[1]), color)])
         return lines[-ROOM[0] :]

@@ -48,8 +48,7 @@ from motif_jax.system.meeting import find_meeting
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import StopAsked
 from motif_jax.tokens import Tokeniser, digest
-from motif_jax.transcripts.batches import EpochPlan, make_batch, planner
-from motif_jax.transcripts.render import Renderer, Rows
+from motif_jax.transcripts.render import EpochPlan, Renderer, Rows, make_batch, planner
 from motif_jax.transcripts.store import Transcripts
 
 LOSS = "loss"  # a figure of every evaluation
@@ -334,7 +333,7 @@ def make_batches(
         placed = shard(TranscriptBatch(make_batch(renderer, plan, step, share)), session.mesh)
         if not replies:
             return placed
-        most = max(sum(int(renderer.num_actions[episode]) for episode in row) for row in plan.rows[step])
+        most = max(sum(int(renderer.num_actions[episode]) for episode in row) for row in plan[step].rows)
         return placed._replace(replies=replies(placed.rows, most, (seed, epoch, step)))
 
     plan = functools.lru_cache(maxsize=1)(planner(renderer, learnt, **layout))  # of one epoch

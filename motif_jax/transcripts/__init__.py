@@ -1,6 +1,5 @@
 """Recorded conversations: episodes of text turns in, token batches out. Uses NumPy, not JAX.
 
-`store` keeps episodes on disk; `imports` reads published formats; `render` turns texts into tokens, `live`
-does so during a conversation, and `batches` makes batches for training. `decision_points` makes
-episodes of prompts and actions.
+`store` keeps episodes on disk, also moments of a game as prompts and actions; `imports` reads and writes other formats;
+`render` turns texts into tokens, in batches for training and live during a conversation.
 """

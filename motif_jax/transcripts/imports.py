@@ -1,11 +1,6 @@
-"""Reads published formats of conversations, as a stream of episodes.
+"""Reads published formats of conversations (docs/transcripts.md) as episodes; writes transcripts in TRL's formats.
 
-- LMRL-Gym: lines of JSON, {"sequence": [[text, is_action], ...], "reward": [...], "done": true}; one reward per text,
-  or one per text except the first.
-- Visual dialogue: a JSON list of {"caption", "dialog": [{"question", "answer"}, ...]}, and a file with a list of ranks.
-- Reddit comments: CSV files whose header has the columns text, score and parent_text.
-
-Errors name the file and the line. Pickles are never read. `tweets.py` reads tweeted games.
+Errors name the file and the line. Pickles are never read. `contrib/tweets.py` reads tweeted games.
 """
 
 from __future__ import annotations
@@ -19,22 +14,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from motif_jax.config.table import shown
+from motif_jax.config.table import Number, shown
 from motif_jax.files import write_whole
 from motif_jax.structs import Episode, Turn, UserError, legible
 from motif_jax.system.foreign import LONGEST_LINE, read_bytes
-from motif_jax.transcripts.store import LARGEST, Transcripts, TranscriptWriter
+from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 
 FLAG = "--config.transcripts.import_from"
 LARGEST_JSON = 2**30  # bytes of a file with one JSON value
 MOST_TURNS = 100_000
 REVEALED = 0.5  # a dialogue ends when the rank has risen by this share of the possible rise
-HEADER = "Wordle:"  # of a game in LMRL-Gym
 SCORED = ("text", "score", "parent_text")  # columns
 
 
 def read_lmrl(file: Path) -> Iterator[Episode]:
-    """The episodes of an LMRL-Gym file."""
+    """The episodes of an LMRL-Gym file, with one reward per text, or one per text except the first."""
     return read_lines(file, lambda row: (_lmrl_episode(row),))
 
 
@@ -69,40 +63,35 @@ def _lmrl_episode(row: Any) -> Episode:
 
 
 def read_lmrl_wordle(file: Path) -> Iterator[Episode]:
-    """Yields the games of Wordle in an LMRL-Gym file, in our world's format and with the file's rewards.
+    """The games of Wordle in an LMRL-Gym file, in our world's format and with the file's rewards.
 
-        LMRL-Gym   Wordle:\\n       c r a n e\\n   b b y b g\\n        ...
-        ours                      crane        <b><b><y><b><g>    ...
-
-    The spaces make a byte pair tokeniser see single letters. LMRL-Gym answers an invalid guess with an empty line; our
+    The file's spaces make a byte pair tokeniser see single letters. It answers an invalid guess with an empty line; our
     world does not answer it.
     """
-    for number, episode in enumerate(read_lmrl(file)):
-        with legible(f"game {number:,} of {str(file)!r} as LMRL-Gym's Wordle", FLAG):
-            turns = tuple(_respelt(episode.turns))
-        yield episode._replace(turns=turns)
+    return read_lines(file, lambda row: (_respelt(_lmrl_episode(row)),))
 
 
-def _respelt(turns: Sequence[Turn]) -> Iterator[Turn]:
-    """The turns in our world's format; raises ValueError for an unknown format."""
-    if not turns or turns[0].is_action or turns[0].text.strip() != HEADER:
-        raise ValueError(f"it does not begin with {HEADER!r}")
-    for turn in turns[1:]:
+def _respelt(episode: Episode) -> Episode:
+    """The game in our world's format; raises ValueError for an unknown format."""
+    first, turns = episode.turns[:1], []
+    if not first or first[0].is_action or first[0].text.strip() != "Wordle:":
+        raise ValueError("it does not begin with 'Wordle:'")
+    for turn in episode.turns[1:]:
         letters = "".join(turn.text.split())
         if turn.is_action:
-            yield turn._replace(text=letters)
+            turns.append(turn._replace(text=letters))
         elif re.fullmatch("[gyb]{5}", letters):
-            yield Turn("".join(f"<{colour}>" for colour in letters))
+            turns.append(Turn("".join(f"<{colour}>" for colour in letters)))
         elif letters:
             raise ValueError(f"its answer {shown(turn.text)} is not five colours g, y or b")
+    return episode._replace(turns=tuple(turns))
 
 
 def read_visdial(file: Path, ranks: Path | None = None) -> Iterator[Episode]:
     """Yields visual dialogues as episodes: a caption, then the agent's questions and the answers.
 
-    Each question has the reward -1, the last one 0. A dialogue ends early when its rank has risen by half of the
-    possible rise, as in ILQL's environment. `ranks`: a file with a list of lists: the image's percentile rank after
-    the caption, then its change per answer.
+    Each question has the reward -1, the last one 0. `ranks`: a file with a list of lists: the image's percentile rank
+    after the caption, then its change per answer. A dialogue ends early where it has risen by the share REVEALED.
     """
     dialogues = _read_json_list(file)
     changes = _read_json_list(ranks) if ranks else None
@@ -127,12 +116,8 @@ def _visdial_episode(dialogue: Any, rank: Any) -> Episode:
         questions.append((question.removesuffix("?") + "?", answer))
     last = len(questions) - 1
     if rank is not None:
-        risen, left = 0.0, 1.0 - rank[0]
-        for index, change in enumerate(rank[1:]):
-            risen += change
-            if left <= 0 or risen / left >= REVEALED:
-                last = index
-                break
+        left, risen = 1.0 - rank[0], enumerate(itertools.accumulate(rank[1:]))
+        last = next((index for index, rise in risen if left <= 0 or rise / left >= REVEALED), last)
     turns = [Turn(_take(dialogue, "caption", str))]
     for index, (question, answer) in enumerate(questions[: last + 1]):
         turns += [Turn(question, 0.0 if index == last else -1.0), Turn(answer)]
@@ -161,14 +146,14 @@ def read_reddit(files: Sequence[Path]) -> Iterator[Episode]:
             yield Episode(turns, terminal=True, info={"score": float(votes)})
 
 
-def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[str, Any]) -> Any:
+def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[str, Any]) -> Transcripts:
     """Writes imported episodes as a store, and opens it."""
-    writer, number, acts = TranscriptWriter(), -1, False
+    writer, acts = TranscriptWriter(), False
     for number, episode in enumerate(episodes):
         acts = acts or any(turn.is_action for turn in episode.turns)
         with legible(f"episode {number:,}", FLAG):
             writer.add(episode)
-    if number >= 0 and not acts:
+    if len(writer) and not acts:
         raise UserError(f"the episodes have no turn of an agent, so nothing can be learnt from them ({FLAG})")
     return writer.write(path, provenance, FLAG)
 
@@ -229,23 +214,14 @@ def _take(row: Any, name: str, kind: type, default: Any = None) -> Any:
 
 def check_number(value: Any, what: str) -> None:
     """Raises ValueError if a value is not a finite number of float32."""
-    if type(value) not in (int, float) or not abs(value) <= LARGEST:  # also refuses NaN
+    if not Number().allows(value):
         raise ValueError(f"{what} is {shown(value)}, not a finite number")
 
 
-# Reads and writes transcripts in the formats of TRL's trainers, one JSON object per line.
+# The formats of TRL's trainers (docs/transcripts.md), one JSON object per line. The agent is the assistant.
 #
-#     messages     {"messages": [{"role": ..., "content": ...}, ...], "rewards": [...], "done": ...}
-#     turns        {"prompt": [...], "completion": [{"role": "assistant", ...}]}     one line per turn of the agent
-#     preferences  {"prompt": [...], "chosen": [...], "rejected": [...]}
-#
-# The agent is the assistant. Where the world says nothing before a text of the agent, the user's message is empty, as
-# TRL refuses empty prompts, and chat templates refuse two messages of the assistant in a row; such messages are not
-# read. A prompt, and the texts after it, may be strings as well.
-#
-# Columns that TRL's trainers ignore: `rewards`, a number for each turn of the agent, or `reward`, for the last one;
-# `done`, whether the episode ended by itself (by default it did). A completion with the label true has the reward 1,
-# with false -1; so have the last turns of the chosen and the rejected text of a preference.
+# Where the world says nothing before a text of the agent, the user's message is empty, as TRL refuses empty prompts,
+# and chat templates refuse two messages of the assistant in a row; such messages are not read.
 
 FORMATS = ("messages", "turns", "preferences")
 AGENT, WORLD = "assistant", "user"  # roles
@@ -317,10 +293,10 @@ def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) ->
 
     `most_mib`: of an episode in the format `turns`.
     """
-    rows = {
-        "messages": lambda: _written_messages(transcripts), "preferences": lambda: _written_preferences(transcripts),
-        "turns": lambda: _written_turns(transcripts, most_mib),
-    }[form]()  # fmt: skip
+    if form == "turns":
+        rows = _written_turns(transcripts, most_mib)
+    else:
+        rows = (_written_messages if form == "messages" else _written_preferences)(transcripts)
     count = 0
 
     def write(opened: Any) -> None:

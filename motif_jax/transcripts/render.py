@@ -1,4 +1,6 @@
-"""Turns episodes into tokens: each distinct text is tokenised once, and episodes are concatenated from the pieces.
+"""Turns episodes into tokens, and plans the batches of an epoch.
+
+Each distinct text is tokenised once, and episodes are concatenated from the pieces.
 
 A template has the marks between the texts, here those of ILQL's code:
 
@@ -13,7 +15,9 @@ there the agent chooses. The reward of an utterance is at its last action positi
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,15 +117,15 @@ class Renderer:
         actions = np.concatenate([[0], np.cumsum(turns.is_action)])
         self.num_actions: np.ndarray = actions[turns.ends] - actions[turns.starts]  # of each episode. [E] int64
         self.lengths: np.ndarray = inner + first + last  # tokens per episode. [E] int64
-        without_mark = not self._sizes[self._mark + ACTION_START]
-        for problem, exists in (
-            ("some episode has no token", not self.lengths.all()),
-            ("a turn of the agent is empty, and there is no mark for its end", not sizes[turns.is_action].all()),
-            ("the agent speaks first in some episode, and there is no mark to begin with",
-             turns.is_action.any() and without_mark and self._agent_begins()),
-        ):  # fmt: skip
-            if exists:
-                raise UserError(f"with this template {problem} ({FLAG})")
+        problem = ""
+        if not self.lengths.all():
+            problem = "some episode has no token"
+        elif not sizes[turns.is_action].all():
+            problem = "a turn of the agent is empty, and there is no mark for its end"
+        elif turns.is_action.any() and not self._sizes[self._mark + ACTION_START] and self._agent_begins():
+            problem = "the agent speaks first in some episode, and there is no mark to begin with"
+        if problem:
+            raise UserError(f"with this template {problem} ({FLAG})")
 
     def rows(self, episodes: np.ndarray, width: int) -> Rows:
         """The tokens of episodes, one row each; longer ones are cut at their end. [R] -> [R, width]
@@ -230,6 +234,130 @@ class Renderer:
             ):
                 what = f"the tokeniser gives episode {episode:,} other tokens as a whole than text by text"
                 raise UserError(f"{what}: choose a template whose marks it keeps apart ({FLAG})")
+
+
+# Batches of episodes. The contents of a batch depend on the seed and the epoch alone.
+#
+# There are two layouts, both with few different shapes, because each shape is compiled:
+#
+# - buckets: one episode per row, in batches of similar lengths (`bucket_widths`).
+# - packed: several episodes per row, one after another, each in its own segment; for short episodes of unequal lengths.
+#
+# Every episode appears once per epoch, so the last batches may have empty rows, whose segments are 0.
+
+ROUND = 16  # widths are multiples of this
+OPEN_ROWS = 64  # rows that are filled at the same time
+PART = 256  # times the rows of a batch: episodes that are shuffled together, where an epoch goes in order
+
+
+class PlannedBatch(NamedTuple):
+    """The contents of a batch."""
+
+    rows: list[list[int]]  # the episodes of each row
+    width: int  # in tokens
+
+
+EpochPlan = list[PlannedBatch]
+
+
+def bucket_widths(lengths: np.ndarray, max_length: int) -> list[int]:
+    """At most four ascending widths of buckets with about equally many episodes; the last fits every episode."""
+    cut = np.minimum(lengths, max_length)
+    quantiles = np.quantile(cut, (0.25, 0.5, 0.75, 1), method="higher")
+    return sorted({min(-(-int(width) // ROUND) * ROUND, max_length) for width in quantiles})
+
+
+def plan_buckets(
+    episodes: np.ndarray, lengths: np.ndarray, widths: list[int], batch_rows: int, seed: int, epoch: int
+) -> EpochPlan:
+    """Plans batches of `batch_rows` rows with one of the `episodes` [N] each; `seed` and `epoch` determine the order.
+
+    `lengths`: of all episodes, in tokens. [E]. `widths`: of the buckets, ascending. Longer episodes are cut.
+    """
+    rng = np.random.default_rng((seed, epoch))
+    order = rng.permutation(episodes)
+    bucket = np.searchsorted(widths, np.minimum(lengths[order], widths[-1]))
+    batches = []
+    for number, width in enumerate(widths):
+        inside = [[episode] for episode in order[bucket == number].tolist()]
+        inside += [[]] * (-len(inside) % batch_rows)
+        batches += [PlannedBatch(inside[at : at + batch_rows], width) for at in range(0, len(inside), batch_rows)]
+    return [batches[index] for index in rng.permutation(len(batches))]
+
+
+def plan_packed(
+    episodes: np.ndarray, lengths: np.ndarray, width: int, batch_rows: int, seed: int, epoch: int
+) -> EpochPlan:
+    """Plans batches of rows with several episodes each: an episode goes into the first open row with room for it.
+
+    All rows have `width` tokens; longer episodes are cut, and fill a row. For the other arguments, see `plan_buckets`.
+    """
+    rng = np.random.default_rng((seed, epoch))
+    rows: list[list[int]] = []
+    filling: list[list[int]] = []
+    room: list[int] = []
+    for episode in rng.permutation(episodes).tolist():
+        size = min(int(lengths[episode]), width)
+        open_row = next((index for index, left in enumerate(room) if left >= size), None)
+        if open_row is None:
+            if len(filling) == OPEN_ROWS:  # the fullest is closed
+                fullest = int(np.argmin(room))
+                rows.append(filling.pop(fullest))
+                room.pop(fullest)
+            filling.append([])
+            room.append(width)
+            open_row = len(filling) - 1
+        filling[open_row].append(episode)
+        room[open_row] -= size
+    rows += filling
+    rows = [rows[index] for index in rng.permutation(len(rows))]
+    rows += [[]] * (-len(rows) % batch_rows)
+    return [PlannedBatch(rows[at : at + batch_rows], width) for at in range(0, len(rows), batch_rows)]
+
+
+def make_batch(renderer: Renderer, plan: EpochPlan, step: int, share: slice = slice(None)) -> Rows:
+    """One batch of a plan, or a host's `share` of its rows. [B, T] each"""
+    rows, width = plan[step].rows[share], plan[step].width
+    flat = np.array([episode for row in rows for episode in row], np.int64)
+    single = renderer.rows(flat, width)
+    if all(len(row) == 1 for row in rows):
+        return single
+    packed = Rows(*(np.zeros((len(rows), width), array.dtype) for array in single))
+    lengths = np.minimum(renderer.lengths[flat], width)
+    index = 0
+    for row, inside in enumerate(rows):
+        start = 0
+        for number, length in enumerate(lengths[index : index + len(inside)].tolist(), 1):
+            for name, array in single._asdict().items():
+                getattr(packed, name)[row, start : start + length] = array[index, :length]
+            packed.segments[row, start : start + length] = number
+            start, index = start + length, index + 1
+    return packed
+
+
+def planner(
+    renderer: Renderer, episodes: np.ndarray, *, packed: bool, max_length: int, batch_rows: int, seed: int,
+    in_order: bool = False,
+) -> Callable[[int], EpochPlan]:  # fmt: skip
+    """A function from an epoch to its plan, for ascending `episodes` [N]; for more arguments see `plan_buckets`.
+
+    `packed`: whether a row holds several episodes. `max_length`: tokens of a row, and so of an episode. `in_order`:
+    whether early episodes come in early batches; then only PART * `batch_rows` at a time are shuffled.
+    """
+    lengths = renderer.lengths
+    widths = bucket_widths(lengths[episodes], max_length)
+
+    def plan(part: np.ndarray, epoch: int) -> EpochPlan:
+        if packed:
+            return plan_packed(part, lengths, max_length, batch_rows, seed, epoch)
+        return plan_buckets(part, lengths, widths, batch_rows, seed, epoch)
+
+    def plan_in_order(epoch: int) -> EpochPlan:
+        size = PART * batch_rows
+        parts = (plan(episodes[start : start + size], epoch) for start in range(0, len(episodes), size))
+        return [*itertools.chain.from_iterable(parts)]
+
+    return plan_in_order if in_order else lambda epoch: plan(episodes, epoch)
 
 
 # Tokenises a conversation turn by turn, with the same result as `Renderer` gives for the recorded conversation.

@@ -16,7 +16,6 @@ Arrays are memory-mapped. A store is written under another name and then renamed
 from __future__ import annotations
 
 import collections
-import functools
 import hashlib
 import os
 import re
@@ -27,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from motif_jax.config.table import LARGEST
 from motif_jax.files import make_anew, write_array, write_json
 from motif_jax.structs import Episode, Turn, UserError, legible
 from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
@@ -44,7 +44,6 @@ ARRAYS = {
     "episodes/terminal": "bool",
 }
 INFO_NAME = r"[a-z][a-z0-9_]{0,59}"
-LARGEST = 3e38  # fits float32
 
 
 class Turns(NamedTuple):
@@ -84,6 +83,7 @@ class Transcripts:
         self.ends, self.terminal = arrays["episodes/ends"], arrays["episodes/terminal"]
         self.info: dict[str, np.ndarray] = {name: arrays[f"info/{name}"] for name in infos}  # [E] float64 each
         self._check()
+        self.starts = starts_of(self.ends)  # the first turn of each episode. [E] int64
         identity = "".join(f"{name} {value}\n" for name, value in sorted(sums.items()))
         self.fingerprint: str = hashlib.sha256(identity.encode()).hexdigest()  # of all arrays
 
@@ -100,11 +100,6 @@ class Transcripts:
         for end in self._text_ends.tolist():
             yield self._bytes[start:end].tobytes().decode()
             start = end
-
-    @functools.cached_property
-    def starts(self) -> np.ndarray:
-        """The first turn of each episode. [E] int64"""
-        return starts_of(self.ends)
 
     def turns(self) -> Turns:
         """All turns, with their texts in memory."""
@@ -157,20 +152,20 @@ class Transcripts:
 
 
 class TranscriptWriter:
-    """Collects episodes, and writes them as a store."""
+    """Collects episodes, and writes them as a store; it cannot be used further after `add` has raised an error."""
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
         self._text, self._reward, self._ends = array("i"), array("f"), array("q")
         self._is_action, self._terminal = bytearray(), bytearray()
-        self._info: dict[str, array[float]] | None = None
+        self._info: dict[str, array[float]] = {}
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def add(self, episode: Episode) -> None:
         """Adds an episode; raises ValueError, with one line, if the format cannot hold it."""
-        if self._info is None:
+        if not self._ends:
             self._info = {name: array("d") for name in episode.info}
         if episode.info.keys() != self._info.keys():
             raise ValueError(f"it has the metrics {[*episode.info]!s:.80}, and others have {[*self._info]!s:.80}")
@@ -178,7 +173,6 @@ class TranscriptWriter:
             turn.text.encode()  # UnicodeEncodeError is a ValueError
             if not abs(turn.reward or 0.0) <= LARGEST:
                 raise ValueError(f"its reward {turn.reward} is not finite")
-        for turn in episode.turns:
             self._text.append(self._ids.setdefault(turn.text, len(self._ids)))
             self._is_action.append(turn.is_action)
             self._reward.append(turn.reward or 0.0)
@@ -205,13 +199,10 @@ class TranscriptWriter:
             raise UserError(f"there is no episode to write to {str(path)!r} ({flag})")
         turns = self.turns()
         texts = [text.encode() for text in turns.texts]
-        arrays: dict[str, np.ndarray] = {
-            "texts/bytes": np.frombuffer(b"".join(texts), np.uint8),
-            "texts/ends": np.cumsum([len(text) for text in texts], dtype=np.int64),
-            "turns/text": turns.text, "turns/is_action": turns.is_action, "turns/reward": turns.reward,
-            "episodes/ends": turns.ends, "episodes/terminal": turns.terminal,
-        }  # fmt: skip
-        arrays |= {f"info/{name}": np.array(values, np.float64) for name, values in (self._info or {}).items()}
+        joined = np.frombuffer(b"".join(texts), np.uint8), np.cumsum([*map(len, texts)], dtype=np.int64)
+        columns = (*joined, turns.text, turns.is_action, turns.reward, turns.ends, turns.terminal)
+        arrays: dict[str, np.ndarray] = dict(zip(ARRAYS, columns, strict=True))
+        arrays |= {f"info/{name}": np.array(values, np.float64) for name, values in self._info.items()}
         partial = path.with_name(f"{path.name}.partial")
         make_anew(partial)
         for name, values in arrays.items():
@@ -219,7 +210,7 @@ class TranscriptWriter:
         agent = turns.is_action
         counts = {"episodes": len(self), "turns": len(agent), "actions": int(agent.sum()), "texts": len(texts)}
         sums = {name: _sum(values) for name, values in arrays.items()}
-        record = {"version": VERSION, **counts, "info": [*(self._info or {})], "provenance": provenance, "sha256": sums}
+        record = {"version": VERSION, **counts, "info": [*self._info], "provenance": provenance, "sha256": sums}
         write_json(partial / RECORD, record)
         os.replace(partial, path)
         return Transcripts(path, flag)

@@ -12,8 +12,8 @@ from flax import nnx
 from jax import export
 from linear_policy import make_rollouts
 
-from motif_jax.contrib.drrn.network import RelevanceNetwork
 from motif_jax.contrib.drrn.q_learning import (
+    RelevanceNetwork,
     StoredSteps,
     Transitions,
     add,

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from motif_jax.envs.wordle.vocabulary import Vocabulary
+from motif_jax.envs.wordle.world import Vocabulary
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus

@@ -2,8 +2,7 @@
 
 import random
 
-from motif_jax.envs.babyai.bot import BotPlayer
-from motif_jax.envs.babyai.game import BabyAIGame
+from motif_jax.envs.babyai.game import BabyAIGame, BotPlayer
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 

@@ -9,10 +9,8 @@ import pytest
 from babyai_games import MIXED, begin, make, play_by_bot
 from minigrid.minigrid_env import MiniGridEnv
 
-from motif_jax.envs.babyai.bot import plan
-from motif_jax.envs.babyai.game import DOOR_COLOURS, LEVELS, LocalLevel, all_reached, makers_of
-from motif_jax.envs.babyai.prompt import describe
-from motif_jax.envs.babyai.words import HELD_OUT
+from motif_jax.envs.babyai.game import DOOR_COLOURS, LEVELS, LocalLevel, all_reached, makers_of, plan
+from motif_jax.envs.babyai.words import HELD_OUT, describe
 from motif_jax.envs.gym_world import quiet
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world

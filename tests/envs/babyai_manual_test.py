@@ -5,8 +5,8 @@ import pytest
 from motif_jax.envs.babyai import manual as module
 from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.manual import SHIPPED, find_manual, make_examples, make_exercises, read_manual
-from motif_jax.envs.babyai.prompt import SCENES, make_probes
-from motif_jax.envs.babyai.words import ACTION_SETS, CANONICAL, HELD_OUT, REWORDINGS, all_words
+from motif_jax.envs.babyai.words import ACTION_SETS, CANONICAL, HELD_OUT, REWORDINGS, SCENES, all_words
+from motif_jax.envs.babyai.world import BabyAIWorld
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 
@@ -21,6 +21,10 @@ goal = ["reach"]
 see = ["You see a {thing} {some} {side}"]
 do = ["turn {side}"]
 """
+
+
+def probes_of(**values):
+    return BabyAIWorld(BabyAISettings(**values)).probes
 
 
 def goal_of(prompt):
@@ -80,7 +84,7 @@ def test_a_tokeniser_of_all_words_knows_manuals_probes_actions_and_rewordings():
     texts += [name for names in ACTION_SETS.values() for name in names]
     texts += [word for words in REWORDINGS.values() for word in words.values()]
     for level in ("GoToLocal", "GoToFrench"):
-        texts += make_probes(BabyAISettings(level=level)).values()
+        texts += probes_of(level=level).values()
     unknown = {text for text in texts if 2 in tokeniser.encode(text)}
     assert not unknown
 
@@ -91,12 +95,12 @@ def test_a_tokeniser_of_all_words_knows_manuals_probes_actions_and_rewordings():
     here="those of `probes.json` are nine others, in the game's sentences",
 )
 def test_probes_are_prompts_in_the_worlds_words():
-    probes = make_probes(BabyAISettings(actions="rotate", rewording="synonyms"))
+    probes = probes_of(actions="rotate", rewording="synonyms")
     assert probes.keys() == SCENES.keys()
     assert len(probes) == 9
     prompt = probes["go to it, 2 steps left"]
     assert "Possible action of the agent: rotate left, " in prompt
     assert "Goal of the agent: go to the vermilion ball" in prompt
     assert "You see a vermilion ball 2 steps left, " in prompt
-    carried = make_probes(BabyAISettings())["open it, with its key, right ahead"]
+    carried = probes_of()["open it, with its key, right ahead"]
     assert "You carry a purple key, You see a locked purple door 1 step forward, " in carried

@@ -7,7 +7,7 @@ import pytest
 
 from motif_jax.envs.babyai import words
 from motif_jax.envs.babyai.level_settings import BabyAISettings
-from motif_jax.envs.babyai.prompt import DONE, VIEW, Prompt, caption, describe
+from motif_jax.envs.babyai.words import DONE, VIEW, caption, describe, prompt_text
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -59,15 +59,14 @@ def test_objects_hide_walls_from_the_sentences_except_with_faithful_walls():
 
 
 def test_a_prompt_has_the_published_form():
-    prompt = Prompt(words.ENGLISH, words.CANONICAL, 3, words.make_rewrite({}))
-    prompt.begin("go to the red ball", lambda: ["You see a wall 2 steps left", "You see a red ball 1 step right"])
-    assert prompt.text() == (
+    first = "", ["You see a wall 2 steps left", "You see a red ball 1 step right"]
+    assert prompt_text(words.ENGLISH, words.CANONICAL, "go to the red ball", [first]) == (
         "Possible action of the agent: turn left, turn right, go forward, pick up, drop, toggle"
         " \n Goal of the agent: go to the red ball"
         " \n Observation 0: You see a wall 2 steps left, You see a red ball 1 step right, \n Action 0: "
     )
-    prompt.go_on("turn right", lambda: ["You see a red ball 1 step forward"])
-    assert prompt.text().endswith(
+    second = "turn right", ["You see a red ball 1 step forward"]
+    assert prompt_text(words.ENGLISH, words.CANONICAL, "go to the red ball", [first, second]).endswith(
         " \n Observation 0: You see a wall 2 steps left, You see a red ball 1 step right, \n Action 0: turn right"
         " \n Observation 1: You see a red ball 1 step forward, \n Action 1: "
     )

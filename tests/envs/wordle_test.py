@@ -9,8 +9,16 @@ import string
 import pytest
 
 from motif_jax.actors.recorder import play_branches, play_episodes
-from motif_jax.envs.wordle.vocabulary import ALL_GREEN, PATTERNS, Vocabulary, load_vocabulary
-from motif_jax.envs.wordle.world import TRIES, Position, WordleGame, guess
+from motif_jax.envs.wordle.world import (
+    ALL_GREEN,
+    PATTERNS,
+    TRIES,
+    Position,
+    Vocabulary,
+    WordleGame,
+    guess,
+    load_vocabulary,
+)
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import UserError

@@ -23,7 +23,9 @@ def test_the_games_of_the_scripted_player_are_recorded(tmp_path, capsys):
     transcripts = run(tmp_path)
     games = play_episodes(make_world({"world": "wordle"}), PLAYER, range(60), seed=777)
     assert [transcripts.episode(number) for number in range(60)] == list(games)
-    assert f"60 transcripts of {PLAYER}" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "collect: 60 episodes, " in told
+    assert f"played by {PLAYER}" in told
     assert not (tmp_path / "dataset").exists()
 
 

@@ -6,7 +6,7 @@ import pytest
 from conftest import get_config, viewed
 
 from motif_jax import experiment
-from motif_jax.envs.babyai.bot import BotPlayer
+from motif_jax.envs.babyai.game import BotPlayer
 from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.world import SeedStream, game_seed, to_row
 from motif_jax.envs.worlds import make_world

@@ -66,7 +66,7 @@ def test_lmrl_games_of_wordle_are_written_as_the_world_writes_them(tmp_path):
              Turn("<g><g><g><g><g>"))  # fmt: skip
     assert list(read_lmrl_wordle(file)) == [Episode(turns, True)]
     row = {"sequence": [["Wordle:\n", 0], ["c r a n e\n", 1], ["b b x b g\n", 0]], "reward": [0, 0], "done": False}
-    refusal(lambda: read_lmrl_wordle(lines(tmp_path, row)), "game 0 of", "'b b x b g", "not five colours")
+    refusal(lambda: read_lmrl_wordle(lines(tmp_path, row)), "line 1 of", "'b b x b g", "not five colours")
     refusal(lambda: read_lmrl_wordle(lines(tmp_path, ROW)), "does not begin with 'Wordle:'")
 
 

@@ -5,9 +5,19 @@ import pytest
 from talks import Greedy, Letters, random_store, wordle_game, write
 
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.transcripts import batches
-from motif_jax.transcripts.batches import bucket_widths, make_batch, plan_packed, planner
-from motif_jax.transcripts.render import CUT, TEMPLATES, TERMINAL, UNFINISHED, Renderer, Template
+from motif_jax.transcripts import render
+from motif_jax.transcripts.render import (
+    CUT,
+    TEMPLATES,
+    TERMINAL,
+    UNFINISHED,
+    Renderer,
+    Template,
+    bucket_widths,
+    make_batch,
+    plan_packed,
+    planner,
+)
 from motif_jax.transcripts.store import turns_of
 
 pytestmark = pytest.mark.quick
@@ -135,7 +145,7 @@ def renderer(tmp_path):
 
 
 def seen(plan):
-    return sorted(episode for batch in plan.rows for row in batch for episode in row)
+    return sorted(episode for batch in plan for row in batch.rows for episode in row)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -146,30 +156,30 @@ def test_every_episode_is_seen_once_per_epoch_in_an_order_of_its_own(renderer, p
     assert plans(0) == plans(0)
     assert plans(0) != plans(1)
     assert plans(0) != planner(renderer, episodes, packed=packed, max_length=48, batch_rows=4, seed=4)(0)
-    assert all(len(batch) == 4 for batch in plans(0).rows)
+    assert all(len(batch.rows) == 4 for batch in plans(0))
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_in_order_early_episodes_come_in_early_batches(renderer, packed, monkeypatch):
-    monkeypatch.setattr(batches, "PART", 5)
+    monkeypatch.setattr(render, "PART", 5)
     episodes = np.arange(0, 100, 2)
     layout = {"packed": packed, "max_length": 48, "batch_rows": 4, "seed": 3}
     plans = planner(renderer, episodes, **layout, in_order=True)
-    met = [episode for batch in plans(0).rows for row in batch for episode in row]
+    met = [episode for batch in plans(0) for row in batch.rows for episode in row]
     assert sorted(met) == episodes.tolist()
     assert met != sorted(met)
     for part in range(0, 50, 20):  # five times four
         assert sorted(met[part : part + 20]) == episodes[part : part + 20].tolist()
     widest = bucket_widths(renderer.lengths[episodes], 48)
-    assert packed or {*plans(0).widths} <= {*widest}  # no shape for a part alone: each is compiled
+    assert packed or {batch.width for batch in plans(0)} <= {*widest}  # no shape for a part alone: each is compiled
 
 
 def test_packed_rows_hold_the_same_tokens_as_single_ones(renderer):
     plan = plan_packed(np.arange(100), renderer.lengths, 40, 4, seed=0, epoch=0)
-    assert sum(len(batch) for batch in plan.rows) < 60  # rows for 100 episodes
+    assert sum(len(batch.rows) for batch in plan) < 60  # rows for 100 episodes
     for step in range(len(plan)):
         batch = make_batch(renderer, plan, step)
-        for row, inside in enumerate(plan.rows[step]):
+        for row, inside in enumerate(plan[step].rows):
             start = 0
             for number, episode in enumerate(inside, 1):
                 single = renderer.rows(np.array([episode]), 40)

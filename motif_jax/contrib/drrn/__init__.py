@@ -1,7 +1,7 @@
 """DRRN, a network that scores actions by their names, and Q-learning from a replay buffer, which trains it.
 
-`network` has the network, `q_learning` its update. The classes here are what the names `drrn` and `q_learning` stand
-for; they load JAX only when they make something.
+The classes here are what the names `drrn` and `q_learning` stand for; they load JAX, in the module `q_learning`, only
+when they make something.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Drrn(PromptNetwork):
         return spec, make_policy_model(spec, config.seed)
 
     def fields(self, spec: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
-        from motif_jax.contrib.drrn.network import drrn_policy_fields
+        from motif_jax.contrib.drrn.q_learning import drrn_policy_fields
 
         return drrn_policy_fields(spec, seed)
 

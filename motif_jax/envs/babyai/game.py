@@ -17,39 +17,41 @@ name only them. Every object can be reached without moving another.
 
 from __future__ import annotations
 
+import collections
 import functools
 import operator
 import random
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import gymnasium
 import numpy as np
+from minigrid.core.actions import Actions
 from minigrid.core.constants import COLOR_NAMES, DIR_TO_VEC, OBJECT_TO_IDX
 from minigrid.core.world_object import Ball, Box, Key, Wall, WorldObj
 from minigrid.envs.babyai.core import verifier
 from minigrid.envs.babyai.core.roomgrid_level import RejectSampling, RoomGridLevel
+from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
 
-from motif_jax.envs.babyai import bot
 from motif_jax.envs.babyai.level_settings import FAMILIES, FRENCH_LEVELS, MISSION_BYTES, BabyAISettings, short_name
-from motif_jax.envs.babyai.prompt import Prompt, caption, describe, encode_prompt
-from motif_jax.envs.babyai.words import HELD_OUT, shuffle_words
+from motif_jax.envs.babyai.words import HELD_OUT, caption, describe, prompt_text, shuffle_words
 from motif_jax.envs.gym_world import SEEDS, quiet
 from motif_jax.envs.sequential import SequentialGame
 from motif_jax.envs.world import GREY, SCREEN_SHAPE, WHITE, GameSeed, Pieces, Screen, fill_screen, suggest, to_row
+from motif_jax.screens import REVERSED
 from motif_jax.structs import EndStatus, UserError
-
-# MiniGrid's view of the agent, the same but several times as fast: `env.gen_obs = View(env)` for an unwrapped `env`.
-#
-# MiniGrid cuts the cells in view out of its grid, turns them up to four times, and finds the visible ones cell by cell.
-# Here, both the places of the cells and how light spreads along a row are looked up.
 
 EMPTY = bytes([OBJECT_TO_IDX["empty"], 0, 0])
 
 
 class View:
-    """See the module docstring; for levels whose agent does not see through walls."""
+    """MiniGrid's view of the agent, but several times as fast: `env.gen_obs = View(env)` for an unwrapped `env`.
+
+    MiniGrid cuts the cells in view out of its grid, turns them up to four times, and finds the visible ones cell by
+    cell. Here, both the places of the cells and how light spreads along a row are looked up. For levels whose agent
+    does not see through walls.
+    """
 
     def __init__(self, env: Any):
         self.env, self.size = env, env.agent_view_size
@@ -105,10 +107,8 @@ def spread(size: int, seen: int, opaque: int) -> tuple[list[int], int]:
     return [column for column in range(size) if seen >> column & 1], ahead
 
 
-LEVEL_FLAG = "--config.env.babyai.level"
 NEEDED = {"goto": 1, "pickup": 1, "open": 0, "putnext": 2, "sequence": 2, "pickups": 2}  # objects, without a key
 DOOR_COLOURS = {"train": ("yellow", "green", "blue", "purple"), "test": ("red", "grey")}
-ORDERS = ("before", "after")
 
 KINDS = {"key": Key, "ball": Ball, "box": Box}
 
@@ -116,7 +116,7 @@ Cell = tuple[int, int]
 Maker = Callable[[], RoomGridLevel]
 COLOURS = {"red": 9, "green": 10, "blue": 12, "purple": 13, "yellow": 11, "grey": 7}  # of a terminal
 SHAPES = {"ball": "o", "key": "k", "box": "="}
-DARK, REVERSED = 8, 16
+DARK = 8
 ARROWS = ">v<^"
 GAP = 3  # columns to the right of the grid
 NOTHING = 6  # MiniGrid's action that does nothing: the effect of any action beyond the first six
@@ -128,14 +128,11 @@ class LocalLevel(RoomGridLevel):
 
     instrs: verifier.Instr
 
-    def __init__(self, family: str, pairs: str, orders: Sequence[str] = ORDERS, others: int = 8):
-        """Makes the environment.
+    def __init__(self, family: str, pairs: str, orders: Sequence[str] = ("before", "after"), others: int = 8):
+        """Makes the environment of a family, a key of NEEDED.
 
-        Args:
-          family: a key of NEEDED.
-          pairs: the pairs of a colour and a noun that missions name: "train", "test", or "all".
-          orders: the possible orders of the two parts of a sequence, a subset of ORDERS.
-          others: number of objects in the room that the mission does not need.
+        `pairs`: "train", "test" or "all": the pairs of a colour and a noun that missions name. `orders`: the possible
+        ones of the two parts of a sequence. `others`: number of objects that the mission does not need.
         """
         self._family, self._pairs, self._orders = family, pairs, orders
         self._things = NEEDED[family] + others
@@ -236,13 +233,7 @@ def makers_of(level: str) -> tuple[Maker, ...]:
         return (lambda: cast(RoomGridLevel, gymnasium.make(minigrid_ids[name], disable_env_checker=True).unwrapped),)
     ours = (*LEVELS, *FRENCH_LEVELS)
     hint = suggest(name, (*ours, *minigrid_ids), f"choose from {', '.join(ours)}, or MiniGrid's own")
-    raise UserError(f"unknown level {level!r:.100} ({LEVEL_FLAG}): {hint}")
-
-
-def family_of(mission: verifier.Instr) -> int:
-    """Returns the family of any level's mission, as an index into FAMILIES."""
-    kinds = verifier.GoToInstr, verifier.PickupInstr, verifier.OpenInstr, verifier.PutNextInstr  # else: a sequence
-    return next((index for index, kind in enumerate(kinds) if isinstance(mission, kind)), len(kinds))
+    raise UserError(f"unknown level {level!r:.100} (--config.env.babyai.level): {hint}")
 
 
 def _descriptions(mission: verifier.Instr) -> list[verifier.ObjDesc]:
@@ -309,14 +300,15 @@ class BabyAIGame(SequentialGame):
     """Implements `world.Game`; `SequentialVector` and the bot also use `seen`, `num_actions` and `env`."""
 
     def __init__(self, settings: BabyAISettings):
-        self._settings, self._language = settings, settings.words
+        self._settings, self._language, self._rewrite = settings, settings.words, settings.rewrite
         self._names = settings.action_names
         self.num_actions = len(self._names)
         self._envs = [_make(maker) for maker in makers_of(settings.level)]
         self.env: Any = self._envs[0]
         self._twins: dict[int, RoomGridLevel] = {}  # environments in which the bot plays the same episodes, by family
         self._family: int | None = None  # of all episodes; None: drawn for each episode
-        self._prompt = Prompt(self._language, self._names, settings.window, settings.rewrite)
+        # The last actions and observations. The first action of an episode is not shown.
+        self._moments = collections.deque[tuple[str, Callable[[], list[str]]]](maxlen=settings.window)
 
     def keep_family(self, seed: int) -> None:
         """Restricts further episodes to one family, drawn with this seed."""
@@ -335,8 +327,9 @@ class BabyAIGame(SequentialGame):
         if self._settings.mission == "shuffled":
             self.mission = shuffle_words(self.mission, random.Random(seed.core + 1))  # not as the family is drawn
         self._mission = to_row(self.mission, MISSION_BYTES)
-        self._look(None, NOTHING, observation["image"])
-        self._prompt.begin(self._settings.goal(self.mission), self._sentences)
+        self._goal = self._settings.goal(self.mission)
+        self._moments.clear()
+        self._look(None, 0, observation["image"])
 
     def step(self, action: int) -> float:
         observation, given, terminated, truncated, _ = self.env.step(min(int(action), NOTHING))
@@ -346,19 +339,19 @@ class BabyAIGame(SequentialGame):
             self.finish(reward > 0, FAILED)
         elif truncated or self._steps >= self._settings.max_episode_steps:
             self.end = EndStatus.ABORTED
-        self._look(self._image, min(int(action), NOTHING), observation["image"])
-        self._prompt.go_on(self._names[int(action)], self._sentences)
+        self._look(self._image, int(action), observation["image"])
         return reward
 
     def measure(self) -> tuple[float, ...]:
         if self._bot_steps is None:
             self._bot_steps = self._ask_the_bot() if self._seed % 2 else 0
-        return family_of(self.env.instrs), self._bot_steps
+        kinds = verifier.GoToInstr, verifier.PickupInstr, verifier.OpenInstr, verifier.PutNextInstr  # else: a sequence
+        matches = (index for index, kind in enumerate(kinds) if isinstance(self.env.instrs, kind))
+        return next(matches, len(kinds)), self._bot_steps
 
     def screen(self) -> Screen:
-        rewrite = self._settings.rewrite
-        sentences = [rewrite(sentence) for sentence in self._sentences()]
-        return draw_grid(self.env, rewrite(self._prompt.goal), self.message.decode("latin-1"), sentences)
+        sentences = [self._rewrite(sentence) for sentence in self._moments[-1][1]()]
+        return draw_grid(self.env, self._rewrite(self._goal), self.message.decode("latin-1"), sentences)
 
     def close(self) -> None:
         for env in (*self._envs, *self._twins.values()):
@@ -366,18 +359,36 @@ class BabyAIGame(SequentialGame):
 
     def _look(self, before: np.ndarray | None, action: int, image: np.ndarray) -> None:
         self._image = image
-        self._sentences = functools.cache(lambda: describe(image, self._language, self._settings.faithful_walls))
-        text = caption(before, action, image, self._success)
+        sentences = functools.cache(lambda: describe(image, self._language, self._settings.faithful_walls))
+        self._moments.append((self._names[action], sentences))
+        text = caption(before, min(action, NOTHING), image, self._success)
         shown = {"image": image, "mission": self._mission} | self.show_caption(text.encode("latin-1"))
-        self.seen = LazyObservations(lambda: encode_prompt(self._prompt.text(), self._settings.prompt_length), **shown)
+        self.seen = LazyObservations(self._make_prompt, **shown)
+
+    def _make_prompt(self) -> np.ndarray:
+        """The prompt of this moment as UTF-8 padded with zeros. [L] uint8"""
+        moments = [(action, sentences()) for action, sentences in self._moments]
+        text = self._rewrite(prompt_text(self._language, self._names, self._goal, moments))
+        length = self._settings.prompt_length
+        if (size := len(text.encode())) > length:
+            raise UserError(
+                f"a prompt of {size:,} bytes does not fit into {length:,} (--config.env.babyai.prompt_bytes, or fewer "
+                f"observations: --config.env.babyai.window): {text[:100]!r}..."
+            )
+        return to_row(text, length)
 
     def _ask_the_bot(self) -> int:
+        """Returns the steps that the planner needs in this episode; 0 if it fails."""
         with quiet():
             if self._drawn not in self._twins:
                 self._twins[self._drawn] = _make(makers_of(self._settings.level)[self._drawn])
             twin = self._twins[self._drawn]
             twin.reset(seed=self._seed % SEEDS)
-        return bot.steps_of_bot(twin)
+        for action in plan(twin):
+            _, reward, terminated, truncated, _ = twin.step(action)
+            if terminated or truncated:
+                return twin.step_count if float(reward) > 0 else 0
+        return 0
 
 
 def _make(maker: Maker) -> RoomGridLevel:
@@ -386,3 +397,58 @@ def _make(maker: Maker) -> RoomGridLevel:
         env: Any = maker()
     env.gen_obs = View(env)
     return env
+
+
+# MiniGrid's planner, which solves nearly all levels, as a scripted player and as a measure of a mission's length.
+#
+# The planner has the player's view and remembers it. It is deterministic. It cannot solve the levels in
+# `world.NOT_FOR_THE_BOT`, and rarely gives up in others: it raises one of ERRORS, or adds plans without end. The player
+# then moves at random until the episode ends.
+
+MOST_PLANS = 200  # for one action; a dozen is common
+ERRORS = (AssertionError, DisappearedBoxError, AttributeError, TypeError, IndexError)
+
+
+class Plans(list[Any]):
+    """The planner's stack of plans, which counts additions."""
+
+    added = 0
+
+    def append(self, plan: Any) -> None:
+        """Adds a plan; raises IndexError above MOST_PLANS additions since `added` was set to 0."""
+        self.added += 1
+        if self.added > MOST_PLANS:
+            raise IndexError("the planner does not arrive at an action")
+        super().append(plan)
+
+
+def plan(env: RoomGridLevel) -> Iterator[int]:
+    """Yields MiniGrid's numbers of actions, from an environment just reset until the planner gives up.
+
+    Every step must follow the plan.
+    """
+    bot = BabyAIBot(env)
+    plans = bot.stack = Plans(bot.stack)
+    while True:
+        plans.added = 0
+        try:
+            action = int(bot.replan())
+        except ERRORS:
+            return
+        if action == Actions.done:  # the planner thinks it is done, but the episode goes on
+            return
+        yield action
+
+
+class BotPlayer:
+    """The planner as a `ScriptedPlayer`."""
+
+    def begin(self, rng: random.Random) -> None:
+        """Starts a new episode, before the game is reset."""
+        self._rng = rng
+        self._plan: Iterator[int] | None = None
+
+    def choose(self, game: Any) -> int:
+        self._plan = self._plan or plan(game.env)
+        action = next(self._plan, None)
+        return self._rng.randrange(game.num_actions) if action is None else action

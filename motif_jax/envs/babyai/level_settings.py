@@ -22,7 +22,6 @@ from motif_jax.structs import UserError
 
 SECTION = "babyai"
 FAMILIES = ("goto", "pickup", "open", "putnext", "sequence")  # of missions; the figure `family` is an index into this
-FIXED_BYTES, BYTES_PER_OBSERVATION = 1024, 1280  # enough for levels of one room: 16 objects take 900 bytes
 MISSION_BYTES = 320  # of the observation; the longest mission has four clauses with places
 FRENCH_LEVELS = {"GoToFrench": "GoToLocal", "MixedTrainLocalFrench": "MixedTrainLocal"}  # the same in English
 
@@ -99,7 +98,7 @@ class BabyAISettings:
     @property
     def prompt_length(self) -> int:
         """The maximum size of a prompt in bytes."""
-        return self.prompt_bytes or FIXED_BYTES + BYTES_PER_OBSERVATION * self.window
+        return self.prompt_bytes or 1024 + 1280 * self.window  # for one room: 16 objects take 900 bytes
 
     @property
     def action_names(self) -> tuple[str, ...]:

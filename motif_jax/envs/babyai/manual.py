@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from motif_jax.envs.babyai.prompt import Prompt, place
-from motif_jax.envs.babyai.words import BALL, BOX, CANONICAL, COLOURS, ENGLISH, HELD_OUT, KEY, all_words
+from motif_jax.envs.babyai.words import CANONICAL, COLOURS, ENGLISH, HELD_OUT, NOUNS, all_words, place, prompt_text
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.system.foreign import LIMIT, read_bytes
 
@@ -22,7 +21,7 @@ SHIPPED = Path(__file__).parent / "manuals"
 FLAG = "--config.transcripts.import_from"
 MOST_STEPS = 6  # distance of objects and walls
 MOST_OTHERS = 7  # visible objects in addition to the lesson's
-KINDS = tuple(ENGLISH.kinds[kind] for kind in (KEY, BALL, BOX))
+KINDS = tuple(NOUNS)
 PLACEHOLDERS = ("thing", "second", "other", "the", "near", "far", "far2", "some", "some2", "side", "colour")
 FIELDS = {"about": str, "goal": list, "see": list, "do": list, "blocked": bool, "weight": int}
 
@@ -101,18 +100,14 @@ def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[Example]:
     number of observations in a prompt; those before the last come from unrelated lessons.
     """
     rng = random.Random(0)
-    prompt = Prompt(ENGLISH, CANONICAL, window, lambda text: text)
     for lesson in lessons:
         for _ in range(lesson.examples):
             words = _draw_words(rng)
             goal, action = (_fill(rng.choice(texts), words) for texts in (lesson.goals, lesson.do))
             before = [rng.choice(lessons) for _ in range(rng.randrange(window))]
             seen = [_sentences(shown, words, rng) for shown in (*before, lesson)]
-            prompt.begin(goal, lambda seen=seen: seen[0])  # type: ignore[misc]
-            for earlier, sentences in zip(before, seen[1:], strict=True):
-                taken = _fill(rng.choice(earlier.do), words)
-                prompt.go_on(taken, lambda sentences=sentences: sentences)  # type: ignore[misc]
-            yield Example(prompt.text(), action)
+            taken = [_fill(rng.choice(earlier.do), words) for earlier in before]
+            yield Example(prompt_text(ENGLISH, CANONICAL, goal, zip(["", *taken], seen, strict=True)), action)
 
 
 def _fill(text: str, words: Mapping[str, str]) -> str:

@@ -1,15 +1,22 @@
-"""Languages, names of actions, rewordings of prompts to test words that were not trained on, and French missions.
+"""Texts of BabyAI: languages, names of actions, rewordings, French missions; sentences, captions and prompts.
 
 The sentences are those of the published BabyAI-Text, including defects that models were trained on: the article is
-always "a", and nothing is ever behind. Its French has "à" for walls alone.
+always "a", and nothing is ever behind. Its French has "à" for walls alone. Rewordings test words that were not trained
+on.
+
+Sentences and captions are pure functions of images: kind, colour and state of each cell in view, [7, 7, 3] uint8, as
+[column, row] from column 0, leftmost, and row 0, farthest. The player's own cell has the carried object.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from motif_jax.envs.world import suggest
 from motif_jax.structs import UserError
@@ -123,8 +130,6 @@ CLAUSES = [  # English; French, and the same after "après"
 ]
 JOINTS = {", then ": ", puis ", " and ": " et ", " after you ": " après "}
 
-# All words of prompts
-NUMBERS = 64  # for steps and observations in a prompt
 MISSIONS = (  # texts with their words
     "go to the a an object, then pick up and open, after you put next to .",
     "aller à être allé attraper avoir attrapé ouvrir ouvert poser à côté de d'une d'un l'objet un la le, puis et après",
@@ -222,16 +227,186 @@ def published_french(mission: str) -> str:
 
 
 def all_words() -> tuple[str, ...]:
-    """Returns all words of prompts, for a language model that is trained from scratch: texts, and numbers.
-
-    They have the words of all languages, sets of actions and rewordings.
-    """
+    """Returns texts with all words of prompts, in all wordings, for a language model that is trained from scratch."""
     texts = list(MISSIONS)
     for part in (part for language in LANGUAGES.values() for part in language):
         texts += [part] if isinstance(part, str) else part.values() if isinstance(part, Mapping) else part
     texts = [text.replace("{", " ").replace("}", " ") for text in texts]
-    for names in ACTION_SETS.values():
-        texts += names
+    texts += itertools.chain(*ACTION_SETS.values())
     for words in (*REWORDINGS.values(), FRENCH_NOUNS, FRENCH_ADJECTIVES, MASCULINE, PLACES):
         texts += [*words, *words.values()]
-    return (*texts, *map(str, range(NUMBERS)))
+    return (*texts, *map(str, range(64)))  # numbers of steps and observations
+
+
+# ---- sentences and captions of an image
+
+VIEW = 7  # cells on a side
+COLUMN, ROW = 3, 6  # of the player, who faces row 0
+UNSEEN, EMPTY, WALL = 0, 1, 2
+FORWARD, PICK_UP, DROP, TOGGLE = 2, 3, 4, 5  # MiniGrid's numbers of actions
+DONE = "You have done what you were asked to do."
+OPEN, CLOSED, LOCKED = 0, 1, 2
+Cell = tuple[int, int, int]
+
+
+def describe(image: np.ndarray, language: Wording = ENGLISH, faithful_walls: bool = False) -> list[str]:
+    """Returns the sentences of a view.
+
+    They begin with the carried object, and the walls ahead, to the left and to the right. Objects and doors follow,
+    column by column from the left, the farthest of a column first.
+
+    Args:
+      image: see the module docstring.
+      language: the templates and words.
+      faithful_walls: mention a wall even if an object lies before it. Otherwise, as published, objects hide walls from
+        the sentences, though the image shows them. Doors always hide walls, because they replace a part of the wall.
+    """
+    cells = image.tolist()
+    sentences = []
+    kind, colour, _ = cells[COLUMN][ROW]
+    if kind > WALL:
+        english = {"english_kind": ENGLISH.kinds[kind], "english_colour": COLOURS[colour]}
+        sentences.append(language.carry.format(kind=language.kinds[kind], colour=language.colours[colour], **english))
+    lines = (
+        (language.forward, ((COLUMN, row) for row in range(ROW - 1, -1, -1))),
+        (language.left, ((column, ROW) for column in range(COLUMN - 1, -1, -1))),
+        (language.right, ((column, ROW) for column in range(COLUMN + 1, VIEW))),
+    )
+    for side, line in lines:
+        if distance := _wall_at([cells[column][row][0] for column, row in line], faithful_walls):
+            sentences.append(language.wall.format(place=_part(language, distance, side)))
+    for column in range(VIEW):
+        for row in range(VIEW):
+            kind, colour, state = cells[column][row]
+            if kind > WALL and (column, row) != (COLUMN, ROW):
+                words = {"kind": language.kinds[kind], "colour": language.colours[colour]}
+                words["place"] = place(language, column - COLUMN, ROW - row)
+                template = language.door if kind == DOOR else language.thing
+                sentences.append(template.format(state=language.states[state], **words))
+    return sentences
+
+
+def _wall_at(kinds: Iterable[int], faithful: bool) -> int:
+    """Returns the steps to the wall in a line of cells, the nearest first; 0 if it is not mentioned."""
+    for distance, kind in enumerate(kinds, 1):
+        if kind == WALL:
+            return distance
+        if kind > WALL and (kind == DOOR or not faithful):
+            return 0
+    return 0
+
+
+def place(language: Wording, right: int, forward: int) -> str:
+    """Returns a place as steps to the right (negative: left) and forward."""
+    aside = language.right if right > 0 else language.left
+    parts = ((abs(right), aside), (forward, language.forward))
+    return language.both.join(_part(language, count, side) for count, side in parts if count)
+
+
+def _part(language: Wording, count: int, side: str) -> str:
+    return (language.step if count == 1 else language.steps).format(count=count, side=side)
+
+
+def caption(before: np.ndarray | None, action: int, after: np.ndarray, done: bool) -> str:
+    """Returns the caption of a moment: the effect of the last action, or else the object right before the player.
+
+    There are only a few hundred different captions, so a judge is seldom asked about a new one.
+
+    `before`, `after`: the views before the action, None at the beginning, and now. `action`: MiniGrid's number.
+    `done`: whether the mission was accomplished.
+    """
+    happened = _happened(before, action, after) if before is not None else ""
+    if done:
+        return f"{happened} {DONE}".lstrip()
+    if happened:
+        return happened
+    ahead, _ = _near(after)
+    return "The way ahead is free." if ahead[0] in (UNSEEN, EMPTY) else f"You stand before {_a(ahead)}."
+
+
+def _happened(before: np.ndarray, action: int, after: np.ndarray) -> str:
+    (ahead, held), (now, holds) = _near(before), _near(after)
+    is_open = ahead[0] == DOOR and ahead[2] == OPEN
+    if action == FORWARD and np.array_equal(before, after) and ahead[0] > EMPTY and not is_open:
+        return f"{_a(ahead).capitalize()} is in your way."
+    if action == PICK_UP and holds != held:
+        return f"You pick up {_a(holds)}."
+    if action == DROP and holds != held:
+        return f"You drop {_a(held)}."
+    if action == TOGGLE and ahead[0] == DOOR:
+        if now[2] == ahead[2]:
+            return f"You cannot open {_a(ahead)} without its key."
+        verb = "close" if now[2] != OPEN else "unlock and open" if ahead[2] == LOCKED else "open"
+        return f"You {verb} a {_name(ahead)}."
+    if action == TOGGLE and ahead[0] == BOX and now != ahead:
+        return f"You open a {_name(ahead)}, which is gone."
+    return ""
+
+
+def _near(image: np.ndarray) -> tuple[Cell, Cell]:
+    """Returns the cell right before the player, and the player's own."""
+    return tuple(image[COLUMN, ROW - 1].tolist()), tuple(image[COLUMN, ROW].tolist())
+
+
+def _name(cell: Cell) -> str:
+    return f"{ENGLISH.colours[cell[1]]} {ENGLISH.kinds[cell[0]]}"
+
+
+def _a(cell: Cell) -> str:
+    if cell[0] == WALL:
+        return "a wall"
+    state = f"{ENGLISH.states[cell[2]]} " if cell[0] == DOOR else ""
+    return f"{'an' if state.startswith('o') else 'a'} {state}{_name(cell)}"
+
+
+def prompt_text(
+    language: Wording, actions: Sequence[str], goal: str, moments: Iterable[tuple[str, Sequence[str]]]
+) -> str:
+    """Returns the text that a language model continues with an action.
+
+        Possible action of the agent: turn left, turn right, go forward, pick up, drop, toggle
+         Goal of the agent: go to the red ball
+         Observation 0: You see a wall 2 steps left, You see a red ball 1 step right,
+         Action 0: turn right
+         Observation 1: You see a red ball 1 step forward,
+         Action 1:
+
+    Each line but the first begins with a space, and each but the last ends with one; the last ends with ": ".
+    `moments`: the last observations in sentences, each after the name of the action before it.
+    """
+    text = f"{language.actions} {', '.join(actions)} \n {language.goal} {goal}"
+    for number, (action, sentences) in enumerate(moments):
+        seen = "".join(f"{sentence}, " for sentence in sentences)
+        text += f"{action * bool(number)} \n {language.observation} {number}: {seen}\n {language.action} {number}: "
+    return text
+
+
+# Fixed prompts
+
+# Goal and objects in view: steps to the right (negative: left) and forward, 0 and 0 if it is carried; kind; colour.
+Things = tuple[tuple[int, int, int, str], ...]
+BESIDE: Things = ((-2, 4, BOX, "grey"), (3, 1, KEY, "green"))  # distractors
+SCENES: dict[str, tuple[str, Things]] = {
+    "go to it, 3 steps ahead": ("go to the red ball", (*BESIDE, (0, 3, BALL, "red"))),
+    "go to it, 2 steps left": ("go to the red ball", (*BESIDE, (-2, 0, BALL, "red"))),
+    "go to it, 2 steps right": ("go to the red ball", (*BESIDE, (2, 0, BALL, "red"))),
+    "go to it, left and ahead": ("go to the red ball", (*BESIDE, (-1, 2, BALL, "red"))),
+    "go to it, not in sight": ("go to the red ball", BESIDE),
+    "go to it, not in sight, wall ahead": ("go to the red ball", (*BESIDE, (0, 1, WALL, "grey"))),
+    "pick it up, right ahead": ("pick up the blue key", (*BESIDE, (0, 1, KEY, "blue"))),
+    "put it next to the box, box left and ahead": (
+        "put the blue key next to the yellow box", ((0, 0, KEY, "blue"), (-1, 1, BOX, "yellow")),
+    ),
+    "open it, with its key, right ahead": (
+        "open the purple door", ((0, 0, KEY, "purple"), (0, 1, DOOR, "purple")),
+    ),
+}  # fmt: skip
+
+
+def image_of(things: Things) -> np.ndarray:
+    """Returns the view of these objects, with locked doors, and of empty cells."""
+    image = np.zeros((VIEW, VIEW, 3), np.uint8)
+    image[..., 0] = EMPTY
+    for right, forward, kind, colour in things:
+        image[COLUMN + right, ROW - forward] = kind, COLOURS.index(colour), LOCKED if kind == DOOR else 0
+    return image

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.envs.babyai.level_settings import FAMILIES, MISSION_BYTES, BabyAISettings, short_name
-from motif_jax.envs.babyai.prompt import COLUMN, ROW, VIEW, make_probes
-from motif_jax.envs.babyai.words import all_words
+from motif_jax.envs.babyai.words import COLUMN, ROW, SCENES, VIEW, all_words, describe, image_of, prompt_text
 from motif_jax.envs.gym_world import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
@@ -58,7 +57,7 @@ class BabyAIWorld(SequentialWorld, World):
         return BabyAISettings.of(env).level
 
     def scripted(self, name: str) -> Any:
-        from motif_jax.envs.babyai.bot import BotPlayer  # needs minigrid
+        from motif_jax.envs.babyai.game import BotPlayer  # needs minigrid
 
         return BotPlayer()
 
@@ -74,8 +73,13 @@ class BabyAIWorld(SequentialWorld, World):
 
     @functools.cached_property
     def probes(self) -> dict[str, str]:
-        """Fixed prompts by name, for logging the policy's probabilities during training."""
-        return make_probes(self.settings)
+        """Fixed prompts by name; a policy's action probabilities in them show its progress during training."""
+        settings, probes = self.settings, {}
+        for name, (goal, things) in SCENES.items():
+            sentences = describe(image_of(things), settings.words, settings.faithful_walls)
+            text = prompt_text(settings.words, self.action_names, settings.goal(goal), [("", sentences)])
+            probes[name] = settings.rewrite(text)
+        return probes
 
     def check(self) -> None:
         self.settings.check()
@@ -88,7 +92,19 @@ class BabyAIWorld(SequentialWorld, World):
                 game.keep_family(int(np.random.SeedSequence((vector.seed, vector.stream, index)).generate_state(1)[0]))
 
     def game(self, shown: bool = True) -> Any:
-        need_minigrid()
+        if os.environ.get(VARIABLE):
+            raise UserError(
+                f"the world 'babyai' cannot be played where the environment variable {VARIABLE} is set: unset it "
+                f"({WORLD_FLAG})"
+            )
+        try:
+            with quiet():  # pygame, which it imports, prints a greeting
+                importlib.import_module("minigrid")
+        except ImportError as error:
+            raise UserError(
+                f"the world 'babyai' needs minigrid, which the extra [babyai] installs: pip install "
+                f"'motif_jax[babyai]' ({error}; {WORLD_FLAG})"
+            ) from error
         from motif_jax.envs.babyai.game import BabyAIGame  # imports minigrid, which takes a second
 
         return BabyAIGame(self.settings)
@@ -103,20 +119,3 @@ class BabyAIWorld(SequentialWorld, World):
         if model["num_actions"] != len(self.action_names) and not by_name:
             return f"has {model['num_actions']} actions, but {self.settings.actions!r} has {len(self.action_names)}"
         return ""
-
-
-def need_minigrid() -> None:
-    """Raises UserError if minigrid cannot be used; call it before importing minigrid."""
-    if os.environ.get(VARIABLE):
-        raise UserError(
-            f"the world 'babyai' cannot be played where the environment variable {VARIABLE} is set: unset it "
-            f"({WORLD_FLAG})"
-        )
-    try:
-        with quiet():  # pygame, which it imports, prints a greeting
-            importlib.import_module("minigrid")
-    except ImportError as error:
-        raise UserError(
-            f"the world 'babyai' needs minigrid, which the extra [babyai] installs: pip install 'motif_jax[babyai]' "
-            f"({error}; {WORLD_FLAG})"
-        ) from error

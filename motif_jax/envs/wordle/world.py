@@ -1,44 +1,144 @@
-"""Wordle as a world (`envs/world.py`): `--config.env.world=wordle`.
-
-Options: `words`, one of our lists by name (`vocabulary.LISTS`) or a file with a word per line; `counted`, whether a
-letter is green or yellow only as often as the hidden word has it, as in the usual game.
-
-Scripted players see the position, not the hidden word:
-
-    candidate          a random fitting word
-    optimal(START)     the fitting word with the largest expected information; the first guess by START
-    repeat(N START)    one of the first N words played so far (default: all), at random; the first guess by START
-    start              the first guess from a list of good openers, then as candidate
-    wrong              a random word that does not fit
-    montecarlo(N HOW)  continues with the player HOW in N simulated games, and makes the best mean return's guess
-    user(HINT)         asks at the terminal; shows the guess of the player HINT
-
-`optimal` is greedy: it looks one guess ahead. START, HOW and HINT are names of players.
-"""
+"""Wordle as a world, `--config.env.world=wordle`. Its rules, options and scripted players: docs/wordle.md."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from motif_jax.config.table import Flag, Text
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import FLAG, Makers, TextPlayer, TextWorld, take_number, without_arguments
-from motif_jax.envs.wordle.vocabulary import ALL_GREEN, LENGTH, PATTERNS, Vocabulary, digits, is_guess, load_vocabulary
 from motif_jax.envs.world import GREY, WHITE, Pieces
 from motif_jax.screens import REVERSED, printable
 from motif_jax.structs import EndStatus, Turn, UserError
+from motif_jax.system.foreign import read_text
 
-# A game of Wordle (`envs/text_game.py`), and its screen. The agent writes `crane`, the world `<b><g><y><b><b>`.
+# The words, the colours of a guess, and the words that fit them.
 #
-# There are six tries. The hidden word is drawn again before each guess, from all words that fit the guesses so far, so
-# the guesses and colours are the full state: the game is Markov. The reward is 0 for the right guess, -1 for any other.
-# A text that is not five letters a-z costs a try.
+# The colours of a guess are one number in base 3, with a digit per letter (0 black, 1 yellow, 2 green). A set of words
+# is an integer with a bit per word: the words that fit all guesses are the intersection of one such set per guess.
+
+LENGTH = 5  # letters of a word
+PATTERNS = tuple(map("".join, itertools.product(("<b>", "<y>", "<g>"), repeat=LENGTH)))  # texts of all colours
+ALL_GREEN = len(PATTERNS) - 1
+LISTS = ("small", "larger")  # our word lists
+FOLDER = Path(__file__).parent / "words"
+MOST_WORDS = 65_536
+TIE = 1e-9  # tolerance for equal scores, in nats
+PLACES = 3 ** np.arange(LENGTH - 1, -1, -1)
+
+
+def is_guess(text: str) -> bool:
+    """Whether the text is five letters a-z; it need not be a word."""
+    return len(text) == LENGTH and text.isascii() and text.isalpha() and text.islower()
+
+
+def digits(colours: int) -> list[int]:
+    """Returns the digit of each letter's colour."""
+    return (colours // PLACES % 3).tolist()
+
+
+class Vocabulary:
+    """The words that can be hidden."""
+
+    def __init__(self, words: tuple[str, ...], counted: bool = False):
+        """Takes words of five letters a-z, each once.
+
+        `counted`: letters are green or yellow only as often as the word has them, from left to right.
+        """
+        self.words, self.counted = words, counted
+        self.everything = (1 << len(words)) - 1
+        self._letters = np.frombuffer("".join(words).encode(), np.uint8).reshape(-1, LENGTH)  # [V, 5]
+        self._has = np.zeros((len(words), 128), bool)  # [V, character]
+        self._has[np.arange(len(words))[:, None], self._letters] = True
+        # Caches shared by all games. The limits keep the memory of large lists below a few hundred MB.
+        self.colours = functools.lru_cache(4096)(self._colours)
+        self.colours_if = functools.lru_cache(1024)(self._colours_if)
+        self.fitting = functools.lru_cache(2**16)(self._fitting)
+        self.members = functools.lru_cache(2**14)(self._members)
+        self.most_telling = functools.lru_cache(2**14)(self._most_telling)
+
+    def _colours(self, guess: str) -> np.ndarray:
+        """Returns the colours of a guess for each hidden word. [V] uint8"""
+        letters = np.frombuffer(guess.encode(), np.uint8)  # [5]
+        return self._compare(letters[None], self._letters, self._has[:, letters])
+
+    def _colours_if(self, hidden: int) -> np.ndarray:
+        """Returns the colours of each word as a guess, given the index of the hidden word. [V] uint8"""
+        return self._compare(self._letters, self._letters[hidden][None], self._has[hidden][self._letters])
+
+    def _compare(self, guesses: np.ndarray, hidden: np.ndarray, has: np.ndarray) -> np.ndarray:
+        """Returns colours. [V or 1, 5] letters of both, and [V, 5] which the hidden words have -> [V] uint8"""
+        green, yellow = guesses == hidden, has
+        if self.counted:
+            same = guesses[:, :, None] == hidden[:, None, :]  # [V, places of the guess, places of the hidden word]
+            left = (same & ~green[:, None, :]).sum(2)  # copies of the letter that are not green
+            alike = (guesses[:, :, None] == guesses[:, None, :]) & ~green[:, None, :]
+            yellow = np.tril(alike, -1).sum(2) < left  # those before it have taken fewer
+        return (np.where(green, 2, yellow) @ PLACES).astype(np.uint8)
+
+    def _fitting(self, guess: str, colours: int) -> int:
+        """Returns the set of hidden words for which a guess gets these colours."""
+        return int.from_bytes(np.packbits(self.colours(guess) == colours, bitorder="little").tobytes(), "little")
+
+    def _members(self, words: int) -> tuple[int, ...]:
+        """Returns the indices of the words in a set, in order."""
+        size = -(-len(self.words) // 8)
+        bits = np.unpackbits(np.frombuffer(words.to_bytes(size, "little"), np.uint8), bitorder="little")
+        return tuple(np.flatnonzero(bits).tolist())
+
+    def _most_telling(self, words: int) -> tuple[int, ...]:
+        """Returns the indices of words in a set that, as guesses, have the largest expected information.
+
+        It is log N - (sum of n log n) / N nats, where n of the N hidden words give the same colours.
+        """
+        members = self.members(words)
+        where, scores = np.array(members), []
+        for index in members:
+            # Sorted, so that equal groups in another order give the same sum.
+            sizes = np.sort(np.bincount(self.colours(self.words[index])[where]))
+            sizes = sizes[sizes > 0]
+            scores.append(float(np.log(len(members)) - (sizes * np.log(sizes)).sum() / len(members)))
+        best = max(scores) - TIE
+        return tuple(index for index, score in zip(members, scores, strict=True) if score >= best)
+
+
+def load_vocabulary(source: str, counted: bool = False) -> Vocabulary:
+    """Loads one of our word lists by name, or a file with a word per line; raises UserError for an invalid list.
+
+    As in the published lists, lines of other lengths are skipped, and duplicates count once.
+    """
+    path = FOLDER / f"{source}.txt" if source in LISTS else Path(source)
+    try:
+        lines = read_text(path).split("\n")
+    except (OSError, ValueError) as error:
+        what = f"is not one of {', '.join(LISTS)}, and cannot be read as a file: {error}"
+        raise UserError(f"the word list {source!r} {what} ({OPTIONS_FLAG})") from error
+    words = [word for line in lines if len(word := line.strip().lower()) == LENGTH]
+    if wrong := [word for word in words if not is_guess(word)]:
+        raise UserError(f"the word list {source!r} has {wrong[0]!r}, where letters a-z belong ({OPTIONS_FLAG})")
+    words = list(dict.fromkeys(words))
+    if not 2 <= len(words) <= MOST_WORDS:
+        raise UserError(
+            f"the word list {source!r} has {len(words):,} words of five letters, but a game needs 2 to "
+            f"{MOST_WORDS:,} ({OPTIONS_FLAG})"
+        )
+    return Vocabulary(tuple(words), counted)
+
+
+# A game, and its screen. The agent writes `crane`, the world `<b><g><y><b><b>`.
+#
+# The hidden word is drawn again before each guess, from all words that fit the guesses so far, so the guesses and
+# colours are the full state: the game is Markov.
 
 TRIES = 6
 WORDS = ("black", "yellow", "green")  # by digit
@@ -101,7 +201,7 @@ def guess(vocabulary: Vocabulary, position: Position, text: str, rng: random.Ran
 
 
 class WordleGame(TextGame):
-    """See the module docstring."""
+    """One game."""
 
     def __init__(self, vocabulary: Vocabulary, *, written: int, heard: int, time_limit: int):
         super().__init__(written, heard, time_limit)
@@ -186,15 +286,51 @@ OPENERS = (
     "roast", "tears", "aside", "audio", "train", "irate", "great", "ocean", "earth", "cream", "store", "score",
     "plane", "beach", "grape", "table",
 )  # fmt: skip
-MOST_ROLLOUTS = 100_000
 
 
-class Candidate:
-    """Guesses a random fitting word."""
+Pick = Callable[[WordleView, random.Random], str]  # draws a guess
 
-    def __init__(self, other: TextPlayer | None = None):
-        """Takes another player, for the first guess or, of some players, for another purpose."""
-        self._other = other
+
+def _one_of(indices: Sequence[int], game: WordleView, rng: random.Random) -> str:
+    """Draws one of the words with these indices."""
+    return game.vocabulary.words[indices[int(rng.random() * len(indices))]]
+
+
+def _random(game: WordleView, rng: random.Random) -> str:
+    return _one_of(range(len(game.vocabulary.words)), game, rng)
+
+
+def _candidate(game: WordleView, rng: random.Random) -> str:
+    return _one_of(game.vocabulary.members(game.position.fitting), game, rng)
+
+
+def _wrong(game: WordleView, rng: random.Random) -> str:
+    """Any word if all fit."""
+    words = game.vocabulary
+    others = words.everything & ~game.position.fitting
+    return _one_of(words.members(others or words.everything), game, rng)
+
+
+def _start(game: WordleView, rng: random.Random) -> str:
+    openers = [] if game.position.guesses else sorted({*OPENERS} & {*game.vocabulary.words})
+    return rng.choice(openers) if openers else _candidate(game, rng)
+
+
+def _optimal(game: WordleView, rng: random.Random) -> str:
+    """Looks one guess ahead."""
+    return _one_of(game.vocabulary.most_telling(game.position.fitting), game, rng)
+
+
+PICKS: dict[str, Pick] = {
+    "random": _random, "candidate": _candidate, "wrong": _wrong, "start": _start, "optimal": _optimal,
+}  # fmt: skip
+
+
+class WordlePlayer:
+    """Makes guesses with `pick`, but the first with another player, if there is one."""
+
+    def __init__(self, pick: Pick, other: TextPlayer | None = None):
+        self._pick, self._other = pick, other
 
     def begin(self, rng: random.Random) -> None:
         self._rng = rng
@@ -202,65 +338,18 @@ class Candidate:
             self._other.begin(rng)
 
     def choose(self, game: WordleView) -> str:
-        return self._other.choose(game) if self._other and not game.position.legal else self.go_on(game)
-
-    def go_on(self, game: WordleView) -> str:
-        """Returns a later guess; without another player, also the first."""
-        return self.pick(game, game.vocabulary.members(game.position.fitting))
-
-    def pick(self, game: WordleView, indices: Sequence[int]) -> str:
-        """Draws one of the words with these indices."""
-        return game.vocabulary.words[indices[int(self._rng.random() * len(indices))]]
+        first = self._other if not game.position.legal else None
+        return first.choose(game) if first else self._pick(game, self._rng)
 
 
-class Wrong(Candidate):
-    """Guesses a random word that does not fit; any word if all fit."""
-
-    def go_on(self, game: WordleView) -> str:
-        words = game.vocabulary
-        others = words.everything & ~game.position.fitting
-        return self.pick(game, words.members(others or words.everything))
-
-
-class Start(Candidate):
-    """Guesses first a random opener that is in the list, then as `Candidate`."""
-
-    def go_on(self, game: WordleView) -> str:
-        openers = [] if game.position.guesses else sorted({*OPENERS} & {*game.vocabulary.words})
-        return self._rng.choice(openers) if openers else super().go_on(game)
-
-
-class RandomWord(Candidate):
-    """Guesses a random word of the list."""
-
-    def go_on(self, game: WordleView) -> str:
-        return self.pick(game, range(len(game.vocabulary.words)))
-
-
-class Optimal(Candidate):
-    """See the module docstring."""
-
-    def go_on(self, game: WordleView) -> str:
-        return self.pick(game, game.vocabulary.most_telling(game.position.fitting))
-
-
-class Repeat(Candidate):
-    """See the module docstring."""
-
-    def __init__(self, first: int, start: TextPlayer | None):
-        super().__init__(start or RandomWord())
-        self._first = first
-
-    def go_on(self, game: WordleView) -> str:
-        return self._rng.choice(game.position.legal[: self._first])
-
-
-class MonteCarlo(Candidate):
-    """See the module docstring."""
+class MonteCarlo:
+    """Simulates games with another player, and makes the first guess that had the best mean return."""
 
     def __init__(self, rollouts: int, sampler: TextPlayer | None):
-        super().__init__()
-        self._rollouts, self._sampler = rollouts, sampler or Candidate()
+        self._rollouts, self._sampler = rollouts, sampler or WordlePlayer(_candidate)
+
+    def begin(self, rng: random.Random) -> None:
+        self._rng = rng
 
     def choose(self, game: WordleView) -> str:
         totals: dict[str, list[float]] = {}
@@ -276,22 +365,25 @@ class MonteCarlo(Candidate):
         return max(totals, key=lambda text: sum(totals[text]) / len(totals[text]))
 
 
-class User(Candidate):
-    """See the module docstring."""
+class User:
+    """Asks at the terminal, and shows the guess of another player."""
 
-    def __init__(self, hint: TextPlayer | None, read: Callable[[str], str] = input):
-        super().__init__(hint)
-        self._read = read
+    def __init__(self, hint: TextPlayer | None):
+        self._hint = hint
+
+    def begin(self, rng: random.Random) -> None:
+        if self._hint:
+            self._hint.begin(rng)
 
     def choose(self, game: WordleView) -> str:
         for text, colours in game.position.guesses:
             print_line(f"{text}  {PATTERNS[colours] if colours >= 0 else 'is not five letters'}")
         print_line(f"{game.position.fitting.bit_count():,} words fit")
-        if self._other:
-            print_line(f"hint: {self._other.choose(game)}")
+        if self._hint:
+            print_line(f"hint: {self._hint.choose(game)}")
         while True:
             try:
-                text = self._read(f"try {len(game.position.guesses) + 1}: ").strip().lower()
+                text = input(f"try {len(game.position.guesses) + 1}: ").strip().lower()
             except EOFError:
                 raise UserError(f"the player 'user' needs a terminal, and no workers ({FLAG}, .num_workers)") from None
             if is_guess(text):
@@ -303,36 +395,36 @@ def _inner(outer: str, arguments: list[str]) -> TextPlayer | None:
     """Makes the player that the only argument names; None without arguments."""
     if not arguments:
         return None
-    if len(arguments) > 1 or arguments[0] not in INNER:
+    if len(arguments) > 1 or arguments[0] not in PICKS:
         given = " ".join(arguments)[:100]
-        raise UserError(f"the player {outer!r} takes one of {', '.join(INNER)}, not {given!r} ({FLAG})")
-    return INNER[arguments[0]]()
+        raise UserError(f"the player {outer!r} takes one of {', '.join(PICKS)}, not {given!r} ({FLAG})")
+    return WordlePlayer(PICKS[arguments[0]])
 
 
-INNER: dict[str, Callable[[], TextPlayer]] = {
-    "random": RandomWord, "candidate": Candidate, "wrong": Wrong, "start": Start, "optimal": Optimal,
-}  # fmt: skip
+def _repeat(arguments: list[str]) -> TextPlayer:
+    first, rest = take_number("repeat", arguments, 6, 6)
+    start = _inner("repeat", rest) or WordlePlayer(_random)
+    return WordlePlayer(lambda game, rng: rng.choice(game.position.legal[:first]), start)
+
+
+def _monte_carlo(arguments: list[str]) -> TextPlayer:
+    rollouts, rest = take_number("montecarlo", arguments, 20, 100_000)
+    return MonteCarlo(rollouts, _inner("montecarlo", rest))
 
 
 MAKERS: Makers = {
-    "candidate": without_arguments("candidate", Candidate),
-    "optimal": lambda arguments: Optimal(_inner("optimal", arguments)),
-    "repeat": lambda arguments: Repeat(*_numbered("repeat", arguments, 6, 6)),
-    "start": without_arguments("start", Start),
-    "wrong": without_arguments("wrong", Wrong),
-    "montecarlo": lambda arguments: MonteCarlo(*_numbered("montecarlo", arguments, 20, MOST_ROLLOUTS)),
+    "candidate": without_arguments("candidate", lambda: WordlePlayer(_candidate)),
+    "optimal": lambda arguments: WordlePlayer(_optimal, _inner("optimal", arguments)),
+    "repeat": _repeat,
+    "start": without_arguments("start", lambda: WordlePlayer(_start)),
+    "wrong": without_arguments("wrong", lambda: WordlePlayer(_wrong)),
+    "montecarlo": _monte_carlo,
     "user": lambda arguments: User(_inner("user", arguments)),
 }
 
 
-def _numbered(name: str, arguments: list[str], default: int, most: int) -> tuple[int, TextPlayer | None]:
-    """Returns the number and the player that the arguments of the player `name` are."""
-    number, rest = take_number(name, arguments, default, most)
-    return number, _inner(name, rest)
-
-
 class WordleWorld(TextWorld):
-    """See the module docstring."""
+    """See docs/wordle.md."""
 
     name = "wordle"
     about = "Wordle, a game in which a hidden word of five letters is guessed in six tries"

@@ -7,7 +7,6 @@ With `--config.collect.transcripts=N` games are recorded as text.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import time
@@ -47,7 +46,7 @@ from motif_jax.preferences.writer import PROGRESS, FinishedEpisode, PairWriter
 from motif_jax.run import CONFIG, SECTIONS, Head, Run, date_of
 from motif_jax.stages import Experiment, Stage, check_cluster, make_pool, with_result, workers_of
 from motif_jax.stages.train_policy import Policy
-from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError
+from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError, legible
 from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
 from motif_jax.system.machine import read_array, usable_cores
 from motif_jax.system.metrics import Progress
@@ -57,7 +56,6 @@ from motif_jax.transcripts.store import (
     RECORD,
     Transcripts,
     TranscriptWriter,
-    are_decision_points,
     decision_point,
     game_returns,
     vocabulary,
@@ -70,14 +68,14 @@ COMMON = 10  # captions shown
 BINS = 30
 
 
-def report_pairs(workdir: Path) -> None:
-    """Writes the part on the dataset: counts, spread of the moments, most frequent messages."""
+def report_pairs(workdir: Path) -> str:
+    """Writes the part on the dataset: counts, spread of the moments, frequent messages; returns the counts in words."""
     metadata, dataset = read_json(workdir / "dataset/dataset.json"), PairDataset(workdir / "dataset")
     run = workdir / "dataset/run.json"
     ran = read_json(run) if run.exists() else {}  # not of a published dataset
     table_of_captions, ids = dataset.captions()
     known: list[tuple[Any, Callable[[Any], str], str]] = [  # a dataset that was not collected here lacks some of them
-        (len(dataset), "{:,}".format, "pairs of moments"),
+        (len(dataset), "{:,}".format, "pairs of moments" + f" of {dataset.length} steps" * (dataset.length > 1)),
         (len(table_of_captions), "{:,}".format, "different messages"),
         (metadata.get("episodes"), "{:,}".format, "episodes"),
         (metadata.get("steps"), amount, "steps played"),
@@ -101,6 +99,7 @@ def report_pairs(workdir: Path) -> None:
         asked=f"<b>{len(dataset):,}</b> pairs of moments with {len(table_of_captions):,} different messages were "
         "collected.",
     ))  # fmt: skip
+    return ", ".join(f"{figure} {what}" for figure, what in figures)
 
 
 def _spreads(dataset: PairDataset) -> list[str]:
@@ -128,8 +127,8 @@ def _histogram(values: np.ndarray, word: Callable[[float], str]) -> str:
     return columns(heights, ends, of=[f"{word(edge)} and more" for edge in edges[:-1]])
 
 
-def report_transcripts(workdir: Path) -> None:
-    """Writes the part on the transcripts."""
+def report_transcripts(workdir: Path) -> str:
+    """Writes the part on the transcripts; returns its figures in words."""
     store = Transcripts(workdir / "transcripts", "--workdir")
     returns, made = game_returns(store), store.record["provenance"]
     by = ", then ".join(str(made[name]) for name in ("collector", "policies", "branch_player") if made.get(name))
@@ -138,8 +137,9 @@ def report_transcripts(workdir: Path) -> None:
         (f"{store.record['actions']:,}", "texts of the agent"),
         (f"{store.record['texts']:,}", "different texts"),
     ]
-    if returns.any():  # a manual is without rewards
-        figures += [(exact(float(returns.mean())), "mean return"), (exact(float(returns.max())), "best return")]
+    if returns.any() or "games" in made:  # a manual is without rewards
+        mean, error = exact(float(returns.mean())), exact(float(returns.std() / np.sqrt(len(returns))))
+        figures += [(f"{mean} ± {error}", "mean return"), (exact(float(returns.max())), "best return")]
     body = [f'<p class="soft">Played by {esc(by)}.</p>' if by else "", tiles(figures)]
     if np.ptp(returns):
         body += ["<h3>Returns</h3>", _histogram(returns, exact)]
@@ -148,6 +148,7 @@ def report_transcripts(workdir: Path) -> None:
     who = f" played by <b>{esc(by)}</b>" if by else ""
     asked = f"From <b>{len(returns):,}</b> episodes{who}, mean return {exact(float(returns.mean()))}."
     stage.report(Head(subject="Transcripts", without_aim="of games", asked=asked if returns.any() else None))
+    return ", ".join(f"{figure} {what}" for figure, what in figures)
 
 
 NAMED = 5  # files in the line about those that are not read
@@ -249,23 +250,15 @@ def run(config: CollectConfig, workdir: Path) -> None:
             f"{str(dataset)!r} is there already and was not made by this stage: move it away, or use it with "
             "--config.collect.dataset and another --workdir"
         )
-    elif config.collect.dataset:
-        use_published(config, workdir)
+    elif source := config.collect.dataset:
+        stage = Run(workdir).stage(NAME, PARTIAL)
+        adopt(Path(source), config.collect.follow_links, stage.path)
+        stage.bind(config)
+        stage.path.replace(dataset)
+        names = ", ".join(PairDataset(dataset).preference_names()) or "no annotations"
+        print_line(f"collect: uses {clean(source)} as it is: {report_pairs(workdir)}; {names}")
     else:
         collect_pairs(config, workdir)
-
-
-def use_published(config: CollectConfig, workdir: Path) -> None:
-    """Makes `workdir/dataset` of a dataset in the published layout."""
-    source = config.collect.dataset
-    stage = Run(workdir).stage(NAME, PARTIAL)
-    adopt(Path(source), config.collect.follow_links, stage.path)
-    stage.bind(config)
-    stage.path.replace(workdir / DATASET)
-    dataset = PairDataset(workdir / DATASET)
-    names = ", ".join(dataset.preference_names()) or "no annotations"
-    print_line(f"collect: uses {clean(source)} as it is: {describe_pairs(dataset)}; {names}")
-    report_pairs(workdir)
 
 
 # ---- pairs of moments
@@ -307,10 +300,9 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
     ran |= {"machine": machine} | losses
     if mixture:
         made["policies"], ran["groups_of_policies"] = mixture.metadata(), mixture.counts
-    dataset = writer.finish(made, ran)
-    report_pairs(workdir)
+    writer.finish(made, ran)
     speed = f"{steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)"
-    print_line(f"collect: {describe_pairs(dataset)}; {speed}")
+    print_line(f"collect: {report_pairs(workdir)}; {speed}")
 
 
 def recorded_keys(section: Collect, world: World) -> list[str]:
@@ -368,16 +360,6 @@ def fill(writer: PairWriter, config: CollectConfig, keys: list[str], mixture: Mi
         }
 
 
-def describe_pairs(dataset: PairDataset) -> str:
-    """A line about a dataset: the numbers of pairs and messages, and the share of pairs with equal messages."""
-    table, ids = dataset.captions()
-    same = float((ids[:, 0] == ids[:, 1]).all(-1).mean())
-    return (
-        f"{len(dataset):,} pairs of {dataset.length} step{'s' * (dataset.length > 1)}, {len(table):,} distinct "
-        f"messages, {same:.0%} of the pairs say the same on both sides"
-    )
-
-
 # ---- transcripts
 # Games that are played by writing are recorded as conversations. This process plays them, about ten thousand games of
 # Wordle per second. Of games with prompts (BabyAI-Text), each moment is recorded: its prompt, and the name of the
@@ -421,9 +403,9 @@ def collect_transcripts(config: CollectConfig, workdir: Path) -> None:
             provenance[CHECKPOINTS] = mixture.metadata()
         writer = TranscriptWriter()
         record_games(writer, config, world, mixture)
-        transcripts = writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)
-        print_line(f"collect: {describe_transcripts(transcripts)}; {time.monotonic() - start:,.0f} s")
-    report_transcripts(workdir)
+        writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)
+    by = clean(str(provenance[player]))
+    print_line(f"collect: {report_transcripts(workdir)}, played by {by}; {time.monotonic() - start:,.0f} s")
     stage.bind(config)  # last: then the stage is complete
 
 
@@ -476,17 +458,6 @@ def play_moments(config: CollectConfig, world: World, mixture: Mixture | None) -
                 games += 1
                 if games == config.collect.transcripts:
                     return
-
-
-def describe_transcripts(transcripts: Transcripts) -> str:
-    """A line about transcripts: their number and their mean return."""
-    returns, made = game_returns(transcripts), transcripts.record["provenance"]
-    kind = f"{len(returns):,} transcripts"
-    if are_decision_points(transcripts):
-        kind = f"{transcripts.record['actions']:,} moments from {len(returns):,} games"
-    by = clean(str(made.get("collector") or made.get("policies", "")))
-    mean = f"{returns.mean():.2f} ± {returns.std() / np.sqrt(len(returns)):.2f}"
-    return f"{kind} of {by} with {transcripts.num_texts:,} different texts, mean return {mean}"
 
 
 # ---- playing
@@ -571,10 +542,16 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
     """Makes a dataset in the directory `target` from `source`; `follow_links`: also from files outside `source`."""
     dataset = PairDataset(source, follow_links=follow_links)
     labels = {name: dataset.preference(name) for name in dataset.preference_names()}
-    ours = [name for name in labels if _is_ours(source, name)]
-    records = {name: _record_of(annotation_folder(source, name), labels[name]) for name in ours}
+    records = {name: record for name in labels if (record := _record_of(source, name, labels[name]))}
     for name in labels:
-        _check_free(annotation_folder(target, name), records.get(name))
+        folder = annotation_folder(target, name)
+        file, record = folder / "merged.json", records.get(name)
+        was_copied = record and file.is_file() and read_json(file) == record  # by a run of this command that was killed
+        if folder.is_dir() and not was_copied:
+            raise UserError(
+                f"{str(folder)!r} belongs to an annotation of another dataset, and the dataset to use has one of the "
+                f"same name: move it away, or choose another --workdir ({FLAG})"
+            )
 
     make_anew(target)
     for kind, arrays in (("data", dataset.data), ("info", dataset.info)):
@@ -599,29 +576,17 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
         print_line(f"collect: not read in {clean(source)}: {shown}{others}")
 
 
-def _is_ours(source: Path, name: str) -> bool:
-    """Whether this program made the annotation, so that it has records beside its labels."""
+def _record_of(source: Path, name: str, codes: np.ndarray) -> dict[str, Any] | None:
+    """The checked record of an annotation with these labels, [N]; None if this program did not make it.
+
+    It lacks the jobs' logs, which name folders of another machine.
+    """
     folder = annotation_folder(source, name)
-    record = folder / "merged.json"
-    outside = leads_out(folder, source.parent) or leads_out(record, folder)
-    return not outside and (source / "dataset.json").is_file() and record.is_file()
-
-
-def _check_free(target: Path, record: dict[str, Any] | None) -> None:
-    """Raises UserError if the workdir has an annotation of the same name, other than the one to copy, in `target`."""
-    file = target / "merged.json"
-    was_copied = record and file.is_file() and read_json(file) == record  # by a run of the same command that was killed
-    if target.is_dir() and not was_copied:
-        raise UserError(
-            f"{str(target)!r} belongs to an annotation of another dataset, and the dataset to use has one of the same "
-            f"name: move it away, or choose another --workdir ({FLAG})"
-        )
-
-
-def _record_of(folder: Path, codes: np.ndarray) -> dict[str, Any]:
-    """The checked record of an annotation, without its jobs' logs, which name folders of another machine. [N]"""
     file = folder / "merged.json"
-    with _checked(file):
+    outside = leads_out(folder, source.parent) or leads_out(file, folder)
+    if outside or not (source / "dataset.json").is_file() or not file.is_file():
+        return None
+    with legible(repr(str(file)), FLAG):
         record = {NOT_ASKED: 0} | parse_foreign_json(read_bytes(file, LIMIT))
         _check_kinds(record, {"facts": dict, "missing_shards": list, NOT_ASKED: int})
         _check_kinds({"tie_margin": 0.0} | record["facts"], {"dataset": str, "tie_margin": float})
@@ -636,41 +601,30 @@ def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pai
         file = folder / name
         if not file.is_file() or leads_out(file, folder):
             continue
-        with _checked(file):
+        with legible(repr(str(file)), FLAG):
             data = read_bytes(file, limit)
             if name == NEUTRAL:
-                _check_neutral(parse_foreign_json(data), num_captions)
+                neutral = parse_foreign_json(data)
+                _check_kinds(neutral, {"captions": list, "prob": list})
+                numbers, prob = neutral["captions"], neutral["prob"]
+                known = all(type(one) is int and 0 <= one < num_captions for one in numbers)
+                if len(numbers) != len(prob) or not known:
+                    raise ValueError(f"its captions are not numbers below {num_captions}, each with a probability")
+                between = all(isinstance(one, float | int) and 0 <= one <= 1 for one in prob)
             else:
                 prob = read_array(file)
                 if prob.dtype != "float32" or prob.shape != (num_pairs,):
                     raise ValueError(f"it holds {prob.shape} {prob.dtype}")
-                if ((prob < 0) | (prob > 1)).any():
-                    raise ValueError("it has numbers that are not between 0 and 1")
+                between = not ((prob < 0) | (prob > 1)).any()
+            if not between:
+                raise ValueError("it has numbers that are not between 0 and 1")
         write_whole(target / name, data)
-
-
-@contextlib.contextmanager
-def _checked(file: Path) -> Iterator[None]:
-    """Raises UserError in place of errors about the contents of a file."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise UserError(f"{str(file)!r} is not what this program writes: {error} ({FLAG})") from error
 
 
 def _check_kinds(record: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
     for key, kind in kinds.items():
         if not isinstance(record.get(key), kind):
             raise ValueError(f"it has no {key!r}")
-
-
-def _check_neutral(record: dict[str, Any], num_captions: int) -> None:
-    _check_kinds(record, {"captions": list, "prob": list})
-    numbers, prob = record["captions"], record["prob"]
-    if len(numbers) != len(prob) or not all(type(one) is int and 0 <= one < num_captions for one in numbers):
-        raise ValueError(f"its captions are not numbers below {num_captions}, each with a probability")
-    if not all(isinstance(one, float | int) and 0 <= one <= 1 for one in prob):
-        raise ValueError("it has numbers that are not between 0 and 1")
 
 
 STAGE = Stage(

@@ -1,24 +1,17 @@
-"""Visual dialogue as a world, `--config.env.world=guessing`: the world gives a caption, and the agent asks questions.
+"""Visual dialogue as a world, `--config.env.world=guessing`. Its options and scripted players: docs/wordle.md.
 
 The reward of a question is -1, of the last one 0. The dialogue ends when the closeness has covered a share `enough` of
 its initial distance to 1, or after ten questions. If a rule classifies the answer as a mere yes or no, `yes_no_reward`
 is added, so that the agent learns to ask open questions. `gain_scale` times the gain in closeness is added too.
 
-Scripted players: `asker` asks for attributes in random order, each once; `checker` asks yes-or-no questions likewise.
-
-By default, scenes are drawn and questions answered locally (`LocalAnswerer`). Options:
-
-    server          address of a server in the original's wire format; it needs `scenes`
-    scenes          a JSON file with the dialogues' captions, in the layout of VisDial 0.5
-    features        a NumPy file with a row of picture features for each dialogue ("": they are not sent)
-    timeout_s       seconds of one attempt of a request
-    patience_s      seconds of all attempts of a request; hang_timeout_s must allow a worker this silence
-    rule, yes_no_reward, enough, gain_scale    rewards of questions
+By default, scenes are drawn and questions answered locally (`LocalAnswerer`), otherwise by a server, with `timeout_s`
+seconds for an attempt of a request, and `patience_s` for all of them.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import random
 import re
@@ -74,20 +67,11 @@ def one_hot(attributes: dict[str, str]) -> np.ndarray:
     return np.array([attributes[name] == value for value, name in ATTRIBUTE_OF.items()], np.float32)
 
 
-def words_of(text: str) -> set[str]:
-    """The words of a question, in lower case."""
-    return set(re.findall("[a-z]+", text.lower()))
-
-
 class SceneFiles:
     """Scenes from files: dialogues in the layout of VisDial 0.5, and a row of features for each."""
 
     def __init__(self, dialogues: str, features: str):
-        """Reads the files; raises UserError for invalid ones.
-
-        `dialogues`: a JSON list of objects with a `caption`. `features`: a NumPy file of floats, [N, D], whose rows are
-        divided by their norm; "": none.
-        """
+        """Reads a JSON list of objects with a `caption`, and a NumPy file of floats, [N, D], if it is not ""."""
         with legible(f"the scenes {dialogues!r}", OPTIONS_FLAG, TypeError, KeyError, RecursionError):
             self._captions = [entry["caption"] for entry in json.loads(read_bytes(Path(dialogues), MOST_BYTES))]
             if not self._captions or not all(isinstance(caption, str) for caption in self._captions):
@@ -105,7 +89,7 @@ class SceneFiles:
         return len(self._captions)
 
     def scene(self, number: int) -> Scene:
-        """A scene; raises UserError if its features are not finite."""
+        """A scene, whose features are divided by their norm; raises UserError if they are not finite."""
         caption = self._captions[number]
         if self._features is None:
             return Scene(caption, None, {})
@@ -120,7 +104,6 @@ class SceneFiles:
 
 LONGEST = 1000  # characters; longer answers are cut
 ROUNDING = 0.01  # tolerance by which the sum of a server's changes may leave [0, 1]
-GENERATION = {"inference": "greedy", "beamSize": 1}  # options sent to the original's server
 
 
 class Utterance(NamedTuple):
@@ -151,7 +134,7 @@ class LocalAnswerer:
         return text, len(new - revealed) / len(ATTRIBUTES)
 
     def _reveal(self, scene: Scene, question: str) -> tuple[str, set[str]]:
-        words = words_of(question)
+        words = {*re.findall("[a-z]+", question.lower())}
         if named := [name for name in ATTRIBUTES if name in words]:
             return " ".join(scene.attributes[name] for name in named), {*named}
         right = {ATTRIBUTE_OF[word] for word in words & {*scene.attributes.values()}}
@@ -182,18 +165,17 @@ class RemoteAnswerer:
         self._client.close()
 
     def _fields(self, scene: Scene, history: Sequence[Utterance]) -> dict[str, str]:
-        features = [] if scene.features is None else scene.features.tolist()
-        said = [utterance._asdict() for utterance in history]
-        fields = {"history": said, "img_features": features, "generation_kwargs": GENERATION}
-        return {"caption": scene.caption} | {name: json.dumps(field) for name, field in fields.items()}
-
-
-Answerer = LocalAnswerer | RemoteAnswerer
+        return {
+            "caption": scene.caption,
+            "history": json.dumps([utterance._asdict() for utterance in history]),
+            "img_features": json.dumps([] if scene.features is None else scene.features.tolist()),
+            "generation_kwargs": json.dumps({"inference": "greedy", "beamSize": 1}),
+        }
 
 
 def _percentile(value: Any) -> float:
     """A number from 0 to 1; raises ValueError for anything else."""
-    if type(value) not in (int, float) or not 0 <= value <= 1:  # NaN is not
+    if not Number(0, 1).allows(value):
         raise ValueError("not a percentile")
     return float(value)
 
@@ -203,9 +185,7 @@ def _answer(reply: Any, closeness: float) -> tuple[str, float]:
     text, change = reply
     if not isinstance(text, str):
         raise TypeError("the answer is not a string")
-    if type(change) not in (int, float) or not -1 <= change <= 1:  # NaN is not
-        raise ValueError("not a change of a percentile")
-    if not -ROUNDING <= closeness + change <= 1 + ROUNDING:
+    if not Number(-1, 1).allows(change) or not -ROUNDING <= closeness + change <= 1 + ROUNDING:
         raise ValueError("not a change of this percentile")
     return " ".join(printable(text[:LONGEST]).split()), float(change)
 
@@ -229,7 +209,6 @@ LOST = "ten questions were asked"
 OPEN = tuple(f"what is the {name}?" for name in ATTRIBUTES if name not in CAPTIONED)
 CLOSED = tuple(f"is it {value}?" for name, values in ATTRIBUTES.items() if name not in CAPTIONED for value in values)
 QUESTIONS = OPEN + CLOSED
-FIGURES: dict[str, type] = {"closeness": float, "yes_or_no": int}  # final percentile; answers that the rule counts
 
 
 class Hidden(NamedTuple):
@@ -293,11 +272,10 @@ class GuessingGame(TextGame):
 def _history(turns: Sequence[Turn]) -> list[Utterance]:
     """The questions and answers, without the caption (a turn unless it is empty)."""
     history = []
-    for number, turn in enumerate(turns):
+    for turn, following in itertools.zip_longest(turns, turns[1:]):
         if turn.is_action:
-            history.append(Utterance("question", turn.text))
-            answered = number + 1 < len(turns) and not turns[number + 1].is_action
-            history.append(Utterance("answer", turns[number + 1].text if answered else ""))
+            answer = following.text if following and not following.is_action else ""
+            history += [Utterance("question", turn.text), Utterance("answer", answer)]
     return history
 
 
@@ -328,7 +306,7 @@ class GuessingWorld(TextWorld):
 
     name = "guessing"
     about = "a dialogue in which questions are asked about a picture that only its caption describes"
-    figures = FIGURES
+    figures = {"closeness": float, "yes_or_no": int}  # noqa: RUF012  (final percentile; answers that the rule counts)
     written, heard = 256, 1024
     makers = MAKERS
 
@@ -347,8 +325,7 @@ class GuessingWorld(TextWorld):
             raise UserError(f"a server needs scenes, as it only answers questions about them ({OPTIONS_FLAG})")
         if (scenes or features) and not server:
             raise UserError(f"scenes and features need a server: set the option 'server' ({OPTIONS_FLAG})")
-        self._server, self._files = server, (scenes, features)
-        self._timeout_s, self._patience_s = timeout_s, patience_s
+        self._server, self._files, self._seconds = server, (scenes, features), (timeout_s, patience_s)
         self.rule, self.yes_no_reward = rule, float(yes_no_reward)
         self.enough, self.gain_scale = float(enough), float(gain_scale)
 
@@ -357,11 +334,11 @@ class GuessingWorld(TextWorld):
         return SceneFiles(*self._files)
 
     @functools.cached_property
-    def answerer(self) -> Answerer:
+    def answerer(self) -> LocalAnswerer | RemoteAnswerer:
         """Shared by all games of this process."""
         if not self._server:
             return LocalAnswerer()
-        return RemoteAnswerer(HttpClient(self._server, OPTIONS_FLAG, self._timeout_s, self._patience_s))
+        return RemoteAnswerer(HttpClient(self._server, OPTIONS_FLAG, *self._seconds))
 
     def check(self) -> None:
         """See `World.check`: reads the files; the server is asked when the first game begins."""
