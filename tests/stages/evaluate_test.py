@@ -9,9 +9,9 @@ from motif_jax.envs.nethack.game import FIGURES
 from motif_jax.files import read_json, write_json
 from motif_jax.run import Run
 from motif_jax.stages import evaluate
+from motif_jax.stages.evaluate import FLAG, find_all, find_contenders
 from motif_jax.stages.evaluate import play as policy_play
 from motif_jax.stages.evaluate import summary as evaluate_summary
-from motif_jax.stages.evaluate.contenders import FLAG, find_all, find_contenders
 from motif_jax.stages.evaluate.page import report_evaluation
 
 

@@ -13,8 +13,8 @@ from motif_jax.episodes.recordings import plays_the_same_twice
 from motif_jax.files import read_json
 from motif_jax.replays.replay import load_replay, top_messages
 from motif_jax.stages import evaluate, visualize
+from motif_jax.stages.evaluate import file_of
 from motif_jax.stages.evaluate import summary as evaluate_summary
-from motif_jax.stages.evaluate.contenders import file_of
 
 
 def obtained(config, workdir, episode: str) -> Path:

@@ -11,7 +11,7 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.game import FIGURES
 from motif_jax.files import read_json, write_json, write_lines
-from motif_jax.pages.players import SUMMARIES, WATCHED, Player, Watched, label
+from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Watched, label
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import COLUMNS, ROWS, Replay, save_replay
 from motif_jax.rewards.labels import Split

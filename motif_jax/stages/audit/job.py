@@ -23,8 +23,7 @@ from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, messages_of, read_tracks
-from motif_jax.pages.figures import better
-from motif_jax.pages.players import Player
+from motif_jax.pages.figures import Player, better
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.rewards.learnt import Reward, load_reward

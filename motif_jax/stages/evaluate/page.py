@@ -19,23 +19,11 @@ import numpy as np
 from motif_jax.captions import decode
 from motif_jax.envs.protocols import TITLES, is_variation
 from motif_jax.files import read_json
+from motif_jax.pages import figures
 from motif_jax.pages.blocks import cell, share_bar, table
 from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
-from motif_jax.pages.figures import compared, words
+from motif_jax.pages.figures import SUMMARIES, PackedReplay, Player, Players, label
 from motif_jax.pages.formats import Interval, esc, exact
-from motif_jax.pages.players import (
-    SUMMARIES,
-    PackedReplay,
-    Player,
-    Players,
-    arranged,
-    behaviours,
-    chance_of,
-    figures_table,
-    intervals_table,
-    label,
-    own_of,
-)  # fmt: skip
 from motif_jax.replays.film import open_picture
 from motif_jax.replays.replay import COLUMNS, Replay, load_replay
 from motif_jax.run import Head, Run, from_plain
@@ -55,8 +43,6 @@ TURN_COLUMNS = "repeat(auto-fit,minmax(min(100%,30rem),1fr))"  # five letters an
 
 PICTURES = 300  # of a replay in a page
 PICTURE_SIDE, PICTURE_QUALITY = 240, 70  # pixels, and of WebP's 100: about 5 kB for a picture
-FLOATS = ("reward", "z", "intrinsic", "value", "probability")
-GOAL = EndStatus.TASK_SUCCESSFUL.name.lower()
 
 
 def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> None:
@@ -65,7 +51,7 @@ def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> N
     `summary`: of the player `name`, which is written afterwards.
     """
     as_read = json.loads(json.dumps(summary, sort_keys=True))  # equal figures stand in the same order each time
-    players = arranged(Run(workdir).read_each(SUMMARIES, Player) | {name: from_plain(Player, as_read)})
+    players = figures.arranged(Run(workdir).read_each(SUMMARIES, Player) | {name: from_plain(Player, as_read)})
     written = [player for player in players[""] if player.decoding and player.path == "."]
     last = max((player.step for player in written), default=0)  # earlier checkpoints would be other curves
     decoded = [player for player in written if player.step == last]
@@ -92,21 +78,21 @@ def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> N
 
 def _beside_chance(players: Sequence[Player]) -> str:
     """A chart of the figures in which the agent and random play differ; "" if one of them was not evaluated."""
-    own, chance = own_of(players), chance_of(players)
+    own, chance = figures.own_of(players), figures.chance_of(players)
     if not (own and chance):
         return ""
     rows = []
-    for figure in compared(own.figures):
+    for figure in figures.compared(own.figures):
         mine, theirs = own.figures[figure], chance.figures.get(figure)
         comparable = figure != "intrinsic_return" or own.reward == chance.reward
         if mine and theirs and comparable and mine != theirs:
-            rows.append((*words(figure), (mine, theirs)))
+            rows.append((*figures.words(figure), (mine, theirs)))
     return f'<div class="card">{bars(rows[:ON_FIRST], (label(own), "random play"))}</div>' if rows else ""
 
 
 def _played(players: Sequence[Player]) -> list[str]:
     """Sentences on the evaluation: success if a goal was ever reached, else score or return; with random play's."""
-    own, chance = own_of(players), chance_of(players)
+    own, chance = figures.own_of(players), figures.chance_of(players)
     if not own:
         return []
     does = {"success": "reaches the goal in a share of", "score": "scores", "return": "gets a return of"}
@@ -118,7 +104,7 @@ def _played(players: Sequence[Player]) -> list[str]:
     sentences = []
     if mine:
         beside = f", random play {theirs.spelt}" if theirs else ""
-        note = " (means with 95 % intervals)" if any(one and one.words for one in (mine, theirs)) else ""
+        note = " (means with 95 % intervals)" if mine.words or (theirs and theirs.words) else ""
         games = "one game" if own.episodes == 1 else f"{own.episodes:,} games"
         sentences.append(f"In {games} it {does[figure]} <b>{mine.spelt}</b>{beside}{note}.")
     if not chance:
@@ -161,22 +147,22 @@ def _evaluation(players: Players) -> list[str]:
     for protocol, others in players.items():
         if protocol and protocol not in varied:
             body += [f"<h3>By the rules of {esc(TITLES.get(protocol, protocol))}</h3>"]
-            body += [figures_table([(label(player), player) for player in others])]
+            body += [figures.figures_table([(label(player), player) for player in others])]
     return body
 
 
 def _variations(players: Sequence[Player], varied: Mapping[str, Sequence[Player]]) -> list[str]:
     """Success rates: a row for each variation of the games, a column for each player."""
     names = list(dict.fromkeys(label(player) for others in varied.values() for player in others))
-    figures: list[tuple[str, str, list[Interval | None], bool]] = []
+    rows: list[figures.FigureRow] = []
     for game, others in ({"as in training": players} | dict(varied)).items():
         by_name = {label(player): player.figures.get("success") for player in others}
-        figures.append((game, "", [by_name.get(name) for name in names], True))
+        rows.append((game, "", [by_name.get(name) for name in names], True))
     return [
         "<h3>Variations of the games</h3>",
         '<p class="soft">Success rate in games that were not used in training, in the same episodes '
         "for each player, with 95 % bootstrap intervals.</p>",
-        intervals_table(names, figures),
+        figures.intervals_table(names, rows),
     ]
 
 
@@ -193,7 +179,7 @@ def _figures(players: Sequence[Player]) -> list[str]:
     body = [
         '<p class="soft">All players play the same games, whose seeds are not used in training; means with 95 % '
         "bootstrap intervals.</p>",
-        figures_table([(label(player), player) for player in players]),
+        figures.figures_table([(label(player), player) for player in players]),
     ]
     if not all(player.repeatable for player in players):
         body.append(
@@ -203,16 +189,16 @@ def _figures(players: Sequence[Player]) -> list[str]:
     ended = [player for player in players if player.ends]
     if ended:
         body += ["<h3>How the episodes ended</h3>", *_ends(ended)]
-    body += behaviours([(label(player), player) for player in players])
+    body += figures.behaviours([(label(player), player) for player in players])
     return body
 
 
 def _ends(players: Sequence[Player]) -> list[str]:
     """A bar per player with the shares of its episodes' ends; an end has the same colour for all players."""
-    often: collections.Counter[str] = collections.Counter()
+    often: dict[str, float] = collections.defaultdict(float)
     for player in players:
         for end, count in player.ends.items():
-            often[end] += count / max(player.episodes, 1)  # type: ignore[assignment]
+            often[end] += count / max(player.episodes, 1)
     named = sorted(often, key=lambda end: (-often[end], end))[:CAUSES_SHOWN]
     colours = dict(zip(named, COLOURS, strict=False))
     body = []
@@ -300,10 +286,12 @@ def _table(players: Sequence[Player], others: Sequence[Player]) -> str:
 
 def _letters(workdir: Path, players: Sequence[Player]) -> list[str]:
     """Games of the best decoding with values, then of the best without, as HTML: a block per game, a table per text."""
-    shown = [max(some, key=lambda one: one.mean_return) for valued in (True, False)
-             if (some := [player for player in players if player.by_values is valued])]  # fmt: skip
     body = []
-    for player in shown:
+    for valued in (True, False):
+        decoded = [player for player in players if player.by_values is valued]
+        if not decoded:
+            continue
+        player = max(decoded, key=lambda one: one.mean_return)
         file = workdir / "evaluate" / player.name / "letters.json"
         record = read_json(file)["episodes"] if file.exists() else {}
         for episode, turns in list(record.items())[:GAMES]:
@@ -354,13 +342,8 @@ def _odds(likely: Sequence[tuple[str, float]], colour: str, taken: str) -> str:
 
 
 def packed_replay(file: Path, player: str) -> PackedReplay:
-    """A replay for the report; `player`: the name of who plays."""
+    """A replay for the report. Its title: the name of who plays, episode, reason of choice, returns, end."""
     replay = load_replay(file, "--workdir")
-    return PackedReplay(named(player, replay), replay.steps, replay.metadata["end"] == GOAL, pack(replay))
-
-
-def named(player: str, replay: Replay) -> str:
-    """The title of a replay: player, episode, reason of choice, returns, end."""
     metadata = replay.metadata
     words = [player, f"episode {metadata['episode']}"]
     words += [str(word) for word in metadata["chosen"] if not str(word).isdigit()]
@@ -368,7 +351,8 @@ def named(player: str, replay: Replay) -> str:
     if not np.isnan(replay.intrinsic).all():
         words.append(f"{replay.rewarded_by} {exact(float(np.nansum(replay.intrinsic)))}")
     words.append(str(metadata["cause"] or END_NAMES[metadata["end"]]))
-    return " · ".join(words)
+    reached = metadata["end"] == EndStatus.TASK_SUCCESSFUL.name.lower()
+    return PackedReplay(" · ".join(words), replay.steps, reached, pack(replay))
 
 
 def pack(replay: Replay) -> dict[str, Any]:
@@ -392,7 +376,7 @@ def pack(replay: Replay) -> dict[str, Any]:
     blank = (SHOWN[replay.chars] == ord(" ")) & (replay.colors < REVERSED)  # its colour is invisible
     odds = np.zeros((replay.steps, 0)) if replay.odds is None else replay.odds
     pictures, picture = page_pictures(replay)
-    floats = [*(getattr(replay, name) for name in FLOATS), odds]
+    floats = [replay.reward, replay.z, replay.intrinsic, replay.value, replay.probability, odds]
     whole = [replay.count, np.array(message), replay.action, replay.charge, picture]
     parts = [
         *(delta(frames) for frames in (SHOWN[replay.chars], np.where(blank, 0, replay.colors).astype(np.uint8))),

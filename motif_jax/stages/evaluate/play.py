@@ -40,7 +40,7 @@ from motif_jax.episodes.recordings import Pieces, Recordings, StepArrays, plays_
 from motif_jax.files import to_plain, write_lines
 from motif_jax.language.config import is_language_model
 from motif_jax.offline.recipes import Recipe
-from motif_jax.pages.players import WATCHED, Player, Watched, label
+from motif_jax.pages.figures import WATCHED, Player, Watched, label
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.decoding import PRETRAINED, SCORE, Decoding, describe_unused
 from motif_jax.policies.language_policy import make_language_policy
@@ -55,9 +55,8 @@ from motif_jax.rewards.mixtures import Weights, behaviours_of, find_behaviour, n
 from motif_jax.rewards.registry import LEARNT, SOURCES, shown_source
 from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
-from motif_jax.stages import make_pool, with_result, workers_of
-from motif_jax.stages.evaluate import contenders, summary
-from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, file_of
+from motif_jax.stages import evaluate, make_pool, with_result, workers_of
+from motif_jax.stages.evaluate import Contender, EvaluateConfig, file_of, summary
 from motif_jax.stages.evaluate.page import packed_replay, report_evaluation
 from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_rows, rules_of, summarise_episodes
 from motif_jax.structs import EpisodeInfo, Turn, UserError, naming
@@ -84,10 +83,10 @@ def run(config: EvaluateConfig, workdir: Path) -> None:
     """Evaluates each player without an up-to-date summary, and prints a table of the results."""
     loaded: Writers = {}
     played: dict[str, list[str]] = {}  # names of players by the protocol of their games
-    for asked in contenders.with_variations(config):
-        players = contenders.find_contenders(asked, workdir)
+    for asked in evaluate.with_variations(config):
+        players = evaluate.find_contenders(asked, workdir)
         names = played[asked.evaluate.protocol] = [contender.name for contender, _ in players]
-        due = [(one, flag) for one, flag in players if not contenders.is_evaluated(asked, workdir, one)]
+        due = [(one, flag) for one, flag in players if not evaluate.is_evaluated(asked, workdir, one)]
         check_writers(asked, workdir, due, loaded)
         for contender, flag in sorted(due, key=lambda one: not one[0].option):  # a wrong option is refused at once
             Evaluation(asked, workdir, contender, flag, loaded).run()
@@ -160,7 +159,7 @@ class Evaluation:
             self.tracks = read_tracks(folder / TRACKS)
             for row in read_rows(folder / EPISODES):
                 (self.rows if row["episode"] < self.wanted else self.beyond)[row["episode"]] = row
-            self.recorded = contenders.choose(self.config, self.rows)
+            self.recorded = evaluate.choose(self.config, self.rows)
             if self.rows:
                 print_line(f"evaluate: {len(self.rows):,} of {self.wanted:,} episodes of {name} were played before")
         else:
@@ -178,14 +177,14 @@ class Evaluation:
         write_tracks(self.stage.path / TRACKS, self.tracks)  # first: each line has its steps
         write_lines(self.stage.path / EPISODES, [row for _, row in sorted((self.rows | self.beyond).items())])
         if not self.repeatable:  # not before the rows are on disk, in case the run is killed
-            self.remove_replays(contenders.choose(self.config, self.rows).values())
+            self.remove_replays(evaluate.choose(self.config, self.rows).values())
 
     def keep_frames(self, number: int, frames: Mapping[str, np.ndarray]) -> None:
         """Writes the replay of a recorded episode if it is one of those to keep so far."""
         so_far = (*self.recorded.values(), number)
-        self.recorded = contenders.choose(self.config, {episode: self.rows[episode] for episode in so_far})
+        self.recorded = evaluate.choose(self.config, {episode: self.rows[episode] for episode in so_far})
         if number in self.recorded.values():
-            metadata = contenders.replay_metadata(self.config, self.metadata, [])
+            metadata = evaluate.replay_metadata(self.config, self.metadata, [])
             replay = replay_of(self.config.env, self.rows[number], self.tracks[number], metadata, frames)
             save_replay(file_of(self.stage.path, number), replay)
 
@@ -198,16 +197,16 @@ class Evaluation:
 
     def replays(self) -> dict[str, int]:
         """The episode of each word whose replay exists or can be made; removes all other replays."""
-        kept = contenders.choose(self.config, self.rows)
+        kept = evaluate.choose(self.config, self.rows)
         if self.repeatable:
             self.remove_replays()
         for number in sorted(set(kept.values())):
             words = [word for word, episode in kept.items() if episode == number]
             file, row = file_of(self.stage.path, number), self.rows[number]
             if self.repeatable:
-                why = contenders.record(self.config, file, row, self.tracks[number], self.metadata, words)
+                why = evaluate.record(self.config, file, row, self.tracks[number], self.metadata, words)
             else:
-                replay = load_replay(file, contenders.REPLAYS_FLAG) if file.is_file() else None
+                replay = load_replay(file, evaluate.REPLAYS_FLAG) if file.is_file() else None
                 why = "was not recorded, or has too many frames"
                 if replay and replay.metadata["figures"] == row:  # else it is of an earlier evaluation
                     save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
@@ -226,7 +225,7 @@ class Evaluation:
             self.stage.write("letters", {"episodes": letters(self.config, playing, shown)})
         rules = f"with {protocol}" if is_variation(protocol) else f"by the rules of {TITLES.get(protocol, protocol)}"
         summary = self.metadata | {
-            "stamp": contenders.stamp(self.config, self.workdir, self.contender),
+            "stamp": evaluate.stamp(self.config, self.workdir, self.contender),
             "episodes": self.wanted,
             "episodes_given_up": given_up,
             "repeatable": self.repeatable,
@@ -328,7 +327,7 @@ def sum_of(model: Model) -> str:
 def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
     """The reward sources of the workdir's policy; without a learnt one among them, the config's learnt reward."""
     try:
-        directory, steps = list_steps(str(workdir / "policy"), contenders.FLAG)
+        directory, steps = list_steps(str(workdir / "policy"), evaluate.FLAG)
     except UserError:  # no policy
         steps = []
     sources = RewardSources()

@@ -20,7 +20,7 @@ from motif_jax.config.table import PATH, Text, Whole, value
 from motif_jax.devices.releases import is_release
 from motif_jax.envs.worlds import check_world
 from motif_jax.stages import Stage, later, without_lock
-from motif_jax.stages.evaluate.contenders import EvaluateConfig
+from motif_jax.stages.evaluate import EvaluateConfig
 from motif_jax.structs import UserError
 from motif_jax.transcripts.imports import FORMATS
 

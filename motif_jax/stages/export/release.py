@@ -25,10 +25,9 @@ from motif_jax.language.config import find_trained
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.peft import write_adapter
 from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
-from motif_jax.pages.figures import in_order
+from motif_jax.pages.figures import SUMMARIES, in_order
 from motif_jax.pages.formats import Interval, exact
 from motif_jax.pages.over_seeds import estimate
-from motif_jax.pages.players import SUMMARIES
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.decoding import TRAINED
 from motif_jax.policies.model import read_policy
@@ -38,7 +37,7 @@ from motif_jax.rewards.registry import LEARNT, without_folders
 from motif_jax.rewards.sources import RewardSources, trusted_classes
 from motif_jax.run import Run
 from motif_jax.stages.collect import CollectConfig
-from motif_jax.stages.evaluate.contenders import file_of
+from motif_jax.stages.evaluate import file_of
 from motif_jax.stages.evaluate.summary import SUMMARY, read_json
 from motif_jax.stages.export import FLAG, ExportConfig, check_output
 from motif_jax.stages.train_policy import TrainConfig

@@ -57,7 +57,7 @@ class BenchmarkConfig(CollectConfig, RewardConfig, TrainConfig):
 
 def benchmarks() -> Any:
     """The package `benchmarks` of the checkout that this file belongs to."""
-    checkout = Path(__file__).parents[3]
+    checkout = Path(__file__).parents[2]
     if not (checkout / "benchmarks" / "engines.py").is_file():
         raise UserError(
             "the benchmark is not part of the installed package: run it in a checkout of the repository, with "
