@@ -86,9 +86,9 @@ def data_script(name: str, value: Any) -> str:
     return f'<script type="application/json" id="{esc(name)}">{text}</script>'
 
 
-def tiles(values: Iterable[tuple[str, str]]) -> str:
-    """A row of tiles with key figures, from pairs (value, name), with a link to them as CSV."""
-    values = list(values)
+def tiles(values: Iterable[tuple[object, str]]) -> str:
+    """A row of tiles with key figures, from pairs (value, name) whose value is known; with a link to them as CSV."""
+    values = [(value, what) for value, what in values if value]
     inner = "".join(f'<div class="tile"><b>{esc(value)}</b><span>{esc(what)}</span></div>' for value, what in values)
     link = csv_link((("figure", "value"), [(what, value) for value, what in values])) if values else ""
     return f'<div class="tiles">{inner}</div>{link}'
