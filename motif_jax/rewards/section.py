@@ -31,9 +31,7 @@ class Options:
         decides=True,
     )
     controller: str = value("", Text(longest=1000), "sum of rewards for which the controller chooses", decides=True)
-    controller_chooses: str = value(
-        "options", Text(("options", MIXTURES)), "options, one at a time; or mixtures of them", decides=True
-    )
+    controller_chooses: str = value("options", Text(("options", MIXTURES)), "single options, or mixtures", decides=True)
 
 
 @dataclass(frozen=True)
@@ -45,21 +43,14 @@ class ControlSection:
         decides=True,
     )  # fmt: skip
     discount: str = value(
-        "decisions",
-        Text(("decisions", "steps")),
-        "the controller discounts once per decision, or for every game step",
-        decides=True,
+        "decisions", Text(("decisions", "steps")), "the controller discounts per decision or step", decides=True
     )
     bootstrap_on_switch: bool = value(True, Flag(), "end an option's return where another follows it", decides=True)
-    exploration: float = value(
-        1.0, Number(0, 1e6), "weight of decisions' exploration term, as a multiple of that of actions", decides=True
-    )
+    exploration: float = value(1.0, Number(0, 1e6), "decisions' exploration weight, relative to actions'", decides=True)
     anneal_exploration_to: float = value(
         1.0, Number(0, 1e6, above=True), "final share of it, at train_for_env_steps; exponential decay", decides=True
     )
-    heads: str = value(
-        "in_effect", Text(("in_effect", "all")), "choices in the loss: those that took effect, or all", decides=True
-    )
+    heads: str = value("in_effect", Text(("in_effect", "all")), "choices in the loss: in effect, or all", decides=True)
     coefficients: str = value(
         "0,0.25,0.5,0.75,1", Text(longest=200), "coefficients among which the controller chooses",
         decides=True,
@@ -79,9 +70,7 @@ class CountValues:
 class DistillationValues:
     """The source rnd: random network distillation, which rewards novel observations."""
 
-    learning_rate: float = value(
-        1e-4, Number(0, 1, above=True), "learning rate of the predictor, which takes one step per update", decides=True
-    )
+    learning_rate: float = value(1e-4, Number(0, 1, above=True), "of the predictor; one step per update", decides=True)
     hidden: int = value(128, Whole(1, 65536), "units of the hidden layers", decides=True)
     outputs: int = value(64, Whole(1, 65536), "outputs of the random network", decides=True)
 
@@ -127,9 +116,7 @@ class OnlineValues:
         decides=True,
     )
     goals: str = value("defaultgoal@0", Text(longest=4000), "goals with their first steps: defaultgoal@0,gold@2000000")
-    threshold: float = value(
-        0.5, Number(0, 1, above=True, below=True), "higher probabilities are worth 1", decides=True
-    )
+    threshold: float = value(0.5, Number(0, 1, above=True, below=True), "probabilities above are worth 1", decides=True)
     floor: float = value(
         -0.5, Number(-1e6, 1e6), "ranking with .anchor=none, words: scores up to this are worth 0", decides=True
     )
@@ -154,13 +141,9 @@ class OnlineValues:
     vectors: str = value("", PATH, "words: file of word vectors in the text format (.vec)", decides=True)
     order: str = value("recency", Text(ORDERS), "asked first: last seen (recency), most seen (count), least certain")
     labels_per_1000_steps: float = value(0.0, Number(0, 1e6), "maximum rate of questions; 0: as fast as answers come")
-    queue: int = value(
-        2_000, Whole(1, 10_000_000), "maximum length of the queue; others are dropped until they are seen again"
-    )
+    queue: int = value(2_000, Whole(1, 10_000_000), "maximum queue length; others are dropped until seen again")
     attempts: int = value(3, Whole(1, 100), "attempts per question whose answers cannot be parsed")
-    patience_s: float = value(
-        30.0, Number(0.1, MANY_SECONDS), "seconds without an answer until the judge counts as down"
-    )
+    patience_s: float = value(30.0, Number(0.1, MANY_SECONDS), "seconds without answers until the judge counts as down")
     when_down: str = value("go_on", Text(("go_on", "stop")), "go_on: train without new labels until the judge is back")
     audit_every_steps: int = value(500_000, Whole(0, 10**15), "audit the online reward every N steps; 0 disables")
     capacity: int = value(1_000_000, Whole(1, 100_000_000), "maximum number of captions; 0.6 kB each", decides=True)
@@ -169,16 +152,10 @@ class OnlineValues:
     learning_rate: float = value(1e-4, Number(0, 1, above=True), "learning rate of the networks", decides=True)
     batch_size: int = value(256, Whole(1, 65_536), "captions or pairs per update of the networks", decides=True)
     lessons_early: int = value(32, Whole(0, 100_000), "updates when labels arrive, until switch_at", decides=True)
-    lessons_late: int = value(
-        1, Whole(0, 100_000), "updates of the networks per update of the policy, from switch_at on", decides=True
-    )
+    lessons_late: int = value(1, Whole(0, 100_000), "updates per update of the policy, from switch_at on", decides=True)
     switch_at: int = value(25_000, Whole(0, 10**12), "number of labels from which lessons_late applies", decides=True)
-    pairs_per_update: int = value(
-        10, Whole(1, 100_000), "ranking with .anchor=none: pairs to ask about per update of the policy", decides=True
-    )
-    sample: str = value(
-        "count", Text(("count", "distinct")), "ranking with .anchor=none: draw by frequency, or uniformly", decides=True
-    )
+    pairs_per_update: int = value(10, Whole(1, 100_000), ".anchor=none: pairs to ask about per update", decides=True)
+    sample: str = value("count", Text(("count", "distinct")), ".anchor=none: draw by count, or uniformly", decides=True)
 
 
 class GoalTurn(NamedTuple):
@@ -283,9 +260,7 @@ class RewardsSection(Options, Repeatable):
         decides=True,
     )
     extrinsic_coefficient: float = value(0.1, Number(-1e6, 1e6), "coefficient of the game's reward", decides=True)
-    intrinsic_coefficient: float = value(
-        0.1, Number(-1e6, 1e6), "coefficient of the learnt reward; 0: no learnt reward is needed", decides=True
-    )
+    intrinsic_coefficient: float = value(0.1, Number(-1e6, 1e6), "of the learnt reward; 0: none needed", decides=True)
     reward_dir: str = value("", PATH, "workdir or checkpoints of the learnt reward; empty: this workdir", decides=True)
     reward_checkpoint: str = value("last", Text(longest=20), "last, best, or the number of an epoch", decides=True)
     reward_scale: float = value(0.1, Number(-1e6, 1e6), "scale of the game's reward, before clipping", decides=True)

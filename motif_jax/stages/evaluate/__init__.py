@@ -55,18 +55,12 @@ class Evaluate:
         "WORKDIR[@STEP] of a policy, or random or explorer; or a language model: directory, GGUF file, or smollm2; "
         "empty: of this workdir",
     )
-    beside: str = value(
-        "random", PATHS, "other players of the same games, comma-separated: a scripted one, WORKDIR, @STEP"
-    )
+    beside: str = value("random", PATHS, "players of the same games, comma-separated: a scripted one, WORKDIR, @STEP")
     protocol: str = value(
-        TASK,
-        Text(tuple(protocols.CHANGED)),
-        "rules of evaluation: task: those of env; challenge: the NetHack Challenge's; or BALROG's",
+        TASK, Text(tuple(protocols.CHANGED)), "task: the rules of env; challenge: the NetHack Challenge's; or BALROG's"
     )
     variations: str = value(
-        "",
-        Text(longest=4000),
-        "variations of babyai to evaluate as well: rewording=synonyms;level=GoToFrench+actions=french",
+        "", Text(longest=4000), "more variations of babyai: rewording=synonyms;level=GoToFrench+actions=french"
     )
     controls: str = value(
         "",
@@ -81,9 +75,7 @@ class Evaluate:
     greedy: bool = value(False, Flag(), "always choose the most probable action; often worse in games of chance")
     num_workers: int = value(usable_cores, Whole(), "worker processes; 0: play in this process, for debugging")
     games_per_worker: int = value(16, Whole(1), "games per worker, played in parallel")
-    hang_timeout_s: float = value(
-        30.0, Number(0.1, MANY_SECONDS), "heartbeat timeout in seconds: a silent worker is replaced"
-    )
+    hang_timeout_s: float = value(30.0, Number(0.1, MANY_SECONDS), "seconds until a silent worker is replaced")
 
 
 @dataclass(frozen=True)

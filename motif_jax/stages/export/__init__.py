@@ -32,13 +32,9 @@ class Export:
     """A release of policy and reward."""
 
     to: str = value("", PATH, "output directory, or file of transcripts; empty: in the workdir")
-    licence: str = value(
-        "", Text(longest=60, letters="A-Za-z0-9.-"), "licence as the Hugging Face Hub spells it, such as apache-2.0"
-    )
+    licence: str = value("", Text(longest=60, letters="A-Za-z0-9.-"), "as the Hugging Face Hub spells it: apache-2.0")
     about: str = value("", Text(longest=2000), "sentences of your own for the card")
-    transcripts: str = value(
-        "none", Text(("none", *FORMATS)), "write transcripts for TRL's trainers instead (docs/transcripts.md)"
-    )
+    transcripts: str = value("none", Text(("none", *FORMATS)), "transcripts for TRL instead (docs/transcripts.md)")
     turns_mib: int = value(
         100, Whole(1), "maximum MiB of an episode with transcripts=turns, where each line repeats the conversation"
     )
