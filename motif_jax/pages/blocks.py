@@ -119,12 +119,8 @@ def table(
 ) -> str:
     """A table, with a link to it as CSV; cells are HTML, the names of the columns are text.
 
-    Args:
-      head, rows: names of the columns, and the cells of each row.
-      numbers: indices of the columns to align right.
-      kind: a class of assets/page.css: `fits` for a narrow table, `figures` for a table whose cells are stacked on a
-        phone, each with the name of its column.
-      sheet: the contents of the CSV; by default the text of the cells.
+    `numbers`: columns to align right. `kind`: a class of assets/page.css: `fits` for a narrow table, `figures` for one
+    whose cells are stacked on a phone, each with the name of its column. `sheet`: the CSV, if not the cells' text.
     """
     right, rows = set(numbers), list(rows)
     mark = [' class="number"' if index in right else "" for index in range(len(head))]

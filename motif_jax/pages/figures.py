@@ -161,7 +161,10 @@ Players = dict[str, list[Player]]  # by the rules of their games; first "", thos
 
 
 def arranged(by_directory: Mapping[str, Player]) -> Players:
-    """Players by the rules of their games: first the workdir's policy, its best decoding first; random play last."""
+    """Players by the rules of their games: first the workdir's policy, its best decoding first; random play last.
+
+    Their figures are such as charts can show, as a user's game may give any number.
+    """
     players = sorted((_bounded(player._replace(name=name)) for name, player in by_directory.items()), key=_order)
     protocols = dict.fromkeys(["", *(player.protocol for player in players)])
     return {protocol: [player for player in players if player.protocol == protocol] for protocol in protocols}
@@ -175,8 +178,6 @@ def _order(player: Player) -> tuple[Any, ...]:
 
 
 def _bounded(player: Player) -> Player:
-    """Returns the player with means that a chart can show, as a user's game may give any number."""
-
     def shown(values: Mapping[str, Interval | None]) -> dict[str, Any]:
         return {name: interval and interval.bounded for name, interval in values.items()}
 
@@ -208,8 +209,7 @@ def label(player: Player) -> str:
 
 def figures_table(named: Sequence[tuple[str, Player]]) -> str:
     """A table with a row per figure and a column per player."""
-    names, players = [name for name, _ in named], [player for _, player in named]
-    counts = [player.episodes for player in players]
+    names, players = zip(*named, strict=True)
     one_reward = len({player.reward for player in players}) == 1
     figures: list[FigureRow] = []
     for figure in in_order(figure for player in players for figure in player.figures):
@@ -220,7 +220,7 @@ def figures_table(named: Sequence[tuple[str, Player]]) -> str:
         alike = all(player.sources.get(source) == players[0].sources.get(source) for player in players)
         intervals = [player.returns.get(source) for player in players]
         figures.append((f"{source} return", "from this reward source", intervals, alike))
-    return intervals_table(names, figures, counts)
+    return intervals_table(names, figures, [player.episodes for player in players])
 
 
 FigureRow = tuple[str, str, Sequence[Interval | None], bool]  # title, note, values, whether these are comparable
@@ -237,10 +237,8 @@ def intervals_table(names: Sequence[str], figures: Iterable[FigureRow], counts: 
             median = f" median {exact(interval.median)}" if interval and interval.median is not None else ""
             cells.append(cell(interval, median) + (track(interval, low, high, colour) if interval and alike else ""))
         rows.append(cells)
-        if counts:
-            pairs = zip(intervals, counts, strict=True)
-            intervals = [interval and interval._replace(n=interval.n or count) for interval, count in pairs]
-        sheet.append((title, intervals))
+        pairs = itertools.zip_longest(intervals, counts)
+        sheet.append((title, [interval and interval._replace(n=interval.n or count) for interval, count in pairs]))
     return table(("", *names), rows, kind="figures", sheet=of_intervals(sheet, names))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from motif_jax.envs.protocols import TASK, suffix
 from motif_jax.envs.rules import Rules
 from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import World
+from motif_jax.pages.figures import SUMMARIES, Player
 from motif_jax.pages.formats import Interval, exact
 from motif_jax.pages.over_seeds import large_exponents
-from motif_jax.run import from_plain
+from motif_jax.run import Run, from_plain
 
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
 COMMON = {  # figures of every world's episodes, with their keys in episodes.jsonl
@@ -30,7 +32,7 @@ END_NAMES = {  # for episodes without a cause
 RESAMPLES = 2000
 BESIDE = 4  # other players in the table
 HAPPENINGS = 8  # in the table
-OTHER_REWARD, NEVER = "another reward", dict.fromkeys(("mean", "low", "high"), 0.0)
+OTHER_REWARD, NEVER = "another reward", Interval(0.0, 0.0, 0.0)
 
 EpisodeRow = dict[str, Any]  # a line of `episodes.jsonl`
 Statistics = dict[str, float | None]
@@ -62,6 +64,9 @@ def summarise_episodes(
     complete = {name: column for name, column in columns.items() if rows and None not in column}
     counted = [row["did"] for row in rows if row["did"] is not None]
     did = {name: [happened.get(name, 0) for happened in counted] for name in rules.names}
+    # The end of each episode is its cause, if the causes of all are known, so that each end has only one name.
+    has_causes = len(counted) == len(rows)
+    ends = [(row["cause"] if has_causes else "") or END_NAMES[row["end_status"]] for row in rows]
     programs = rows[0].get("terms", {}) if rows else ()
     terms = {name: _shared([row.get("terms", {}).get(name, {}) for row in rows]) for name in programs}
     return {
@@ -69,14 +74,8 @@ def summarise_episodes(
         "aims": sorted(rules.aims),
         "did": intervals({name: column for name, column in did.items() if any(column)}, seed, wanted),
         "returns": intervals(_shared([row.get("returns", {}) for row in rows]), seed, wanted),
-        "ends": dict(collections.Counter(_ends(rows)).most_common()),
+        "ends": dict(collections.Counter(ends).most_common()),
     } | ({"terms": {name: intervals(columns, seed, wanted) for name, columns in terms.items()}} if terms else {})
-
-
-def _ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The end of each episode: its cause, if the causes of all are known, so that each end has only one name."""
-    has_causes = all(row["did"] is not None for row in rows)
-    return [(row["cause"] if has_causes else "") or END_NAMES[row["end_status"]] for row in rows]
 
 
 def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Statistics]:
@@ -128,32 +127,29 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
 
 def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
     """Prints a row per figure, the world's `own` too, with columns for the player `name` and up to BESIDE others."""
-    summaries = {path.parent.name: files.read_json(path) for path in sorted(directory.glob(f"*/{SUMMARY}"))}
-    mine = summaries.pop(name)
-    others = [one for one, summary in summaries.items() if summary.get("protocol") == mine.get("protocol")]
-    summaries = {name: mine} | {one: summaries[one] for one in others[:BESIDE]}
+    players = Run(directory.parent).read_each(SUMMARIES, Player)
+    mine = players.pop(name)
+    others = {one: player for one, player in players.items() if player.protocol == mine.protocol}
+    shown = {name: mine} | dict(itertools.islice(others.items(), BESIDE))
 
-    rows = [["", *summaries], ["", *(f"{summary['episodes']:,} episodes" for summary in summaries.values())]]
-    for figure in dict.fromkeys([*keys_of(own), *sorted(mine["figures"])]):  # also the success in families of missions
+    rows = [["", *shown], ["", *(f"{player.episodes:,} episodes" for player in shown.values())]]
+    for figure in dict.fromkeys([*keys_of(own), *sorted(mine.figures)]):  # also the success in families of missions
         cells = [
-            show(summary["figures"].get(figure), median=True)
-            if figure != "intrinsic_return" or summary["reward"] == mine["reward"]
-            else OTHER_REWARD
-            for summary in summaries.values()
+            OTHER_REWARD
+            if figure == "intrinsic_return" and player.reward != mine.reward
+            else show(player.figures.get(figure), median=True)
+            for player in shown.values()
         ]
-        if any(summary["figures"].get(figure) for summary in summaries.values()):
+        if any(player.figures.get(figure) for player in shown.values()):
             rows.append([figure, *cells])
-    for source in sorted(mine["returns"]):  # the sources beside the learnt reward
+    for source in sorted(mine.returns):  # the sources beside the learnt reward
         cells = [
-            show(summary["returns"].get(source))
-            if summary.get("sources", {}).get(source) == mine.get("sources", {}).get(source)
-            else OTHER_REWARD
-            for summary in summaries.values()
+            show(player.returns.get(source)) if player.sources.get(source) == mine.sources.get(source) else OTHER_REWARD
+            for player in shown.values()
         ]
         rows.append([f"{source} return", *cells])
-    for event in sorted(mine["did"], key=lambda event: -mine["did"][event]["mean"])[:HAPPENINGS]:
-        did = [summary["did"] for summary in summaries.values()]
-        rows.append([event, *(show(one.get(event, NEVER if one else None)) for one in did)])
+    for event in sorted(mine.did, key=lambda event: -mine.did[event].mean)[:HAPPENINGS]:
+        rows.append([event, *(show(player.did.get(event, NEVER if player.did else None)) for player in shown.values())])
     _print_rows(rows)
     if len(others) > BESIDE:
         print_line(f"and {len(others) - BESIDE} more in {directory}")
@@ -176,7 +172,7 @@ def print_controls(directory: Path, played: Mapping[str, Sequence[str]], control
                     )
     files.write_json(directory / "controls.json", {"rows": table})
     head = ["games", "protocol", "player", "episodes"]
-    rows = [[*(str(row[name]) for name in head), *(show(row.get(figure)) for figure in shown)] for row in table]
+    rows = [[*(str(row[name]) for name in head), *_intervals(row, shown)] for row in table]
     _print_rows([[*head, *shown], *rows])
 
 
@@ -193,7 +189,7 @@ def print_sweep(directory: Path, names: Sequence[str]) -> None:
     rows = [["", "episodes", *shown]]
     for row in table:
         mark = " *" if row["name"] == best else ""
-        rows.append([f"{row['name']}{mark}", f"{row['episodes']:,}", *(show(row[figure]) for figure in shown)])
+        rows.append([f"{row['name']}{mark}", f"{row['episodes']:,}", *_intervals(row, shown)])
     _print_rows(rows)
 
 
@@ -204,11 +200,14 @@ def _print_rows(rows: Sequence[Sequence[str]]) -> None:
         print_line("  ".join([f"{first:{widths[0]}}", *cells]))
 
 
-def show(figure: Mapping[str, float | None] | None, median: bool = False) -> str:
+def _intervals(row: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    return [show(from_plain(Interval | None, row.get(name))) for name in names]
+
+
+def show(interval: Interval | None, median: bool = False) -> str:
     """A mean with its interval, and the `median` if that is wanted; unknown ones are left out."""
-    if figure is None:
+    if interval is None:
         return "-"
-    interval = from_plain(Interval, figure)
     return interval.spelt + ("" if interval.median is None or not median else f" median {exact(interval.median)}")
 
 
