@@ -12,7 +12,7 @@ from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config import table
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Use, Whole, shown, value
 from motif_jax.devices.releases import check_saved
-from motif_jax.envs.texts import Texts, texts_of
+from motif_jax.envs.texts import texts_of
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.structs import UserError
 
@@ -213,7 +213,17 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
         if judgeless:
             judgeless.check(section, texts)
         else:
-            _check_judge(section, config.annotate, texts, turns, config.seed)
+            backend = find_backend(config.annotate)
+            if not issubclass(backend, CaptionBackend):
+                choices = "model, vllm, server, judge or lexicon (--config.annotate.backend)"
+                name = config.annotate.backend
+                raise UserError(f"the backend {name!r} cannot be asked during training: choose {choices}")
+            if len(turns) > 1 and backend.in_process and not backend.uses_jax:
+                server = "--config.annotate.backend=server"
+                raise UserError(f"a model in this process has one goal: use a server for several ({GOALS}; {server})")
+            for turn in turns:
+                judge = judge_section(config.annotate, turn.goal, section.patience_s)
+                backend(judge, texts, config.seed, not asks_pairs(section.kind)).check()
     except UserError as error:  # the goal is in the schedule here
         raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None
     if is_anchored(vars(section)):
@@ -223,20 +233,6 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
     if section.order == "uncertain" and (judgeless or not JUDGED[section.kind].has_network):
         raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
     check_saved(section.init_from, f"{SECTION}.init_from")
-
-
-def _check_judge(section: OnlineValues, annotate: AnnotateSection, texts: Texts, turns: Turns, seed: int) -> None:
-    """Raises UserError for a judge that cannot be asked about these goals during training."""
-    backend = find_backend(annotate)
-    if not issubclass(backend, CaptionBackend):
-        choices = "model, vllm, server, judge or lexicon (--config.annotate.backend)"
-        raise UserError(f"the backend {annotate.backend!r} cannot be asked during training: choose {choices}")
-    if len(turns) > 1 and backend.in_process and not backend.uses_jax:
-        server = "--config.annotate.backend=server"
-        raise UserError(f"a model in this process has one goal: use a server for several ({GOALS}; {server})")
-    one = not asks_pairs(section.kind)
-    for turn in turns:
-        backend(judge_section(annotate, turn.goal, section.patience_s), texts, seed, one).check()
 
 
 # ---- all of it

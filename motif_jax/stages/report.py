@@ -511,17 +511,12 @@ def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
             scores_by_name |= decoded
         else:
             scores_by_name[variant.name or "the agent"] = scores_of([one.own for one in variant.runs.values()])
-    scores_by_name[CHANCE] = chance_over_seeds(variants)
-    return {name: scores for name, scores in scores_by_name.items() if scores}
-
-
-def chance_over_seeds(variants: Sequence[Variant]) -> dict[str, np.ndarray]:
-    """The figures of random play: a value per seed, as variants repeat its games; {} if they play other games. [S]"""
     runs = [(seed, one) for variant in variants for seed, one in variant.runs.items() if one.chance]
-    if differences([one for _, one in runs]).keys() - {"seed"}:
-        return {}
-    scores = scores_of([*{seed: one.chance for seed, one in runs}.values()])
-    return {name: values for name, values in scores.items() if name != "intrinsic_return" or has_one_reward(variants)}
+    if not differences([one for _, one in runs]).keys() - {"seed"}:  # then variants repeat the games of random play
+        scores_by_name[CHANCE] = scores_of([*{seed: one.chance for seed, one in runs}.values()])
+        if not has_one_reward(variants):
+            scores_by_name[CHANCE].pop("intrinsic_return", None)
+    return {name: scores for name, scores in scores_by_name.items() if scores}
 
 
 def has_one_reward(variants: Sequence[Variant]) -> bool:

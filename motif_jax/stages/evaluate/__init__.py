@@ -170,14 +170,23 @@ def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> l
 def _locate(workdir: Path, policy: str, flag: str, stage: str) -> tuple[str, str, int]:
     """Name, `Contender.path` and step of the checkpoint that a flag names; `stage`: the folder of such checkpoints.
 
-    "" and @STEP are checkpoints of this workdir.
+    "" and @STEP are checkpoints of this workdir. LAST is, of values, the one that was chosen by return, if one was.
     """
     if policy and not policy.startswith("@"):
         choice = parse_one(policy, flag)
     else:  # the path of a sweep's workdir may contain a comma
         choice = parse_one(f".{policy}", flag)._replace(path=str(workdir))
     if stage == "values":
-        directory, steps, last = _list_values(choice.path, flag)
+        from motif_jax.policies.values import list_values  # loads JAX
+
+        try:
+            directory, steps = list_values(Path(choice.path))
+        except UserError as error:
+            raise UserError(f"{error}: run --stage=train_values first ({flag})") from error
+        if not steps:
+            raise UserError(f"there is no complete checkpoint in {str(directory)!r} ({flag})")
+        chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
+        last = chosen if chosen in steps else steps[-1]
     else:
         directory, steps = list_steps(choice.path, flag)
         last = steps[-1]
@@ -189,20 +198,6 @@ def _locate(workdir: Path, policy: str, flag: str, stage: str) -> tuple[str, str
         return stage, ".", step
     home = directory.parent if directory.name == "checkpoints" else directory
     return (home.parent if home.name == stage else home).name, str(directory), step
-
-
-def _list_values(path: str, flag: str) -> tuple[Path, list[int], int]:
-    """The checkpoints of `--stage=train_values`, and the one that it has chosen by return, else the last one."""
-    from motif_jax.policies.values import list_values  # loads JAX
-
-    try:
-        directory, steps = list_values(Path(path))
-    except UserError as error:
-        raise UserError(f"{error}: run --stage=train_values first ({flag})") from error
-    if not steps:
-        raise UserError(f"there is no complete checkpoint in {str(directory)!r} ({flag})")
-    chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
-    return directory, steps, chosen if chosen in steps else steps[-1]
 
 
 def check_variations(config: EvaluateConfig, world: World) -> None:

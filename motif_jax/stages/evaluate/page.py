@@ -140,8 +140,27 @@ def _value(player: Player) -> str:
 
 
 def _evaluation(players: Players) -> list[str]:
-    own = players[""]
-    body = _figures(_few(own)) if own else []
+    """All players; of a policy that is decoded in several ways, only the best decoding with and without values."""
+    own, body = players[""], []
+    best: dict[tuple[str, bool], Player] = {}
+    for player in own:  # a policy's best decoding comes first
+        if player.decoding:
+            best.setdefault((player.path, player.by_values), player)
+    if few := [player for player in own if player in best.values() or not player.decoding]:
+        named = [(label(player), player) for player in few]
+        body += [
+            '<p class="soft">All players play the same games, whose seeds are not used in training; means with 95 % '
+            "bootstrap intervals.</p>",
+            figures.figures_table(named),
+        ]
+        if not all(player.repeatable for player in few):
+            body.append(
+                '<p class="soft">This game cannot be repeated exactly: it can only be recorded while it is played, and '
+                "the players' games differ.</p>"
+            )
+        if ended := [player for player in few if player.ends]:
+            body += ["<h3>How the episodes ended</h3>", *_ends(ended)]
+        body += figures.behaviours(named)
     if varied := {protocol: others for protocol, others in players.items() if is_variation(protocol)}:
         body += _variations(own, varied)
     for protocol, others in players.items():
@@ -164,33 +183,6 @@ def _variations(players: Sequence[Player], varied: Mapping[str, Sequence[Player]
         "for each player, with 95 % bootstrap intervals.</p>",
         figures.intervals_table(names, rows),
     ]
-
-
-def _few(players: Sequence[Player]) -> list[Player]:
-    """All players; of a policy that is decoded in several ways, only the best decoding with and without values."""
-    best: dict[tuple[str, bool], Player] = {}
-    for player in players:  # a policy's best decoding comes first
-        if player.decoding:
-            best.setdefault((player.path, player.by_values), player)
-    return [player for player in players if player in best.values() or not player.decoding]
-
-
-def _figures(players: Sequence[Player]) -> list[str]:
-    body = [
-        '<p class="soft">All players play the same games, whose seeds are not used in training; means with 95 % '
-        "bootstrap intervals.</p>",
-        figures.figures_table([(label(player), player) for player in players]),
-    ]
-    if not all(player.repeatable for player in players):
-        body.append(
-            '<p class="soft">This game cannot be repeated exactly: it can only be recorded while it is played, and '
-            "the players' games differ.</p>"
-        )
-    ended = [player for player in players if player.ends]
-    if ended:
-        body += ["<h3>How the episodes ended</h3>", *_ends(ended)]
-    body += figures.behaviours([(label(player), player) for player in players])
-    return body
 
 
 def _ends(players: Sequence[Player]) -> list[str]:
