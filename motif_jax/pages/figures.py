@@ -285,7 +285,7 @@ class PackedReplay(NamedTuple):
     title: str
     steps: int
     reached: bool  # whether it reached its goal
-    data: dict[str, Any]  # `stages.evaluate.page.pack`
+    data: dict[str, Any]  # `stages.evaluate.results.pack`
 
 
 class Watched(NamedTuple):

@@ -10,7 +10,7 @@ from motif_jax.pages.figures import label
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, train_policy
-from motif_jax.stages.evaluate.page import pack
+from motif_jax.stages.evaluate.results import pack
 from motif_jax.stages.report import read_record
 from motif_jax.structs import UserError
 

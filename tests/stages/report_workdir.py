@@ -20,8 +20,7 @@ from motif_jax.rewards.statistics import summarise_values as moments
 from motif_jax.run import Run
 from motif_jax.stages import annotate
 from motif_jax.stages.collect import report_pairs
-from motif_jax.stages.evaluate.page import packed_replay, report_evaluation
-from motif_jax.stages.evaluate.summary import summarise_episodes
+from motif_jax.stages.evaluate.results import packed_replay, report_evaluation, summarise_episodes
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_reward.fitting import LabelledPairs, write_page
 

@@ -33,8 +33,7 @@ from motif_jax.pages.figures import SUMMARIES, Player
 from motif_jax.run import Run
 from motif_jax.stages import Stage, later
 from motif_jax.stages.annotate.setup import AnnotateConfig, check_section, make_backend
-from motif_jax.stages.evaluate import EvaluateConfig
-from motif_jax.stages.evaluate.summary import SUMMARY, read_json
+from motif_jax.stages.evaluate import SUMMARY, EvaluateConfig, read_json
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
 

@@ -31,7 +31,7 @@ from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.run import Run
 from motif_jax.stages.annotate.setup import label_name
 from motif_jax.stages.audit import FILE, FOLDER, RANDOM, AuditConfig, ask, ask_second, find_players, stamp_of
-from motif_jax.stages.evaluate.summary import EPISODES, keys_of, read_json, read_rows
+from motif_jax.stages.evaluate import EPISODES, keys_of, read_json, read_rows
 from motif_jax.structs import UserError, naming
 
 UNEVALUATED = "random play was not evaluated (--config.evaluate.beside=random)"

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from motif_jax import files
 from motif_jax.actors.pool import check_capacity
 from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Text, Whole, flatten, value
 from motif_jax.devices.releases import METADATA, is_release
 from motif_jax.envs import protocols
 from motif_jax.envs.protocols import TASK, by_protocol, check_protocol
+from motif_jax.envs.rules import Rules
+from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world, essential, make_world
 from motif_jax.episodes.playback import Track, make_replay
@@ -30,12 +33,12 @@ from motif_jax.replays.replay import LONGEST, save_replay
 from motif_jax.rewards.registry import ONLINE, program_title, shown_source
 from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
 from motif_jax.stages import Stage, check_cluster, later, with_result
-from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, read_json, rules_of
 from motif_jax.stages.train_policy import Policy
 from motif_jax.stages.train_values import ValuesConfig, check_texts_fit
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 
+EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
 WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing
 OPTION = "#"  # before the name of an option that plays alone: WORKDIR@STEP#gold
 REWARDS = (  # values of the policy that decide which rewards are added up
@@ -263,6 +266,7 @@ def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
 
 REPLAYS_FLAG = "--config.evaluate.replays"
 Row = Mapping[str, Any]
+EpisodeRow = dict[str, Any]  # a line of `episodes.jsonl`
 
 
 def learnt_return(row: Row) -> float:
@@ -320,6 +324,30 @@ def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> di
 def games_of(config: EvaluateConfig) -> dict[str, Any]:
     """The settings that decide which games are played: `config.env` and the seed."""
     return essential(config.env) | {"seed": config.seed}
+
+
+# ---- the files of a player
+
+
+def rules_of(world: World) -> Rules:
+    """The rules that count the events of a world's episodes; raises UserError for an invalid file."""
+    return read_texts(world.about, world.texts).rules()
+
+
+def keys_of(figures: Iterable[str]) -> dict[str, str]:
+    """All figures of an episode, the world's after the return, with their keys in episodes.jsonl."""
+    names = dict.fromkeys(["return", *figures, "steps", "success", "intrinsic_return"])
+    return {name: "episode_return" if name == "return" else name for name in names}
+
+
+def read_json(file: Path) -> dict[str, Any] | None:
+    """The content of a JSON file; None if the file does not exist."""
+    return files.read_json(file) if file.exists() else None
+
+
+def read_rows(file: Path) -> list[EpisodeRow]:
+    """The lines of `episodes.jsonl`; [] if the file does not exist."""
+    return [*files.read_lines(file)] if file.exists() else []
 
 
 def artefacts(workdir: Path) -> list[Path]:

@@ -56,9 +56,7 @@ from motif_jax.rewards.registry import LEARNT, SOURCES, shown_source
 from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import evaluate, make_pool, with_result, workers_of
-from motif_jax.stages.evaluate import Contender, EvaluateConfig, file_of, summary
-from motif_jax.stages.evaluate.page import packed_replay, report_evaluation
-from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_rows, rules_of, summarise_episodes
+from motif_jax.stages.evaluate import EPISODES, SUMMARY, Contender, EpisodeRow, EvaluateConfig, file_of, results
 from motif_jax.structs import EpisodeInfo, Turn, UserError, naming
 from motif_jax.system.metrics import Progress, Timers
 from motif_jax.transcripts.render import ConversationTokens
@@ -91,11 +89,11 @@ def run(config: EvaluateConfig, workdir: Path) -> None:
         for contender, flag in sorted(due, key=lambda one: not one[0].option):  # a wrong option is refused at once
             Evaluation(asked, workdir, contender, flag, loaded).run()
         if players[-1][0].decoding:
-            summary.print_sweep(workdir / "evaluate", names)
+            results.print_sweep(workdir / "evaluate", names)
         elif not config.evaluate.controls:
-            summary.print_table(workdir / "evaluate", names[-1], make_world(config.env).figures)
+            results.print_table(workdir / "evaluate", names[-1], make_world(config.env).figures)
     if config.evaluate.controls:
-        summary.print_controls(workdir / "evaluate", played, CONTROLS[config.evaluate.controls])
+        results.print_controls(workdir / "evaluate", played, CONTROLS[config.evaluate.controls])
 
 
 class Evaluation:
@@ -157,7 +155,7 @@ class Evaluation:
             )
         if before == self.metadata:
             self.tracks = read_tracks(folder / TRACKS)
-            for row in read_rows(folder / EPISODES):
+            for row in evaluate.read_rows(folder / EPISODES):
                 (self.rows if row["episode"] < self.wanted else self.beyond)[row["episode"]] = row
             self.recorded = evaluate.choose(self.config, self.rows)
             if self.rows:
@@ -235,15 +233,15 @@ class Evaluation:
             "steps_per_s": round(steps / seconds),
             "chosen": self.config.evaluate.replays,
             "replays": kept,
-            **summarise_episodes(
+            **results.summarise_episodes(
                 [self.rows[number] for number in sorted(self.rows)], self.config.seed, self.world.figures,
-                rules_of(self.world), getattr(self.world, "families", ()), self.wanted,
+                evaluate.rules_of(self.world), getattr(self.world, "families", ()), self.wanted,
             ),
         }  # fmt: skip
         named = label(from_plain(Player, summary))
         files = [file_of(folder, number) for number in dict.fromkeys(number for _, number in sorted(kept.items()))]
-        self.stage.write(WATCHED, Watched(tuple(packed_replay(file, named) for file in files)))
-        report_evaluation(self.workdir, self.contender.name, summary)
+        self.stage.write(WATCHED, Watched(tuple(results.packed_replay(file, named) for file in files)))
+        results.report_evaluation(self.workdir, self.contender.name, summary)
         self.stage.write("summary", summary)  # last, as the player is evaluated when it exists
         print_line(f"evaluate: {self.wanted:,} episodes, {steps:,} new steps in {seconds:,.0f} s; {folder}")
 
@@ -423,7 +421,7 @@ def play(
     if not missing:
         return
     world, name = make_world(config.env), playing.contender.name
-    happenings, figures = rules_of(world).happenings(), tuple(world.figures)
+    happenings, figures = evaluate.rules_of(world).happenings(), tuple(world.figures)
     recordings = Recordings(happenings) if records else None
     with (
         contextlib.closing(playing.sources),

@@ -37,8 +37,7 @@ from motif_jax.rewards.registry import LEARNT, without_folders
 from motif_jax.rewards.sources import RewardSources, trusted_classes
 from motif_jax.run import Run
 from motif_jax.stages.collect import CollectConfig
-from motif_jax.stages.evaluate import file_of
-from motif_jax.stages.evaluate.summary import SUMMARY, read_json
+from motif_jax.stages.evaluate import SUMMARY, file_of, read_json
 from motif_jax.stages.export import FLAG, ExportConfig, check_output
 from motif_jax.stages.train_policy import TrainConfig
 from motif_jax.stages.train_reward import RewardConfig

@@ -30,8 +30,7 @@ from motif_jax.replays.film import WRITERS, count_sheets, find_ffmpeg, write_fil
 from motif_jax.replays.replay import describe, load_replay, save_replay, summary
 from motif_jax.replays.terminal import can_watch, watch
 from motif_jax.stages import Stage, evaluate, without_lock
-from motif_jax.stages.evaluate import Contender, EvaluateConfig, file_of
-from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_json, read_rows
+from motif_jax.stages.evaluate import EPISODES, SUMMARY, Contender, EpisodeRow, EvaluateConfig, file_of, read_json
 from motif_jax.structs import UserError, naming
 from motif_jax.system.metrics import Progress
 
@@ -153,7 +152,7 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
     file = file_of(workdir / "visualize" / contender.name, number)
     tracks = read_tracks(folder / "tracks.npz") if evaluated else {}
     if number in tracks:
-        row = next(row for row in read_rows(folder / EPISODES) if row["episode"] == number)
+        row = next(row for row in evaluate.read_rows(folder / EPISODES) if row["episode"] == number)
         write(config, file, row, tracks[number], read_json(folder / "player.json") or {})
     else:
         play_one(config, workdir, contender, number, file)
