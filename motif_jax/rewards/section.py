@@ -25,10 +25,7 @@ class Options:
     """Options over rewards."""
 
     options: str = value(
-        "",
-        Text(longest=2000),
-        "sums of rewards, one per option: gold:1,stairs:20,down=stairs+learnt:0.1 (docs/options.md); empty: none",
-        decides=True,
+        "", Text(longest=2000), "sums of rewards, as gold:1,down=stairs+learnt:0.1 (docs/options.md)", decides=True
     )
     controller: str = value("", Text(longest=1000), "sum of rewards for which the controller chooses", decides=True)
     controller_chooses: str = value("options", Text(("options", MIXTURES)), "single options, or mixtures", decides=True)
@@ -39,9 +36,8 @@ class ControlSection:
     """The controller of options."""
 
     length: str = value(
-        AUTO, Text(longest=20), "game steps per option: auto (the controller chooses 1 to 128) or a number",
-        decides=True,
-    )  # fmt: skip
+        AUTO, Text(longest=20), "game steps per option: auto (the controller chooses, 1 to 128), a number", decides=True
+    )
     discount: str = value(
         "decisions", Text(("decisions", "steps")), "the controller discounts per decision or step", decides=True
     )
@@ -52,9 +48,8 @@ class ControlSection:
     )
     heads: str = value("in_effect", Text(("in_effect", "all")), "choices in the loss: in effect, or all", decides=True)
     coefficients: str = value(
-        "0,0.25,0.5,0.75,1", Text(longest=200), "coefficients among which the controller chooses",
-        decides=True,
-    )  # fmt: skip
+        "0,0.25,0.5,0.75,1", Text(longest=200), "coefficients among which the controller chooses", decides=True
+    )
     sum_to_one: bool = value(True, Flag(), "divide a mixture's coefficients by their sum", decides=True)
 
 

@@ -78,9 +78,7 @@ class Cluster:
     """A cluster of Ray, for games on other hosts and for many runs."""
 
     address: str = value(
-        "",
-        Text(longest=300),
-        "auto: the cluster that this host has joined; host:port of its head; local: one of this machine; empty: none",
+        "", Text(longest=300), "auto: the cluster of this host; host:port of its head; local: this machine; empty: none"
     )
     game_hosts: int = value(0, Whole(0, 1000), "hosts that play in collect, train_policy and evaluate, beside this one")
     cores: int = value(1, Whole(1, 10_000), "cores of each host of games, with a worker each; cores of each run")
