@@ -112,9 +112,7 @@ class OnlineValues:
     )
     goals: str = value("defaultgoal@0", Text(longest=4000), "goals with their first steps: defaultgoal@0,gold@2000000")
     threshold: float = value(0.5, Number(0, 1, above=True, below=True), "probabilities above are worth 1", decides=True)
-    floor: float = value(
-        -0.5, Number(-1e6, 1e6), "ranking with .anchor=none, words: scores up to this are worth 0", decides=True
-    )
+    floor: float = value(-0.5, Number(-1e6, 1e6), ".anchor=none or words: scores up to this are worth 0", decides=True)
     anchor: str = value(
         "neutral",
         Text(("neutral", "none")),

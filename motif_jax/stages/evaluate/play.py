@@ -256,7 +256,6 @@ class LoadedPlayer(NamedTuple):
     sources: RewardSources
     # What the player is; checksums of its parameters, and of the reward sources with all their settings; the goal.
     metadata: dict[str, Any]
-    scripted: str = ""  # name of a scripted player
     model: Model | None = None
     only: int | Weights | None = None  # the option or the mixture that plays alone, of a policy with options
     writer: ValueWriter | None = None  # of a policy that writes
@@ -272,7 +271,7 @@ def make_playing(
     untrained = is_language_model(contender.path)
     if contender.path and not contender.decoding and not untrained:
         return make_trained(config, workdir, contender, flag)
-    model, writer, scripted = None, None, ""
+    model = writer = None
     sources, metadata = sources_of_workdir(config, workdir), contender.metadata()
     if contender.decoding:
         writer = load_writer(config, workdir, contender, flag, loaded)
@@ -286,9 +285,8 @@ def make_playing(
         metadata |= {"parameters": sum_of(model), "formula": language.formula}
     else:
         metadata["parameters"] = None
-        scripted = contender.name.removesuffix(suffix(config.evaluate.protocol))
     metadata |= source_metadata(sources)
-    return LoadedPlayer(contender, sources, metadata, scripted, model, writer=writer)
+    return LoadedPlayer(contender, sources, metadata, model, writer=writer)
 
 
 def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, flag: str) -> LoadedPlayer:
@@ -466,10 +464,11 @@ def episodes(
     elif playing.writer and playing.contender.decoding:
         width = math.prod(make_world(config.env).action.shape)
         policy = WritingPlayer(playing.writer, playing.contender.decoding, width, workers * games, seed)
+    scripted = "" if policy else playing.contender.name.removesuffix(suffix(section.protocol))
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
     with make_pool(
         cluster, config.env, tuple(sorted(observations)), num_workers=here, games_per_worker=games,
-        rollout_length=ROLLOUT_WRITTEN if playing.writer else ROLLOUT, player=playing.scripted, groups=groups,
+        rollout_length=ROLLOUT_WRITTEN if playing.writer else ROLLOUT, player=scripted, groups=groups,
         outputs=policy.outputs if policy else None, starts=policy.starts if policy else None, seed=config.seed,
         stream=SeedStream.EVALUATE, first_episode=min(missing), hang_timeout_s=section.hang_timeout_s, record=record,
         flag="--config.evaluate",
