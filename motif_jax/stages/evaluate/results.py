@@ -548,10 +548,14 @@ def pack(replay: Replay) -> dict[str, Any]:
     blank = (SHOWN[replay.chars] == ord(" ")) & (replay.colors < REVERSED)  # its colour is invisible
     odds = np.zeros((replay.steps, 0)) if replay.odds is None else replay.odds
     pictures, picture = page_pictures(replay)
+    chars, colors = SHOWN[replay.chars], np.where(blank, 0, replay.colors).astype(np.uint8)
+    for frames in (chars, colors):
+        frames[1:] ^= frames[:-1].copy()
     floats = [replay.reward, replay.z, replay.intrinsic, replay.value, replay.probability, odds]
     whole = [replay.count, np.array(message), replay.action, replay.charge, picture]
     parts = [
-        *(delta(frames) for frames in (SHOWN[replay.chars], np.where(blank, 0, replay.colors).astype(np.uint8))),
+        chars,
+        colors,
         *(array.astype("<f4") for array in floats),
         *(array.astype("<i4") for array in whole if array is not None),
         replay.cursor,
@@ -603,10 +607,3 @@ def used_box(replay: Replay) -> list[int]:
         return [0, 0, 0, 0]
     (top, bottom), (left, right) = (np.flatnonzero(seen.any(axis))[[0, -1]].tolist() for axis in (1, 0))
     return [top, left, bottom + 1 - top, right + 1 - left]
-
-
-def delta(frames: np.ndarray) -> np.ndarray:
-    """Each frame XOR the one before; the first frame is unchanged. [T + 1, 24, 80] uint8"""
-    changed = frames.copy()
-    changed[1:] ^= frames[:-1]
-    return changed
