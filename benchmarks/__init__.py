@@ -20,7 +20,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -30,11 +30,9 @@ from motif_jax.files import write_json, write_whole
 from motif_jax.learner.settings import find_algorithm
 from motif_jax.names import import_named
 from motif_jax.stages import collect, train_policy, train_reward
+from motif_jax.stages.benchmark import BenchmarkConfig
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import processor
-
-if TYPE_CHECKING:  # the stage imports this package by name
-    from motif_jax.stages.benchmark import BenchmarkConfig
 
 PARTS = {
     "games": ("env", "texts"),

@@ -186,7 +186,7 @@ def run_many(argv: list[str], workdir: Path) -> None:
     else:
         run_all(share_of_job(runs, os.environ), argv, workdir, FLAGS.config.seeds_at_once)
     if "report" in stages:
-        written = import_named("motif_jax.stages.report.seeds:write_page_over_seeds")(runs, workdir, argv)
+        written = import_named("motif_jax.stages.report:write_page_over_seeds")(runs, workdir, argv)
         print_line(f"report of {len(runs)} runs: {written}")
 
 

@@ -112,11 +112,10 @@ class Run:
         return StageRun(self.path, name, folder, writes)
 
     def sections(self) -> list[Section]:
-        told = ((record["stage"], record["part"], record["sections"]) for record in self._told())
-        return [Section(stage, part, one["title"], one["blocks"]) for stage, part, found in told for one in found]
+        return [Section(told["stage"], told["part"], **one) for told in self._told() for one in told["sections"]]
 
     def heads(self) -> dict[tuple[str, str], Head]:
-        return {(record["stage"], record["part"]): from_plain(Head, record.get("head", {})) for record in self._told()}
+        return {(told["stage"], told["part"]): from_plain(Head, told.get("head", {})) for told in self._told()}
 
     def _told(self) -> list[dict[str, Any]]:
         return [record for _, record in self._each(f"{SECTIONS}/*.json")]

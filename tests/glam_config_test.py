@@ -8,7 +8,7 @@ from conftest import ROOT, get_config
 from motif_jax.config.table import flatten
 from motif_jax.envs.worlds import make_world
 from motif_jax.stages import evaluate
-from motif_jax.stages.evaluate.contenders import check_variations
+from motif_jax.stages.evaluate import check_variations
 
 pytestmark = pytest.mark.quick
 PUBLISHED = {

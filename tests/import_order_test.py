@@ -13,8 +13,8 @@ import pytest
 from motif_jax import names
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.offline.recipes import RECIPES
-from motif_jax.rewards.online.online_section import JUDGED
 from motif_jax.rewards.registry import SOURCES
+from motif_jax.rewards.section import JUDGED
 from motif_jax.stages import NAMES
 
 pytestmark = pytest.mark.quick

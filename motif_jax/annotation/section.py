@@ -90,9 +90,7 @@ class AnnotateSection:
     goal: str = value(
         "defaultgoal", Text(longest=2000), "defaultgoal, zeroknowledge, combat, gold, stairs, a sentence", decides=True
     )
-    prompt: str = value(
-        "auto", Text(VERSIONS), "its version; auto: examples for small models here, otherwise default", decides=True
-    )
+    prompt: str = value("auto", Text(VERSIONS), "auto: examples for small models here, else default", decides=True)
     prompt_file: str = value("", PATH, "your own prompts, as motif_jax/envs/nethack/texts/default.toml", decides=True)
     lexicon: str = value("", PATH, "TOML file with your own rules; empty: those of the game", decides=True)
     samples: int = value(1, Whole(1, 1000), "mode reason: analyses per question, for a probability", decides=True)
@@ -100,12 +98,8 @@ class AnnotateSection:
         1.0, Number(0, above=True), "lexicon: P(second is better) = sigmoid(difference of worth / this)", decides=True
     )
     system_role: bool = value(True, Flag(), "False for models whose chat template has no system role", decides=True)
-    chat_format: str = value(
-        "auto", Text(("auto", *FORMATS)), "model: format of conversations; auto: as in its chat template", decides=True
-    )
-    captions: str = value(
-        "msg", Text(KINDS), "msg: messages; msg_minbl: also depth, gold, hit points, level and hunger", decides=True
-    )
+    chat_format: str = value("auto", Text(("auto", *FORMATS)), "model: chat format; auto: its template's", decides=True)
+    captions: str = value("msg", Text(KINDS), "messages; msg_minbl: also depth, gold, HP, level, hunger", decides=True)
     both_orders: float = value(
         0.05,
         Number(0, 1),

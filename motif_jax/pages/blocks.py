@@ -86,9 +86,9 @@ def data_script(name: str, value: Any) -> str:
     return f'<script type="application/json" id="{esc(name)}">{text}</script>'
 
 
-def tiles(values: Iterable[tuple[str, str]]) -> str:
-    """A row of tiles with key figures, from pairs (value, name), with a link to them as CSV."""
-    values = list(values)
+def tiles(values: Iterable[tuple[object, str]]) -> str:
+    """A row of tiles with key figures, from pairs (value, name) whose value is known; with a link to them as CSV."""
+    values = [(value, what) for value, what in values if value]
     inner = "".join(f'<div class="tile"><b>{esc(value)}</b><span>{esc(what)}</span></div>' for value, what in values)
     link = csv_link((("figure", "value"), [(what, value) for value, what in values])) if values else ""
     return f'<div class="tiles">{inner}</div>{link}'
@@ -119,12 +119,8 @@ def table(
 ) -> str:
     """A table, with a link to it as CSV; cells are HTML, the names of the columns are text.
 
-    Args:
-      head, rows: names of the columns, and the cells of each row.
-      numbers: indices of the columns to align right.
-      kind: a class of assets/page.css: `fits` for a narrow table, `figures` for a table whose cells are stacked on a
-        phone, each with the name of its column.
-      sheet: the contents of the CSV; by default the text of the cells.
+    `numbers`: columns to align right. `kind`: a class of assets/page.css: `fits` for a narrow table, `figures` for one
+    whose cells are stacked on a phone, each with the name of its column. `sheet`: the CSV, if not the cells' text.
     """
     right, rows = set(numbers), list(rows)
     mark = [' class="number"' if index in right else "" for index in range(len(head))]

@@ -51,16 +51,10 @@ def curves(
     colours: Mapping[str, str] | None = None,
     bands: Mapping[str, Band] | None = None,
 ) -> str:
-    """A chart of lines over a common horizontal axis.
+    """A chart of lines over a common horizontal axis, whose unit is `x_name`; points that are not finite are left out.
 
-    Args:
-      lines: points by name; values that are not finite are left out.
-      x_name: the unit of the horizontal axis.
-      low, high: values that the vertical axis must include.
-      title, note: shown above the chart.
-      levels: horizontal lines for comparison.
-      colours: by line; by default in the order of COLOURS.
-      bands: intervals by line. A line with a band is not smoothed.
+    The vertical axis includes `low` and `high`. Lines have colours in the order of COLOURS unless `colours` has others;
+    `bands` are their intervals. A line with a band is not smoothed.
     """
     colours = colours or dict(zip(lines, COLOURS * len(lines), strict=False))
     drawn = {name: thin([(x, y) for x, y in points if math.isfinite(y)]) for name, points in lines.items()}
@@ -103,7 +97,7 @@ def curves(
 
 
 class Scale(NamedTuple):
-    """The axes of a chart: their smallest and largest values."""
+    """The axes of a chart: their smallest and largest values. Places are shares of its width and height."""
 
     left: float
     right: float
@@ -111,11 +105,9 @@ class Scale(NamedTuple):
     top: float
 
     def across(self, x: float) -> float:
-        """Returns the distance from the left as a share of the width."""
         return (x - self.left) / (self.right - self.left) if self.right > self.left else 0.5
 
     def up(self, y: float) -> float:
-        """Returns the height as a share."""
         return (y - self.bottom) / (self.top - self.bottom)
 
     def path(self, points: Sequence[Point]) -> str:

@@ -1,16 +1,18 @@
-"""Titles and order of the figures of episodes, which of their sides is better, curves and metrics of training.
+"""Figures of training and of evaluated players: their titles and order, records of players, tables and charts.
 
 A figure that WORDS does not contain is shown under the name that its world gives it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from motif_jax.pages.blocks import table
-from motif_jax.pages.charts import Point, spark
-from motif_jax.pages.formats import esc, number
+from motif_jax.pages.blocks import asset, cell, data_script, noted, of_intervals, table
+from motif_jax.pages.charts import COLOURS, Point, bars, reach, spark, track
+from motif_jax.pages.formats import Interval, esc, exact, number
+from motif_jax.screens import PALETTE
 
 WORDS = {  # of the evaluation's figures: title and note
     "return": ("the game's return", ""), "score": ("score", "at the end"),
@@ -21,19 +23,17 @@ WORDS = {  # of the evaluation's figures: title and note
 }  # fmt: skip
 COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # on the first screen
 Curve = tuple[str, str, str]  # metric of training, title, note
-AT_THE_END = ("score", "gold", "max_depth", "experience_level", "progression", "success")
 CURVES: tuple[Curve, ...] = (
     ("episode/intrinsic_return", "Learnt return", "per episode"),
     ("episode/return", "The game's return", "per episode"),
-    *((f"episode/{name}", WORDS[name][0].capitalize(), WORDS[name][1]) for name in AT_THE_END),
+    *(
+        (f"episode/{name}", WORDS[name][0].capitalize(), WORDS[name][1])
+        for name in ("score", "gold", "max_depth", "experience_level", "progression", "success")
+    ),
     ("episode/steps", "Length", "steps per episode"),
     ("train/entropy", "Entropy", "of the policy"),
     ("steps_per_s", "Speed", "steps/s"),
 )
-HIGHER_IS_BETTER = (
-    "return", "score", "max_depth", "gold", "experience_level", "progression", "scout", "success", "intrinsic_return",
-    "kills",
-)  # fmt: skip
 UNSHOWN = (  # without a curve
     "count", "all", "share_death", "share_ended", "share_aborted", "ascended", "turns", "depth", "scout", "family",
     "bot_steps",
@@ -58,7 +58,8 @@ def better(figure: str, figures: Iterable[str]) -> str:
     """
     if figure == "steps":
         return "lower" if "success" in figures else ""
-    return "higher" if figure in HIGHER_IS_BETTER or figure.startswith("success_") else ""  # of a family of missions
+    of_family = figure.startswith("success_")  # in one kind of missions
+    return "higher" if figure in WORDS or figure == "kills" or of_family else ""
 
 
 def compared(figures: Iterable[str]) -> list[str]:
@@ -91,3 +92,227 @@ def all_metrics(rows: Sequence[Mapping[str, Any]]) -> str:
             body.append([esc(name), *figures, spark(values)])
     head = ("metric", "first", "lowest", "highest", "last", "")
     return f"<details><summary>All metrics</summary>{table(head, body, (1, 2, 3, 4), kind='fits')}</details>"
+
+
+# ---- evaluated players
+
+SUMMARIES = "evaluate/*/summary.json"  # of a workdir; one per player, each a `Player`
+SELDOM = 0.05  # times per episode; rarer behaviours are left out
+
+
+class HowDecoded(NamedTuple):
+    """How a policy that writes is decoded."""
+
+    kind: str
+    beta: float
+    rerank_values: float = 0.0
+    include_logits: bool = True
+
+
+class Player(NamedTuple):
+    """An evaluated player and its results, as its summary has them."""
+
+    path: str  # "." for the workdir's policy, "" for scripted players
+    step: int
+    greedy: bool
+    episodes: int
+    task: str
+    figures: dict[str, Interval | None]
+    reward: str | None = None  # checksum of the learnt reward that valued its episodes
+    did: Mapping[str, Interval] = {}  # per episode
+    ends: Mapping[str, int] = {}
+    returns: Mapping[str, Interval] = {}  # of the reward sources beside the learnt reward, by name
+    terms: Mapping[str, Mapping[str, Interval]] = {}  # returns of the terms of reward programs, by source and text
+    sources: Mapping[str, Any] = {}  # metadata of these sources; the same metadata means the same rewards
+    aims: tuple[str, ...] = ()  # behaviours that the game's goals ask for
+    protocol: str = ""  # the rules of its games; "": those of the workdir
+    rules: str = ""  # the same in words: by the rules of BALROG's BabyAI
+    decoding: HowDecoded | None = None  # of a policy that writes
+    recipe: str = ""  # the algorithm that learnt its values
+    repeatable: bool = True  # whether its games can be repeated exactly
+    option: str = ""  # the option that plays alone, of a policy with options
+    name: str = ""  # of its directory
+
+    @property
+    def kind(self) -> str:
+        """The kind of decoding, with a remark if the policy's logits are left out; "" without decoding."""
+        how = self.decoding
+        return how.kind + ("" if how.include_logits else ", without logits") if how else ""
+
+    @property
+    def beta(self) -> float:
+        """The factor of Q - V in its decoding."""
+        return self.decoding.beta if self.decoding else 0.0
+
+    @property
+    def by_values(self) -> bool:
+        """Whether values influence its texts, by beta or by ranks of candidates."""
+        how = self.decoding
+        return bool(how and (how.beta or (how.kind == "rerank" and how.rerank_values)))
+
+    @property
+    def mean_return(self) -> float:
+        """The mean return; minus infinity if it is not known."""
+        interval = self.figures.get("return")
+        return interval.mean if interval else float("-inf")
+
+
+Players = dict[str, list[Player]]  # by the rules of their games; first "", those of the workdir
+
+
+def arranged(by_directory: Mapping[str, Player]) -> Players:
+    """Players by the rules of their games: first the workdir's policy, its best decoding first; random play last.
+
+    Their figures are such as charts can show, as a user's game may give any number.
+    """
+    players = sorted((_bounded(player._replace(name=name)) for name, player in by_directory.items()), key=_order)
+    protocols = dict.fromkeys(["", *(player.protocol for player in players)])
+    return {protocol: [player for player in players if player.protocol == protocol] for protocol in protocols}
+
+
+def _order(player: Player) -> tuple[Any, ...]:
+    scripted = player.path == ""
+    best = -player.mean_return if player.decoding and player.figures.get("return") else 0.0
+    is_random = scripted and player.name.startswith("random")
+    return player.path != ".", is_random, scripted, -player.step, best, bool(player.option), player.greedy
+
+
+def _bounded(player: Player) -> Player:
+    def shown(values: Mapping[str, Interval | None]) -> dict[str, Any]:
+        return {name: interval and interval.bounded for name, interval in values.items()}
+
+    return player._replace(figures=shown(player.figures), did=shown(player.did), returns=shown(player.returns),
+                           terms={name: shown(terms) for name, terms in player.terms.items()})  # fmt: skip
+
+
+def own_of(players: Sequence[Player]) -> Player | None:
+    """The workdir's policy, at its latest evaluated checkpoint; not one of its options."""
+    return next((one for one in players if one.path == "." and not one.option), None)
+
+
+def chance_of(players: Sequence[Player]) -> Player | None:
+    """Random play."""
+    return next((player for player in players if player.name.removesuffix(f"-{player.protocol}") == "random"), None)
+
+
+def label(player: Player) -> str:
+    """The name of a player in the report."""
+    if player.decoding:
+        name = "the policy" if player.path == "." else player.name.rpartition("-beta")[0]
+        return f"{name}, beta {player.beta:g}{'' if player.kind == 'sample' else f', {player.kind}'}"
+    if player.path == ".":
+        how = f", {player.option}{'' if '=' in player.option else ' alone'}" if player.option else ""
+        return f"the agent{how}{', greedy' if player.greedy else ''}, step {player.step:,}"
+    name = player.name.removesuffix(f"-{player.protocol}")
+    return {"random": "random play", "explorer": "the explorer", "bot": "the bot"}.get(name, name)
+
+
+def figures_table(named: Sequence[tuple[str, Player]]) -> str:
+    """A table with a row per figure and a column per player."""
+    names, players = zip(*named, strict=True)
+    one_reward = len({player.reward for player in players}) == 1
+    figures: list[FigureRow] = []
+    for figure in in_order(figure for player in players for figure in player.figures):
+        intervals = [player.figures.get(figure) for player in players]
+        if any(interval and interval.mean for interval in intervals):
+            figures.append((*words(figure), intervals, figure != "intrinsic_return" or one_reward))
+    for source in {source: None for player in players for source in player.returns}:
+        alike = all(player.sources.get(source) == players[0].sources.get(source) for player in players)
+        intervals = [player.returns.get(source) for player in players]
+        figures.append((f"{source} return", "from this reward source", intervals, alike))
+    return intervals_table(names, figures, [player.episodes for player in players])
+
+
+FigureRow = tuple[str, str, Sequence[Interval | None], bool]  # title, note, values, whether these are comparable
+
+
+def intervals_table(names: Sequence[str], figures: Iterable[FigureRow], counts: Sequence[int] = ()) -> str:
+    """A table with a row per figure and a column per name; comparable values have a scale. `counts`: of episodes."""
+    rows = [["episodes", *(f"{count:,}" for count in counts)]] if counts else []
+    sheet: list[tuple[str, Sequence[Interval | None]]] = [("episodes", list(map(Interval, counts)))] if counts else []
+    for title, note, intervals, alike in figures:
+        low, high = reach(intervals)
+        cells = [noted(esc(title), note) if alike else f"{esc(title)} <small class=soft>of different rewards</small>"]
+        for interval, colour in zip(intervals, itertools.cycle(COLOURS), strict=False):
+            median = f" median {exact(interval.median)}" if interval and interval.median is not None else ""
+            cells.append(cell(interval, median) + (track(interval, low, high, colour) if interval and alike else ""))
+        rows.append(cells)
+        pairs = itertools.zip_longest(intervals, counts)
+        sheet.append((title, [interval and interval._replace(n=interval.n or count) for interval, count in pairs]))
+    return table(("", *names), rows, kind="figures", sheet=of_intervals(sheet, names))
+
+
+def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
+    """Behaviours per episode: those that goals ask for first, then those that differ most between players."""
+    named = [(name, player) for name, player in named if player.did]
+    if not named:
+        return []
+    trained = [at for at, (_, player) in enumerate(named) if player.path]
+    # Several agents are compared with each other, a single one with the players beside it.
+    compared = trained if len(trained) > 1 else range(len(named))
+    names = {behaviour for _, player in named for behaviour in player.did}
+    aims = {behaviour for _, player in named for behaviour in player.aims}
+    done = {
+        behaviour: [player.did.get(behaviour, Interval(0.0, 0.0, 0.0)) for _, player in named] for behaviour in names
+    }
+
+    def interest(behaviour: str) -> float:
+        if len(named) == 1:
+            return done[behaviour][0].mean
+        lows, highs = zip(*(done[behaviour][at].band for at in compared), strict=True)
+        return (max(lows) - min(highs)) / max(*highs, 1e-9)
+
+    often = [behaviour for behaviour in names if max(interval.mean for interval in done[behaviour]) >= SELDOM]
+    often.sort(key=lambda behaviour: (behaviour not in aims, -interest(behaviour), behaviour))
+    first = "; first those that goals ask for" + (", then those that differ most" if len(named) > 1 else "")
+    return [
+        "<h3>What they did</h3>",
+        f'<p class="soft">Behaviours per episode, counted from messages{first}. Each row has its own scale.</p>',
+        bars([(behaviour, "", done[behaviour]) for behaviour in often], [name for name, _ in named]),
+    ]
+
+
+# ---- replays: assets/player.html shows them; assets/player.js unpacks and draws them in the browser
+
+WATCHED = "watched"  # of an evaluated player: a `Watched`
+FEW = 5  # steps; shorter episodes are not shown first
+REACHED = 3  # the same for episodes that reached their goal
+
+
+class PackedReplay(NamedTuple):
+    """An episode, as a page holds it."""
+
+    title: str
+    steps: int
+    reached: bool  # whether it reached its goal
+    data: dict[str, Any]  # `stages.evaluate.results.pack`
+
+
+class Watched(NamedTuple):
+    """The replays of an evaluated player."""
+
+    replays: tuple[PackedReplay, ...]
+
+
+def choose(players: Sequence[tuple[bool, Watched]], most: int) -> list[tuple[Watched, PackedReplay]]:
+    """At most `most` replays: those of the workdir's policy first (True), then those of the other players in turn."""
+    own = [(player, replay) for is_own, player in players if is_own for replay in player.replays]
+    others = [[(player, replay) for replay in player.replays] for is_own, player in players if not is_own]
+    return [*own, *(one for turn in itertools.zip_longest(*others) for one in turn if one)][:most]
+
+
+def replay_blocks(chosen: Sequence[tuple[Watched, PackedReplay]]) -> list[str]:
+    """The replay player and its data, as HTML."""
+    # First the longest that reached its goal, in REACHED steps, else the first one of FEW.
+    own = [(number, replay) for number, (player, replay) in enumerate(chosen) if player is chosen[0][0]]
+    reached = [one for one in own if one[1].reached and one[1].steps >= REACHED]
+    long = next((number for number, replay in own if replay.steps >= FEW), own[0][0])
+    first = max(reached, key=lambda one: one[1].steps)[0] if reached else long
+    options = [
+        f'<option value="replay-{number}"{" selected" if number == first else ""}>{esc(replay.title)}</option>'
+        for number, (_, replay) in enumerate(chosen)
+    ]
+    data = [data_script(f"replay-{number}", replay.data) for number, (_, replay) in enumerate(chosen)]
+    colours = [f"rgb({red} {green} {blue})" for red, green, blue in PALETTE]
+    player = asset("player.html").replace("OPTIONS_OF_REPLAYS", "".join(options))
+    return [player, data_script("colours", colours), *data]

@@ -17,7 +17,6 @@ from motif_jax.pages.formats import Interval
 
 RESAMPLES = 5000
 ENDS = (1 - 0.95) / 2, (1 + 0.95) / 2  # quantiles of all intervals
-NORMAL_LEVEL, NORMAL_POWER = 1.959964, 0.841621  # quantiles of the normal distribution: 5 % two-sided, 80 % power
 MOST_SEEDS = 10_000  # larger numbers are not reported
 
 
@@ -69,7 +68,8 @@ def seeds_needed(ours: np.ndarray, theirs: np.ndarray) -> int | None:
     if not (difference**2) or max(len(ours), len(theirs)) < 2:
         return None
     spread = sum(float(np.var(scores, ddof=1)) for scores in (ours, theirs) if len(scores) > 1)
-    needed = (NORMAL_LEVEL + NORMAL_POWER) ** 2 * spread / difference**2
+    z_level, z_power = 1.959964, 0.841621  # quantiles of the normal distribution
+    needed = (z_level + z_power) ** 2 * spread / difference**2
     return None if needed > MOST_SEEDS else max(math.ceil(needed), 2)
 
 

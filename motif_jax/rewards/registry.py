@@ -60,7 +60,7 @@ CHECKS = {  # module:function of built-in sources that check more than the types
     READING: "motif_jax.rewards.reading:check_choice",
     RND: "motif_jax.rewards.registry:check_distillation",
     CODE: "motif_jax.rewards.code.source:check_choice",
-    SOURCES[ONLINE].path: "motif_jax.rewards.online.online_section:check_choice",
+    SOURCES[ONLINE].path: "motif_jax.rewards.section:check_choice",
 }
 SECTIONS = tables_of(RewardsSection)
 VALUES: Table = {f"{name}.{key}": value for name in SOURCES for key, value in SECTIONS.get(name, {}).items()}

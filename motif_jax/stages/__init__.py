@@ -68,9 +68,7 @@ NAMES = (
 class Distributed:
     """Several hosts that run the same command."""
 
-    coordinator: str = value(
-        "auto", Text(longest=300), "host:port of process 0; auto: from SLURM, if it has several tasks"
-    )
+    coordinator: str = value("auto", Text(longest=300), "host:port of process 0; auto: from SLURM with several tasks")
     num_processes: int = value(1, Whole(1, 100_000), "number of hosts")
     process_id: int = value(0, Whole(0, 100_000), "index of this host, from 0")
 
@@ -80,13 +78,9 @@ class Cluster:
     """A cluster of Ray, for games on other hosts and for many runs."""
 
     address: str = value(
-        "",
-        Text(longest=300),
-        "auto: the cluster that this host has joined; host:port of its head; local: one of this machine; empty: none",
+        "", Text(longest=300), "auto: the cluster of this host; host:port of its head; local: this machine; empty: none"
     )
-    game_hosts: int = value(
-        0, Whole(0, 1000), "hosts that play games in collect, train_policy and evaluate, beside this one"
-    )
+    game_hosts: int = value(0, Whole(0, 1000), "hosts that play in collect, train_policy and evaluate, beside this one")
     cores: int = value(1, Whole(1, 10_000), "cores of each host of games, with a worker each; cores of each run")
     gpus: float = value(0.0, Number(0, 1000), "GPUs of each run of several; 0: the CPU; 0.5: two runs share one")
 
@@ -102,14 +96,10 @@ class Experiment:
         "stages to run, unless --stage names others",
     )
     seeds: str = value(
-        "",
-        Text(longest=4000),
-        "run several seeds, each in a directory of the workdir; 5: seeds 0 to 4; 3,7: these two; empty: one run",
+        "", Text(longest=4000), "several seeds, each in its own directory; 5: seeds 0 to 4; 3,7: these two; empty: one"
     )
     seeds_at_once: int = value(1, Whole(1, 1000), "runs in parallel, each on a share of the cores")
-    sized: bool = value(
-        False, Flag(), "the config chose policy.batch_size for this machine; a workdir that has begun keeps its own"
-    )
+    sized: bool = value(False, Flag(), "config chose policy.batch_size for this machine; a begun workdir keeps its own")
     cpu_devices: int = value(1, Whole(1, 256), "JAX devices on the CPU; batches are split among them")
     distributed: Distributed = Distributed()
     cluster: Cluster = Cluster()

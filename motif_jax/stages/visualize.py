@@ -28,10 +28,8 @@ from motif_jax.policies.choice import parse_one
 from motif_jax.replays.film import WRITERS, count_sheets, find_ffmpeg, write_film
 from motif_jax.replays.replay import describe, load_replay, save_replay, summary
 from motif_jax.replays.scene import can_watch, watch
-from motif_jax.stages import Stage, without_lock
-from motif_jax.stages.evaluate import contenders
-from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, file_of
-from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_json, read_rows
+from motif_jax.stages import Stage, evaluate, without_lock
+from motif_jax.stages.evaluate import EPISODES, SUMMARY, Contender, EpisodeRow, EvaluateConfig, file_of, read_json
 from motif_jax.structs import UserError, naming
 from motif_jax.system.metrics import Progress
 
@@ -80,11 +78,11 @@ def check(config: VisualizeConfig) -> None:
     check_protocol(config.env, config.evaluate.protocol)
     world = check_world(config.by_protocol().env)
     if section.policy not in (*world.players, ""):
-        policy, _ = contenders.split_option(section.policy, f"{FLAG}.policy")
+        policy, _ = evaluate.split_option(section.policy, f"{FLAG}.policy")
         parse_one(f".{policy}" if policy.startswith("@") else policy or ".", f"{FLAG}.policy")
-    if section.episode not in contenders.WORDS and not section.episode.isdecimal():
+    if section.episode not in evaluate.WORDS and not section.episode.isdecimal():
         raise UserError(
-            f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(contenders.WORDS)} or a number"
+            f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(evaluate.WORDS)} or a number"
         )
 
 
@@ -130,7 +128,7 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
     Episode 0 stands in for a word, such as "best", whose episode was not kept.
     """
     config, episode = config.by_protocol(), config.visualize.episode
-    players = contenders.find_all(config, workdir, config.visualize.policy, f"{FLAG}.policy")
+    players = evaluate.find_all(config, workdir, config.visualize.policy, f"{FLAG}.policy")
     contender = max(players, key=lambda one: mean_return(workdir, one))  # the best of several decodings
     folder = workdir / "evaluate" / contender.name
     evaluated = read_json(folder / SUMMARY) if is_of_these_games(config, folder) else None
@@ -142,7 +140,7 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
             return released
         print_line(
             f"the {episode!r} episode of {contender.name} was not kept ({FLAG}.episode), so this is episode 0; "
-            f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({contenders.REPLAYS_FLAG})"
+            f"--stage=evaluate keeps {config.evaluate.replays or 'none'!r} ({evaluate.REPLAYS_FLAG})"
         )
         episode = "0"
     number = int(episode)
@@ -151,7 +149,7 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
     file = file_of(workdir / "visualize" / contender.name, number)
     tracks = read_tracks(folder / "tracks.npz") if evaluated else {}
     if number in tracks:
-        row = next(row for row in read_rows(folder / EPISODES) if row["episode"] == number)
+        row = next(row for row in evaluate.read_rows(folder / EPISODES) if row["episode"] == number)
         write(config, file, row, tracks[number], read_json(folder / "player.json") or {})
     else:
         play_one(config, workdir, contender, number, file)
@@ -170,7 +168,7 @@ def is_of_these_games(config: VisualizeConfig, folder: Path) -> bool:
     if recorded is None:
         return False
     games = essential(by_protocol(recorded["env"], recorded["evaluate"]["protocol"]))
-    return {**games, "seed": recorded["seed"]} == contenders.games_of(config)
+    return {**games, "seed": recorded["seed"]} == evaluate.games_of(config)
 
 
 def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, number: int, file: Path) -> None:
@@ -181,7 +179,7 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
     player = playing.metadata
     if file.is_file():
         before = load_replay(file, "--workdir").metadata
-        now = {"games": contenders.games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
+        now = {"games": evaluate.games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
         if {name: before.get(name) for name in now} == now:
             return
     config = replace(config, cluster=replace(config.cluster, game_hosts=0))  # one episode is played here
@@ -191,14 +189,14 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
         raise UserError(f"episode {number} cannot be played: its game ends its worker ({FLAG}.episode)")
     _, row, track, frames = played[0]
     if frames:
-        save_replay(file, replay_of(config.env, row, track, contenders.replay_metadata(config, player, []), frames))
+        save_replay(file, replay_of(config.env, row, track, evaluate.replay_metadata(config, player, []), frames))
     else:
         write(config, file, row, track, player)
 
 
 def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, player: Mapping[str, Any]) -> None:
     """Plays an episode again and writes its replay."""
-    if why := contenders.record(config, file, row, track, player, []):
+    if why := evaluate.record(config, file, row, track, player, []):
         raise UserError(f"episode {row['episode']} {why} ({FLAG}.episode)")
 
 

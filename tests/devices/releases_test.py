@@ -18,7 +18,7 @@ from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, export, train_policy, visualize
-from motif_jax.stages.evaluate.summary import read_rows
+from motif_jax.stages.evaluate import read_rows
 from motif_jax.structs import UserError
 
 

@@ -13,7 +13,7 @@ from seeds_test import write_run
 
 from motif_jax.pages.blocks import csv_link, table
 from motif_jax.stages import report
-from motif_jax.stages.report.seeds import write_page_over_seeds
+from motif_jax.stages.report import write_page_over_seeds
 from motif_jax.system.runs import plan
 
 LINK = re.compile(r'href="data:text/csv;charset=utf-8,([^"]*)" download')

@@ -13,8 +13,8 @@ from motif_jax.devices.mesh import make_mesh, shard
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.nethack.observations import observation_specs
 from motif_jax.rewards.learnt_source import LearntSource, Mix
-from motif_jax.rewards.online.online_section import KINDS
 from motif_jax.rewards.registry import LEARNT, ONLINE, SOURCES, find_class
+from motif_jax.rewards.section import KINDS
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, sources_from
 

@@ -7,12 +7,11 @@ from toy_policies import TASK, policies
 
 from motif_jax.envs.nethack.game import FIGURES
 from motif_jax.files import read_json, write_json
-from motif_jax.run import Run
+from motif_jax.pages.formats import Interval
+from motif_jax.run import Run, from_plain
 from motif_jax.stages import evaluate
+from motif_jax.stages.evaluate import FLAG, find_all, find_contenders, results
 from motif_jax.stages.evaluate import play as policy_play
-from motif_jax.stages.evaluate import summary as evaluate_summary
-from motif_jax.stages.evaluate.contenders import FLAG, find_all, find_contenders
-from motif_jax.stages.evaluate.page import report_evaluation
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,7 @@ def run(workdir, policy: str = "", **values):
         run_stage(evaluate, config, workdir)
     (contender,) = find_all(viewed(config, "evaluate"), workdir, policy, FLAG)
     folder = workdir / "evaluate" / contender.name
-    return evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
+    return evaluate.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
 
 
 @pytest.mark.journey
@@ -62,7 +61,7 @@ def test_a_trained_policy_stands_beside_chance(workdir, capsys):
     table = capsys.readouterr().out.splitlines()
     head = next(line for line in table if "random" in line and "policy-7680" in line)
     assert head.split() == ["random", "policy-7680"]
-    figures = [*evaluate_summary.keys_of(FIGURES)]
+    figures = [*evaluate.keys_of(FIGURES)]
     assert [line.split()[0] for line in table[table.index(head) + 2 :][: len(figures)]] == figures
 
 
@@ -115,17 +114,17 @@ def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
 def test_medians_stand_beside_means_with_intervals_of_their_own():
     """Of few rich episodes and many poor ones the median says what is usual. Beside a slow twin."""
     scores = [*range(90), *[10_000.0] * 11]
-    intervals = evaluate_summary.intervals({"score": scores, "gold": [7.0] * 101}, 5, 101)
+    intervals = results.intervals({"score": scores, "gold": [7.0] * 101}, 5, 101)
     assert intervals["gold"] == dict.fromkeys(("mean", "median", "low", "high", "median_low", "median_high"), 7.0)
     score, rng = intervals["score"], np.random.default_rng(5)
-    drawn = [sorted(scores[at] for at in rng.integers(101, size=101)) for _ in range(evaluate_summary.RESAMPLES)]
+    drawn = [sorted(scores[at] for at in rng.integers(101, size=101)) for _ in range(results.RESAMPLES)]
     assert score["median"] == 50
     ends = np.quantile([draw[50] for draw in drawn], (0.025, 0.975))
     assert [score["median_low"], score["median_high"]] == ends.tolist()
     means = np.quantile([sum(draw) / 101 for draw in drawn], (0.025, 0.975))
     assert [score["low"], score["high"]] == pytest.approx(means.tolist())
-    assert evaluate_summary.show(score, median=True) == "1,129 [539.2, 1,816] median 50.00"
-    assert evaluate_summary.show({"mean": 1.0, "low": None, "high": None}, median=True) == "1.00"
+    assert results.show(from_plain(Interval, score), median=True) == "1,129 [539.2, 1,816] median 50.00"
+    assert results.show(Interval(1.0), median=True) == "1.00"
 
 
 @pytest.mark.quick
@@ -138,7 +137,7 @@ def test_the_report_has_the_best_decodings_of_each_policy_with_and_without_value
             "figures": {"return": {"mean": value}}, "decoding": {"kind": kind, "beta": beta},
         }  # fmt: skip
         write_json(tmp_path / f"evaluate/{policy}-10-beta{beta}-{kind}/summary.json", summary)
-    report_evaluation(tmp_path, f"{policy}-10-beta{beta}-{kind}", summary)
+    results.report_evaluation(tmp_path, f"{policy}-10-beta{beta}-{kind}", summary)
     body = next("".join(one.blocks) for one in Run(tmp_path).sections() if one.title == "Evaluation")
     shown = ["the policy, beta 0<", "the policy, beta 4<", "other-10, beta 4<"]
     assert [name in body for name in (*shown, "greedy", "beta 8")] == [True, True, True, False, False]

@@ -20,7 +20,7 @@ from motif_jax.policies.language_policy import language_of, make_language_policy
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import collect, evaluate, export, report, train_language, train_policy
-from motif_jax.stages.evaluate.contenders import file_of
+from motif_jax.stages.evaluate import file_of
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser, tokeniser_from_text, write_tokeniser
 from motif_jax.transcripts.store import Transcripts

@@ -19,7 +19,7 @@ from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.rewards.online.store import ANSWERED
 from motif_jax.stages import evaluate, report, train_policy
-from motif_jax.stages.evaluate.contenders import file_of
+from motif_jax.stages.evaluate import file_of
 from motif_jax.stages.train_policy.record import MetricsCollector
 from motif_jax.structs import UserError
 from motif_jax.system import http

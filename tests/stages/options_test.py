@@ -6,11 +6,11 @@ from motif_jax import load_policy
 from motif_jax.envs.treasure.world import ACTIONS, TreasureGame
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.files import read_json, read_lines
-from motif_jax.pages.players import label
+from motif_jax.pages.figures import label
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, train_policy
-from motif_jax.stages.evaluate.page import pack
+from motif_jax.stages.evaluate.results import pack
 from motif_jax.stages.report import read_record
 from motif_jax.structs import UserError
 

@@ -13,8 +13,7 @@ from motif_jax.episodes.playback import plays_the_same_twice
 from motif_jax.files import read_json
 from motif_jax.replays.replay import load_replay, top_messages
 from motif_jax.stages import evaluate, visualize
-from motif_jax.stages.evaluate import summary as evaluate_summary
-from motif_jax.stages.evaluate.contenders import file_of
+from motif_jax.stages.evaluate import file_of
 
 
 def obtained(config, workdir, episode: str) -> Path:
@@ -34,7 +33,7 @@ def settings(task: str, **values):
 def dungeon(tmp_path_factory):
     workdir, config = tmp_path_factory.mktemp("dungeon"), settings("score")
     run_stage(evaluate, config, workdir)
-    return config, workdir, evaluate_summary.read_rows(workdir / "evaluate/random/episodes.jsonl")
+    return config, workdir, evaluate.read_rows(workdir / "evaluate/random/episodes.jsonl")
 
 
 @pytest.mark.journey
@@ -155,7 +154,7 @@ def test_a_game_that_cannot_be_repeated_is_recorded_while_it_is_played(tmp_path,
     config.evaluate.num_workers = int("Dice" in game)
     run_stage(evaluate, config, tmp_path / "run")
     folder = tmp_path / "run/evaluate/random"
-    rows, summary = evaluate_summary.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
+    rows, summary = evaluate.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
     assert "cannot be repeated exactly" in capsys.readouterr().out
     assert summary["repeatable"] is False
     assert len(rows) == 12
@@ -176,7 +175,7 @@ def test_a_game_that_cannot_be_repeated_is_recorded_while_it_is_played(tmp_path,
     # Episodes that were played before are kept with their replays.
     config.evaluate.episodes = 13
     run_stage(evaluate, config, tmp_path / "run")
-    assert evaluate_summary.read_rows(folder / "episodes.jsonl")[:12] == rows
+    assert evaluate.read_rows(folder / "episodes.jsonl")[:12] == rows
     assert sorted(read_json(folder / "summary.json")["replays"]) == sorted(words.split(","))
     assert load_replay(obtained(config, tmp_path / "run", "40"), "flag").steps
 

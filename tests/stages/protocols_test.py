@@ -17,7 +17,7 @@ from motif_jax.envs.protocols import CHANGED, by_protocol
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.files import read_json
 from motif_jax.stages import evaluate, visualize
-from motif_jax.stages.evaluate.summary import read_rows
+from motif_jax.stages.evaluate import read_rows
 from motif_jax.structs import EndStatus
 
 COMPASS = range(1, 9)  # actions: one step each

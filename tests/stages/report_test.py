@@ -13,7 +13,7 @@ from motif_jax.files import read_json, write_json
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
 from motif_jax.stages.collect import report_pairs
-from motif_jax.stages.evaluate.page import pack
+from motif_jax.stages.evaluate.results import pack
 from motif_jax.stages.train_policy.page import report_training
 
 pytestmark = pytest.mark.quick

@@ -11,7 +11,7 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.game import FIGURES
 from motif_jax.files import read_json, write_json, write_lines
-from motif_jax.pages.players import SUMMARIES, WATCHED, Player, Watched, label
+from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Watched, label
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import COLUMNS, ROWS, Replay, save_replay
 from motif_jax.rewards.labels import Split
@@ -20,8 +20,7 @@ from motif_jax.rewards.statistics import summarise_values as moments
 from motif_jax.run import Run
 from motif_jax.stages import annotate
 from motif_jax.stages.collect import report_pairs
-from motif_jax.stages.evaluate.page import packed_replay, report_evaluation
-from motif_jax.stages.evaluate.summary import summarise_episodes
+from motif_jax.stages.evaluate.results import packed_replay, report_evaluation, summarise_episodes
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_reward.fitting import LabelledPairs, write_page
 

@@ -4,7 +4,7 @@ from report_test import Seen
 from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.run import Head, Run
 from motif_jax.stages.export.release import find_over_seeds
-from motif_jax.stages.report.seeds import columns, gather, write_page_over_seeds
+from motif_jax.stages.report import columns, gather, write_page_over_seeds
 from motif_jax.system.runs import plan
 
 pytestmark = pytest.mark.quick

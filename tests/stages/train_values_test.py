@@ -16,8 +16,8 @@ from motif_jax.language.hub import read_language_model
 from motif_jax.policies import writing
 from motif_jax.policies.values import read_values
 from motif_jax.stages import train_values
-from motif_jax.stages.evaluate.page import report_evaluation
-from motif_jax.stages.report.seeds import write_page_over_seeds
+from motif_jax.stages.evaluate.results import report_evaluation
+from motif_jax.stages.report import write_page_over_seeds
 from motif_jax.stages.train_values import learning
 from motif_jax.structs import UserError
 from motif_jax.system.runs import PlannedRun

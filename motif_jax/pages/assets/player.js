@@ -1,5 +1,5 @@
 // Plays an episode: the terminal frame by frame, what the agent did, and the rewards that it received.
-// Its data stand in the page as JSON; the frames are packed as `pack` in stages/evaluate/page.py describes.
+// Its data stand in the page as JSON; the frames are packed as `pack` in stages/evaluate/results.py describes.
 for (const player of document.querySelectorAll(".player")) {
   const ROWS = 24, COLUMNS = 80, CELLS = ROWS * COLUMNS, ZOOMED = 40, SHOWN = 12;
   const WIDEST = 18, TALLEST = 480, DECODED = 60; // pixels of a character, and of a picture; pictures that are kept

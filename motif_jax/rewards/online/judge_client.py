@@ -19,9 +19,8 @@ from motif_jax.console import print_line
 from motif_jax.envs.texts import Texts
 from motif_jax.files import json_line, keep_lines
 from motif_jax.rewards.online.kinds import OnlineKind
-from motif_jax.rewards.online.online_section import SECTION, asks_pairs, judge_section
 from motif_jax.rewards.online.store import Store
-from motif_jax.rewards.section import SourcesConfig
+from motif_jax.rewards.section import SECTION, SourcesConfig, asks_pairs, judge_section
 from motif_jax.structs import UserError
 
 WARN_EVERY_S = 60.0
@@ -45,7 +44,7 @@ def backend_for(config: SourcesConfig, texts: Texts, goal: str) -> CaptionBacken
     online = config.policy.online
     section = judge_section(config.annotate, goal, online.patience_s)
     backend = find_backend(section)(section, texts, config.seed, not asks_pairs(online.kind), verdicts=True)
-    assert isinstance(backend, CaptionBackend), "online_section refuses the others"
+    assert isinstance(backend, CaptionBackend), "section.check_choice refuses the others"
     return backend
 
 

@@ -25,10 +25,9 @@ from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.online.captioned import Captioned, captioned_facts
 from motif_jax.rewards.online.judge_client import OnlineJudge, in_order, judge_facts, sample_pairs
 from motif_jax.rewards.online.kinds import MAKERS, OnlineKind, Ranking, TrainingSettings
-from motif_jax.rewards.online.online_section import SECTION, asks_pairs, check_past, is_anchored, parse_goals, turn_at
 from motif_jax.rewards.online.store import ANSWERED, NOTHING, REFUSED, News, Opinion, Store, join, share
 from motif_jax.rewards.running_stats import RunningStats
-from motif_jax.rewards.section import SourcesConfig
+from motif_jax.rewards.section import SECTION, SourcesConfig, asks_pairs, check_past, is_anchored, parse_goals, turn_at
 from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.structs import UserError, naming
 

@@ -28,12 +28,11 @@ from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import write_json
-from motif_jax.pages.players import SUMMARIES, Player
+from motif_jax.pages.figures import SUMMARIES, Player
 from motif_jax.run import Run
 from motif_jax.stages import Stage, annotate, later
 from motif_jax.stages.annotate import AnnotateConfig, make_backend
-from motif_jax.stages.evaluate.contenders import EvaluateConfig
-from motif_jax.stages.evaluate.summary import SUMMARY, read_json
+from motif_jax.stages.evaluate import SUMMARY, EvaluateConfig, read_json
 from motif_jax.structs import UserError
 from motif_jax.system.metrics import Progress
 

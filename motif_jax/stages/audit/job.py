@@ -23,8 +23,7 @@ from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, messages_of, read_tracks
-from motif_jax.pages.figures import better
-from motif_jax.pages.players import Player
+from motif_jax.pages.figures import Player, better
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.rewards.learnt import Reward, load_reward
@@ -32,7 +31,7 @@ from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.run import Run
 from motif_jax.stages.annotate import label_name
 from motif_jax.stages.audit import FILE, FOLDER, RANDOM, AuditConfig, ask, ask_second, find_players, stamp_of
-from motif_jax.stages.evaluate.summary import EPISODES, keys_of, read_json, read_rows
+from motif_jax.stages.evaluate import EPISODES, keys_of, read_json, read_rows
 from motif_jax.structs import UserError, naming
 
 UNEVALUATED = "random play was not evaluated (--config.evaluate.beside=random)"

@@ -1,25 +1,346 @@
 """Evaluate: plays the same games with policies and scripted players, and summarises them.
 
-This module is quick to import; play.py plays.
+Here are its values, and the players, variations and replays that they name. Quick to import; play.py plays.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
+from typing import Any, NamedTuple, Self
 
+from motif_jax import files
 from motif_jax.actors.pool import check_capacity
-from motif_jax.envs.protocols import check_protocol
+from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Text, Whole, flatten, value
+from motif_jax.devices.releases import METADATA, is_release
+from motif_jax.envs import protocols
+from motif_jax.envs.protocols import TASK, by_protocol, check_protocol
+from motif_jax.envs.texts import Rules, read_texts
 from motif_jax.envs.world import World, is_text
-from motif_jax.envs.worlds import check_world
+from motif_jax.envs.worlds import check_world, essential, make_world
+from motif_jax.episodes.playback import Track, make_replay
+from motif_jax.files import checkpoint_steps, short_name, to_plain
+from motif_jax.language.config import is_language_model, locate_model, model_hash
+from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.policies.decoding import check_decoding, decodings_of
+from motif_jax.policies.choice import LAST, list_steps, parse_one
+from motif_jax.policies.decoding import Decoding, check_decoding, decodings_of
+from motif_jax.replays.replay import LONGEST, save_replay
+from motif_jax.rewards.registry import ONLINE, program_title, shown_source
+from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
 from motif_jax.stages import Stage, check_cluster, later, with_result
-from motif_jax.stages.evaluate import contenders
-from motif_jax.stages.evaluate.contenders import EvaluateConfig
-from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, rules_of
-from motif_jax.stages.train_values import check_texts_fit
+from motif_jax.stages.train_policy import Policy
+from motif_jax.stages.train_values import ValuesConfig, check_texts_fit
 from motif_jax.structs import UserError
+from motif_jax.system.machine import usable_cores
+
+EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
+WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing
+OPTION = "#"  # before the name of an option that plays alone: WORKDIR@STEP#gold
+REWARDS = (  # values of the policy that decide which rewards are added up
+    "reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "pay", "reference_alignment", "options",
+    "controller", "sources",
+)  # fmt: skip
+FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Evaluation of policies and scripted players."""
+
+    policy: str = value(
+        "", PATH, "WORKDIR[@STEP]; random; explorer; a language model: directory, GGUF file, smollm2; empty: own"
+    )
+    beside: str = value("random", PATHS, "players of the same games, comma-separated: a scripted one, WORKDIR, @STEP")
+    protocol: str = value(
+        TASK, Text(tuple(protocols.CHANGED)), "task: the rules of env; challenge: the NetHack Challenge's; or BALROG's"
+    )
+    variations: str = value(
+        "", Text(longest=4000), "more variations of babyai: rewording=synonyms;level=GoToFrench+actions=french"
+    )
+    controls: str = value(
+        "", Text(tuple(protocols.CONTROLS)), "controls of babyai, in one table; grounding: does it read its mission?"
+    )
+    episodes: int = value(100, Whole(1, 1_000_000), "episodes, played to their end; they are not used in training")
+    replays: str = value(
+        "best,worst,liked", Text(longest=1000), "episodes to keep: best, worst, liked, longest, toughest, or numbers"
+    )
+    greedy: bool = value(False, Flag(), "always choose the most probable action; often worse in games of chance")
+    num_workers: int = value(usable_cores, Whole(), "worker processes; 0: play in this process, for debugging")
+    games_per_worker: int = value(16, Whole(1), "games per worker, played in parallel")
+    hang_timeout_s: float = value(30.0, Number(0.1, MANY_SECONDS), "seconds until a silent worker is replaced")
+
+
+@dataclass(frozen=True)
+class EvaluateConfig(ValuesConfig):
+    """The values that the stage reads."""
+
+    policy: Policy = field(default_factory=Policy)
+    evaluate: Evaluate = field(default_factory=Evaluate)
+
+    def by_protocol(self) -> Self:
+        """This config with the games of its protocol."""
+        return replace(self, env=by_protocol(self.env, self.evaluate.protocol))
+
+
+class Contender(NamedTuple):
+    """A player to evaluate: a scripted player, or one checkpoint of a policy."""
+
+    name: str  # of its directory
+    # "" for a scripted player, "." for this workdir's policy, or the checkpoints of another, or a language model
+    path: str  # absolute
+    step: int  # of the checkpoint
+    greedy: bool
+    decoding: Decoding | None = None  # of a policy that writes
+    option: str = ""  # the option that plays alone, of a policy with options
+
+    def metadata(self) -> dict[str, Any]:
+        """Its fields as JSON, for the record of the player."""
+        return {name: value for name, value in to_plain(self).items() if value or name not in ("decoding", "option")}
+
+    def folder(self, workdir: Path) -> Path:
+        """The directory of its checkpoints."""
+        own = workdir / ("values" if self.decoding else "policy") / "checkpoints"
+        return own if self.path == "." else Path(self.path)
+
+
+def _named(section: Evaluate) -> list[tuple[str, str]]:
+    return [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
+
+
+def split_option(policy: str, flag: str) -> tuple[str, str]:
+    """A policy, and the option behind it that is to play alone, "" for none. Names of directories may contain a #."""
+    path, mark, option = policy.rpartition(OPTION)
+    if not mark or "/" in option or any(Path(name).is_dir() for name in (policy, policy.rpartition("@")[0]) if name):
+        return policy, ""
+    if not option:
+        raise UserError(f"the name of an option is missing behind {policy!r} ({flag})")
+    return path, option
+
+
+def find_contenders(config: EvaluateConfig, workdir: Path) -> list[tuple[Contender, str]]:
+    """All players of the evaluation, without duplicates, with their flags; `config.evaluate.policy` comes last."""
+    section = config.evaluate
+    contenders: dict[Contender, str] = {}
+    for policy, flag in _named(section):
+        for contender in find_all(config, workdir, policy, flag):
+            contenders.pop(contender, None)
+            contenders[contender] = flag
+    if section.controls and section.protocol == TASK:
+        folder = contender.folder(workdir) if contender.path else workdir
+        if contender.step and 0 in checkpoint_steps(folder):  # the policy before training comes first
+            (zero,) = find_all(config, workdir, "@0" if contender.path == "." else f"{folder}@0", FLAG)
+            contenders = {zero: flag} | {one: flag for one, flag in contenders.items() if one != zero}
+    by_name: dict[str, Contender] = {}
+    for contender, flag in contenders.items():
+        if by_name.setdefault(contender.name, contender) != contender:
+            raise UserError(f"two policies would be called {contender.name!r}: evaluate them one by one ({flag})")
+    return list(contenders.items())
+
+
+def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> list[Contender]:
+    """The players that `policy`, the value of `flag`, names; several for a policy that writes: one per decoding.
+
+    Checkpoints are found, but not read.
+    """
+    world, greedy, games = make_world(config.env), config.evaluate.greedy, protocols.suffix(config.evaluate.protocol)
+    if policy in world.players:
+        return [Contender(f"{policy}{games}", "", 0, False)]
+    if is_text(world.action):
+        name, path, step = _locate(workdir, policy, flag, "values")
+        decodings = decodings_of(asdict(config.decoding))
+        return [Contender(short_name(f"{name}-{step}-{one.name}"), path, step, False, one) for one in decodings]
+    policy, option = split_option(policy, flag)
+    if is_language_model(policy):
+        file = locate_model(policy, flag).absolute()
+        return [Contender(short_name(f"{file.name.removesuffix('.gguf')}{games}"), str(file), 0, greedy)]
+    name, path, step = _locate(workdir, policy, flag, "policy")
+    alone = f"-{option}" if option else ""
+    name = short_name(f"{name}-{step}{alone}{'-greedy' if greedy else ''}{games}")
+    return [Contender(name, path, step, greedy, option=option)]
+
+
+def _locate(workdir: Path, policy: str, flag: str, stage: str) -> tuple[str, str, int]:
+    """Name, `Contender.path` and step of the checkpoint that a flag names; `stage`: the folder of such checkpoints.
+
+    "" and @STEP are checkpoints of this workdir. LAST is, of values, the one that was chosen by return, if one was.
+    """
+    if policy and not policy.startswith("@"):
+        choice = parse_one(policy, flag)
+    else:  # the path of a sweep's workdir may contain a comma
+        choice = parse_one(f".{policy}", flag)._replace(path=str(workdir))
+    if stage == "values":
+        from motif_jax.policies.values import list_values  # loads JAX
+
+        try:
+            directory, steps = list_values(Path(choice.path))
+        except UserError as error:
+            raise UserError(f"{error}: run --stage=train_values first ({flag})") from error
+        if not steps:
+            raise UserError(f"there is no complete checkpoint in {str(directory)!r} ({flag})")
+        chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
+        last = chosen if chosen in steps else steps[-1]
+    else:
+        directory, steps = list_steps(choice.path, flag)
+        last = steps[-1]
+    step = last if choice.which == LAST else int(choice.which)
+    if step not in steps:
+        has = ", ".join(map(str, steps))
+        raise UserError(f"{choice.path!r} has no checkpoint {choice.which!r} ({flag}); it has {has}")
+    if directory == (workdir / stage / "checkpoints").resolve():
+        return stage, ".", step
+    home = directory.parent if directory.name == "checkpoints" else directory
+    return (home.parent if home.name == stage else home).name, str(directory), step
+
+
+def check_variations(config: EvaluateConfig, world: World) -> None:
+    """Raises UserError for variations that cannot be played."""
+    section = config.evaluate
+    names = protocols.split_variations(section.variations) or section.controls
+    if names and (not getattr(world, "varies", False) or section.protocol != TASK):
+        raise UserError(
+            f"only the world 'babyai' has variations, and only with its own rules, not {world.name!r} with those of "
+            f"{section.protocol!r} ({protocols.VARIATIONS_FLAG}, .controls, .protocol, --config.env.world)"
+        )
+    for varied in with_variations(config)[1:]:
+        check_world(varied.by_protocol().env)
+
+
+def with_variations(config: EvaluateConfig) -> list[EvaluateConfig]:
+    """The config itself, and one for each variation and control, whose name is its `protocol`.
+
+    Scripted players play only the variations of the level.
+    """
+    configs, scripted, own = [config], make_world(config.env).players, config.evaluate
+    for name in dict.fromkeys(
+        [*protocols.split_variations(own.variations), *protocols.CONTROLS[own.controls].values()]
+    ):
+        beside = own.beside
+        if "level" not in protocols.parse_variation(name):  # scripted players do not read prompts
+            beside = ",".join(other for other in own.beside.split(",") if other not in scripted)
+        configs.append(replace(config, evaluate=replace(own, protocol=name, beside=beside)))
+    return configs
+
+
+def is_evaluated(config: EvaluateConfig, workdir: Path, contender: Contender) -> bool:
+    """Whether this player has an up-to-date summary of as many episodes as the config asks for."""
+    summary = read_json(workdir / "evaluate" / contender.name / SUMMARY) or {}
+    wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
+    wanted["stamp"] = stamp(config, workdir, contender)
+    return all(summary.get(name) == value for name, value in wanted.items())
+
+
+def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
+    """A checksum that changes whenever the player or the learnt reward may have changed; `evaluate` then reads both."""
+    section, own = asdict(config.policy), workdir / "policy" / "checkpoints"
+    given = flatten(section)
+    values = [given[name] for name in (*REWARDS, *SOURCE_VALUES)]
+    if contender.decoding:
+        values += astuple(contender.decoding)
+        trained = read_json(contender.folder(workdir).parent / "config.json") or {}
+        values += [trained.get("train_values", {}).get(name) for name in ("value_min", "value_max")]
+    checksum = hashlib.sha256(json.dumps(values).encode())
+    last = own / str(max(checkpoint_steps(own), default=0))
+    played = contender.folder(workdir) / str(contender.step)
+    reward = Path(section["reward_dir"] or workdir) / "reward" / "statistics.json"
+    if is_language_model(contender.path):
+        decides = section["language"] | {"dtype": section["dtype"], "weights": model_hash(contender.path)}
+        checksum.update(json.dumps(decides, sort_keys=True).encode())
+    of_player = played.parent / METADATA if is_release(played.parent) else played / WRITTEN
+    for file in (of_player, last / WRITTEN, reward):
+        checksum.update(file.read_bytes() if file.is_file() else b"-")
+    return checksum.hexdigest()
+
+
+# Replays of evaluated episodes: chooses those to keep, and writes them.
+
+REPLAYS_FLAG = "--config.evaluate.replays"
+Row = Mapping[str, Any]
+EpisodeRow = dict[str, Any]  # a line of `episodes.jsonl`
+
+
+def learnt_return(row: Row) -> float:
+    """The learnt return of an episode, or the return of the online reward; 0 without either."""
+    return row["intrinsic_return"] or (row.get("returns") or {}).get(ONLINE, 0.0)
+
+
+WORDS: dict[str, Callable[[Row], tuple[float, ...]]] = {  # chooses the first episode with the largest value
+    "best": lambda row: (row["episode_return"], learnt_return(row)),
+    "worst": lambda row: (-row["episode_return"], -learnt_return(row)),
+    "liked": lambda row: (learnt_return(row), row["episode_return"]),
+    "longest": lambda row: (row["steps"],),
+    "toughest": lambda row: (bool(row["success"]), row["steps"]),  # the longest that reached its goal
+}
+
+
+def choose(config: EvaluateConfig, rows: Mapping[int, Row]) -> dict[str, int]:
+    """The episodes whose replays are kept, by word or number."""
+    chosen: dict[str, int] = {}
+    for word in filter(None, config.evaluate.replays.split(",")):
+        if word in WORDS and rows:
+            chosen[word] = max(sorted(rows), key=lambda number: WORDS[word](rows[number]))
+        elif word.isdecimal() and int(word) in rows:  # an episode may have been given up
+            chosen[word] = int(word)
+    return chosen
+
+
+def file_of(folder: Path, episode: int) -> Path:
+    """The path of the replay of an episode in a player's directory."""
+    return folder / "replays" / f"episode-{episode:05}.npz"
+
+
+def record(config: EvaluateConfig, file: Path, row: Row, track: Track, player: Row, words: list[str]) -> str:
+    """Plays an episode again and writes its replay; returns why this is not possible, or ""."""
+    if row["steps"] > LONGEST:
+        return f"has {row['steps']:,} steps, more than can be shown"
+    replay = make_replay(config.env, config.seed, row, track, replay_metadata(config, player, words))
+    if replay is None:
+        return "cannot be repeated exactly"
+    save_replay(file, replay)
+    return ""
+
+
+def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> dict[str, Any]:
+    """The metadata of a replay: its player, its games, and the words that it was chosen for."""
+    shown = "" if player["reward"] else shown_source(player.get("sources", {}))
+    program = shown if program_title(shown) else ""
+    late = config.policy.reference_alignment and not program  # steps are rewarded for the message before their action
+    given = {"options": player.get("options"), "program": program, "one_step_late": late}
+    metadata = {name: player[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
+    metadata |= {name: value for name, value in given.items() if value}
+    return {"player": player["name"], "chosen": words} | metadata | {"games": games_of(config)}
+
+
+def games_of(config: EvaluateConfig) -> dict[str, Any]:
+    """The settings that decide which games are played: `config.env` and the seed."""
+    return essential(config.env) | {"seed": config.seed}
+
+
+# ---- the files of a player
+
+
+def rules_of(world: World) -> Rules:
+    """The rules that count the events of a world's episodes; raises UserError for an invalid file."""
+    return read_texts(world.about, world.texts).rules()
+
+
+def keys_of(figures: Iterable[str]) -> dict[str, str]:
+    """All figures of an episode, the world's after the return, with their keys in episodes.jsonl."""
+    names = dict.fromkeys(["return", *figures, "steps", "success", "intrinsic_return"])
+    return {name: "episode_return" if name == "return" else name for name in names}
+
+
+def read_json(file: Path) -> dict[str, Any] | None:
+    """The content of a JSON file; None if the file does not exist."""
+    return files.read_json(file) if file.exists() else None
+
+
+def read_rows(file: Path) -> list[EpisodeRow]:
+    """The lines of `episodes.jsonl`; [] if the file does not exist."""
+    return [*files.read_lines(file)] if file.exists() else []
 
 
 def artefacts(workdir: Path) -> list[Path]:
@@ -35,35 +356,41 @@ def check(config: EvaluateConfig) -> None:
     world = check_world(config.by_protocol().env)
     rules_of(world)
     if is_text(world.action):
-        check_writing(config, world)
-    contenders.check_policies(section, world)
-    contenders.check_variations(config, world)
-    contenders.check_choice(section.replays, section.episodes)
+        decodings = decodings_of(asdict(config.decoding))
+        if section.greedy:
+            raise UserError(
+                f"in the world {world.name!r} policies write texts: choose --config.decoding.kinds=greedy instead "
+                "(--config.evaluate.greedy)"
+            )
+        if section.policy == "" and "train_values" in config.stages:
+            check_decoding(recipe_of(config.train_values.recipe), decodings)
+            check_texts_fit(config)
+    for policy, flag in _named(section):
+        if policy not in (*world.players, ""):
+            policy, _ = split_option(policy, flag)
+            if is_language_model(policy):
+                locate_model(policy, flag)
+                check_reads(LANGUAGE, world.specs, world.reads, world.name)
+            parse_one(f".{policy}" if policy.startswith("@") or not policy else policy, flag)
+    check_variations(config, world)
+    for word in filter(None, section.replays.split(",")):
+        if word not in WORDS and not (word.isdecimal() and int(word) < section.episodes):
+            raise UserError(
+                f"unknown replay {word!r} ({REPLAYS_FLAG}): choose from {', '.join(WORDS)}, or numbers of episodes "
+                f"up to {section.episodes - 1}"
+            )
     check_capacity(world, section.num_workers, section.games_per_worker, flag="--config.evaluate")
     check_cluster(config.cluster)
 
 
-def check_writing(config: EvaluateConfig, world: World) -> None:
-    """Raises UserError if the values that this experiment learns do not allow the chosen decodings."""
-    section, decodings = config.evaluate, decodings_of(asdict(config.decoding))
-    if section.greedy:
-        raise UserError(
-            f"in the world {world.name!r} policies write texts: choose --config.decoding.kinds=greedy instead "
-            "(--config.evaluate.greedy)"
-        )
-    if section.policy == "" and "train_values" in config.stages:
-        check_decoding(recipe_of(config.train_values.recipe), decodings)
-        check_texts_fit(config)
-
-
 def is_complete(config: EvaluateConfig, workdir: Path) -> bool:
     """Whether every player that the config names has a summary over the wanted number of episodes."""
-    for asked in contenders.with_variations(config):
+    for asked in with_variations(config):
         try:
-            found = contenders.find_contenders(asked, workdir)
+            found = find_contenders(asked, workdir)
         except UserError:
             return False  # `run` reports it; an earlier stage may still make the policy
-        if not all(contenders.is_evaluated(asked, workdir, contender) for contender, _ in found):
+        if not all(is_evaluated(asked, workdir, contender) for contender, _ in found):
             return False
     return True
 

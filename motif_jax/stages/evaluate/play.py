@@ -51,7 +51,7 @@ from motif_jax.episodes.playback import (
 from motif_jax.files import to_plain, write_lines
 from motif_jax.language.config import is_language_model
 from motif_jax.offline.recipes import Recipe
-from motif_jax.pages.players import WATCHED, Player, Watched, label
+from motif_jax.pages.figures import WATCHED, Player, Watched, label
 from motif_jax.policies.choice import list_steps, load
 from motif_jax.policies.decoding import PRETRAINED, SCORE, Decoding, describe_unused
 from motif_jax.policies.language_policy import make_language_policy
@@ -66,11 +66,8 @@ from motif_jax.rewards.mixtures import Weights, behaviours_of, find_behaviour, n
 from motif_jax.rewards.registry import LEARNT, SOURCES, shown_source
 from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
-from motif_jax.stages import make_pool, with_result, workers_of
-from motif_jax.stages.evaluate import contenders, summary
-from motif_jax.stages.evaluate.contenders import Contender, EvaluateConfig, file_of
-from motif_jax.stages.evaluate.page import packed_replay, report_evaluation
-from motif_jax.stages.evaluate.summary import EPISODES, SUMMARY, EpisodeRow, read_rows, rules_of, summarise_episodes
+from motif_jax.stages import evaluate, make_pool, with_result, workers_of
+from motif_jax.stages.evaluate import EPISODES, SUMMARY, Contender, EpisodeRow, EvaluateConfig, file_of, results
 from motif_jax.structs import EpisodeInfo, Turn, UserError, naming
 from motif_jax.system.metrics import Progress, Timers
 from motif_jax.transcripts.render import ConversationTokens
@@ -95,19 +92,19 @@ def run(config: EvaluateConfig, workdir: Path) -> None:
     """Evaluates each player without an up-to-date summary, and prints a table of the results."""
     loaded: Writers = {}
     played: dict[str, list[str]] = {}  # names of players by the protocol of their games
-    for asked in contenders.with_variations(config):
-        players = contenders.find_contenders(asked, workdir)
+    for asked in evaluate.with_variations(config):
+        players = evaluate.find_contenders(asked, workdir)
         names = played[asked.evaluate.protocol] = [contender.name for contender, _ in players]
-        due = [(one, flag) for one, flag in players if not contenders.is_evaluated(asked, workdir, one)]
+        due = [(one, flag) for one, flag in players if not evaluate.is_evaluated(asked, workdir, one)]
         check_writers(asked, workdir, due, loaded)
         for contender, flag in sorted(due, key=lambda one: not one[0].option):  # a wrong option is refused at once
             Evaluation(asked, workdir, contender, flag, loaded).run()
         if players[-1][0].decoding:
-            summary.print_sweep(workdir / "evaluate", names)
+            results.print_sweep(workdir / "evaluate", names)
         elif not config.evaluate.controls:
-            summary.print_table(workdir / "evaluate", names[-1], make_world(config.env).figures)
+            results.print_table(workdir / "evaluate", names[-1], make_world(config.env).figures)
     if config.evaluate.controls:
-        summary.print_controls(workdir / "evaluate", played, CONTROLS[config.evaluate.controls])
+        results.print_controls(workdir / "evaluate", played, CONTROLS[config.evaluate.controls])
 
 
 class Evaluation:
@@ -169,9 +166,9 @@ class Evaluation:
             )
         if before == self.metadata:
             self.tracks = read_tracks(folder / TRACKS)
-            for row in read_rows(folder / EPISODES):
+            for row in evaluate.read_rows(folder / EPISODES):
                 (self.rows if row["episode"] < self.wanted else self.beyond)[row["episode"]] = row
-            self.recorded = contenders.choose(self.config, self.rows)
+            self.recorded = evaluate.choose(self.config, self.rows)
             if self.rows:
                 print_line(f"evaluate: {len(self.rows):,} of {self.wanted:,} episodes of {name} were played before")
         else:
@@ -189,14 +186,14 @@ class Evaluation:
         write_tracks(self.stage.path / TRACKS, self.tracks)  # first: each line has its steps
         write_lines(self.stage.path / EPISODES, [row for _, row in sorted((self.rows | self.beyond).items())])
         if not self.repeatable:  # not before the rows are on disk, in case the run is killed
-            self.remove_replays(contenders.choose(self.config, self.rows).values())
+            self.remove_replays(evaluate.choose(self.config, self.rows).values())
 
     def keep_frames(self, number: int, frames: Mapping[str, np.ndarray]) -> None:
         """Writes the replay of a recorded episode if it is one of those to keep so far."""
         so_far = (*self.recorded.values(), number)
-        self.recorded = contenders.choose(self.config, {episode: self.rows[episode] for episode in so_far})
+        self.recorded = evaluate.choose(self.config, {episode: self.rows[episode] for episode in so_far})
         if number in self.recorded.values():
-            metadata = contenders.replay_metadata(self.config, self.metadata, [])
+            metadata = evaluate.replay_metadata(self.config, self.metadata, [])
             replay = replay_of(self.config.env, self.rows[number], self.tracks[number], metadata, frames)
             save_replay(file_of(self.stage.path, number), replay)
 
@@ -209,16 +206,16 @@ class Evaluation:
 
     def replays(self) -> dict[str, int]:
         """The episode of each word whose replay exists or can be made; removes all other replays."""
-        kept = contenders.choose(self.config, self.rows)
+        kept = evaluate.choose(self.config, self.rows)
         if self.repeatable:
             self.remove_replays()
         for number in sorted(set(kept.values())):
             words = [word for word, episode in kept.items() if episode == number]
             file, row = file_of(self.stage.path, number), self.rows[number]
             if self.repeatable:
-                why = contenders.record(self.config, file, row, self.tracks[number], self.metadata, words)
+                why = evaluate.record(self.config, file, row, self.tracks[number], self.metadata, words)
             else:
-                replay = load_replay(file, contenders.REPLAYS_FLAG) if file.is_file() else None
+                replay = load_replay(file, evaluate.REPLAYS_FLAG) if file.is_file() else None
                 why = "was not recorded, or has too many frames"
                 if replay and replay.metadata["figures"] == row:  # else it is of an earlier evaluation
                     save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
@@ -237,7 +234,7 @@ class Evaluation:
             self.stage.write("letters", {"episodes": letters(self.config, playing, shown)})
         rules = f"with {protocol}" if is_variation(protocol) else f"by the rules of {TITLES.get(protocol, protocol)}"
         summary = self.metadata | {
-            "stamp": contenders.stamp(self.config, self.workdir, self.contender),
+            "stamp": evaluate.stamp(self.config, self.workdir, self.contender),
             "episodes": self.wanted,
             "episodes_given_up": given_up,
             "repeatable": self.repeatable,
@@ -247,15 +244,15 @@ class Evaluation:
             "steps_per_s": round(steps / seconds),
             "chosen": self.config.evaluate.replays,
             "replays": kept,
-            **summarise_episodes(
+            **results.summarise_episodes(
                 [self.rows[number] for number in sorted(self.rows)], self.config.seed, self.world.figures,
-                rules_of(self.world), getattr(self.world, "families", ()), self.wanted,
+                evaluate.rules_of(self.world), getattr(self.world, "families", ()), self.wanted,
             ),
         }  # fmt: skip
         named = label(from_plain(Player, summary))
         files = [file_of(folder, number) for number in dict.fromkeys(number for _, number in sorted(kept.items()))]
-        self.stage.write(WATCHED, Watched(tuple(packed_replay(file, named) for file in files)))
-        report_evaluation(self.workdir, self.contender.name, summary)
+        self.stage.write(WATCHED, Watched(tuple(results.packed_replay(file, named) for file in files)))
+        results.report_evaluation(self.workdir, self.contender.name, summary)
         self.stage.write("summary", summary)  # last, as the player is evaluated when it exists
         print_line(f"evaluate: {self.wanted:,} episodes, {steps:,} new steps in {seconds:,.0f} s; {folder}")
 
@@ -270,7 +267,6 @@ class LoadedPlayer(NamedTuple):
     sources: RewardSources
     # What the player is; checksums of its parameters, and of the reward sources with all their settings; the goal.
     metadata: dict[str, Any]
-    scripted: str = ""  # name of a scripted player
     model: Model | None = None
     only: int | Weights | None = None  # the option or the mixture that plays alone, of a policy with options
     writer: ValueWriter | None = None  # of a policy that writes
@@ -286,7 +282,7 @@ def make_playing(
     untrained = is_language_model(contender.path)
     if contender.path and not contender.decoding and not untrained:
         return make_trained(config, workdir, contender, flag)
-    model, writer, scripted = None, None, ""
+    model = writer = None
     sources, metadata = sources_of_workdir(config, workdir), contender.metadata()
     if contender.decoding:
         writer = load_writer(config, workdir, contender, flag, loaded)
@@ -300,9 +296,8 @@ def make_playing(
         metadata |= {"parameters": sum_of(model), "formula": language.formula}
     else:
         metadata["parameters"] = None
-        scripted = contender.name.removesuffix(suffix(config.evaluate.protocol))
     metadata |= source_metadata(sources)
-    return LoadedPlayer(contender, sources, metadata, scripted, model, writer=writer)
+    return LoadedPlayer(contender, sources, metadata, model, writer=writer)
 
 
 def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, flag: str) -> LoadedPlayer:
@@ -339,7 +334,7 @@ def sum_of(model: Model) -> str:
 def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
     """The reward sources of the workdir's policy; without a learnt one among them, the config's learnt reward."""
     try:
-        directory, steps = list_steps(str(workdir / "policy"), contenders.FLAG)
+        directory, steps = list_steps(str(workdir / "policy"), evaluate.FLAG)
     except UserError:  # no policy
         steps = []
     sources = RewardSources()
@@ -435,7 +430,7 @@ def play(
     if not missing:
         return
     world, name = make_world(config.env), playing.contender.name
-    happenings, figures = rules_of(world).happenings(), tuple(world.figures)
+    happenings, figures = evaluate.rules_of(world).happenings(), tuple(world.figures)
     recordings = Recordings(happenings) if records else None
     with (
         contextlib.closing(playing.sources),
@@ -480,10 +475,11 @@ def episodes(
     elif playing.writer and playing.contender.decoding:
         width = math.prod(make_world(config.env).action.shape)
         policy = WritingPlayer(playing.writer, playing.contender.decoding, width, workers * games, seed)
+    scripted = "" if policy else playing.contender.name.removesuffix(suffix(section.protocol))
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
     with make_pool(
         cluster, config.env, tuple(sorted(observations)), num_workers=here, games_per_worker=games,
-        rollout_length=ROLLOUT_WRITTEN if playing.writer else ROLLOUT, player=playing.scripted, groups=groups,
+        rollout_length=ROLLOUT_WRITTEN if playing.writer else ROLLOUT, player=scripted, groups=groups,
         outputs=policy.outputs if policy else None, starts=policy.starts if policy else None, seed=config.seed,
         stream=SeedStream.EVALUATE, first_episode=min(missing), hang_timeout_s=section.hang_timeout_s, record=record,
         flag="--config.evaluate",

@@ -25,10 +25,9 @@ from motif_jax.language.config import find_trained
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.peft import write_adapter
 from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
-from motif_jax.pages.figures import in_order
+from motif_jax.pages.figures import SUMMARIES, in_order
 from motif_jax.pages.formats import Interval, exact
 from motif_jax.pages.over_seeds import estimate
-from motif_jax.pages.players import SUMMARIES
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.decoding import TRAINED
 from motif_jax.policies.model import read_policy
@@ -38,8 +37,7 @@ from motif_jax.rewards.registry import LEARNT, without_folders
 from motif_jax.rewards.sources import RewardSources, trusted_classes
 from motif_jax.run import Run
 from motif_jax.stages.collect import CollectConfig
-from motif_jax.stages.evaluate.contenders import file_of
-from motif_jax.stages.evaluate.summary import SUMMARY, read_json
+from motif_jax.stages.evaluate import SUMMARY, file_of, read_json
 from motif_jax.stages.export import FLAG, ExportConfig, check_output
 from motif_jax.stages.train_policy import TrainConfig
 from motif_jax.stages.train_reward import RewardConfig
@@ -65,10 +63,13 @@ Facts = Mapping[str, Any]
 
 def run(config: ExportConfig, workdir: Path) -> None:
     """Writes transcripts, a language model, or a release."""
-    if config.export.transcripts != "none":
-        export_transcripts(config, workdir)
+    form, kind = config.export.transcripts, config.export.language
+    if form != "none":
+        file = Path(config.export.to or workdir / f"trl/{form}.jsonl")
+        transcripts = Transcripts(Path(config.transcripts.path or workdir / "transcripts"))
+        count = write_trl(transcripts, file, form, config.export.turns_mib)
+        print_line(f"export: {count:,} lines of {len(transcripts):,} episodes in {file}")
         return
-    kind = config.export.language
     directory = Path(config.export.to or workdir / ("export" if kind == "none" else f"language-{kind}"))
     check_output(config.export, directory)
     if kind != "none":
@@ -92,15 +93,6 @@ def run(config: ExportConfig, workdir: Path) -> None:
     print_line(f"export: {', '.join(f'{file} ({size / 1e6:,.1f} MB)' for file, size in sizes.items())}")
     for kind in contents:
         print_line(f"export: motif_jax.load_{kind}({arguments(metadata, kind, repr(str(directory)))})")
-
-
-def export_transcripts(config: ExportConfig, workdir: Path) -> None:
-    """Writes the transcripts in one of TRL's formats."""
-    form = config.export.transcripts
-    file = Path(config.export.to or workdir / f"trl/{form}.jsonl")
-    transcripts = Transcripts(Path(config.transcripts.path or workdir / "transcripts"))
-    count = write_trl(transcripts, file, form, config.export.turns_mib)
-    print_line(f"export: {count:,} lines of {len(transcripts):,} episodes in {file}")
 
 
 def export_language(workdir: Path, directory: Path, kind: str) -> None:
@@ -210,7 +202,11 @@ def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
     if not SEED.fullmatch(workdir.resolve().name):
         return None
     runs = sorted(path for path in workdir.resolve().parent.iterdir() if SEED.fullmatch(path.name))
-    latest = [one for run in runs if (one := _latest_evaluation(run))]
+    latest = []
+    for run in runs:
+        own = _own_evaluations(run).values()
+        by_rules = [one for one in own if one.get("protocol", TASK) == TASK and not one["greedy"]]
+        latest += sorted(by_rules, key=lambda one: -one["step"])[:1]
     if len(latest) < 2:
         return None
     scores = [{figure: one["mean"] for figure, one in summary["figures"].items() if one} for summary in latest]
@@ -219,13 +215,6 @@ def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
     estimates = {figure: estimate(np.array([means[figure] for means in scores])) for figure in shared}
     over_seeds = {name: {"mean": one.mean, "low": one.low, "high": one.high} for name, one in estimates.items()}
     return {"seeds": len(scores), "trained_steps": [min(steps), max(steps)], "over_seeds": over_seeds}
-
-
-def _latest_evaluation(workdir: Path) -> Facts | None:
-    """The summary of a workdir's latest policy that was evaluated with the task's rules."""
-    own = _own_evaluations(workdir).values()
-    by_rules = [one for one in own if one.get("protocol", TASK) == TASK and not one["greedy"]]
-    return max(by_rules, key=lambda one: one["step"], default=None)
 
 
 def _own_evaluations(workdir: Path) -> dict[str, Facts]:

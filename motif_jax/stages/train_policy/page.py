@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,16 @@ from motif_jax.files import read_json, read_lines
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.pages.blocks import findings_blocks, folded, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
-from motif_jax.pages.figures import all_metrics, curve, curves_of
+from motif_jax.pages.figures import SUMMARIES, Player, all_metrics, arranged, chance_of, curve, curves_of, own_of
 from motif_jax.pages.formats import amount, duration, esc, in_words, machine_words
-from motif_jax.pages.players import SUMMARIES, Player, arranged, chance_of, own_of
-from motif_jax.rewards.online.online_section import asks_pairs, is_anchored, parse_goals
 from motif_jax.rewards.options import MIXTURES
 from motif_jax.rewards.registry import LEARNT, ONLINE, SOURCES, parse_sources, program_title
+from motif_jax.rewards.section import asks_pairs, is_anchored, parse_goals
 from motif_jax.run import METRICS, Head, Run, date_of
 from motif_jax.system.metrics import PROBES, PROMPTS
 
 TITLE, JUDGE = "Training the agent", "The judge"  # of the report's parts
 GAME_REWARD = "the game"  # the title of the game's own reward, beside those of SOURCES
-USUAL = 0.5  # quantile of the learnt reward below which it is 0 by default
 THREADS = (  # activities of each thread, by metric time/NAME; shares of the whole time
     ("The thread that answers games", {
         "policy": "choosing actions", "wait_for_workers": "waiting for games",
@@ -40,10 +38,8 @@ THREADS = (  # activities of each thread, by metric time/NAME; shares of the who
     ("The workers", {"workers_wait": "waiting for actions"}),
 )  # fmt: skip
 LEARNT_RETURN = "episode/intrinsic_return"
-PALETTE = ("first", "second", "good", "plum")
 LEAST = 0.02  # actions with lower probabilities throughout are left out
 CELL = '<span style="background:color-mix(in srgb, var(--first) {1}, transparent);padding:.2em .5em">{0:.4f}</span>'
-EARNS = re.compile(r"option/(.+)/earns/(.+)")
 OPINIONS, ASKED = "opinions.jsonl", 20  # the answers of the judge, and how many are shown
 WORTHS = {1.0: "better than nothing", 0.0: "neutral", -1.0: "worse than nothing", None: "no label"}
 
@@ -153,8 +149,8 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
     returns = (re.fullmatch(r"episode/(.*)_return", name) for row in rows for name in row if name != LEARNT_RETURN)
     sources = list(dict.fromkeys(match[1] for match in returns if match))  # beside the learnt reward
     charts, own, chance = [], own_of(players), chance_of(players)
-    drawn = {f"episode/{name}_return" for name in sources}  # drawn by `_return_curve`
-    for name, title, note in curves_of({metric for row in rows for metric in row} - drawn):
+    metrics = {metric for row in rows for metric in row} - {f"episode/{source}_return" for source in sources}
+    for name, title, note in curves_of(metrics):
         points = curve(rows, name)
         if not any(value for _, value in points):
             continue  # always zero, such as success in a task without a goal
@@ -162,28 +158,16 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
         is_other = name == LEARNT_RETURN and chance and own and chance.reward != own.reward
         levels = [Level("random play", level)] if level and not is_other else []
         charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
-    charts += [chart for name in sources if (chart := _return_curve(rows, name, own, chance))]
+    for source in sources:
+        title, levels = f"{source} return", []
+        if own and chance and source in chance.returns and own.sources.get(source) == chance.sources.get(source):
+            levels = [Level("random play", chance.returns[source])]
+        if points := curve(rows, f"episode/{source}_return"):
+            charts.append(curves({title: points}, "steps", title=title, note="per episode", levels=levels))
     return [
-        _rewards(settings), *_programs(own), _tiles(figures), _charts(charts), *_options(rows, settings),
-        *_probes(folder), *_time(rows), all_metrics(rows),
+        _rewards(settings), *_programs(own), tiles(figures), f'<div class="charts">{"".join(charts)}</div>',
+        *_options(rows, settings), *_probes(folder), *_time(rows), all_metrics(rows),
     ]  # fmt: skip
-
-
-def _tiles(figures: Iterable[tuple[Any, str]]) -> str:
-    """Those of the figures that are known, as HTML."""
-    return tiles((value, words) for value, words in figures if value)
-
-
-def _charts(charts: Iterable[str]) -> str:
-    return f'<div class="charts">{"".join(charts)}</div>'
-
-
-def _return_curve(rows: Rows, source: str, own: Player | None, chance: Player | None) -> str:
-    """The curve of a source's return, as HTML, with that of random play if it is from an equal source."""
-    points, title, levels = curve(rows, f"episode/{source}_return"), f"{source} return", []
-    if own and chance and source in chance.returns and own.sources.get(source) == chance.sources.get(source):
-        levels = [Level("random play", chance.returns[source])]
-    return curves({title: points}, "steps", title=title, note="per episode", levels=levels) if points else ""
 
 
 def mean_of(rows: Rows, name: str) -> float | None:
@@ -201,7 +185,7 @@ def _rewards(settings: Facts) -> str:
         words += ["the controller mixes the options"] if settings["controller_chooses"] == MIXTURES else []
     else:
         words.append(f"rewarded by {' + '.join(f'{coefficient:g} × {what}' for what, coefficient in rewards.items())}")
-    if level != USUAL and SOURCES[LEARNT].title in rewards:
+    if level != 0.5 and SOURCES[LEARNT].title in rewards:
         words.append(f"learnt rewards below their {level:.0%} quantile count as 0" if level >= 0 else "no threshold")
     return f'<p class="soft">{esc(" · ".join(words))}</p>'
 
@@ -233,7 +217,7 @@ def _time(rows: Rows) -> list[str]:
     body = ["<h3>Where time goes</h3>"]
     body.append('<p class="soft">Shares of the time after the start; the remainder is spent on other work.</p>')
     for thread, activities in THREADS:
-        means = zip(activities.values(), PALETTE, (mean_of(rows, f"time/{name}") for name in activities), strict=False)
+        means = zip(activities.values(), COLOURS, (mean_of(rows, f"time/{name}") for name in activities), strict=False)
         spent = [(words, colour, min(max(share, 0.0), 1.0)) for words, colour, share in means if share is not None]
         over = max(sum(share for *_, share in spent), 1.0)
         shares = [
@@ -263,7 +247,7 @@ def _probes(folder: Path) -> list[str]:
     return [
         "<h3>Fixed prompts</h3>",
         '<p class="soft">Probabilities of the actions after each of these prompts.</p>',
-        _charts(charts),
+        f'<div class="charts">{"".join(charts)}</div>',
     ]
 
 
@@ -273,7 +257,7 @@ def _options(rows: Rows, settings: Facts) -> list[str]:
     if not rows:
         return []
     last = rows[-1]
-    earnings = [match for name in last if (match := EARNS.fullmatch(name))]
+    earnings = [match for name in last if (match := re.fullmatch("option/(.+)/earns/(.+)", name))]
     names, kinds = (list(dict.fromkeys(match[number] for match in earnings)) for number in (1, 2))
 
     def over_time(what: str) -> dict[str, list[tuple[float, float]]]:
@@ -299,7 +283,7 @@ def _options(rows: Rows, settings: Facts) -> list[str]:
         '<p class="soft">The last figures of training. Each row shows what an option earned per step while it was in '
         f"charge, in the reward of each option and of the controller.{meaning}</p>",
         table(head, cells, range(1, len(head)), kind="fits"),
-        _charts(charts),
+        f'<div class="charts">{"".join(charts)}</div>',
     ]
 
 
@@ -344,7 +328,10 @@ def _judge(rows: Rows, steps: int, online: Facts, judged: list[dict[str, Any]], 
         for lines, title, note in charts
         if any(value for points in lines.values() for _, value in points)
     ]
-    body = [f'<p class="soft">{esc(kind_of(online, judged))}</p>', _tiles(figures), _charts(drawn)]
+    kind, against = online["kind"], "a moment without a message" if is_anchored(online) else "each other"
+    kind += f": captions against {against}" if asks_pairs(kind) else ""
+    asked = " · ".join([kind, *(f"asked: {name}" for name in _judges(judged)), f"goal: {_schedule(online)}"])
+    body = [f'<p class="soft">{esc(asked)}</p>', tiles(figures), f'<div class="charts">{"".join(drawn)}</div>']
     if (folder / "audit.jsonl").exists() and (audits := [*read_lines(folder / "audit.jsonl")]):
         body += ["<h3>The last audit during training</h3>", *audit_blocks(audits[-1])]
     return [*body, "<h3>Asked last</h3>", answers(judged)] if judged else body
@@ -361,14 +348,6 @@ def audit_blocks(audit: Facts) -> list[str]:
     ]
     head = ("share of the pay", "captions", "times paid", "to the judge")
     return [*body, table(head, cells, numbers=(2,))] if cells else body
-
-
-def kind_of(online: Facts, judged: list[dict[str, Any]]) -> str:
-    """The kind of reward, the models that were asked, and the schedule of goals."""
-    kind, against = online["kind"], "a moment without a message" if is_anchored(online) else "each other"
-    if asks_pairs(kind):
-        kind += f": captions against {against}"
-    return " · ".join([kind, *(f"asked: {name}" for name in _judges(judged)), f"goal: {_schedule(online)}"])
 
 
 def _schedule(online: Facts) -> str:

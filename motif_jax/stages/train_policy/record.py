@@ -27,9 +27,9 @@ from motif_jax.envs.world import World, to_row
 from motif_jax.files import json_line, keep_lines, write_json
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.model import Model, probabilities
-from motif_jax.rewards.online.online_section import OnlineValues
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.registry import LEARNT, ONLINE, return_name
+from motif_jax.rewards.section import OnlineValues
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.run import Metrics
 from motif_jax.stages.train_policy import Policy, Profile

@@ -22,8 +22,7 @@ from motif_jax.language.config import locate_model
 from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.stages import Stage, annotate, find_stage, later, with_result
 from motif_jax.stages.annotate import AnnotateConfig
-from motif_jax.stages.evaluate.contenders import EvaluateConfig
-from motif_jax.stages.evaluate.summary import keys_of, rules_of
+from motif_jax.stages.evaluate import EvaluateConfig, keys_of, rules_of
 from motif_jax.stages.train_policy import Profile
 from motif_jax.structs import UserError
 

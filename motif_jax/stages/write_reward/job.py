@@ -37,7 +37,7 @@ from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.rewards.source import Setting
 from motif_jax.run import Head, Run
 from motif_jax.stages.audit import ask
-from motif_jax.stages.evaluate.summary import SUMMARY
+from motif_jax.stages.evaluate import SUMMARY
 from motif_jax.stages.write_reward import (
     DIAGNOSES,
     FLAG,

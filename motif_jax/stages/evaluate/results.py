@@ -1,4 +1,4 @@
-"""The evaluation's parts of the report: figures of all players, ends of episodes, behaviours, decodings, replays."""
+"""What an evaluation makes of the played episodes: their summary, tables on the console, its parts of the report."""
 
 from __future__ import annotations
 
@@ -9,41 +9,40 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from motif_jax import files
 from motif_jax.captions import decode
-from motif_jax.envs.protocols import TITLES, is_variation
-from motif_jax.files import read_json
+from motif_jax.console import print_line
+from motif_jax.envs.protocols import TASK, TITLES, is_variation, suffix
+from motif_jax.envs.texts import Rules
+from motif_jax.pages import figures
 from motif_jax.pages.blocks import cell, share_bar, table
 from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
-from motif_jax.pages.figures import compared, words
+from motif_jax.pages.figures import SUMMARIES, PackedReplay, Player, Players, label
 from motif_jax.pages.formats import Interval, esc, exact
-from motif_jax.pages.players import (
-    SUMMARIES,
-    PackedReplay,
-    Player,
-    Players,
-    arranged,
-    behaviours,
-    chance_of,
-    figures_table,
-    intervals_table,
-    label,
-    own_of,
-)  # fmt: skip
+from motif_jax.pages.over_seeds import large_exponents
 from motif_jax.replays.film import open_picture
 from motif_jax.replays.replay import COLUMNS, Replay, load_replay
 from motif_jax.run import Head, Run, from_plain
 from motif_jax.screens import REVERSED, SHOWN
-from motif_jax.stages.evaluate.summary import END_NAMES
+from motif_jax.stages.evaluate import SUMMARY, keys_of
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.structs import EndStatus
 
+FAMILY = "family"  # a figure that numbers kinds of missions: its mean is meaningless
+END_NAMES = {  # for episodes without a cause
+    "aborted": "time limit", "task_successful": "goal reached", "death": "death", "ended": "ended",
+}  # fmt: skip
+RESAMPLES = 2000
+BESIDE = 4  # other players in the table
+HAPPENINGS = 8  # in the table
+OTHER_REWARD, NEVER = "another reward", Interval(0.0, 0.0, 0.0)
 ON_FIRST = 5  # figures on the first screen
 CAUSES_SHOWN = 6  # causes with a name; the others are added up
 REFERENCES = ("candidate", "optimal", "asker", "checker", "kind", "rude", "random")  # scripted players, as lines
@@ -52,11 +51,178 @@ GAMES = 2  # of each player
 MARKS = {"<g>": "good", "<y>": "second", "<b>": "faint"}  # in an answer that colours letters, as in Wordle
 SAID = re.compile("<[gyb]>")
 TURN_COLUMNS = "repeat(auto-fit,minmax(min(100%,30rem),1fr))"  # five letters and the end mark side by side
-
 PICTURES = 300  # of a replay in a page
 PICTURE_SIDE, PICTURE_QUALITY = 240, 70  # pixels, and of WebP's 100: about 5 kB for a picture
-FLOATS = ("reward", "z", "intrinsic", "value", "probability")
-GOAL = EndStatus.TASK_SUCCESSFUL.name.lower()
+
+Statistics = dict[str, float | None]
+
+
+def summarise_episodes(
+    rows: Sequence[Mapping[str, Any]],
+    seed: int,
+    figures: Iterable[str],
+    rules: Rules,
+    families: Sequence[str] = (),
+    episodes: int | None = None,
+) -> dict[str, Any]:
+    """Figures (None if episodes lack one), returns of other reward sources and of terms, events, numbers of ends.
+
+    `figures`, `rules`, `families`: the world's figures, rules of events, and names of its kinds of missions by FAMILY;
+    with several kinds, success in each is a figure. `episodes`: the wanted number, else that of the rows; an interval
+    over fewer has their number as its `n`.
+    """
+    wanted = len(rows) if episodes is None else episodes
+    keys = {name: key for name, key in keys_of(figures).items() if not (families and name == FAMILY)}
+    columns: dict[str, list[Any]] = {name: [row.get(key) for row in rows] for name, key in keys.items()}
+    complete = {name: column for name, column in columns.items() if rows and None not in column}
+    counted = [row["did"] for row in rows if row["did"] is not None]
+    did = {name: [happened.get(name, 0) for happened in counted] for name in rules.names}
+    # The end of each episode is its cause, if the causes of all are known, so that each end has only one name.
+    has_causes = len(counted) == len(rows)
+    ends = [(row["cause"] if has_causes else "") or END_NAMES[row["end_status"]] for row in rows]
+    programs = rows[0].get("terms", {}) if rows else ()
+    terms = {name: _shared([row.get("terms", {}).get(name, {}) for row in rows]) for name in programs}
+    return {
+        "figures": dict.fromkeys(columns) | intervals(complete, seed, wanted) | _by_family(rows, seed, families),
+        "aims": sorted(rules.aims),
+        "did": intervals({name: column for name, column in did.items() if any(column)}, seed, wanted),
+        "returns": intervals(_shared([row.get("returns", {}) for row in rows]), seed, wanted),
+        "ends": dict(collections.Counter(ends).most_common()),
+    } | ({"terms": {name: intervals(columns, seed, wanted) for name, columns in terms.items()}} if terms else {})
+
+
+def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Statistics]:
+    """Success in each family of missions that was played, if there are several."""
+    of = {name: [float(row["success"]) for row in rows if families[row[FAMILY]] == name] for name in families}
+    played = {name: successes for name, successes in of.items() if successes}
+    if len(played) < 2:
+        return {}
+    return {f"success_{name}": intervals({"": one}, seed, len(rows))[""] for name, one in played.items()}
+
+
+def _shared(returns: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """The returns of each episode by name; without names that some episodes lack."""
+    names = [name for name in (returns[0] if returns else ()) if all(name in one for one in returns)]
+    return {name: [one[name] for one in returns] for name in names}
+
+
+def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) -> dict[str, Statistics]:
+    """Mean and median of each column; with two or more episodes also their 95 % bootstrap intervals.
+
+    The same episodes are drawn for all columns. `n` is their number if it is not the `wanted` one.
+    """
+    if not columns:
+        return {}
+    values = np.array(list(columns.values()), float).T  # [N, columns]
+    exponents = large_exponents(values)
+    values = np.ldexp(values, -exponents)
+    rng, count = np.random.default_rng(seed), len(values)
+    statistics = {"mean": [column.mean() for column in values.T], "median": [*np.median(values, 0)]}
+    if count > 1:
+        means, medians = np.empty((RESAMPLES, len(columns))), np.empty((RESAMPLES, len(columns)))
+        for number in range(RESAMPLES):
+            drawn = values[rng.integers(count, size=count)]
+            means[number], medians[number] = drawn.mean(0), np.median(drawn, 0)
+        statistics["low"], statistics["high"] = np.quantile(means, (0.025, 0.975), axis=0)
+        statistics["median_low"], statistics["median_high"] = np.quantile(medians, (0.025, 0.975), axis=0)
+    unknown: Statistics = dict.fromkeys(("low", "high", "median_low", "median_high"))
+    unknown |= {} if count == wanted else {"n": count}
+    return {
+        name: unknown | {key: float(np.ldexp(numbers[at], exponents[at])) for key, numbers in statistics.items()}
+        for at, name in enumerate(columns)
+    }
+
+
+# ---- tables on the console
+
+
+def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
+    """Prints a row per figure, the world's `own` too, with columns for the player `name` and up to BESIDE others."""
+    players = Run(directory.parent).read_each(SUMMARIES, Player)
+    mine = players.pop(name)
+    others = {one: player for one, player in players.items() if player.protocol == mine.protocol}
+    shown = {name: mine} | dict(itertools.islice(others.items(), BESIDE))
+
+    rows = [["", *shown], ["", *(f"{player.episodes:,} episodes" for player in shown.values())]]
+    for figure in dict.fromkeys([*keys_of(own), *sorted(mine.figures)]):  # also the success in families of missions
+        cells = [
+            OTHER_REWARD
+            if figure == "intrinsic_return" and player.reward != mine.reward
+            else show(player.figures.get(figure), median=True)
+            for player in shown.values()
+        ]
+        if any(player.figures.get(figure) for player in shown.values()):
+            rows.append([figure, *cells])
+    for source in sorted(mine.returns):  # the sources beside the learnt reward
+        cells = [
+            show(player.returns.get(source)) if player.sources.get(source) == mine.sources.get(source) else OTHER_REWARD
+            for player in shown.values()
+        ]
+        rows.append([f"{source} return", *cells])
+    for event in sorted(mine.did, key=lambda event: -mine.did[event].mean)[:HAPPENINGS]:
+        rows.append([event, *(show(player.did.get(event, NEVER if player.did else None)) for player in shown.values())])
+    _print_rows(rows)
+    if len(others) > BESIDE:
+        print_line(f"and {len(others) - BESIDE} more in {directory}")
+
+
+def print_controls(directory: Path, played: Mapping[str, Sequence[str]], controls: Mapping[str, str]) -> None:
+    """Prints success and return of the players by protocol, and by the names of `controls`; writes `controls.json`."""
+    shown, names = ("success", "return", "steps"), {protocol: name for name, protocol in controls.items()}
+    record: list[dict[str, Any]] = []
+    for protocol, players in played.items():
+        games = names.get(protocol, "true missions" if protocol == TASK else protocol)
+        for name in reversed(players):  # the policy itself comes first
+            summary = files.read_json(directory / name / SUMMARY)
+            row = {"games": games, "protocol": protocol, "player": name.removesuffix(suffix(protocol))}
+            record.append(row | {"episodes": summary["episodes"]} | {one: summary["figures"].get(one) for one in shown})
+            for figure, success in summary["figures"].items():
+                if figure.startswith("success_"):
+                    record.append(
+                        row | {"games": f"{games}, {figure.partition('_')[2]}", "episodes": "", "success": success}
+                    )
+    files.write_json(directory / "controls.json", {"rows": record})
+    head = ["games", "protocol", "player", "episodes"]
+    rows = [[*(str(row[name]) for name in head), *_intervals(row, shown)] for row in record]
+    _print_rows([[*head, *shown], *rows])
+
+
+def print_sweep(directory: Path, names: Sequence[str]) -> None:
+    """Prints a row per player with return, success and steps; the best decoding has a star. Writes `sweep.json`."""
+    shown, record = ("return", "success", "steps"), list[dict[str, Any]]()
+    for name in names:
+        summary = files.read_json(directory / name / SUMMARY)
+        row = {"name": name, "decoding": summary.get("decoding"), "episodes": summary["episodes"]}
+        record.append(row | {figure: summary["figures"].get(figure) for figure in shown})
+    swept = [row for row in record if row["decoding"] and row["return"]]
+    best = max(swept, key=lambda row: row["return"]["mean"], default={"name": ""})["name"]
+    files.write_json(directory / "sweep.json", {"best": best, "rows": record})
+    rows = [["", "episodes", *shown]]
+    for row in record:
+        mark = " *" if row["name"] == best else ""
+        rows.append([f"{row['name']}{mark}", f"{row['episodes']:,}", *_intervals(row, shown)])
+    _print_rows(rows)
+
+
+def _print_rows(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *rest in rows:
+        cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
+        print_line("  ".join([f"{first:{widths[0]}}", *cells]))
+
+
+def _intervals(row: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    return [show(from_plain(Interval | None, row.get(name))) for name in names]
+
+
+def show(interval: Interval | None, median: bool = False) -> str:
+    """A mean with its interval, and the `median` if that is wanted; unknown ones are left out."""
+    if interval is None:
+        return "-"
+    return interval.spelt + ("" if interval.median is None or not median else f" median {exact(interval.median)}")
+
+
+# ---- the report
 
 
 def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> None:
@@ -65,7 +231,7 @@ def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> N
     `summary`: of the player `name`, which is written afterwards.
     """
     as_read = json.loads(json.dumps(summary, sort_keys=True))  # equal figures stand in the same order each time
-    players = arranged(Run(workdir).read_each(SUMMARIES, Player) | {name: from_plain(Player, as_read)})
+    players = figures.arranged(Run(workdir).read_each(SUMMARIES, Player) | {name: from_plain(Player, as_read)})
     written = [player for player in players[""] if player.decoding and player.path == "."]
     last = max((player.step for player in written), default=0)  # earlier checkpoints would be other curves
     decoded = [player for player in written if player.step == last]
@@ -92,21 +258,21 @@ def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> N
 
 def _beside_chance(players: Sequence[Player]) -> str:
     """A chart of the figures in which the agent and random play differ; "" if one of them was not evaluated."""
-    own, chance = own_of(players), chance_of(players)
+    own, chance = figures.own_of(players), figures.chance_of(players)
     if not (own and chance):
         return ""
     rows = []
-    for figure in compared(own.figures):
+    for figure in figures.compared(own.figures):
         mine, theirs = own.figures[figure], chance.figures.get(figure)
         comparable = figure != "intrinsic_return" or own.reward == chance.reward
         if mine and theirs and comparable and mine != theirs:
-            rows.append((*words(figure), (mine, theirs)))
+            rows.append((*figures.words(figure), (mine, theirs)))
     return f'<div class="card">{bars(rows[:ON_FIRST], (label(own), "random play"))}</div>' if rows else ""
 
 
 def _played(players: Sequence[Player]) -> list[str]:
     """Sentences on the evaluation: success if a goal was ever reached, else score or return; with random play's."""
-    own, chance = own_of(players), chance_of(players)
+    own, chance = figures.own_of(players), figures.chance_of(players)
     if not own:
         return []
     does = {"success": "reaches the goal in a share of", "score": "scores", "return": "gets a return of"}
@@ -118,7 +284,7 @@ def _played(players: Sequence[Player]) -> list[str]:
     sentences = []
     if mine:
         beside = f", random play {theirs.spelt}" if theirs else ""
-        note = " (means with 95 % intervals)" if any(one and one.words for one in (mine, theirs)) else ""
+        note = " (means with 95 % intervals)" if mine.words or (theirs and theirs.words) else ""
         games = "one game" if own.episodes == 1 else f"{own.episodes:,} games"
         sentences.append(f"In {games} it {does[figure]} <b>{mine.spelt}</b>{beside}{note}.")
     if not chance:
@@ -154,65 +320,57 @@ def _value(player: Player) -> str:
 
 
 def _evaluation(players: Players) -> list[str]:
-    own = players[""]
-    body = _figures(_few(own)) if own else []
+    """All players; of a policy that is decoded in several ways, only the best decoding with and without values."""
+    own, body = players[""], []
+    best: dict[tuple[str, bool], Player] = {}
+    for player in own:  # a policy's best decoding comes first
+        if player.decoding:
+            best.setdefault((player.path, player.by_values), player)
+    if few := [player for player in own if player in best.values() or not player.decoding]:
+        named = [(label(player), player) for player in few]
+        body += [
+            '<p class="soft">All players play the same games, whose seeds are not used in training; means with 95 % '
+            "bootstrap intervals.</p>",
+            figures.figures_table(named),
+        ]
+        if not all(player.repeatable for player in few):
+            body.append(
+                '<p class="soft">This game cannot be repeated exactly: it can only be recorded while it is played, and '
+                "the players' games differ.</p>"
+            )
+        if ended := [player for player in few if player.ends]:
+            body += ["<h3>How the episodes ended</h3>", *_ends(ended)]
+        body += figures.behaviours(named)
     if varied := {protocol: others for protocol, others in players.items() if is_variation(protocol)}:
         body += _variations(own, varied)
     for protocol, others in players.items():
         if protocol and protocol not in varied:
             body += [f"<h3>By the rules of {esc(TITLES.get(protocol, protocol))}</h3>"]
-            body += [figures_table([(label(player), player) for player in others])]
+            body += [figures.figures_table([(label(player), player) for player in others])]
     return body
 
 
 def _variations(players: Sequence[Player], varied: Mapping[str, Sequence[Player]]) -> list[str]:
     """Success rates: a row for each variation of the games, a column for each player."""
     names = list(dict.fromkeys(label(player) for others in varied.values() for player in others))
-    figures: list[tuple[str, str, list[Interval | None], bool]] = []
+    rows: list[figures.FigureRow] = []
     for game, others in ({"as in training": players} | dict(varied)).items():
         by_name = {label(player): player.figures.get("success") for player in others}
-        figures.append((game, "", [by_name.get(name) for name in names], True))
+        rows.append((game, "", [by_name.get(name) for name in names], True))
     return [
         "<h3>Variations of the games</h3>",
         '<p class="soft">Success rate in games that were not used in training, in the same episodes '
         "for each player, with 95 % bootstrap intervals.</p>",
-        intervals_table(names, figures),
+        figures.intervals_table(names, rows),
     ]
-
-
-def _few(players: Sequence[Player]) -> list[Player]:
-    """All players; of a policy that is decoded in several ways, only the best decoding with and without values."""
-    best: dict[tuple[str, bool], Player] = {}
-    for player in players:  # a policy's best decoding comes first
-        if player.decoding:
-            best.setdefault((player.path, player.by_values), player)
-    return [player for player in players if player in best.values() or not player.decoding]
-
-
-def _figures(players: Sequence[Player]) -> list[str]:
-    body = [
-        '<p class="soft">All players play the same games, whose seeds are not used in training; means with 95 % '
-        "bootstrap intervals.</p>",
-        figures_table([(label(player), player) for player in players]),
-    ]
-    if not all(player.repeatable for player in players):
-        body.append(
-            '<p class="soft">This game cannot be repeated exactly: it can only be recorded while it is played, and '
-            "the players' games differ.</p>"
-        )
-    ended = [player for player in players if player.ends]
-    if ended:
-        body += ["<h3>How the episodes ended</h3>", *_ends(ended)]
-    body += behaviours([(label(player), player) for player in players])
-    return body
 
 
 def _ends(players: Sequence[Player]) -> list[str]:
     """A bar per player with the shares of its episodes' ends; an end has the same colour for all players."""
-    often: collections.Counter[str] = collections.Counter()
+    often: dict[str, float] = collections.defaultdict(float)
     for player in players:
         for end, count in player.ends.items():
-            often[end] += count / max(player.episodes, 1)  # type: ignore[assignment]
+            often[end] += count / max(player.episodes, 1)
     named = sorted(often, key=lambda end: (-often[end], end))[:CAUSES_SHOWN]
     colours = dict(zip(named, COLOURS, strict=False))
     body = []
@@ -300,12 +458,14 @@ def _table(players: Sequence[Player], others: Sequence[Player]) -> str:
 
 def _letters(workdir: Path, players: Sequence[Player]) -> list[str]:
     """Games of the best decoding with values, then of the best without, as HTML: a block per game, a table per text."""
-    shown = [max(some, key=lambda one: one.mean_return) for valued in (True, False)
-             if (some := [player for player in players if player.by_values is valued])]  # fmt: skip
     body = []
-    for player in shown:
+    for valued in (True, False):
+        decoded = [player for player in players if player.by_values is valued]
+        if not decoded:
+            continue
+        player = max(decoded, key=lambda one: one.mean_return)
         file = workdir / "evaluate" / player.name / "letters.json"
-        record = read_json(file)["episodes"] if file.exists() else {}
+        record = files.read_json(file)["episodes"] if file.exists() else {}
         for episode, turns in list(record.items())[:GAMES]:
             total = sum(turn["reward"] for turn in turns)
             body.append(
@@ -354,13 +514,8 @@ def _odds(likely: Sequence[tuple[str, float]], colour: str, taken: str) -> str:
 
 
 def packed_replay(file: Path, player: str) -> PackedReplay:
-    """A replay for the report; `player`: the name of who plays."""
+    """A replay for the report. Its title: the name of who plays, episode, reason of choice, returns, end."""
     replay = load_replay(file, "--workdir")
-    return PackedReplay(named(player, replay), replay.steps, replay.metadata["end"] == GOAL, pack(replay))
-
-
-def named(player: str, replay: Replay) -> str:
-    """The title of a replay: player, episode, reason of choice, returns, end."""
     metadata = replay.metadata
     words = [player, f"episode {metadata['episode']}"]
     words += [str(word) for word in metadata["chosen"] if not str(word).isdigit()]
@@ -368,7 +523,8 @@ def named(player: str, replay: Replay) -> str:
     if not np.isnan(replay.intrinsic).all():
         words.append(f"{replay.rewarded_by} {exact(float(np.nansum(replay.intrinsic)))}")
     words.append(str(metadata["cause"] or END_NAMES[metadata["end"]]))
-    return " · ".join(words)
+    reached = metadata["end"] == EndStatus.TASK_SUCCESSFUL.name.lower()
+    return PackedReplay(" · ".join(words), replay.steps, reached, pack(replay))
 
 
 def pack(replay: Replay) -> dict[str, Any]:
@@ -392,10 +548,14 @@ def pack(replay: Replay) -> dict[str, Any]:
     blank = (SHOWN[replay.chars] == ord(" ")) & (replay.colors < REVERSED)  # its colour is invisible
     odds = np.zeros((replay.steps, 0)) if replay.odds is None else replay.odds
     pictures, picture = page_pictures(replay)
-    floats = [*(getattr(replay, name) for name in FLOATS), odds]
+    chars, colors = SHOWN[replay.chars], np.where(blank, 0, replay.colors).astype(np.uint8)
+    for frames in (chars, colors):
+        frames[1:] ^= frames[:-1].copy()
+    floats = [replay.reward, replay.z, replay.intrinsic, replay.value, replay.probability, odds]
     whole = [replay.count, np.array(message), replay.action, replay.charge, picture]
     parts = [
-        *(delta(frames) for frames in (SHOWN[replay.chars], np.where(blank, 0, replay.colors).astype(np.uint8))),
+        chars,
+        colors,
         *(array.astype("<f4") for array in floats),
         *(array.astype("<i4") for array in whole if array is not None),
         replay.cursor,
@@ -447,10 +607,3 @@ def used_box(replay: Replay) -> list[int]:
         return [0, 0, 0, 0]
     (top, bottom), (left, right) = (np.flatnonzero(seen.any(axis))[[0, -1]].tolist() for axis in (1, 0))
     return [top, left, bottom + 1 - top, right + 1 - left]
-
-
-def delta(frames: np.ndarray) -> np.ndarray:
-    """Each frame XOR the one before; the first frame is unchanged. [T + 1, 24, 80] uint8"""
-    changed = frames.copy()
-    changed[1:] ^= frames[:-1]
-    return changed

@@ -30,20 +30,14 @@ PARTS = (
 class Benchmark:
     """Benchmarks of this machine."""
 
-    parts: tuple[str, ...] = value(
-        ("env", "annotation", "reward", "policy"), List(Text(PARTS), "part"), "parts to measure"
-    )
+    parts: tuple[str, ...] = value(("env", "annotation", "reward", "policy"), List(Text(PARTS), "part"), "to measure")
     networks: tuple[str, ...] = value(
         ("reference", "small"), List(Text((*FIXED, *BY_SPECS, *PROMPT_NETWORKS)), "network"), "networks of the policy"
     )
-    pairs: tuple[int, ...] = value(
-        (10_000, 50_000, 200_000), List(Whole(1, 10**9), "number of pairs"), "sizes of datasets"
-    )
+    pairs: tuple[int, ...] = value((10_000, 50_000, 200_000), List(Whole(1, 10**9), "number of pairs"), "dataset sizes")
     seconds: float = value(2.0, Number(0, 1e6, above=True), "seconds per measurement")
     repeats: int = value(3, Whole(1), "measurements of each figure; their median is reported")
-    train_seconds: float = value(
-        180.0, Number(0, 1e6, above=True), "seconds of the part train, which is for GPUs (configs/gpu.py)"
-    )
+    train_seconds: float = value(180.0, Number(0, 1e6, above=True), "seconds of part train, for GPUs (configs/gpu.py)")
     limit_s: float = value(0.0, Number(0, 1e6), "seconds after which the remaining parts are left out; 0: no limit")
     peers_dir: str = value("", PATH, "environments of the part peers; empty: peers/ of the workdir")
 
@@ -57,7 +51,7 @@ class BenchmarkConfig(CollectConfig, RewardConfig, TrainConfig):
 
 def benchmarks() -> Any:
     """The package `benchmarks` of the checkout that this file belongs to."""
-    checkout = Path(__file__).parents[3]
+    checkout = Path(__file__).parents[2]
     if not (checkout / "benchmarks" / "engines.py").is_file():
         raise UserError(
             "the benchmark is not part of the installed package: run it in a checkout of the repository, with "
