@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.audit import judge, pay, whole_episodes
+from motif_jax.audit import judge, pay
 from motif_jax.audit.findings import (
     LEVEL,
     Captions,
@@ -38,7 +38,7 @@ from motif_jax.audit.record import most_paid
 from motif_jax.rewards.statistics import ranks
 
 WORSE, INVERSIONS = "worse than random play", "inversions"
-JUDGE_CHECKS = judge.ANSWERED, judge.ORDERS, judge.AGAIN, judge.CIRCLES, judge.OPINION, whole_episodes.NAME
+JUDGE_CHECKS = judge.ANSWERED, judge.ORDERS, judge.AGAIN, judge.CIRCLES, judge.OPINION, judge.WHOLE
 FEWEST_EPISODES = 20  # of each player
 FEWEST_QUESTIONS = 20  # about a kind of captions
 SECOND = "--config.audit.second_reward_dir"
@@ -143,9 +143,9 @@ def examine(
     else:
         checks.append(judge.check_opinion(plan, answers, captions, evidence.seen()[0], second))
     if isinstance(episodes, str):
-        checks.append(Check(whole_episodes.NAME, skipped=episodes))
+        checks.append(Check(judge.WHOLE, skipped=episodes))
     else:
-        checks.append(whole_episodes.check_episodes(plan, answers, episodes.early_return, episodes.late_return))
+        checks.append(judge.check_episodes(plan, answers, episodes.early_return, episodes.late_return))
     return Audited(conclude(checks), most)
 
 

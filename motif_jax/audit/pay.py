@@ -100,16 +100,13 @@ def above(share: float, error: float, threshold: float) -> float:
     return normal_tail((share - threshold) / error) if error > 0 else float(share <= threshold)
 
 
-def check_pay(
-    captions: Captions, paid: Paid, steps: Steps, still: np.ndarray | str, worthless: str = ""
-) -> list[Check]:
-    """The four checks; a string is the reason for one or two that cannot be made."""
+def check_pay(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray | str, worthless: str) -> list[Check]:
+    """The four checks; `worthless`: why two of them cannot be made, or ""."""
     checks = [Check(name, skipped=worthless) for name in (PAY, INFLATED)]
     if not worthless:
         values = captions.group_values(np.bincount(steps.caption, minlength=len(captions.texts)))
         checks = [check_neutral(captions, paid), check_inflation(captions, paid, values)]
-    held = Check(HELD, skipped=still) if isinstance(still, str) else check_held(captions, paid, steps, still)
-    return [*checks, check_loops(captions, paid, steps), held]
+    return [*checks, check_loops(captions, paid, steps), check_held(captions, paid, steps, still)]
 
 
 def check_neutral(captions: Captions, paid: Paid) -> Check:
@@ -229,14 +226,14 @@ def check_loops(captions: Captions, paid: Paid, steps: Steps) -> Check:
     return Check(LOOPS, scope, tuple(suspicions), tested=int((episodes > 0).sum()))
 
 
-def check_held(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray) -> Check:
+def check_held(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray | str) -> Check:
     """Finds pay for one kind of captions in HELD_STEPS or more steps in a row, while nothing else happens.
 
-    What the judge likes counts too, because nothing is done for it.
-
-    Args:
-      still: whether all figures of the game are those of the step before. [T] bool
+    What the judge likes counts too, because nothing is done for it. `still`: whether all figures of the game are those
+    of the step before, [T] bool; or why this is not known.
     """
+    if isinstance(still, str):
+        return Check(HELD, skipped=still)
     group, rewarded = captions.group[steps.caption], steps.pay > 0
     same = (np.diff(group) == 0) & (np.diff(steps.episode) == 0) & still[1:] & rewarded[1:] & rewarded[:-1]
     run = np.cumsum(np.r_[False, ~same])

@@ -12,7 +12,8 @@ import numpy as np
 from motif_jax.audit.findings import Captions, Findings
 from motif_jax.audit.pay import Paid, ends
 from motif_jax.console import clean, print_line
-from motif_jax.pages.blocks import findings_blocks, table
+from motif_jax.files import write_whole
+from motif_jax.pages.blocks import findings_blocks, page, table
 from motif_jax.pages.formats import esc, exact
 
 FILE = "audit"
@@ -49,8 +50,17 @@ def most_paid(paid: Paid, captions: Captions, times: np.ndarray) -> list[dict[st
     return rows
 
 
+def describe_file(record: Mapping[str, Any]) -> str:
+    """What was read of a file of trajectories, in one line."""
+    left = f", {record['unfinished']:,} unfinished episodes left out" if record["unfinished"] else ""
+    unread = f"; columns that were not read: {', '.join(record['unread'])}" if record["unread"] else ""
+    return f"{record['file']}: {record['episodes']:,} episodes, {record['steps']:,} rows{left}{unread}"
+
+
 def print_record(record: Mapping[str, Any], file: Path) -> None:
     """Prints the findings, worst first."""
+    if "file" in record:
+        print_line(f"audit: {describe_file(record)}")
     found = record["findings"]
     by = f", judged by {record['judge']}" if record["judge"] else ""
     many = "1 finding" if len(found) == 1 else f"{len(found)} findings"
@@ -70,7 +80,8 @@ def record_blocks(record: Mapping[str, Any]) -> list[str]:
         *([f"judged by {esc(record['judge'])}"] if record["judge"] else []),
         *([f"the pay of {esc(record['player'])}"] if record["player"] else []),
     ]
-    body = [f'<p class="soft">{" · ".join(words)}</p>']
+    body = [f"<p>{esc(describe_file(record))}</p>"] if "file" in record else []
+    body.append(f'<p class="soft">{" · ".join(words)}</p>')
     body += findings_blocks(record["findings"], record["nothing_found"], record["not_looked_at"])
     if record["paid"]:
         cells = [
@@ -80,7 +91,17 @@ def record_blocks(record: Mapping[str, Any]) -> list[str]:
         ]  # fmt: skip
         head = ("share of the pay", "captions", "times", "pay each time", "reward", "worth to the judge")
         body += ["<h3>What the agent is paid for</h3>", table(head, cells, numbers=(2, 3, 4, 5))]
+    if rewards := record.get("rewards"):
+        rows = [[esc(name), f"{share:.1%}"] for name, share in sorted(rewards.items(), key=lambda one: -one[1])]
+        body += ["<h3>Which reward pays</h3>", table(("reward", "share of the pay"), rows, numbers=(1,))]
     return body
+
+
+def write_page(folder: Path, record: Mapping[str, Any]) -> None:
+    """Writes the record of a file as a page of its own, `index.html`."""
+    title = f"The audit of {Path(record['file']).name}"
+    text = page(title, ["<main>", f"<h1>{esc(title)}</h1>", *record_blocks(record), "</main>"])
+    write_whole(folder / "index.html", text)
 
 
 def _cell(value: float) -> str:

@@ -43,7 +43,6 @@ class _Rows:
         self._running = dict[int, tuple[int, int]]()  # of each environment, the episode and its steps
 
     def begin(self, env: int = 0) -> None:
-        """Begins an episode; one that has not ended is left out by the audit."""
         self._running[env] = (self._count, 0)
         self._count += 1
 

@@ -10,7 +10,6 @@ many; or, from the first third of the episodes to the last, the return rises and
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,11 +20,8 @@ from motif_jax.audit.examine import INVERSIONS, chance_of, check_inversions
 from motif_jax.audit.findings import Captions, Check, Suspicion, conclude, group_captions, mean_by, percent, quoted
 from motif_jax.audit.judge import AGAIN, check_repeats
 from motif_jax.audit.pay import Steps
-from motif_jax.audit.record import make_record, most_paid, record_blocks
+from motif_jax.audit.record import make_record, most_paid
 from motif_jax.audit.trajectories import FEWEST_WORDS, Trajectories, read_trajectories
-from motif_jax.files import write_whole
-from motif_jax.pages.blocks import page, table
-from motif_jax.pages.formats import esc
 
 OUTCOME, FLOODING = "proxy against outcome", "flooding"
 NAMES = (*pay.CHECKS, INVERSIONS, AGAIN, OUTCOME, FLOODING)
@@ -59,7 +55,7 @@ class _Data(NamedTuple):
     steps: Steps
     worth: np.ndarray  # of each step, NaN where unknown. [T]
     state: np.ndarray  # a number of each step's caption and observation. [T]
-    still: np.ndarray | str  # whether the observation is that of the step before, [T] bool; or why this is not known
+    still: np.ndarray | str  # see `pay.check_held`
 
 
 def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
@@ -88,27 +84,6 @@ def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
     if trajectories.captions.why:  # observations with the digits that the file has
         record = json.loads(json.dumps(record, ensure_ascii=False).translate(TO_DIGITS))
     return record | about
-
-
-def describe_file(record: Mapping[str, Any]) -> str:
-    """What was read, in one line."""
-    left = f", {record['unfinished']:,} unfinished episodes left out" if record["unfinished"] else ""
-    unread = f"; columns that were not read: {', '.join(record['unread'])}" if record["unread"] else ""
-    return f"{record['file']}: {record['episodes']:,} episodes, {record['steps']:,} rows{left}{unread}"
-
-
-def file_blocks(record: Mapping[str, Any]) -> list[str]:
-    """The record as HTML."""
-    rows = [[esc(name), f"{share:.1%}"] for name, share in sorted(record["rewards"].items(), key=lambda one: -one[1])]
-    shares = ["<h3>Which reward pays</h3>", table(("reward", "share of the pay"), rows, numbers=(1,))] if rows else []
-    return [f"<p>{esc(describe_file(record))}</p>", *record_blocks(record), *shares]
-
-
-def write_page(folder: Path, record: Mapping[str, Any]) -> None:
-    """Writes the record as a page of its own, `index.html`."""
-    title = f"The audit of {Path(record['file']).name}"
-    text = page(title, ["<main>", f"<h1>{esc(title)}</h1>", *file_blocks(record), "</main>"])
-    write_whole(folder / "index.html", text)
 
 
 # ---- the data of the checks

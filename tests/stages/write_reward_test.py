@@ -14,18 +14,16 @@ from motif_jax.files import read_json
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
-from motif_jax.rewards.code.checking import check
+from motif_jax.rewards.code.grammar import check
 from motif_jax.rewards.code.names import find_readable
-from motif_jax.rewards.code.recogniser import Grammar
-from motif_jax.rewards.code.spelling import longest_phrase
+from motif_jax.rewards.code.recogniser import Grammar, longest_phrase
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.evaluate import play
 from motif_jax.stages.write_reward import evidence as proofs
 from motif_jax.stages.write_reward import job, stages_of
-from motif_jax.stages.write_reward.guided import GuidedWriter, examples, talk
-from motif_jax.stages.write_reward.writers import Attempt, Brief, ScriptedWriter
+from motif_jax.stages.write_reward.writers import Attempt, Brief, GuidedWriter, ScriptedWriter, examples, talk
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
 

@@ -109,7 +109,6 @@ class WriteReward:
 
     @property
     def figures(self) -> list[str]:
-        """What `chosen_by` names."""
         return [name.strip() for name in self.chosen_by.split(",")]
 
 

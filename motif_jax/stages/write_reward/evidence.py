@@ -14,8 +14,8 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import decode
 from motif_jax.envs.world import SeedStream, waited
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import CAPTION, MOMENT, NUMBER, TEXTS, Program, Readable
+from motif_jax.rewards.code.grammar import Program, check
+from motif_jax.rewards.code.names import CAPTION, MOMENT, NUMBER, TEXTS, Readable
 from motif_jax.rewards.code.running import ALWAYS, Runner
 from motif_jax.rewards.source import Arrays
 from motif_jax.stages.write_reward import FLAG, WriteConfig
@@ -57,7 +57,6 @@ class RecordedEpisodes(NamedTuple):
                 yield step, caption
 
     def with_others(self, others: RecordedEpisodes) -> RecordedEpisodes:
-        """These episodes, and then others."""
         moved = [np.where(one >= 0, one + len(self.captions), -1) for one in others.episodes]
         return RecordedEpisodes(self.rollouts + others.rollouts, self.episodes + moved, self.captions + others.captions)
 

@@ -18,8 +18,7 @@ from motif_jax.annotation.backends import OpenBackend, find_backend, opened, ser
 from motif_jax.annotation.backends import read_json as read_options
 from motif_jax.annotation.client import KEY, URL, find_model
 from motif_jax.annotation.prompts import goal_text
-from motif_jax.audit.judge import JudgePlan
-from motif_jax.audit.whole_episodes import LINES, episode_text
+from motif_jax.audit.judge import JudgePlan, episode_text
 from motif_jax.captions import decode
 from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
@@ -28,11 +27,9 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_whole
 from motif_jax.pages.blocks import table, tiles
 from motif_jax.pages.formats import esc
-from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.grammar import as_ebnf
-from motif_jax.rewards.code.names import CAPTION, Program, Readable, find_readable
-from motif_jax.rewards.code.spelling import is_plain, longest_phrase
-from motif_jax.rewards.code.tokens import ProgramError
+from motif_jax.rewards.code.grammar import Program, ProgramError, as_ebnf, check
+from motif_jax.rewards.code.names import CAPTION, Readable, find_readable
+from motif_jax.rewards.code.recogniser import Grammar, is_plain, longest_phrase
 from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.rewards.source import Setting
 from motif_jax.run import Head, Run
@@ -61,7 +58,15 @@ from motif_jax.stages.write_reward.evidence import (
     recorded_texts,
     told_steps,
 )
-from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
+from motif_jax.stages.write_reward.writers import (
+    SHOWN,
+    Attempt,
+    Brief,
+    GuidedWriter,
+    ModelWriter,
+    ScriptedWriter,
+    Writer,
+)
 from motif_jax.structs import UserError
 from motif_jax.system.http import HttpClient
 
@@ -192,8 +197,8 @@ def gather(
     """
     section, world = config.write_reward, make_world(config.env)
     frequency = Counter(itertools.chain.from_iterable(recorded.captions))
-    lines = None if find_backend(config.annotate).by_rules else LINES  # rules read texts of any length
-    texts = [episode_text(captions, frequency, lines) for captions in recorded.captions]
+    by_rules = find_backend(config.annotate).by_rules
+    texts = [episode_text(captions, frequency, by_rules) for captions in recorded.captions]
     pairs, plan = choose_pairs(recorded, section.pairs, config.seed), JudgePlan()
     plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
     judged = ask(config, plan, workdir / STAGE_NAME / file, open_backend, STAGE_NAME).mean(plan.episodes)
@@ -219,9 +224,6 @@ def open_writer(config: WriteConfig, readable: Readable) -> Writer:
     if config.write_reward.writer == SCRIPTED:
         return ScriptedWriter()
     if config.write_reward.writer == MODEL:
-        from motif_jax.rewards.code.recogniser import Grammar
-        from motif_jax.stages.write_reward.guided import GuidedWriter  # loads JAX
-
         return GuidedWriter(config, Grammar(readable, WRITTEN_NODES, narrow=True))
     server, sampling = config.annotate.server, config.annotate.sampling
     client = HttpClient(server.url, URL, server.timeout_s, server.patience_s, server_key(server), KEY)
@@ -277,7 +279,17 @@ def run_rounds(
         folder = workdir / STAGE_NAME / f"round-{number}"
         written = [row["program"] for earlier_rows in rounds for row in earlier_rows]
         evidence = evidence._replace(brief=evidence.brief._replace(tried=written))
-        tried, rows = write_round(config, writer, evidence, earlier, folder, late)
+        tried: list[Tried] = []  # of the round, as `rows`, but without those that cannot be read
+        rows: list[dict[str, Any]] = []
+        for proposal in range(section.proposals):
+            if (tried or earlier) and late():  # without any program there is no best one
+                break
+            file = folder / f"program-{proposal}.reward"
+            text, problem = propose(writer, evidence.brief, earlier, proposal, section.attempts, file)
+            rows.append({"program": text, "error": problem})
+            if not problem:
+                tried.append(examine(check(text, evidence.brief.readable), evidence))
+                rows[-1] |= {"findings": tried[-1].findings, **tried[-1].figures}
         rounds.append(rows)
         agents = train_best(config, tried, rows, trained, folder, late) if section.train_for_env_steps else []
         best = max([*([best] if best else []), *tried], key=lambda one: one.rank, default=None)
@@ -298,26 +310,6 @@ def run_rounds(
         earlier = [Attempt(best.program.text, "\n".join(f"- {line}" for line in lines))]
     assert best is not None
     return best, rounds, evidence
-
-
-def write_round(
-    config: WriteConfig, writer: Writer, evidence: Evidence, earlier: Sequence[Attempt], folder: Path, late: Deadline
-) -> tuple[list[Tried], list[dict[str, Any]]]:
-    """The programs of a round that can be read, and a row for each one."""
-    section, readable = config.write_reward, evidence.brief.readable
-    tried: list[Tried] = []
-    rows: list[dict[str, Any]] = []
-    for proposal in range(section.proposals):
-        if (tried or earlier) and late():  # without any program there is no best one
-            break
-        file = folder / f"program-{proposal}.reward"
-        text, problem = propose(writer, evidence.brief, earlier, proposal, section.attempts, file)
-        row: dict[str, Any] = {"program": text, "error": problem}
-        if not problem:
-            tried.append(examine(check(text, readable), evidence))
-            row |= {"findings": tried[-1].findings, **tried[-1].figures}
-        rows.append(row)
-    return tried, rows
 
 
 def train_best(
