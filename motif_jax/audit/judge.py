@@ -215,9 +215,11 @@ def _check_triples(plan: JudgePlan, answers: JudgeAnswers) -> Check:
 
 
 def check_opinion(
-    plan: JudgePlan, answers: JudgeAnswers, captions: Captions, pay: np.ndarray, second: Opinion
+    plan: JudgePlan, answers: JudgeAnswers, captions: Captions, pay: np.ndarray, second: Opinion | str
 ) -> Check:
     """Compares a second judge's verdicts with the first one's. `pay`: of each caption. [U]"""
+    if isinstance(second, str):
+        return Check(OPINION, skipped=f"{second} (--config.audit.second_judge)")
     own, other = verdicts(answers.mean(plan.flips)), verdicts(second.answers)
     decided = np.abs(own * other) == 1
 
@@ -245,6 +247,15 @@ def check_opinion(
 # ---- whole episodes
 
 
+class EpisodePairs(NamedTuple):
+    """The same games, played by random play and by the agent."""
+
+    early: list[str]  # the episodes of random play in words. [P]
+    late: list[str]
+    early_return: np.ndarray  # learnt returns. [P]
+    late_return: np.ndarray
+
+
 def episode_text(captions: Sequence[str], frequency: Mapping[str, int], by_rules: bool) -> str:
     """An episode as text: its distinct captions in the order of their first appearance, each with its count.
 
@@ -262,17 +273,17 @@ def episode_text(captions: Sequence[str], frequency: Mapping[str, int], by_rules
     )
 
 
-def check_episodes(plan: JudgePlan, answers: JudgeAnswers, early: np.ndarray, late: np.ndarray) -> Check:
+def check_episodes(plan: JudgePlan, answers: JudgeAnswers, episodes: EpisodePairs | str) -> Check:
     """Checks whether the judge, shown whole episodes, sees the progress that the learnt return shows.
 
     Each pair is the same game, played by random play and by the agent, asked in both orders. With x = 1 where the
     learnt return is higher in the agent's episode (1/2 for equal ones) and y = P(the agent's is better) by the judge,
     the agent's progress is reported as doubtful if the mean of (y - 1/2) - (x - 1/2) / 2 is below 0: the judge sees
     less than half of it.
-
-    Args:
-      early, late: learnt return of random play's and of the agent's episode of each pair. [P]
     """
+    if isinstance(episodes, str):
+        return Check(WHOLE, skipped=episodes)
+    early, late = episodes.early_return, episodes.late_return
     judged = answers.mean(plan.episodes)
     read = ~np.isnan(judged)
     count = int(read.sum())

@@ -7,47 +7,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from motif_jax.audit.findings import Captions, Findings
-from motif_jax.audit.pay import Paid, ends
+from motif_jax.audit.findings import Findings
 from motif_jax.console import clean, print_line
 from motif_jax.files import write_whole
 from motif_jax.pages.blocks import findings_blocks, page, table
 from motif_jax.pages.formats import esc, exact
 
 FILE = "audit"
-SHOWN = 12  # kinds of captions in the table of pay
 
 
-def make_record(findings: Findings, player: str, judge: str, paid: list[dict[str, Any]]) -> dict[str, Any]:
-    """The content of `audit.json`. `judge`: "" if there is none; `paid`: see `most_paid`."""
+def make_record(findings: Findings, player: str, judge: str) -> dict[str, Any]:
+    """The content of `audit.json`. `judge`: "" if there is none."""
     return {
         "player": player,
         "judge": judge,
         "findings": [one._asdict() for one in findings.found],
         "nothing_found": [{"check": one.name, "about": one.scope} for one in findings.clear],
         "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
-        "paid": paid,
+        "paid": findings.paid,
     }
-
-
-def most_paid(paid: Paid, captions: Captions, times: np.ndarray) -> list[dict[str, Any]]:
-    """The kinds of captions that get most of the pay. `times`: how often each caption was seen. [U]"""
-    values = captions.group_values(times)
-    rows = []
-    for group in np.argsort(-paid.share, kind="stable")[:SHOWN]:
-        share = float(paid.share[group])
-        if not share > 0:
-            break
-        low, high = ends(share, float(paid.error[group]))
-        each = share * float(paid.total.sum()) / int(paid.times[group])
-        rows.append({
-            "captions": captions.names[group], "share": share, "low": max(low, 0.0), "high": min(high, 1.0),
-            "times": int(paid.times[group]), "each": each, "reward": float(values[group]),
-            "worth": float(captions.worth[group]),
-        })  # fmt: skip
-    return rows
 
 
 def describe_file(record: Mapping[str, Any]) -> str:

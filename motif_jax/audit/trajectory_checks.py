@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.audit import pay
-from motif_jax.audit.examine import INVERSIONS, chance_of, check_inversions
 from motif_jax.audit.findings import Captions, Check, Suspicion, conclude, group_captions, mean_by, percent, quoted
 from motif_jax.audit.judge import AGAIN, check_repeats
-from motif_jax.audit.pay import Steps
-from motif_jax.audit.record import make_record, most_paid
+from motif_jax.audit.pay import INVERSIONS, Steps, chance_of, check_inversions, most_paid
+from motif_jax.audit.record import make_record
 from motif_jax.audit.trajectories import FEWEST_WORDS, Trajectories, read_trajectories
 
 OUTCOME, FLOODING = "proxy against outcome", "flooding"
@@ -68,10 +67,10 @@ def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
     else:
         checks, most = _check_steps(data)
     checks += [_check_outcome(trajectories), _check_flooding(trajectories)]
-    findings = conclude(
+    advised = [
         check._replace(suspicions=tuple(one._replace(advice=ADVICE[check.name]) for one in check.suspicions))
         for check in checks
-    )
+    ]
     judge = "" if np.isnan(trajectories.worth).all() else "the column worth"
     positive = {name: float(np.maximum(values, 0).sum()) for name, values in trajectories.rewards.items()}
     total = sum(positive.values())
@@ -80,7 +79,7 @@ def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
         "unfinished": trajectories.unfinished, "unread": trajectories.unread,
         "rewards": {name: value / total for name, value in positive.items()} if total and len(positive) > 1 else {},
     }  # fmt: skip
-    record = make_record(findings, "", judge, most)
+    record = make_record(conclude(advised, most), "", judge)
     if trajectories.captions.why:  # observations with the digits that the file has
         record = json.loads(json.dumps(record, ensure_ascii=False).translate(TO_DIGITS))
     return record | about

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.examine import Audited, EpisodePairs, Evidence, Labels, examine, make_plan
-from motif_jax.audit.findings import Captions, group_captions
-from motif_jax.audit.judge import JudgeAnswers, Opinion, QuestionLimits, episode_text
+from motif_jax.audit.examine import Evidence, Labels, examine, make_plan
+from motif_jax.audit.findings import Captions, Findings, group_captions
+from motif_jax.audit.judge import EpisodePairs, JudgeAnswers, Opinion, QuestionLimits, episode_text
 from motif_jax.audit.pay import Steps
 
 WORTHS = {  # of events, as rules have them
@@ -144,7 +144,7 @@ class Simulated:
         texts = self.captions.texts
         return Labels(pairs, self.ask([(texts[first], texts[second]) for first, second in pairs]))
 
-    def audit(self, pairs: int = 40) -> Audited:
+    def audit(self, pairs: int = 40) -> Findings:
         agent = self.play(self.wrong.skill, True)
         still, chance = self.still, self.play(0.0, False)
         worths = np.array([self.worth(text) for text in self.captions.texts])

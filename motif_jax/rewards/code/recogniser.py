@@ -62,7 +62,7 @@ class Operand(NamedTuple):
 
     sort: Sort
     levels: int = 1
-    strength: int = 0  # of its operator, as in checking.py
+    strength: int = 0  # of its operator, as in grammar.py
     bound: int = STRONGEST  # operators up to this strength may follow
 
 

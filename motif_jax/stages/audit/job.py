@@ -11,10 +11,10 @@ import numpy as np
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
-from motif_jax.audit.examine import SECOND, EpisodePairs, Evidence, Figures, Labels, examine, make_plan
+from motif_jax.audit.examine import Evidence, Labels, examine, make_plan
 from motif_jax.audit.findings import SEVERAL, Captions, group_captions, mean_by
-from motif_jax.audit.judge import QuestionLimits, episode_text
-from motif_jax.audit.pay import Steps
+from motif_jax.audit.judge import EpisodePairs, QuestionLimits, episode_text
+from motif_jax.audit.pay import SECOND, Figures, Steps
 from motif_jax.audit.record import make_record, print_record, record_blocks, write_page
 from motif_jax.audit.trajectory_checks import audit_file
 from motif_jax.captions import decode
@@ -72,12 +72,12 @@ def audit_workdir(config: AuditConfig, stage: StageRun, open_backend: OpenBacken
     plan = make_plan(evidence, limits, config.seed)
     answers = ask(config, plan, stage.path / "answers.json", open_backend)
     opinion = ask_second(config, section.second_judge, plan, stage.path / "second.json")
-    audited, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)
+    findings, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)
     learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}
     if judge not in learnt_from:
         judge += f" (the reward was learnt from {', '.join(learnt_from)})"
     player = players["agent"].name if players else ""
-    return make_record(audited.findings, player, judge, audited.paid), answers.refused
+    return make_record(findings, player, judge), answers.refused
 
 
 # ---- evidence
