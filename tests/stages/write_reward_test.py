@@ -201,7 +201,7 @@ def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
     readable = find_readable(make_world(config.env.to_dict()))
     recorded = proofs.record_episodes(config, readable)
     brief = Brief("find gold", "a game", readable, {"You see gold": 3}, ["You see gold"], (),
-                  proofs.ranges_of(recorded, readable), proofs.told_steps(recorded, readable))  # fmt: skip
+                  recorded.ranges(readable), recorded.moments(readable))  # fmt: skip
     assert len(brief.moments) == 3
     assert any("gold +" in moment for moment in brief.moments)
     said = talk(brief, [Attempt("gained(gold)", "- it pays little")])
@@ -367,7 +367,7 @@ def tried():
     config = config_of(steps=8_000)
     readable = find_readable(make_world(config.env.to_dict()))
     recorded = proofs.record_episodes(config, readable)
-    pairs = proofs.choose_pairs(recorded, 40, 0)
+    pairs = recorded.choose_pairs(40, 0)
     gold = np.array([sum("gold" in caption for caption in captions) for captions in recorded.captions])
     first, second = gold[pairs].T
     judged = proofs.Pairs(pairs, np.where(first == second, 0.5, second > first))

@@ -35,29 +35,8 @@ from motif_jax.rewards.source import Setting
 from motif_jax.run import Head, Run
 from motif_jax.stages.audit import ask
 from motif_jax.stages.evaluate.summary import SUMMARY
-from motif_jax.stages.write_reward import (
-    DIAGNOSES,
-    FLAG,
-    LLAMA,
-    MODEL,
-    PLAIN,
-    RECORD,
-    RECORDED,
-    SCRIPTED,
-    STAGE_NAME,
-    VLLM,
-    WriteConfig,
-    stages_of,
-)
-from motif_jax.stages.write_reward.evidence import (
-    Pairs,
-    RecordedEpisodes,
-    choose_pairs,
-    ranges_of,
-    record_episodes,
-    recorded_texts,
-    told_steps,
-)
+from motif_jax.stages.write_reward import FLAG, MODEL, PLAIN, RECORD, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
+from motif_jax.stages.write_reward.evidence import Pairs, RecordedEpisodes, record_episodes
 from motif_jax.stages.write_reward.writers import (
     SHOWN,
     Attempt,
@@ -71,14 +50,11 @@ from motif_jax.structs import UserError
 from motif_jax.system.http import HttpClient
 
 KEPT = 2_000  # characters of a text with an error
-TITLE = "The written reward"  # of the report's part
-HEAD = Head(subject="A reward,", aim="written as a program")  # on its first screen
 WRITTEN_NODES = 32  # of a program by a model in this process; small ones do not come to an end by themselves
 SHOWN_PROGRAMS = 200  # in the report
 LONGEST_SHOWN = 500  # characters of a program in the table
 LIKED = 8  # captions of preferred episodes in the writer's prompt
 MOST = 12  # figures in the writer's prompt, those with the largest ratio first
-NOT_SHOWN = ("intrinsic_return",)
 IDLE, MANY, LARGE, RARE = 0.1, 0.5, 100.0, 0.0001
 OFTEN = 5
 COIN = 0.5  # agreement of one
@@ -89,10 +65,6 @@ FEWEST_REACHED = 2  # episodes that the game pays, and others
 LOOKED_AT, MOMENTS = 500, 2  # steps, and their captions that a finding names
 ADDED = 3  # captions that a program is told to pay
 DISPUTED = 2  # pairs of episodes that its writer is shown
-# Kinds of findings:
-NEVER, SAME, SPARSE, SCALE = "never paid", "paid the same everywhere", "sparse", "out of scale"
-STILL, EARLY = "paid for standing still", "paid before the goal"
-AGAIN, EVERYWHERE, UNLIKE = "paid again and again", "paid for length", "unlike the learnt reward"
 
 
 class Evidence(NamedTuple):
@@ -125,8 +97,8 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
             "pairs": [len(evidence.choosing.judged), len(telling.judged)],
         }  # fmt: skip
         stage.write("record", results)
-        stage.section(TITLE, *blocks_of(results))
-        stage.report(HEAD)
+        stage.section("The written reward", *blocks_of(results))
+        stage.report(Head(subject="A reward,", aim="written as a program"))
         if best.is_reward:  # last, as the stage is complete when the file exists
             by = f"written by {section.writer}; agrees with the judge about {others:.0%} of {len(telling.judged)} pairs"
             heading = f"# {' '.join(goal.split())}\n# {by}\n".encode("ascii", "replace")
@@ -199,7 +171,7 @@ def gather(
     frequency = Counter(itertools.chain.from_iterable(recorded.captions))
     by_rules = find_backend(config.annotate).by_rules
     texts = [episode_text(captions, frequency, by_rules) for captions in recorded.captions]
-    pairs, plan = choose_pairs(recorded, section.pairs, config.seed), JudgePlan()
+    pairs, plan = recorded.choose_pairs(section.pairs, config.seed), JudgePlan()
     plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
     judged = ask(config, plan, workdir / STAGE_NAME / file, open_backend, STAGE_NAME).mean(plan.episodes)
     half = len(pairs) // 2
@@ -213,8 +185,8 @@ def gather(
     frequent = dict(frequency.most_common(SHOWN))
     brief = Brief(goal, world.about, readable, frequent, liked_captions(recorded, choosing))
     if section.writer == MODEL:
-        quoted = recorded_texts(recorded, readable) if section.texts == RECORDED else ()
-        ranges, moments = ranges_of(recorded, readable), told_steps(recorded, readable)
+        quoted = recorded.texts(readable) if section.texts == "recorded" else ()
+        ranges, moments = recorded.ranges(readable), recorded.moments(readable)
         brief = brief._replace(ranges=ranges, moments=moments, texts=quoted)
     return Evidence(recorded, texts, choosing, telling, learnt_returns(config, workdir, recorded, world), brief)
 
@@ -228,7 +200,7 @@ def open_writer(config: WriteConfig, readable: Readable) -> Writer:
     server, sampling = config.annotate.server, config.annotate.sampling
     client = HttpClient(server.url, URL, server.timeout_s, server.patience_s, server_key(server), KEY)
     grammar = {"grammar": as_ebnf(readable)}
-    by_server: dict[str, dict[str, Any]] = {PLAIN: {}, VLLM: {"structured_outputs": grammar}, LLAMA: grammar}
+    by_server: dict[str, dict[str, Any]] = {PLAIN: {}, "vllm": {"structured_outputs": grammar}, "llama.cpp": grammar}
     held = by_server[config.write_reward.grammar]
     try:
         model = config.annotate.model or client.start(find_model(client, "", server.start_s)).result()
@@ -306,7 +278,7 @@ def run_rounds(
             best, trained = max(known, key=lambda one: one.rank), known[1:]
         agent = [describe_training(best.training.figures, section.train_for_env_steps)] if best.training else []
         figures = [f"{name.replace('_', ' ')}: {figure:.3g}" for name, figure in best.figures.items()]
-        lines = describe(best, evidence, agent) if section.told == DIAGNOSES else figures + agent
+        lines = describe(best, evidence, agent) if section.told == "diagnoses" else figures + agent
         earlier = [Attempt(best.program.text, "\n".join(f"- {line}" for line in lines))]
     assert best is not None
     return best, rounds, evidence
@@ -403,7 +375,7 @@ def train(config: WriteConfig, program: Program, workdir: Path) -> Training:
     agent, random = by_player["agent"], by_player["random"]
     never = {"mean": 0.0}  # what never happened is not counted
     chosen = [agent.get(by) or agent.get(f"'{by}'") or never for by in config.write_reward.figures]
-    names = [name for name in agent | random if name not in NOT_SHOWN]
+    names = [name for name in agent | random if name != "intrinsic_return"]
     means = {name: [agent.get(name, never)["mean"], random.get(name, never)["mean"]] for name in names}
     return Training(means, tuple(one["mean"] if (low := one.get("low")) is None else low for one in chosen))
 
@@ -464,20 +436,23 @@ def examine(program: Program, evidence: Evidence) -> Tried:
         "equal_returns": float(np.mean(np.equal(*returns[pairs.episodes].T))),
     }  # fmt: skip
     if not spread:
-        moments = "; ".join(told_steps(recorded, readable, MOMENTS))
-        finding = f"{SAME if steps[0] else NEVER}: it pays the same in every step ({steps[0]:.3g}), also at {moments}"
+        moments = "; ".join(recorded.moments(readable, MOMENTS))
+        kind = "paid the same everywhere" if steps[0] else "never paid"
+        finding = f"{kind}: it pays the same in every step ({steps[0]:.3g}), also at {moments}"
         return Tried(program, agreement, [finding], figures, paid)
     findings = [*_where_paid(recorded, steps, readable), *_before_the_goal(recorded, steps, returns)]
     if game := float(np.abs(recorded.column("reward")).sum()):
         figures["over_game"] = float(np.abs(steps).sum()) / game
     if (highest := float(np.abs(steps).max())) > LARGE:
         where = _moments(recorded, np.abs(steps))
-        findings.append(f"{SCALE}: its largest reward is {highest:.3g}{where}: other rewards are about 1, so divide it")
+        findings.append(
+            f"out of scale: its largest reward is {highest:.3g}{where}: other rewards are about 1, so divide it"
+        )
     if figures.get("over_game", 1.0) < LITTLE:  # more is no defect where the game hardly pays
         less = f"{figures['over_game']:.3g} times as much as the game's own reward"
-        findings.append(f"{SCALE}: it pays {less}: multiply it")
+        findings.append(f"out of scale: it pays {less}: multiply it")
     if figures["equal_returns"] > MANY:
-        findings.append(f"{SPARSE}: {figures['equal_returns']:.0%} of the pairs of episodes have equal returns by it")
+        findings.append(f"sparse: {figures['equal_returns']:.0%} of the pairs of episodes have equal returns by it")
     if learnt is not None:
         learnt_figures, finding = compare_with_learnt(returns, learnt, pairs, agreement)
         figures |= learnt_figures
@@ -491,20 +466,24 @@ def _where_paid(recorded: RecordedEpisodes, steps: np.ndarray, readable: Readabl
     total = float(positive.sum()) or 1.0
     if (share := float((steps != 0).mean())) < RARE:
         where = _moments(recorded, np.abs(steps))
-        yield f"{SPARSE}: it pays in {share:.3%} of the steps{where}: an agent will hardly ever meet it"
+        yield f"sparse: it pays in {share:.3%} of the steps{where}: an agent will hardly ever meet it"
     if readable.still:
         idle = recorded.pay(check("still()", readable)) > 0
         if (standing := float(positive[idle].sum() / total)) > IDLE:
             where = _moments(recorded, positive * idle)
-            yield f"{STILL}: {standing:.0%} of its pay is for steps that change nothing{where}: subtract still()"
+            yield (
+                f"paid for standing still: {standing:.0%} of its pay is for steps that change nothing{where}: subtract "
+                "still()"
+            )
     repeated = recorded.repeated(OFTEN)
     if (again := float(positive[repeated].sum() / total)) > MANY:
         yield (
-            f"{AGAIN}: {again:.0%} of its pay is for captions that the episode has shown more than {OFTEN} times before"
-            f"{_moments(recorded, positive * repeated)}: pay for the first time alone, with once(...)"
+            f"paid again and again: {again:.0%} of its pay is for captions that the episode has shown more than "
+            f"{OFTEN} times before{_moments(recorded, positive * repeated)}: pay for the first time alone, with "
+            "once(...)"
         )
     if (every := float((steps > 0).mean())) > MANY:
-        yield f"{EVERYWHERE}: it pays in {every:.0%} of the steps: longer episodes are paid more, whatever happens"
+        yield f"paid for length: it pays in {every:.0%} of the steps: longer episodes are paid more, whatever happens"
 
 
 def _before_the_goal(recorded: RecordedEpisodes, steps: np.ndarray, returns: np.ndarray) -> Iterator[str]:
@@ -517,8 +496,9 @@ def _before_the_goal(recorded: RecordedEpisodes, steps: np.ndarray, returns: np.
     if (share := float(early.sum() / (~reached).sum())) > IDLE:
         episode = recorded.whole(recorded.episodes)
         yield (
-            f"{EARLY}: {share:.0%} of the episodes without the game's reward get as much as those with it ({usual:.3g})"
-            f"{_moments(recorded, np.where(early[episode], steps, 0))}: pay less there, or more for the goal"
+            f"paid before the goal: {share:.0%} of the episodes without the game's reward get as much as those with it "
+            f"({usual:.3g}){_moments(recorded, np.where(early[episode], steps, 0))}: pay less there, or more for the "
+            "goal"
         )
 
 
@@ -603,7 +583,7 @@ def compare_with_learnt(
     }  # fmt: skip
     if disagree > OPPOSED and figures["learnt_agreement"] > agreement:
         return figures, (
-            f"{UNLIKE}: it prefers the other episode in {disagree:.0%} of the pairs, and agrees with the judge "
-            f"about {figures['learnt_agreement']:.0%} of them"
+            f"unlike the learnt reward: it prefers the other episode in {disagree:.0%} of the pairs, and agrees with "
+            f"the judge about {figures['learnt_agreement']:.0%} of them"
         )
     return figures, ""
