@@ -134,7 +134,11 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> F
     worth = verdicts(better)
     group, names = group_captions(texts)
     of_kind = Captions(list(texts), np.full(len(texts), np.nan), group, names, mean_by(group, worth, len(names)))
-    of_label = _split(of_kind, worth)  # captions of one kind may have different labels
+    # Captions of one kind may have different labels, so these kinds have one worth each.
+    unknown = 2.0
+    kinds, split = np.unique(np.stack([group, np.nan_to_num(worth, nan=unknown)], 1), axis=0, return_inverse=True)
+    worths = np.where(kinds[:, 1] == unknown, np.nan, kinds[:, 1])
+    of_label = of_kind._replace(group=split.reshape(-1), names=[names[int(at)] for at in kinds[:, 0]], worth=worths)
     paid = pay.share_pay(steps, of_label)
     if steps.episodes < pay.FEWEST or not paid.total.sum():
         why = "no step of the last episodes is paid"
@@ -143,17 +147,7 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> F
         return conclude([Check(name, skipped=why) for name in (pay.PAY, pay.LOOPS)])
     checks = [Check(pay.PAY, skipped="no label says whether a caption is better than no message")]
     if not np.isnan(worth).all():
-        neutral = pay.check_neutral(of_label, paid)
-        checks = [neutral._replace(suspicions=tuple(one._replace(advice=MORE_LABELS) for one in neutral.suspicions))]
+        checks = [pay.check_neutral(of_label, paid).advised(MORE_LABELS)]
     checks.append(pay.check_loops(of_kind, paid, steps))
     most = pay.most_paid(paid, of_label, np.bincount(steps.caption, minlength=len(texts)))
     return conclude(checks, most, paid.together(of_label.worth <= 0)[0])
-
-
-def _split(captions: Captions, worth: np.ndarray) -> Captions:
-    """The same captions in groups of one kind and one worth."""
-    unknown = 2.0
-    both = np.stack([captions.group, np.nan_to_num(worth, nan=unknown)], 1)
-    kinds, group = np.unique(both, axis=0, return_inverse=True)
-    names, worth = [captions.names[int(kind)] for kind in kinds[:, 0]], kinds[:, 1]
-    return captions._replace(group=group.reshape(-1), names=names, worth=np.where(worth == unknown, np.nan, worth))

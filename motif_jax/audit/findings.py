@@ -38,6 +38,10 @@ class Check(NamedTuple):
     skipped: str = ""  # the reason why it was not made; "": it was made
     tested: int = 0  # candidates, of which the suspicions are the worst; 0: all are suspicions
 
+    def advised(self, advice: str) -> Check:
+        """The check with other advice."""
+        return self._replace(suspicions=tuple(one._replace(advice=advice) for one in self.suspicions))
+
 
 class Findings(NamedTuple):
     """The result of an audit."""

@@ -139,13 +139,6 @@ def check_judge(plan: JudgePlan, answers: JudgeAnswers) -> list[Check]:
     """How consistent the judge is."""
     if not plan.questions:
         return [Check(ANSWERED, skipped="nothing was asked: there are too few captions, or --config.audit.flips is 0")]
-    return [
-        _check_answered(plan, answers), _check_orders(plan, answers),
-        check_repeats(answers.first[plan.repeats], answers.again), _check_triples(plan, answers),
-    ]  # fmt: skip
-
-
-def _check_answered(plan: JudgePlan, answers: JudgeAnswers) -> Check:
     count, unread = len(answers.first), int(np.isnan(answers.first).sum())
     share = unread / count
     sentence = f"{unread:,} of {count:,} questions have no readable answer"
@@ -153,7 +146,10 @@ def _check_answered(plan: JudgePlan, answers: JudgeAnswers) -> Check:
         sentence = f"the judge answers nothing: none of its {count:,} answers can be read"
     advice = "--config.annotate.prompt_file, .model, or .sampling.max_tokens"
     suspicion = Suspicion(sentence, advice, share, binomial_tail(unread, count, UNREADABLE))
-    return Check(ANSWERED, f"{count:,} questions", (suspicion,))
+    return [
+        Check(ANSWERED, f"{count:,} questions", (suspicion,)), _check_orders(plan, answers),
+        check_repeats(answers.first[plan.repeats], answers.again), _check_triples(plan, answers),
+    ]  # fmt: skip
 
 
 def verdicts(answers: np.ndarray) -> np.ndarray:

@@ -167,7 +167,10 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
     if not captions.degrees:
         return Check(INFLATED, skipped="this judge gives an order of captions and no degrees")
     known = ~np.isnan(captions.worth) & ~np.isnan(values)
-    best = find_best(captions, known & (paid.times >= SEEN))
+    # The groups that the judge likes best, all of the same worth; groups of several rules are left out.
+    single = np.array([not captions.ruled or SEVERAL not in name for name in captions.names])
+    best = np.flatnonzero(known & (paid.times >= SEEN) & single & (captions.worth > 0))
+    best = best[captions.worth[best] == captions.worth[best].max(initial=-np.inf)]
     if not len(best):
         return Check(INFLATED, skipped=f"no caption that the judge likes was seen {SEEN} times")
     base, top = captions.values[nothing], float(np.average(values[best], weights=paid.times[best]))
@@ -189,13 +192,6 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
         suspicions.append(Suspicion(f"{sentence}, and gets {percent(share)} of the pay", MORE_DEGREES, share, p))
     scope = f"{len(suspicions)} kinds of captions beside {liked}"
     return Check(INFLATED, scope, tuple(suspicions), tested=int(small.sum()))
-
-
-def find_best(captions: Captions, frequent: np.ndarray) -> np.ndarray:
-    """The groups that the judge likes best, all of the same worth; groups of several rules are left out."""
-    single = np.array([not captions.ruled or SEVERAL not in name for name in captions.names])
-    liked = np.flatnonzero(frequent & single & (captions.worth > 0))
-    return liked[captions.worth[liked] == captions.worth[liked].max(initial=-np.inf)]
 
 
 def spread_within(captions: Captions) -> tuple[float, np.ndarray]:

@@ -44,7 +44,6 @@ ADVICE = {
     FLOODING: "a reward for the first time that a text says something, or a limit of its length",
 }
 PRIME = 0x9E3779B97F4A7C15 - 2**64
-WORTHLESS = "the file has no column worth"
 
 
 class _Data(NamedTuple):
@@ -67,10 +66,6 @@ def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
     else:
         checks, most = _check_steps(data)
     checks += [_check_outcome(trajectories), _check_flooding(trajectories)]
-    advised = [
-        check._replace(suspicions=tuple(one._replace(advice=ADVICE[check.name]) for one in check.suspicions))
-        for check in checks
-    ]
     judge = "" if np.isnan(trajectories.worth).all() else "the column worth"
     positive = {name: float(np.maximum(values, 0).sum()) for name, values in trajectories.rewards.items()}
     total = sum(positive.values())
@@ -79,7 +74,7 @@ def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
         "unfinished": trajectories.unfinished, "unread": trajectories.unread,
         "rewards": {name: value / total for name, value in positive.items()} if total and len(positive) > 1 else {},
     }  # fmt: skip
-    record = make_record(conclude(advised, most), "", judge)
+    record = make_record(conclude([check.advised(ADVICE[check.name]) for check in checks], most), "", judge)
     if trajectories.captions.why:  # observations with the digits that the file has
         record = json.loads(json.dumps(record, ensure_ascii=False).translate(TO_DIGITS))
     return record | about
@@ -93,7 +88,7 @@ TO_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 def _data_of(trajectories: Trajectories) -> _Data | str:
     """The data of single steps, or why there are none; observations stand for captions where these are missing."""
-    if not trajectories.has_steps:
+    if len(trajectories.episode) <= len(trajectories.episodes):
         return "the file has one row per episode, and no steps"
     shown, seen = trajectories.captions, trajectories.observations
     if shown.why and seen.why:
@@ -147,7 +142,7 @@ def _with_fewer_kinds(captions: Captions, pays: np.ndarray, most: int) -> Captio
 def _check_steps(data: _Data) -> tuple[list[Check], list[dict[str, Any]]]:
     """The checks of single steps, and the kinds of captions that are paid most."""
     captions, steps = data.captions, data.steps
-    worthless = WORTHLESS if np.isnan(data.worth).all() else ""
+    worthless = "the file has no column worth" if np.isnan(data.worth).all() else ""
     judged = [Check(name, skipped=worthless) for name in (INVERSIONS, AGAIN)]
     if not worthless:
         judged = [_check_order(data), _check_repeats(data)]

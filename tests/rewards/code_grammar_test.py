@@ -300,7 +300,7 @@ def test_a_checkpoint_gives_the_same_rewards():
 def test_terms_add_up_to_the_program_where_no_limit_applies():
     whole, sums = play(0) | {"game": np.array([[0, 1, 2]])}, 0
     for program in programs(7000, 500):
-        terms = terms_of(program)
+        terms = [*terms_of(program)]
         rewards, *found = (Runner(one).rewards(whole) for one in (program, *terms))
         unlimited = (np.abs([rewards, *found]) < MOST_PAID).all(0)
         np.testing.assert_allclose(np.sum(found, 0)[unlimited], rewards[unlimited], rtol=1e-9, atol=1e-9)

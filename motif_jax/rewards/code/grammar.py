@@ -527,21 +527,20 @@ def _listed(names: Collection[str]) -> str:
 # ---- the terms of the sum, whose shares of the return are shown
 
 
-def terms_of(program: Program) -> tuple[Program, ...]:
-    """The terms of a program as programs with their signs; a program that is not a sum is its only term.
+def terms_of(program: Program, negative: bool = False) -> Iterator[Program]:
+    """Yields the terms of a program as programs with their signs; one that is not a sum is its only term.
+
+    `negative`: with the opposite signs.
 
     `+`, `-` and a minus before a sum are resolved; a sum that is multiplied or divided is one term. In each step the
     rewards of the terms add up to the program's reward, except for rounding and limits: each term is limited as a
     reward is, and the program's reward is limited after its terms are added.
     """
-    return tuple(_terms(program, program.root, negative=False))
-
-
-def _terms(program: Program, root: Expression, negative: bool) -> Iterator[Program]:
+    root = program.root
     if root.kind in ("+", "-", "negative"):
         signs = {"+": (False, False), "-": (False, True), "negative": (True,)}[root.kind]
         for part, sign in zip(root.args, signs, strict=True):
-            yield from _terms(program, part, negative != sign)
+            yield from terms_of(program._replace(root=part), negative != sign)
     elif negative:
         text = _written(root, OPERATORS["*"].strength)
         text = text[1:] if text.startswith("-") else f"-{text}"

@@ -60,14 +60,14 @@ def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) 
 def audit_workdir(config: AuditConfig, stage: StageRun, open_backend: OpenBackend) -> tuple[dict[str, Any], int]:
     """The record of the workdir's reward and agent, and how many questions the judge's server refused."""
     workdir, section = stage.workdir, config.audit
-    second, players = load_second(config, workdir), find_players(workdir)
+    rewards, players = load_rewards(config, workdir), find_players(workdir)
     if not players and not (workdir / "reward").is_dir():
         raise UserError(
             f"there is nothing in {str(workdir)!r} to audit yet: run --stage=train_reward or --stage=evaluate first "
             "(--workdir)"
         )
     stage.bind(config)
-    evidence = gather(config, workdir, players, second)
+    evidence = gather(config, workdir, players, *rewards)
     limits = QuestionLimits(section.flips, section.triples, section.repeats)
     plan = make_plan(evidence, limits, config.seed)
     answers = ask(config, plan, stage.path / "answers.json", open_backend)
@@ -102,7 +102,9 @@ class PlayedEpisodes(NamedTuple):
         return Steps(np.repeat(np.arange(len(lengths)), lengths), shown, np.concatenate(pay))
 
 
-def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], second: Reward | None) -> Evidence:
+def gather(
+    config: AuditConfig, workdir: Path, players: Mapping[str, Player], reward: Reward | None, second: Reward | None
+) -> Evidence:
     """The evidence about the reward, and about a second one that was learnt with another seed."""
     numbers = dict[str, int]()
     agent = _play(config, workdir, players.get("agent"), numbers)
@@ -112,7 +114,7 @@ def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], se
         chance = agent if is_agent else _play(config, workdir, players[RANDOM], numbers)
     labelled = _labels(config, workdir, numbers)
     texts = list(numbers)
-    captions, judge = _captions(config, workdir, texts, agent)
+    captions, judge = _captions(config, texts, reward, agent)
     if second is not None and texts:
         captions = captions._replace(second=second(texts).normalised.astype(np.float64))
     return Evidence(
@@ -190,25 +192,22 @@ def _labels(config: AuditConfig, workdir: Path, numbers: dict[str, int]) -> Labe
     return Labels(own[ids[:, :, 0]], target)
 
 
-def _load_audited(config: AuditConfig, workdir: Path) -> Reward | None:
-    """The reward to audit; None if the workdir has none and the config names none."""
-    folder = config.policy.reward_dir
-    if not folder and not (workdir / "reward" / "checkpoints").is_dir():
-        return None
-    return load_reward(folder or workdir, config.policy.reward_checkpoint)
+def load_rewards(config: AuditConfig, workdir: Path) -> tuple[Reward | None, Reward | None]:
+    """The reward to audit, and that of another seed; None for one that the workdir lacks and the config does not name.
 
-
-def load_second(config: AuditConfig, workdir: Path) -> Reward | None:
-    """The reward of another seed, if the config names one; raises UserError if the two cannot be compared."""
+    Raises UserError if the two cannot be compared.
+    """
+    folder, audited = config.policy.reward_dir, None
+    if folder or (workdir / "reward" / "checkpoints").is_dir():
+        audited = load_reward(folder or workdir, config.policy.reward_checkpoint)
     if not (named := config.audit.second_reward_dir):
-        return None
+        return audited, None
     with naming(SECOND):
         second = load_reward(named)
     if not second.reads_only_messages:
         raise UserError(f"the reward in {named!r} reads more than messages, so captions have no value ({SECOND})")
-    audited = _load_audited(config, workdir)
     if audited is None:
-        return second
+        return None, second
     if reward_checksum(second) == reward_checksum(audited):
         raise UserError(f"the reward in {named!r} is the audited one: name one with another seed ({SECOND})")
     configs = [one.facts.get("config", {}) for one in (audited, second)]
@@ -223,14 +222,14 @@ def load_second(config: AuditConfig, workdir: Path) -> Reward | None:
     shown, others = ({message.tobytes() for message in one.captions if message.any()} for one in (audited, second))
     if shown and others and shown.isdisjoint(others):
         raise UserError(f"the reward in {named!r} was learnt from other captions than the audited one ({SECOND})")
-    return second
+    return audited, second
 
 
 def _captions(
-    config: AuditConfig, workdir: Path, texts: list[str], agent: PlayedEpisodes | str
+    config: AuditConfig, texts: list[str], reward: Reward | None, agent: PlayedEpisodes | str
 ) -> tuple[Captions, str]:
     """All captions with their rewards, groups and worth; and why no judge can be asked, or ""."""
-    values, reward = np.full(len(texts), np.nan), _load_audited(config, workdir)
+    values = np.full(len(texts), np.nan)
     if texts and reward is not None and reward.reads_only_messages:
         values = reward(texts).normalised.astype(np.float64)
     if isinstance(agent, PlayedEpisodes):  # the rewards that the agent really had, also of rewards that read more

@@ -37,15 +37,7 @@ from motif_jax.stages.audit import ask
 from motif_jax.stages.evaluate.summary import SUMMARY
 from motif_jax.stages.write_reward import FLAG, MODEL, PLAIN, RECORD, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
 from motif_jax.stages.write_reward.evidence import Pairs, RecordedEpisodes, record_episodes
-from motif_jax.stages.write_reward.writers import (
-    SHOWN,
-    Attempt,
-    Brief,
-    GuidedWriter,
-    ModelWriter,
-    ScriptedWriter,
-    Writer,
-)
+from motif_jax.stages.write_reward.writers import Attempt, Brief, GuidedWriter, ModelWriter, ScriptedWriter, Writer
 from motif_jax.structs import UserError
 from motif_jax.system.http import HttpClient
 
@@ -53,18 +45,11 @@ KEPT = 2_000  # characters of a text with an error
 WRITTEN_NODES = 32  # of a program by a model in this process; small ones do not come to an end by themselves
 SHOWN_PROGRAMS = 200  # in the report
 LONGEST_SHOWN = 500  # characters of a program in the table
-LIKED = 8  # captions of preferred episodes in the writer's prompt
-MOST = 12  # figures in the writer's prompt, those with the largest ratio first
-IDLE, MANY, LARGE, RARE = 0.1, 0.5, 100.0, 0.0001
+IDLE, MANY = 0.1, 0.5
 OFTEN = 5
-COIN = 0.5  # agreement of one
-LITTLE = 0.01  # ratio of its pay and the game's
 WEIGHT = 0.1  # of a finding against agreement: as much as a tenth of the pairs
-OPPOSED = 0.4  # share of the pairs; a half is chance
-FEWEST_REACHED = 2  # episodes that the game pays, and others
-LOOKED_AT, MOMENTS = 500, 2  # steps, and their captions that a finding names
+MOMENTS = 2  # captions that a finding names
 ADDED = 3  # captions that a program is told to pay
-DISPUTED = 2  # pairs of episodes that its writer is shown
 
 
 class Evidence(NamedTuple):
@@ -182,7 +167,7 @@ def gather(
     )
     goal = section.goal or goal_text(texts_of(config.env, config.annotate.lexicon), config.annotate.goal).strip()
     del frequency[""]
-    frequent = dict(frequency.most_common(SHOWN))
+    frequent = dict(frequency.most_common(40))
     brief = Brief(goal, world.about, readable, frequent, liked_captions(recorded, choosing))
     if section.writer == MODEL:
         quoted = recorded.texts(readable) if section.texts == "recorded" else ()
@@ -218,7 +203,7 @@ def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:
         surplus.update(dict.fromkeys(recorded.captions[better], 1))
         surplus.subtract(dict.fromkeys(recorded.captions[worse], 1))
     liked = [caption for caption in surplus if surplus[caption] > 0 and is_plain(caption) and 0 < len(caption) <= 80]
-    return sorted(liked, key=lambda one: -surplus[one])[:LIKED]
+    return sorted(liked, key=lambda one: -surplus[one])[:8]
 
 
 class Deadline:
@@ -388,7 +373,7 @@ def describe_training(figures: dict[str, list[float]], steps: int) -> str:
         return (max(agent, random) + 1e-3) / (min(agent, random) + 1e-3)
 
     lines = [f"    {name}: {figures[name][0]:.3g} ({figures[name][1]:.3g})"
-             for name in sorted(figures, key=change, reverse=True)[:MOST]]  # fmt: skip
+             for name in sorted(figures, key=change, reverse=True)[:12]]  # fmt: skip
     return "\n".join([f"an agent that learnt from it for {steps:,} steps, per episode (random play):", *lines])
 
 
@@ -408,7 +393,7 @@ class Tried(NamedTuple):
     @property
     def is_reward(self) -> bool:
         """Whether it can be the best: it is not constant, and agrees with the judge at least as often as a coin."""
-        return self.figures["spread"] > 0 and self.agreement >= COIN
+        return self.figures["spread"] > 0 and self.agreement >= 0.5
 
     @property
     def key(self) -> str:
@@ -443,12 +428,12 @@ def examine(program: Program, evidence: Evidence) -> Tried:
     findings = [*_where_paid(recorded, steps, readable), *_before_the_goal(recorded, steps, returns)]
     if game := float(np.abs(recorded.column("reward")).sum()):
         figures["over_game"] = float(np.abs(steps).sum()) / game
-    if (highest := float(np.abs(steps).max())) > LARGE:
+    if (highest := float(np.abs(steps).max())) > 100:
         where = _moments(recorded, np.abs(steps))
         findings.append(
             f"out of scale: its largest reward is {highest:.3g}{where}: other rewards are about 1, so divide it"
         )
-    if figures.get("over_game", 1.0) < LITTLE:  # more is no defect where the game hardly pays
+    if figures.get("over_game", 1.0) < 0.01:  # more is no defect where the game hardly pays
         less = f"{figures['over_game']:.3g} times as much as the game's own reward"
         findings.append(f"out of scale: it pays {less}: multiply it")
     if figures["equal_returns"] > MANY:
@@ -464,7 +449,7 @@ def _where_paid(recorded: RecordedEpisodes, steps: np.ndarray, readable: Readabl
     """Findings about the steps that are paid. [N]"""
     positive = np.maximum(steps, 0.0)
     total = float(positive.sum()) or 1.0
-    if (share := float((steps != 0).mean())) < RARE:
+    if (share := float((steps != 0).mean())) < 0.0001:
         where = _moments(recorded, np.abs(steps))
         yield f"sparse: it pays in {share:.3%} of the steps{where}: an agent will hardly ever meet it"
     if readable.still:
@@ -489,7 +474,7 @@ def _where_paid(recorded: RecordedEpisodes, steps: np.ndarray, readable: Readabl
 def _before_the_goal(recorded: RecordedEpisodes, steps: np.ndarray, returns: np.ndarray) -> Iterator[str]:
     """A finding if episodes that the game does not pay get as much as those that it pays. [N], [num_episodes]"""
     reached = recorded.returns(recorded.column("reward")) > 0
-    if min(int(reached.sum()), int((~reached).sum())) < FEWEST_REACHED:
+    if min(int(reached.sum()), int((~reached).sum())) < 2:
         return
     usual = float(np.median(returns[reached]))
     early = (returns >= usual) & (returns > 0) & ~reached
@@ -504,7 +489,7 @@ def _before_the_goal(recorded: RecordedEpisodes, steps: np.ndarray, returns: np.
 
 def _moments(recorded: RecordedEpisodes, weights: np.ndarray) -> str:
     """The captions of the steps with the largest weights, in words. [N]"""
-    steps = np.argsort(-weights, kind="stable")[:LOOKED_AT]
+    steps = np.argsort(-weights, kind="stable")[:500]
     distinct = recorded.distinct(steps[weights[steps] > 0])
     found = [caption for _, caption in itertools.islice(distinct, MOMENTS)]
     return f" (at {' and at '.join(map(repr, found))})" if found else ""
@@ -523,7 +508,7 @@ def describe(tried: Tried, evidence: Evidence, agent: Sequence[str] = ()) -> lis
     return lines + [
         f"the judge prefers this episode, which it pays {returns[better]:.3g}:\n{_first_lines(texts[better])}\n"
         f"to this one, which it pays {returns[worse]:.3g}:\n{_first_lines(texts[worse])}"
-        for better, worse in wrong[:DISPUTED]
+        for better, worse in wrong[:2]
     ]
 
 
@@ -581,7 +566,7 @@ def compare_with_learnt(
         "learnt_agreement": pairs.agreement(learnt), "learnt_disagrees": disagree,
         "learnt_correlation": float(np.corrcoef(returns, learnt)[0, 1]) if varied else float("nan"),
     }  # fmt: skip
-    if disagree > OPPOSED and figures["learnt_agreement"] > agreement:
+    if disagree > 0.4 and figures["learnt_agreement"] > agreement:
         return figures, (
             f"unlike the learnt reward: it prefers the other episode in {disagree:.0%} of the pairs, and agrees with "
             f"the judge about {figures['learnt_agreement']:.0%} of them"

@@ -26,7 +26,6 @@ MEANINGS = {  # of the functions, for a model
 }  # fmt: skip
 FENCE = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)
 LONGEST = 4_000  # characters of an answer that are read
-SHOWN = 40  # captions
 MOST_TOKENS = 144  # of a program by a model in this process
 MOST_SAID = 1_000  # characters of what came of a program, for such a model
 MOST_CAPTIONS = 12  # for such a model; those of preferred episodes first
