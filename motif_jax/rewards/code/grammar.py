@@ -28,19 +28,7 @@ from typing import Any, NamedTuple
 
 from motif_jax.config.table import shown
 from motif_jax.envs.world import Viewpoint, suggest
-from motif_jax.rewards.code.names import (
-    CAPTION_ENTRY,
-    FLAG,
-    GRID,
-    MOMENT,
-    NAME,
-    NUMBER,
-    STEP,
-    TEXTS,
-    WORDS,
-    Entry,
-    Readable,
-)
+from motif_jax.rewards.code.names import FLAG, GRID, MOMENT, NAME, NUMBER, SAID, STEP, TEXTS, WORDS, Entry, Readable
 from motif_jax.structs import UserError
 
 MOST_BYTES = 4096  # of a program
@@ -243,7 +231,7 @@ class Expression(NamedTuple):
 
     @property
     def reads_caption(self) -> bool:
-        return self.entry == CAPTION_ENTRY or any(one.reads_caption for one in self.args)
+        return self.entry == SAID or any(one.reads_caption for one in self.args)
 
 
 class Program(NamedTuple):
@@ -258,7 +246,7 @@ class Program(NamedTuple):
     def observations(self) -> tuple[str, ...]:
         """The names that rollouts must record."""
         names = {name for entry in self.uses.entries.values() for name in entry.observations}
-        return tuple(sorted(names | set(CAPTION_ENTRY.observations if self.root.reads_caption else ())))
+        return tuple(sorted(names | set(SAID.observations if self.root.reads_caption else ())))
 
 
 def last_of(*parts: Expression) -> str:
@@ -460,7 +448,7 @@ class _Parser:
         *read, word = args
         if word.kind != "text" or not word.text.strip():
             raise ProgramError(word.place, 'says needs a text in double quotes, as in says("you kill")')
-        text = read[0] if read else Expression("read", TEXTS, STEP, entry=CAPTION_ENTRY)
+        text = read[0] if read else Expression("read", TEXTS, STEP, entry=SAID)
         if text.kind != "read" or text.type != TEXTS:
             raise ProgramError(text.place, f"says reads a text of the world, not a {text.type}")
         return Expression("says", FLAG, text.of, (text,), text=word.text)

@@ -58,7 +58,7 @@ class Readable(NamedTuple):
 
 
 CAPTION = "event_message"  # the caption of a step, read by says("...")
-CAPTION_ENTRY = Entry(TEXTS, STEP, CAPTION, CAPTIONS[CAPTION].shape)
+SAID = Entry(TEXTS, STEP, CAPTION, CAPTIONS[CAPTION].shape)
 
 
 def find_readable(world: Any) -> Readable:

@@ -335,17 +335,17 @@ class Grammar:
     def _ways(self, place: Place, operand: Operand | str) -> Iterator[tuple[int, Place, Operand | str]]:
         """How a program can go on: the nodes that this adds, and where it then is."""
         opens = MOST_LEVELS - place.open
+        may_end = isinstance(operand, str) and place.kind == "call" and (operand != DUE or not place.more[0].number)
+        if may_end and (result := self._result(place.name, place.more[0])):
+            yield 0, place.below, result
         if operand == DUE:
             if place.kind == "function":
                 if opens:
                     yield 1, place.below.inside("call", place.name, (Arguments(),)), DUE
                 return
-            if place.kind == "call" and not place.more[0].number:
-                yield from self._results(place)
             for sort, nodes, levels in _each(self._atoms(opens)):
                 yield nodes, place, Operand(sort, levels)
         elif isinstance(operand, str):
-            yield from self._results(place)
             more = place.more[0]
             needed = more.number < self._fewest(place.name, more)
             if needed or operand == ONE_MORE:  # one more argument than needed may be what makes a value change
@@ -354,7 +354,13 @@ class Grammar:
                     if added:
                         yield nodes, added, operand if needed else NO_MORE
         else:
-            yield from self._endings(place, operand)
+            if place.kind == "group":
+                yield 0, place.below, operand._replace(bound=STRONGEST)
+            elif place.kind == "call":
+                if added := self._argument(place, operand):
+                    yield 0, added, ONE_MORE
+            elif place.kind != "root" and (reduced := self._reduce(place, operand)):
+                yield 0, place.below, reduced
             for strength in STRENGTHS:
                 if place.lowest < strength <= operand.bound:
                     for sort, nodes, levels in self._steps(strength, opens, operand.sort.type, operand.sort.of):
@@ -362,21 +368,6 @@ class Grammar:
                         if levels <= MOST_LEVELS:
                             # A second operator of the same strength could only repeat the first one's work.
                             yield nodes, place, Operand(sort, levels, strength, strength - 1)
-
-    def _endings(self, place: Place, operand: Operand) -> Iterator[tuple[int, Place, Operand | str]]:
-        """As `_ways`, if no operator follows the operand within this place."""
-        if place.kind == "group":
-            yield 0, place.below, operand._replace(bound=STRONGEST)
-        elif place.kind == "call":
-            if added := self._argument(place, operand):
-                yield 0, added, ONE_MORE
-        elif place.kind != "root" and (reduced := self._reduce(place, operand)):
-            yield 0, place.below, reduced
-
-    def _results(self, place: Place) -> Iterator[tuple[int, Place, Operand]]:
-        """As `_ways`, if a call ends."""
-        if result := self._result(place.name, place.more[0]):
-            yield 0, place.below, result
 
     # ---- from nothing
 

@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.annotation.backends import OpenBackend, find_backend, opened, server_key
-from motif_jax.annotation.backends import read_json as read_options
-from motif_jax.annotation.client import KEY, URL, find_model
+from motif_jax.annotation.backends import OpenBackend, find_backend, opened
 from motif_jax.annotation.prompts import goal_text
 from motif_jax.audit.judge import JudgePlan, episode_text
 from motif_jax.captions import decode
@@ -27,22 +25,20 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_whole
 from motif_jax.pages.blocks import table, tiles
 from motif_jax.pages.formats import esc
-from motif_jax.rewards.code.grammar import Program, ProgramError, as_ebnf, check
+from motif_jax.rewards.code.grammar import Program, ProgramError, check
 from motif_jax.rewards.code.names import CAPTION, Readable, find_readable
-from motif_jax.rewards.code.recogniser import Grammar, is_plain, longest_phrase
+from motif_jax.rewards.code.recogniser import is_plain, longest_phrase
 from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.rewards.source import Setting
 from motif_jax.run import Head, Run
 from motif_jax.stages.audit import ask
 from motif_jax.stages.evaluate.summary import SUMMARY
-from motif_jax.stages.write_reward import FLAG, MODEL, PLAIN, RECORD, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
+from motif_jax.stages.write_reward import FLAG, MODEL, RECORD, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
 from motif_jax.stages.write_reward.evidence import Pairs, RecordedEpisodes, record_episodes
-from motif_jax.stages.write_reward.writers import Attempt, Brief, GuidedWriter, ModelWriter, ScriptedWriter, Writer
+from motif_jax.stages.write_reward.writers import Attempt, Brief, Writer, open_writer
 from motif_jax.structs import UserError
-from motif_jax.system.http import HttpClient
 
 KEPT = 2_000  # characters of a text with an error
-WRITTEN_NODES = 32  # of a program by a model in this process; small ones do not come to an end by themselves
 SHOWN_PROGRAMS = 200  # in the report
 LONGEST_SHOWN = 500  # characters of a program in the table
 IDLE, MANY = 0.1, 0.5
@@ -69,7 +65,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         stage.bind(config)
         section, readable = config.write_reward, find_readable(make_world(config.env))
         late = Deadline(section.minutes)
-        evidence = gather(config, workdir, record_episodes(config, readable), readable, open_backend)
+        evidence = gather(config, workdir, record_episodes(config, readable), open_backend, "answers.json")
         with contextlib.closing(open_writer(config, readable)) as writer:  # when the judge's model is gone from memory
             best, rounds, evidence = run_rounds(config, workdir, writer, evidence, open_backend, late)
         program, telling, goal = best.program.text, evidence.telling, evidence.brief.goal
@@ -145,14 +141,14 @@ def _percent(share: float | None) -> str:
 
 
 def gather(
-    config: WriteConfig, workdir: Path, recorded: RecordedEpisodes, readable: Readable, open_backend: OpenBackend,
-    file: str = "answers.json",
-) -> Evidence:  # fmt: skip
+    config: WriteConfig, workdir: Path, recorded: RecordedEpisodes, open_backend: OpenBackend, file: str
+) -> Evidence:
     """Asks the judge about pairs of the recorded episodes in both orders; `file` keeps its answers.
 
     The first half selects programs, the second evaluates the best.
     """
     section, world = config.write_reward, make_world(config.env)
+    readable = find_readable(world)
     frequency = Counter(itertools.chain.from_iterable(recorded.captions))
     by_rules = find_backend(config.annotate).by_rules
     texts = [episode_text(captions, frequency, by_rules) for captions in recorded.captions]
@@ -174,26 +170,6 @@ def gather(
         ranges, moments = recorded.ranges(readable), recorded.moments(readable)
         brief = brief._replace(ranges=ranges, moments=moments, texts=quoted)
     return Evidence(recorded, texts, choosing, telling, learnt_returns(config, workdir, recorded, world), brief)
-
-
-def open_writer(config: WriteConfig, readable: Readable) -> Writer:
-    """The writer that the config names."""
-    if config.write_reward.writer == SCRIPTED:
-        return ScriptedWriter()
-    if config.write_reward.writer == MODEL:
-        return GuidedWriter(config, Grammar(readable, WRITTEN_NODES, narrow=True))
-    server, sampling = config.annotate.server, config.annotate.sampling
-    client = HttpClient(server.url, URL, server.timeout_s, server.patience_s, server_key(server), KEY)
-    grammar = {"grammar": as_ebnf(readable)}
-    by_server: dict[str, dict[str, Any]] = {PLAIN: {}, "vllm": {"structured_outputs": grammar}, "llama.cpp": grammar}
-    held = by_server[config.write_reward.grammar]
-    try:
-        model = config.annotate.model or client.start(find_model(client, "", server.start_s)).result()
-    except BaseException:
-        client.close()
-        raise
-    fields = {"model": model, "max_tokens": sampling.max_tokens, "temperature": max(sampling.temperature, 0.7)}
-    return ModelWriter(client, {**fields, **read_options(server.extra, "server.extra"), **held}, bool(held))
 
 
 def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:
@@ -291,9 +267,9 @@ def see_agents(
     config: WriteConfig, workdir: Path, evidence: Evidence, agents: Sequence[Path], open_backend: OpenBackend, file: str
 ) -> Evidence:
     """The evidence with episodes of these agents."""
-    readable, recorded = evidence.brief.readable, evidence.recorded
-    played = record_episodes(config, readable, agents, len(recorded.captions))
-    return gather(config, workdir, recorded.with_others(played), readable, open_backend, file)
+    recorded = evidence.recorded
+    played = record_episodes(config, evidence.brief.readable, agents, len(recorded.captions))
+    return gather(config, workdir, recorded.with_others(played), open_backend, file)
 
 
 def to_train(tried: Sequence[Tried], trained: Sequence[Tried]) -> list[Tried]:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from motif_jax.annotation.backends import MODEL_FLAG
-from motif_jax.annotation.client import PATH
-from motif_jax.rewards.code.grammar import FUNCTIONS, MOST_LEVELS, MOST_NODES, NUMERIC
+from motif_jax.annotation.backends import MODEL_FLAG, read_json, server_key
+from motif_jax.annotation.client import KEY, PATH, URL, find_model
+from motif_jax.rewards.code.grammar import FUNCTIONS, MOST_LEVELS, MOST_NODES, NUMERIC, as_ebnf
 from motif_jax.rewards.code.names import MOMENT, NUMBER, Readable
 from motif_jax.rewards.code.recogniser import Grammar, ProgramGuide, Speller, is_plain, longest_phrase, pieces_of
-from motif_jax.stages.write_reward import WriteConfig
+from motif_jax.stages.write_reward import MODEL, PLAIN, SCRIPTED, WriteConfig
 from motif_jax.structs import UserError, naming
 from motif_jax.system.http import HttpClient
 
@@ -267,3 +267,24 @@ def examples(brief: Brief) -> list[tuple[str, str]]:
         program = " + ".join(f'once(says("{longest_phrase(one)}"))' for one in seen)
         pairs.append((f"see {' and '.join(map(repr, seen))}", program))
     return pairs
+
+
+def open_writer(config: WriteConfig, readable: Readable) -> Writer:
+    """The writer that the config names."""
+    if config.write_reward.writer == SCRIPTED:
+        return ScriptedWriter()
+    if config.write_reward.writer == MODEL:
+        # Small models do not come to an end by themselves, so they have fewer nodes.
+        return GuidedWriter(config, Grammar(readable, 32, narrow=True))
+    server, sampling = config.annotate.server, config.annotate.sampling
+    client = HttpClient(server.url, URL, server.timeout_s, server.patience_s, server_key(server), KEY)
+    grammar = {"grammar": as_ebnf(readable)}
+    by_server: dict[str, dict[str, Any]] = {PLAIN: {}, "vllm": {"structured_outputs": grammar}, "llama.cpp": grammar}
+    held = by_server[config.write_reward.grammar]
+    try:
+        model = config.annotate.model or client.start(find_model(client, "", server.start_s)).result()
+    except BaseException:
+        client.close()
+        raise
+    fields = {"model": model, "max_tokens": sampling.max_tokens, "temperature": max(sampling.temperature, 0.7)}
+    return ModelWriter(client, {**fields, **read_json(server.extra, "server.extra"), **held}, bool(held))
