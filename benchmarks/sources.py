@@ -9,7 +9,7 @@ from benchmarks.reward import OPTIONS
 from benchmarks.rows import rate_of
 from motif_jax.captions import WIDTH, encode
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.code.checking import check
+from motif_jax.rewards.code.grammar import check
 from motif_jax.rewards.code.names import CAPTION, find_readable
 from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.learnt import Reward

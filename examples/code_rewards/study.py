@@ -119,16 +119,16 @@ class RandomWriter:
 
 def use_writer(arm, seed):
     """Makes the stage write_reward write as this arm does, where its config cannot say it."""
-    from motif_jax.stages.write_reward import guided, job  # loads JAX
+    from motif_jax.stages.write_reward import job, writers
 
-    class FreeWriter(guided.GuidedWriter):
+    class FreeWriter(writers.GuidedWriter):
         """The model without the grammar."""
 
         def guide(self, texts):
             return Free(super().guide(texts), self._language.tokeniser)
 
     if arm in FREE:
-        guided.GuidedWriter = FreeWriter
+        writers.GuidedWriter = FreeWriter
     if arm == "random":
         job.open_writer = lambda config, readable: RandomWriter(readable, seed)
 

@@ -1,7 +1,7 @@
 """Checks whether a reward is right: takes rewards, labels and the steps of episodes, and returns findings.
 
-The checks are pure functions on NumPy arrays, which ask no judge and read no file: `judge.py` and `whole_episodes.py`
-list the questions, and take the answers as arrays; `findings.py` turns checks into findings.
+The checks are pure functions on NumPy arrays, which ask no judge and read no file: `judge.py` lists the
+questions, and takes the answers as arrays; `findings.py` turns checks into findings.
 
 For trajectories of other programs, `trajectories.py` reads a file, `trajectory_checks.py` audits it, `command.py` is
 the command `motif-audit`, and `recording.py` writes such a file.

@@ -6,9 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from motif_jax.audit.record import FILE, print_record
-from motif_jax.audit.trajectory_checks import NAMES, audit_file, describe_file, write_page
-from motif_jax.console import print_line
+from motif_jax.audit.record import FILE, print_record, write_page
+from motif_jax.audit.trajectory_checks import NAMES, audit_file
 from motif_jax.files import write_json
 from motif_jax.structs import UserError
 from motif_jax.system.startup import run_program, say, set_up_process
@@ -48,7 +47,6 @@ def main(argv: list[str] | None = None) -> int:
             write_json(folder / f"{FILE}.json", record)
         except OSError as error:
             raise UserError(f"cannot write to {str(folder)!r}: {error.strerror} (--out)") from None
-        print_line(f"audit: {describe_file(record)}")
         print_record(record, folder / f"{FILE}.json")
     except UserError as error:
         say(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,10 @@ class Check(NamedTuple):
     skipped: str = ""  # the reason why it was not made; "": it was made
     tested: int = 0  # candidates, of which the suspicions are the worst; 0: all are suspicions
 
+    def advised(self, advice: str) -> Check:
+        """The check with other advice."""
+        return self._replace(suspicions=tuple(one._replace(advice=advice) for one in self.suspicions))
+
 
 class Findings(NamedTuple):
     """The result of an audit."""
@@ -45,9 +49,11 @@ class Findings(NamedTuple):
     found: list[Suspicion]  # worst first
     clear: list[Check]  # checks that found nothing
     skipped: list[Check]
+    paid: Sequence[dict[str, Any]]  # see `pay.most_paid`; a `worth` of NaN: unknown
+    neutral: float = 0.0  # in flight: the share of the pay for captions that the judge calls neutral or worse
 
 
-def conclude(checks: Iterable[Check]) -> Findings:
+def conclude(checks: Iterable[Check], paid: Sequence[dict[str, Any]] = (), neutral: float = 0.0) -> Findings:
     """The findings of all checks together."""
     checks = list(checks)
     suspicions = [one._replace(check=check.name) for check in checks for one in check.suspicions]
@@ -56,7 +62,7 @@ def conclude(checks: Iterable[Check]) -> Findings:
     findings.sort(key=lambda one: (-one.size, one.check, one.sentence))
     named = {one.check for one in findings}
     clear = [check for check in checks if not check.skipped and check.name not in named]
-    return Findings(findings, clear, [check for check in checks if check.skipped])
+    return Findings(findings, clear, [check for check in checks if check.skipped], paid, neutral)
 
 
 def holm(ps: list[float], count: int) -> list[float]:

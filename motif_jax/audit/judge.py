@@ -6,12 +6,13 @@ answer may come from a cache, as some questions are repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.findings import Captions, Check, Suspicion, binomial_tail, percent, quoted
+from motif_jax.audit.findings import Captions, Check, Suspicion, binomial_tail, normal_tail, percent, quoted
 from motif_jax.rewards.statistics import share_interval
 
 POOL = 60  # captions that questions are about
@@ -24,9 +25,13 @@ DISAGREEING = 0.1  # share of the pairs that two judges decide differently
 OFTEN = 5  # pairs with a caption, for the judges' opinions on it
 NAMED = 2  # captions
 COIN = 0.25  # circles among triples of a judge that throws a coin
+LINES = 60  # of an episode that a language model is shown
+LONGEST = 120  # characters of a line
+FEWEST_PAIRS = 10  # of episodes
+LEAST_VARIANCE = 0.01  # of the differences, as all of a few pairs may be alike
 
 ANSWERED, ORDERS, AGAIN, CIRCLES = "readable answers", "both orders", "repeated questions", "triples"
-OPINION = "second opinion"
+OPINION, WHOLE = "second opinion", "whole episodes"
 
 
 class QuestionLimits(NamedTuple):
@@ -51,7 +56,6 @@ class JudgePlan:
         self._numbers: dict[tuple[str, str], int] = {}
 
     def add(self, first: str, second: str) -> int:
-        """The number of a question."""
         number = self._numbers.setdefault((first, second), len(self.questions))
         if number == len(self.questions):
             self.questions.append((first, second))
@@ -135,13 +139,6 @@ def check_judge(plan: JudgePlan, answers: JudgeAnswers) -> list[Check]:
     """How consistent the judge is."""
     if not plan.questions:
         return [Check(ANSWERED, skipped="nothing was asked: there are too few captions, or --config.audit.flips is 0")]
-    return [
-        _check_answered(plan, answers), _check_orders(plan, answers),
-        check_repeats(answers.first[plan.repeats], answers.again), _check_triples(plan, answers),
-    ]  # fmt: skip
-
-
-def _check_answered(plan: JudgePlan, answers: JudgeAnswers) -> Check:
     count, unread = len(answers.first), int(np.isnan(answers.first).sum())
     share = unread / count
     sentence = f"{unread:,} of {count:,} questions have no readable answer"
@@ -149,7 +146,10 @@ def _check_answered(plan: JudgePlan, answers: JudgeAnswers) -> Check:
         sentence = f"the judge answers nothing: none of its {count:,} answers can be read"
     advice = "--config.annotate.prompt_file, .model, or .sampling.max_tokens"
     suspicion = Suspicion(sentence, advice, share, binomial_tail(unread, count, UNREADABLE))
-    return Check(ANSWERED, f"{count:,} questions", (suspicion,))
+    return [
+        Check(ANSWERED, f"{count:,} questions", (suspicion,)), _check_orders(plan, answers),
+        check_repeats(answers.first[plan.repeats], answers.again), _check_triples(plan, answers),
+    ]  # fmt: skip
 
 
 def verdicts(answers: np.ndarray) -> np.ndarray:
@@ -211,9 +211,11 @@ def _check_triples(plan: JudgePlan, answers: JudgeAnswers) -> Check:
 
 
 def check_opinion(
-    plan: JudgePlan, answers: JudgeAnswers, captions: Captions, pay: np.ndarray, second: Opinion
+    plan: JudgePlan, answers: JudgeAnswers, captions: Captions, pay: np.ndarray, second: Opinion | str
 ) -> Check:
     """Compares a second judge's verdicts with the first one's. `pay`: of each caption. [U]"""
+    if isinstance(second, str):
+        return Check(OPINION, skipped=f"{second} (--config.audit.second_judge)")
     own, other = verdicts(answers.mean(plan.flips)), verdicts(second.answers)
     decided = np.abs(own * other) == 1
 
@@ -236,6 +238,66 @@ def check_opinion(
     against, needed = int((decided & (own != other)).sum()), "pairs of captions are decided by both judges"
     scope = f"pairs, {second.judge}"
     return _check_share(OPINION, against, int(decided.sum()), DISAGREEING, sentence, advice, needed, scope)
+
+
+# ---- whole episodes
+
+
+class EpisodePairs(NamedTuple):
+    """The same games, played by random play and by the agent."""
+
+    early: list[str]  # the episodes of random play in words. [P]
+    late: list[str]
+    early_return: np.ndarray  # learnt returns. [P]
+    late_return: np.ndarray
+
+
+def episode_text(captions: Sequence[str], frequency: Mapping[str, int], by_rules: bool) -> str:
+    """An episode as text: its distinct captions in the order of their first appearance, each with its count.
+
+    `frequency`: how often each caption is shown in all episodes. Of more captions than LINES, the rarest are kept,
+    but for rules, which read texts of any length.
+    """
+    times = Counter(filter(None, captions))
+    kept = {*times}
+    if not by_rules and len(times) > LINES:
+        kept = {*sorted(times, key=frequency.__getitem__)[:LINES]}
+    return "\n".join(
+        " ".join(caption.split())[:LONGEST] + (f" ({count} times)" if count > 1 else "")
+        for caption, count in times.items()
+        if caption in kept
+    )
+
+
+def check_episodes(plan: JudgePlan, answers: JudgeAnswers, episodes: EpisodePairs | str) -> Check:
+    """Checks whether the judge, shown whole episodes, sees the progress that the learnt return shows.
+
+    Each pair is the same game, played by random play and by the agent, asked in both orders. With x = 1 where the
+    learnt return is higher in the agent's episode (1/2 for equal ones) and y = P(the agent's is better) by the judge,
+    the agent's progress is reported as doubtful if the mean of (y - 1/2) - (x - 1/2) / 2 is below 0: the judge sees
+    less than half of it.
+    """
+    if isinstance(episodes, str):
+        return Check(WHOLE, skipped=episodes)
+    early, late = episodes.early_return, episodes.late_return
+    judged = answers.mean(plan.episodes)
+    read = ~np.isnan(judged)
+    count = int(read.sum())
+    if count < FEWEST_PAIRS:
+        why = f"{count} pairs of episodes have answers in both orders, and {FEWEST_PAIRS} are needed"
+        return Check(WHOLE, skipped=why)
+    y, x = judged[read], np.where(early == late, 0.5, late > early)[read]
+    missing = (y - 0.5) - (x - 0.5) / 2
+    error = (max(float(missing.var(ddof=1)), LEAST_VARIANCE) / count) ** 0.5
+    sentence = (
+        f"the learnt return rises from {early[read].mean():.3g} (random play) to {late[read].mean():.3g} and is higher "
+        f"in {percent(float(x.mean()))} of {count} pairs of episodes; the judge prefers the agent's in "
+        f"{percent(float(y.mean()))}"
+    )
+    advice = "a higher --config.policy.threshold_quantile, or a smaller --config.policy.intrinsic_coefficient"
+    size, p = max(float(x.mean() - y.mean()), 0.0), normal_tail(-float(missing.mean()) / error)
+    suspicions = (Suspicion(sentence, advice, size, p),) if x.mean() > 0.5 else ()
+    return Check(WHOLE, f"{count} pairs in both orders", suspicions)
 
 
 def describe(plan: JudgePlan) -> str:

@@ -1,15 +1,21 @@
-"""Checks of an agent's pay: its shares, pay for neutral captions, inflation, loops, and held pay.
+"""Checks of an agent's pay, of its figures and of labels, by arrays alone.
+
+Those of the pay are pay for neutral captions, inflation, loops, and held pay. Two more find an agent that is worse than
+random play in the world's own figures, and inversions, kinds of captions that the reward puts on the wrong side of
+others by the judge's labels.
 
 Pay is the learnt reward of a step as the agent receives it, before its coefficient. Shares are of the positive pay.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from motif_jax.audit.findings import (
+    LEVEL,
     SEVERAL,
     Captions,
     Check,
@@ -22,7 +28,7 @@ from motif_jax.audit.findings import (
     quoted,
     without_digits,
 )
-from motif_jax.rewards.statistics import Z95, share_interval
+from motif_jax.rewards.statistics import Z95, ranks, share_interval
 
 FEWEST = 20  # episodes; fewer say little about shares
 NEUTRAL_GROUP = 0.05  # share of the pay for one neutral group that is reported if passed
@@ -37,9 +43,17 @@ REPEATS = 3  # at least, within an episode
 HELD_STEPS = 3  # in a row, from which an agent stands
 HELD_PAY = 0.05  # share of the pay
 
+FEWEST_QUESTIONS = 20  # about a kind of captions
+WRONG = 0.5  # share of the labels of a kind of captions that is reported if passed: worse than chance
+SHOWN = 12  # kinds of captions in the table of pay
+
 PAY, INFLATED, LOOPS, HELD = CHECKS = "pay for neutral captions", "inflation", "loops", "held pay"
+WORSE, INVERSIONS = "worse than random play", "inversions"
+SECOND = "--config.audit.second_reward_dir"
 THRESHOLD = "a higher --config.policy.threshold_quantile"
 MORE_DEGREES = "labels with degrees (--config.reward.labels=soft) or more pairs (--config.collect.num_pairs)"
+
+Figures = Mapping[str, tuple[np.ndarray, np.ndarray]]  # by name: of the agent's episodes and of random play's. [E] each
 
 
 class Steps(NamedTuple):
@@ -100,16 +114,13 @@ def above(share: float, error: float, threshold: float) -> float:
     return normal_tail((share - threshold) / error) if error > 0 else float(share <= threshold)
 
 
-def check_pay(
-    captions: Captions, paid: Paid, steps: Steps, still: np.ndarray | str, worthless: str = ""
-) -> list[Check]:
-    """The four checks; a string is the reason for one or two that cannot be made."""
+def check_pay(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray | str, worthless: str) -> list[Check]:
+    """The four checks; `worthless`: why two of them cannot be made, or ""."""
     checks = [Check(name, skipped=worthless) for name in (PAY, INFLATED)]
     if not worthless:
         values = captions.group_values(np.bincount(steps.caption, minlength=len(captions.texts)))
         checks = [check_neutral(captions, paid), check_inflation(captions, paid, values)]
-    held = Check(HELD, skipped=still) if isinstance(still, str) else check_held(captions, paid, steps, still)
-    return [*checks, check_loops(captions, paid, steps), held]
+    return [*checks, check_loops(captions, paid, steps), check_held(captions, paid, steps, still)]
 
 
 def check_neutral(captions: Captions, paid: Paid) -> Check:
@@ -156,7 +167,10 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
     if not captions.degrees:
         return Check(INFLATED, skipped="this judge gives an order of captions and no degrees")
     known = ~np.isnan(captions.worth) & ~np.isnan(values)
-    best = find_best(captions, known & (paid.times >= SEEN))
+    # The groups that the judge likes best, all of the same worth; groups of several rules are left out.
+    single = np.array([not captions.ruled or SEVERAL not in name for name in captions.names])
+    best = np.flatnonzero(known & (paid.times >= SEEN) & single & (captions.worth > 0))
+    best = best[captions.worth[best] == captions.worth[best].max(initial=-np.inf)]
     if not len(best):
         return Check(INFLATED, skipped=f"no caption that the judge likes was seen {SEEN} times")
     base, top = captions.values[nothing], float(np.average(values[best], weights=paid.times[best]))
@@ -178,13 +192,6 @@ def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check
         suspicions.append(Suspicion(f"{sentence}, and gets {percent(share)} of the pay", MORE_DEGREES, share, p))
     scope = f"{len(suspicions)} kinds of captions beside {liked}"
     return Check(INFLATED, scope, tuple(suspicions), tested=int(small.sum()))
-
-
-def find_best(captions: Captions, frequent: np.ndarray) -> np.ndarray:
-    """The groups that the judge likes best, all of the same worth; groups of several rules are left out."""
-    single = np.array([not captions.ruled or SEVERAL not in name for name in captions.names])
-    liked = np.flatnonzero(frequent & single & (captions.worth > 0))
-    return liked[captions.worth[liked] == captions.worth[liked].max(initial=-np.inf)]
 
 
 def spread_within(captions: Captions) -> tuple[float, np.ndarray]:
@@ -229,14 +236,14 @@ def check_loops(captions: Captions, paid: Paid, steps: Steps) -> Check:
     return Check(LOOPS, scope, tuple(suspicions), tested=int((episodes > 0).sum()))
 
 
-def check_held(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray) -> Check:
+def check_held(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray | str) -> Check:
     """Finds pay for one kind of captions in HELD_STEPS or more steps in a row, while nothing else happens.
 
-    What the judge likes counts too, because nothing is done for it.
-
-    Args:
-      still: whether all figures of the game are those of the step before. [T] bool
+    What the judge likes counts too, because nothing is done for it. `still`: whether all figures of the game are those
+    of the step before, [T] bool; or why this is not known.
     """
+    if isinstance(still, str):
+        return Check(HELD, skipped=still)
     group, rewarded = captions.group[steps.caption], steps.pay > 0
     same = (np.diff(group) == 0) & (np.diff(steps.episode) == 0) & still[1:] & rewarded[1:] & rewarded[:-1]
     run = np.cumsum(np.r_[False, ~same])
@@ -253,3 +260,118 @@ def check_held(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray) 
     advice = "a second opinion, --config.audit.second_judge, or a larger --config.policy.count_exponent"
     suspicion = Suspicion(sentence, advice, share, above(share, error, HELD_PAY))
     return Check(HELD, f"{len(paid.total):,} episodes", (suspicion,))
+
+
+def most_paid(paid: Paid, captions: Captions, times: np.ndarray) -> list[dict[str, Any]]:
+    """The kinds of captions that get most of the pay. `times`: how often each caption was seen. [U]"""
+    values = captions.group_values(times)
+    rows = []
+    for group in np.argsort(-paid.share, kind="stable")[:SHOWN]:
+        share = float(paid.share[group])
+        if not share > 0:
+            break
+        low, high = ends(share, float(paid.error[group]))
+        each = share * float(paid.total.sum()) / int(paid.times[group])
+        rows.append({
+            "captions": captions.names[group], "share": share, "low": max(low, 0.0), "high": min(high, 1.0),
+            "times": int(paid.times[group]), "each": each, "reward": float(values[group]),
+            "worth": float(captions.worth[group]),
+        })  # fmt: skip
+    return rows
+
+
+# ---- the world's figures
+
+
+def check_figures(figures: Figures | str) -> Check:
+    """Finds figures that are lower for the agent than for random play; in all of them higher is better.
+
+    A figure is worse if its mean is lower, and the ranks of the agent's episodes among all are too low for chance (the
+    test of Mann and Whitney, one-sided, with the normal distribution and mean ranks of ties).
+    """
+    if isinstance(figures, str):
+        return Check(WORSE, skipped=figures)
+    count = min(len(values) for both in figures.values() for values in both)
+    if count < FEWEST:
+        why = f"{count} episodes were evaluated, and {FEWEST} are needed (--config.evaluate.episodes)"
+        return Check(WORSE, skipped=why)
+    figures = {name.replace("_", " "): both for name, both in figures.items()}
+    worse, better = ({name: chance_of(*both[::way]) for name, both in figures.items()} for way in (1, -1))
+    lowest = min(worse, key=worse.__getitem__)
+    means = {
+        name: f"{name} ({ours.mean():.3g} against {theirs.mean():.3g})" for name, (ours, theirs) in figures.items()
+    }
+    below, above = ([means[name] for name, p in ps.items() if p * len(ps) <= LEVEL] for ps in (worse, better))
+    below = below or [means[lowest]]
+    sentence = f"the agent is below random play in {', '.join(below)}, and above it in {', '.join(above) or 'nothing'}"
+    advice = (
+        "a second opinion on what it is paid for, --config.audit.second_judge, another judge, --config.annotate.model, "
+        "or a longer training, --config.policy.train_for_env_steps"
+    )
+    ours, theirs = figures[lowest]
+    size = float(((theirs > ours[:, None]) + 0.5 * (theirs == ours[:, None])).mean())
+    scope = f"{', '.join(figures)}; {len(ours):,} and {len(theirs):,} episodes"
+    return Check(WORSE, scope, (Suspicion(sentence, advice, size, worse[lowest]),), tested=len(figures))
+
+
+def chance_of(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The one-sided p-value that our episodes are lower (Mann and Whitney); 1 if their mean is not lower."""
+    if not ours.mean() < theirs.mean():
+        return 1.0
+    rank, size, rest = ranks(np.concatenate([ours, theirs])), len(ours), len(theirs)
+    middle = (len(rank) + 1) / 2
+    deviation = (size * rest / (len(rank) - 1) * float(((rank - middle) ** 2).mean())) ** 0.5
+    return normal_tail((size * middle - float(rank[:size].sum()) - 0.5) / deviation)
+
+
+# ---- labels
+
+
+def check_inversions(captions: Captions, pairs: np.ndarray, target: np.ndarray) -> Check:
+    """Finds kinds of captions of which the reward contradicts most labels.
+
+    A second reward, learnt with another seed, must contradict them, too: an inversion of one seed alone may be chance.
+    Pairs that show the same two captions are one question, and each question counts once.
+
+    Args:
+      pairs: captions of the two moments of each pair. [N, 2] int
+      target: P(second is better) by the judge; 1/2 is a tie, NaN is unknown. [N]
+    """
+    values = np.stack([one[pairs] for one in (captions.values, captions.second) if one is not None])  # [R, N, 2]
+    decided = ~np.isnan(target) & (target != 0.5) & ~np.isnan(values).any((0, 2))
+    decided &= captions.group[pairs[:, 0]] != captions.group[pairs[:, 1]]
+    if not decided.any():
+        return Check(INVERSIONS, skipped="no label is a preference between captions whose reward is known")
+    pairs, target, values = pairs[decided], target[decided], values[:, decided]
+    difference = values[..., 1] - values[..., 0]
+    wrong = np.where(difference == 0, 0.5, (difference > 0) != (target > 0.5))
+
+    # One row per question: how many pairs ask it, and how many of their labels each reward contradicts.
+    ends = np.sort(pairs, axis=1).astype(np.int64)
+    _, first, inverse, asked = np.unique(
+        ends[:, 0] * len(captions.texts) + ends[:, 1], return_index=True, return_inverse=True, return_counts=True
+    )
+    errors = [np.bincount(inverse, weights=one) for one in wrong]
+    sides = captions.group[ends[first]]  # [Q, 2]
+
+    def by_group(weights: np.ndarray) -> np.ndarray:
+        """Sums over the questions about each group."""
+        return sum(np.bincount(side, weights, len(captions.names)) for side in sides.T)  # type: ignore[return-value]
+
+    labels, mistakes, questions = by_group(asked), by_group(errors[0]), by_group(np.ones(len(asked)))
+    shares = np.stack([by_group(one / asked) for one in errors]) / np.maximum(questions, 1)  # [R, G]
+    share, suspicions = shares.min(0), []  # a kind is inverted as far as all rewards say so
+    seeds = "one reward" if captions.second is None else "two rewards"
+    advice = "more pairs with it, --config.collect.num_pairs, or a longer training, --config.reward.num_epochs"
+    if captions.second is None:
+        advice = f"a second reward, learnt with another seed, {SECOND}, to see whether it is chance; {advice}"
+    for group in largest(share, (questions >= FEWEST_QUESTIONS) & (share > WRONG)):
+        count = int(questions[group])
+        wrongs = " and ".join(percent(float(one)) for one in shares[:, group])
+        suspicions.append(Suspicion(
+            f"{quoted(captions.names[group])} is on the wrong side in {wrongs} of {count:,} questions about it, which "
+            f"{labels[group]:,.0f} labels answer, by {seeds}",
+            advice, float(mistakes[group] / len(target)), binomial_tail(share[group] * count, count, WRONG),
+        ))  # fmt: skip
+    scope = f"{len(target):,} labels, {len(asked):,} questions, {seeds}"
+    return Check(INVERSIONS, scope, tuple(suspicions), tested=int((questions >= FEWEST_QUESTIONS).sum()))

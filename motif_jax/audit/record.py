@@ -7,50 +7,38 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from motif_jax.audit.findings import Captions, Findings
-from motif_jax.audit.pay import Paid, ends
+from motif_jax.audit.findings import Findings
 from motif_jax.console import clean, print_line
-from motif_jax.pages.blocks import findings_blocks, table
+from motif_jax.files import write_whole
+from motif_jax.pages.blocks import findings_blocks, page, table
 from motif_jax.pages.formats import esc, exact
 
 FILE = "audit"
-SHOWN = 12  # kinds of captions in the table of pay
 
 
-def make_record(findings: Findings, player: str, judge: str, paid: list[dict[str, Any]]) -> dict[str, Any]:
-    """The content of `audit.json`. `judge`: "" if there is none; `paid`: see `most_paid`."""
+def make_record(findings: Findings, player: str, judge: str) -> dict[str, Any]:
+    """The content of `audit.json`. `judge`: "" if there is none."""
     return {
         "player": player,
         "judge": judge,
         "findings": [one._asdict() for one in findings.found],
         "nothing_found": [{"check": one.name, "about": one.scope} for one in findings.clear],
         "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
-        "paid": paid,
+        "paid": findings.paid,
     }
 
 
-def most_paid(paid: Paid, captions: Captions, times: np.ndarray) -> list[dict[str, Any]]:
-    """The kinds of captions that get most of the pay. `times`: how often each caption was seen. [U]"""
-    values = captions.group_values(times)
-    rows = []
-    for group in np.argsort(-paid.share, kind="stable")[:SHOWN]:
-        share = float(paid.share[group])
-        if not share > 0:
-            break
-        low, high = ends(share, float(paid.error[group]))
-        each = share * float(paid.total.sum()) / int(paid.times[group])
-        rows.append({
-            "captions": captions.names[group], "share": share, "low": max(low, 0.0), "high": min(high, 1.0),
-            "times": int(paid.times[group]), "each": each, "reward": float(values[group]),
-            "worth": float(captions.worth[group]),
-        })  # fmt: skip
-    return rows
+def describe_file(record: Mapping[str, Any]) -> str:
+    """What was read of a file of trajectories, in one line."""
+    left = f", {record['unfinished']:,} unfinished episodes left out" if record["unfinished"] else ""
+    unread = f"; columns that were not read: {', '.join(record['unread'])}" if record["unread"] else ""
+    return f"{record['file']}: {record['episodes']:,} episodes, {record['steps']:,} rows{left}{unread}"
 
 
 def print_record(record: Mapping[str, Any], file: Path) -> None:
     """Prints the findings, worst first."""
+    if "file" in record:
+        print_line(f"audit: {describe_file(record)}")
     found = record["findings"]
     by = f", judged by {record['judge']}" if record["judge"] else ""
     many = "1 finding" if len(found) == 1 else f"{len(found)} findings"
@@ -70,7 +58,8 @@ def record_blocks(record: Mapping[str, Any]) -> list[str]:
         *([f"judged by {esc(record['judge'])}"] if record["judge"] else []),
         *([f"the pay of {esc(record['player'])}"] if record["player"] else []),
     ]
-    body = [f'<p class="soft">{" · ".join(words)}</p>']
+    body = [f"<p>{esc(describe_file(record))}</p>"] if "file" in record else []
+    body.append(f'<p class="soft">{" · ".join(words)}</p>')
     body += findings_blocks(record["findings"], record["nothing_found"], record["not_looked_at"])
     if record["paid"]:
         cells = [
@@ -80,7 +69,17 @@ def record_blocks(record: Mapping[str, Any]) -> list[str]:
         ]  # fmt: skip
         head = ("share of the pay", "captions", "times", "pay each time", "reward", "worth to the judge")
         body += ["<h3>What the agent is paid for</h3>", table(head, cells, numbers=(2, 3, 4, 5))]
+    if rewards := record.get("rewards"):
+        rows = [[esc(name), f"{share:.1%}"] for name, share in sorted(rewards.items(), key=lambda one: -one[1])]
+        body += ["<h3>Which reward pays</h3>", table(("reward", "share of the pay"), rows, numbers=(1,))]
     return body
+
+
+def write_page(folder: Path, record: Mapping[str, Any]) -> None:
+    """Writes the record of a file as a page of its own, `index.html`."""
+    title = f"The audit of {Path(record['file']).name}"
+    text = page(title, ["<main>", f"<h1>{esc(title)}</h1>", *record_blocks(record), "</main>"])
+    write_whole(folder / "index.html", text)
 
 
 def _cell(value: float) -> str:

@@ -18,6 +18,9 @@ from gymnasium.vector.utils import iterate
 from motif_jax.audit.trajectories import SUCCESS
 from motif_jax.files import LineFile
 
+Caption = Callable[[Any, Mapping[str, Any]], str]
+Outcome = Callable[[Mapping[str, Any], int], float]
+
 
 class _Rows:
     """The lines of the episodes of one environment or of several, which are numbered in the order of their beginnings.
@@ -25,12 +28,7 @@ class _Rows:
     Several processes may write to one file.
     """
 
-    def __init__(
-        self,
-        file: str | Path,
-        caption: Callable[[Any, Mapping[str, Any]], str] | None,
-        outcome: Callable[[Mapping[str, Any], int], float] | None,
-    ):
+    def __init__(self, file: str | Path, caption: Caption | None, outcome: Outcome | None):
         self._caption, self._outcome = caption, outcome
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         self._lock = open(file, "ab")  # noqa: SIM115  (until close)
@@ -43,7 +41,6 @@ class _Rows:
         self._running = dict[int, tuple[int, int]]()  # of each environment, the episode and its steps
 
     def begin(self, env: int = 0) -> None:
-        """Begins an episode; one that has not ended is left out by the audit."""
         self._running[env] = (self._count, 0)
         self._count += 1
 
@@ -138,12 +135,7 @@ class VectorRecorder(VectorWrapper):
         self.env.close(**options)
 
 
-def record(
-    env: Any,
-    file: str | Path,
-    caption: Callable[[Any, Mapping[str, Any]], str] | None = None,
-    outcome: Callable[[Mapping[str, Any], int], float] | None = None,
-) -> Any:
+def record(env: Any, file: str | Path, caption: Caption | None = None, outcome: Outcome | None = None) -> Any:
     """The environment of gymnasium, or the vector of them, which appends one line per step to a file.
 
     Args:

@@ -165,11 +165,6 @@ class Trajectories(NamedTuple):
         """The sum of all rewards. [T]"""
         return np.sum(list(self.rewards.values()), axis=0)
 
-    @property
-    def has_steps(self) -> bool:
-        """Whether the file has rows of steps, not of whole episodes."""
-        return len(self.episode) > len(self.episodes)
-
 
 class Texts(NamedTuple):
     """A column of texts."""

@@ -10,22 +10,17 @@ many; or, from the first third of the episodes to the last, the return rises and
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from motif_jax.audit import pay
-from motif_jax.audit.examine import INVERSIONS, chance_of, check_inversions
 from motif_jax.audit.findings import Captions, Check, Suspicion, conclude, group_captions, mean_by, percent, quoted
 from motif_jax.audit.judge import AGAIN, check_repeats
-from motif_jax.audit.pay import Steps
-from motif_jax.audit.record import make_record, most_paid, record_blocks
+from motif_jax.audit.pay import INVERSIONS, Steps, chance_of, check_inversions, most_paid
+from motif_jax.audit.record import make_record
 from motif_jax.audit.trajectories import FEWEST_WORDS, Trajectories, read_trajectories
-from motif_jax.files import write_whole
-from motif_jax.pages.blocks import page, table
-from motif_jax.pages.formats import esc
 
 OUTCOME, FLOODING = "proxy against outcome", "flooding"
 NAMES = (*pay.CHECKS, INVERSIONS, AGAIN, OUTCOME, FLOODING)
@@ -49,7 +44,6 @@ ADVICE = {
     FLOODING: "a reward for the first time that a text says something, or a limit of its length",
 }
 PRIME = 0x9E3779B97F4A7C15 - 2**64
-WORTHLESS = "the file has no column worth"
 
 
 class _Data(NamedTuple):
@@ -59,7 +53,7 @@ class _Data(NamedTuple):
     steps: Steps
     worth: np.ndarray  # of each step, NaN where unknown. [T]
     state: np.ndarray  # a number of each step's caption and observation. [T]
-    still: np.ndarray | str  # whether the observation is that of the step before, [T] bool; or why this is not known
+    still: np.ndarray | str  # see `pay.check_held`
 
 
 def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
@@ -72,10 +66,6 @@ def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
     else:
         checks, most = _check_steps(data)
     checks += [_check_outcome(trajectories), _check_flooding(trajectories)]
-    findings = conclude(
-        check._replace(suspicions=tuple(one._replace(advice=ADVICE[check.name]) for one in check.suspicions))
-        for check in checks
-    )
     judge = "" if np.isnan(trajectories.worth).all() else "the column worth"
     positive = {name: float(np.maximum(values, 0).sum()) for name, values in trajectories.rewards.items()}
     total = sum(positive.values())
@@ -84,31 +74,10 @@ def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
         "unfinished": trajectories.unfinished, "unread": trajectories.unread,
         "rewards": {name: value / total for name, value in positive.items()} if total and len(positive) > 1 else {},
     }  # fmt: skip
-    record = make_record(findings, "", judge, most)
+    record = make_record(conclude([check.advised(ADVICE[check.name]) for check in checks], most), "", judge)
     if trajectories.captions.why:  # observations with the digits that the file has
         record = json.loads(json.dumps(record, ensure_ascii=False).translate(TO_DIGITS))
     return record | about
-
-
-def describe_file(record: Mapping[str, Any]) -> str:
-    """What was read, in one line."""
-    left = f", {record['unfinished']:,} unfinished episodes left out" if record["unfinished"] else ""
-    unread = f"; columns that were not read: {', '.join(record['unread'])}" if record["unread"] else ""
-    return f"{record['file']}: {record['episodes']:,} episodes, {record['steps']:,} rows{left}{unread}"
-
-
-def file_blocks(record: Mapping[str, Any]) -> list[str]:
-    """The record as HTML."""
-    rows = [[esc(name), f"{share:.1%}"] for name, share in sorted(record["rewards"].items(), key=lambda one: -one[1])]
-    shares = ["<h3>Which reward pays</h3>", table(("reward", "share of the pay"), rows, numbers=(1,))] if rows else []
-    return [f"<p>{esc(describe_file(record))}</p>", *record_blocks(record), *shares]
-
-
-def write_page(folder: Path, record: Mapping[str, Any]) -> None:
-    """Writes the record as a page of its own, `index.html`."""
-    title = f"The audit of {Path(record['file']).name}"
-    text = page(title, ["<main>", f"<h1>{esc(title)}</h1>", *file_blocks(record), "</main>"])
-    write_whole(folder / "index.html", text)
 
 
 # ---- the data of the checks
@@ -119,7 +88,7 @@ TO_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 def _data_of(trajectories: Trajectories) -> _Data | str:
     """The data of single steps, or why there are none; observations stand for captions where these are missing."""
-    if not trajectories.has_steps:
+    if len(trajectories.episode) <= len(trajectories.episodes):
         return "the file has one row per episode, and no steps"
     shown, seen = trajectories.captions, trajectories.observations
     if shown.why and seen.why:
@@ -173,7 +142,7 @@ def _with_fewer_kinds(captions: Captions, pays: np.ndarray, most: int) -> Captio
 def _check_steps(data: _Data) -> tuple[list[Check], list[dict[str, Any]]]:
     """The checks of single steps, and the kinds of captions that are paid most."""
     captions, steps = data.captions, data.steps
-    worthless = WORTHLESS if np.isnan(data.worth).all() else ""
+    worthless = "the file has no column worth" if np.isnan(data.worth).all() else ""
     judged = [Check(name, skipped=worthless) for name in (INVERSIONS, AGAIN)]
     if not worthless:
         judged = [_check_order(data), _check_repeats(data)]

@@ -82,13 +82,13 @@ def test_pay_for_what_the_judge_does_not_like_is_found():
         bad += pay if better[caption] <= 0.6 else 0.0  # False for unknown
     found = audit_in_flight(steps, texts, better)
     assert found.neutral == pytest.approx(bad / total)
-    (finding,) = found.findings.found
+    (finding,) = found.found
     assert finding.sentence.startswith(percent(bad / total))
     assert "that the judge calls neutral or worse" in finding.sentence
     assert "--config.policy.online.order=uncertain" in finding.advice
     assert found.paid[0]["captions"] == "Good #."
     assert (found.paid[0]["worth"], found.paid[0]["times"]) == (1.0, int((steps.caption < 30).sum()))
-    assert not any(audit_in_flight(*play(np.random.default_rng(seed), 0.02)).findings.found for seed in range(1, 11))
+    assert not any(audit_in_flight(*play(np.random.default_rng(seed), 0.02)).found for seed in range(1, 11))
 
 
 @pytest.mark.parametrize("kind", ["one", "neutral", "pairs"])

@@ -31,7 +31,7 @@ ERRORS = {  # by the check that must find it
 
 
 def found_by(wrong: Wrong, seed: int) -> set[str]:
-    return {one.check for one in Simulated(wrong, seed).audit().findings.found}
+    return {one.check for one in Simulated(wrong, seed).audit().found}
 
 
 @pytest.mark.parametrize("name", ERRORS)
@@ -49,7 +49,7 @@ def test_at_most_one_report_of_ten_has_a_false_alarm(wrong):
 
 
 def test_a_judge_that_answers_nothing_is_told_and_the_rest_stands():
-    findings = Simulated(Wrong(unreadable=1.0, exploit=0.2), 0).audit().findings
+    findings = Simulated(Wrong(unreadable=1.0, exploit=0.2), 0).audit()
     assert findings.found[0].sentence.startswith("the judge answers nothing: none of its")
     assert "pay for neutral captions" in {one.check for one in findings.found}  # by rules
     skipped = {check.name: check.skipped for check in findings.skipped}

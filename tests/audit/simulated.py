@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.examine import Audited, EpisodePairs, Evidence, Labels, examine, make_plan
-from motif_jax.audit.findings import Captions, group_captions
-from motif_jax.audit.judge import JudgeAnswers, Opinion, QuestionLimits
+from motif_jax.audit.examine import Evidence, Labels, examine, make_plan
+from motif_jax.audit.findings import Captions, Findings, group_captions
+from motif_jax.audit.judge import EpisodePairs, JudgeAnswers, Opinion, QuestionLimits, episode_text
 from motif_jax.audit.pay import Steps
-from motif_jax.audit.whole_episodes import episode_text
 
 WORTHS = {  # of events, as rules have them
     "kills": 3.0, "descends": 3.0, "takes gold": 2.0, "hits": 1.0, "sees gold": 1.0, "opens": 0.5, "finds a door": 0.25,
@@ -145,7 +144,7 @@ class Simulated:
         texts = self.captions.texts
         return Labels(pairs, self.ask([(texts[first], texts[second]) for first, second in pairs]))
 
-    def audit(self, pairs: int = 40) -> Audited:
+    def audit(self, pairs: int = 40) -> Findings:
         agent = self.play(self.wrong.skill, True)
         still, chance = self.still, self.play(0.0, False)
         worths = np.array([self.worth(text) for text in self.captions.texts])
@@ -154,7 +153,7 @@ class Simulated:
         returns: dict[bool, np.ndarray] = {}
         for late, steps in ((False, chance), (True, agent)):
             shown = steps.caption.reshape(EPISODES, STEPS)[:pairs]
-            words[late] = [episode_text([self.captions.texts[at] for at in row], {}, None) for row in shown]
+            words[late] = [episode_text([self.captions.texts[at] for at in row], {}, True) for row in shown]
             returns[late] = steps.pay.reshape(EPISODES, STEPS).sum(1)[:pairs]
         evidence = Evidence(
             self.captions, not self.wrong.asked, agent, still, {"score": scores}, self.labels(agent),

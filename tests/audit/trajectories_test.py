@@ -122,7 +122,7 @@ def test_a_monitor_file_of_stable_baselines_is_one_row_per_episode(tmp_path):
     found = trajectories.read_trajectories(file)
     assert found.reward.tolist() == [-float(at) for at in range(40)]
     assert found.outcome.tolist() == [0.0, 1.0] * 20
-    assert not found.has_steps
+    assert len(found.episode) == len(found.episodes)
     assert trajectories.read_trajectories(file, outcome="l").outcome.tolist() == [float(at) for at in range(40)]
     with pytest.raises(UserError, match="no row has a reward, a metric or a column 'wins'"):
         trajectories.read_trajectories(file, outcome="wins")
@@ -203,7 +203,7 @@ def test_completions_of_trl_are_episodes_with_a_reward_for_each_function(tmp_pat
     }  # fmt: skip
     assert found.outcome.tolist() == [0, 1] * 3
     assert found.captions.texts == [f"It is {at}." for at in range(6)]
-    assert not found.has_steps
+    assert len(found.episode) == len(found.episodes)
     with pytest.raises(UserError, match=r"no row has a reward, a metric or a column 'wrong' \(--outcome\)"):
         trajectories.read_trajectories(file, outcome="wrong")
 

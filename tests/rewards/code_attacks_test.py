@@ -12,12 +12,10 @@ from conftest import ROOT, get_config
 
 from motif_jax.envs.world import Viewpoint
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.grammar import OPERATORS
+from motif_jax.rewards.code.grammar import OPERATORS, ProgramError, check
 from motif_jax.rewards.code.names import FLAG, MOMENT, NUMBER, Entry, Readable, find_readable
 from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.code.source import CodeReward, read_program
-from motif_jax.rewards.code.tokens import ProgramError
 from motif_jax.rewards.registry import FLAG as SOURCES_FLAG
 from motif_jax.structs import UserError
 

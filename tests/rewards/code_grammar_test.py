@@ -10,14 +10,20 @@ from code_attacks_test import mutations
 from code_slow import GAMES, SMALL_WORLD, SlowGame, cut_in_pieces, play, program_text
 from conftest import ROOT
 
-from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.grammar import FUNCTIONS, OPERATORS, PREFIXES, as_ebnf
+from motif_jax.rewards.code.grammar import (
+    FUNCTIONS,
+    MOST_LEVELS,
+    MOST_NODES,
+    OPERATORS,
+    PREFIXES,
+    ProgramError,
+    as_ebnf,
+    check,
+    terms_of,
+)
 from motif_jax.rewards.code.names import Readable, find_readable, readable_from
-from motif_jax.rewards.code.recogniser import Grammar
+from motif_jax.rewards.code.recogniser import Grammar, ProgramGuide, Speller
 from motif_jax.rewards.code.running import MOST_PAID, Runner
-from motif_jax.rewards.code.source import terms_of
-from motif_jax.rewards.code.spelling import ProgramGuide, Speller
-from motif_jax.rewards.code.tokens import MOST_LEVELS, MOST_NODES, ProgramError
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, WordTokeniser
 
@@ -294,7 +300,7 @@ def test_a_checkpoint_gives_the_same_rewards():
 def test_terms_add_up_to_the_program_where_no_limit_applies():
     whole, sums = play(0) | {"game": np.array([[0, 1, 2]])}, 0
     for program in programs(7000, 500):
-        terms = terms_of(program)
+        terms = [*terms_of(program)]
         rewards, *found = (Runner(one).rewards(whole) for one in (program, *terms))
         unlimited = (np.abs([rewards, *found]) < MOST_PAID).all(0)
         np.testing.assert_allclose(np.sum(found, 0)[unlimited], rewards[unlimited], rtol=1e-9, atol=1e-9)

@@ -216,7 +216,7 @@ class SlowGame:
 
     def still(self):
         ended = (self.whole["terminated"] | self.whole["truncated"])[self.step, self.column]
-        for entry in self.program.still:
+        for entry in map(self.program.uses.entries.get, self.program.uses.still):
             if ended and not entry.after:
                 return False
             if self.read(entry, "after") != self.read(entry, "before"):

@@ -14,18 +14,16 @@ from motif_jax.files import read_json
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
-from motif_jax.rewards.code.checking import check
+from motif_jax.rewards.code.grammar import check
 from motif_jax.rewards.code.names import find_readable
-from motif_jax.rewards.code.recogniser import Grammar
-from motif_jax.rewards.code.spelling import longest_phrase
+from motif_jax.rewards.code.recogniser import Grammar, longest_phrase
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.evaluate import play
 from motif_jax.stages.write_reward import evidence as proofs
 from motif_jax.stages.write_reward import job, stages_of
-from motif_jax.stages.write_reward.guided import GuidedWriter, examples, talk
-from motif_jax.stages.write_reward.writers import Attempt, Brief, ScriptedWriter
+from motif_jax.stages.write_reward.writers import Attempt, Brief, GuidedWriter, ScriptedWriter, examples, talk
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
 
@@ -203,7 +201,7 @@ def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
     readable = find_readable(make_world(config.env.to_dict()))
     recorded = proofs.record_episodes(config, readable)
     brief = Brief("find gold", "a game", readable, {"You see gold": 3}, ["You see gold"], (),
-                  proofs.ranges_of(recorded, readable), proofs.told_steps(recorded, readable))  # fmt: skip
+                  recorded.ranges(readable), recorded.moments(readable))  # fmt: skip
     assert len(brief.moments) == 3
     assert any("gold +" in moment for moment in brief.moments)
     said = talk(brief, [Attempt("gained(gold)", "- it pays little")])
@@ -369,7 +367,7 @@ def tried():
     config = config_of(steps=8_000)
     readable = find_readable(make_world(config.env.to_dict()))
     recorded = proofs.record_episodes(config, readable)
-    pairs = proofs.choose_pairs(recorded, 40, 0)
+    pairs = recorded.choose_pairs(40, 0)
     gold = np.array([sum("gold" in caption for caption in captions) for captions in recorded.captions])
     first, second = gold[pairs].T
     judged = proofs.Pairs(pairs, np.where(first == second, 0.5, second > first))

@@ -1,25 +1,52 @@
-"""The language of reward programs as a table: its operators and functions, with the types that they take and return.
+"""The language of reward programs: a table of its operators and functions, the parser, and a grammar for servers.
 
-checking.py takes the operators' strengths and the types from it, recogniser.py all of it, and `as_ebnf` writes
-it for servers. Two limits are no types: a program has at most MOST_NODES nodes and MOST_LEVELS levels (tokens.py).
+`check` parses a program to a typed tree, and refuses what does not fit, with place and fix. A program is ASCII. `#`
+begins a comment, which ends with the line; line breaks count as blanks.
+
+    number  0.5, 20, 1e-3           name    letters, digits and underscores
+    text    "you kill", no escapes  symbol  < <= > >= == != + - * / ( ) ,
+
+There is one method per side of an operator (V. Pratt, 1973).
+
+    strongest first:  - (negative)   * /   + -   < <= > >= == !=   not   and   or
+
+The tree has at most MOST_NODES nodes and MOST_LEVELS levels. A chain of equal operators, such as `a + b - c`, is one
+level. Parentheses make no node, but count as a level, so recursion is bounded whatever the text is.
+
+Each value is a number, a flag, a grid or a text. It is constant, of a moment (known before and after a step, such as
+the hero's gold) or of a step (such as `event_gold`, what the step changed). A flag counts as 0 or 1 in arithmetic.
+
+recogniser.py takes the types and forms of the table, too.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from motif_jax.rewards.code.names import CELLS, CONSTANT, FLAG, GRID, MOMENT, NUMBER, ORDER, STEP, TEXTS, Readable
-from motif_jax.rewards.code.tokens import COMPARISONS, MOST_CHARACTERS
+from motif_jax.config.table import shown
+from motif_jax.envs.world import Viewpoint, suggest
+from motif_jax.rewards.code.names import FLAG, GRID, MOMENT, NAME, NUMBER, SAID, STEP, TEXTS, WORDS, Entry, Readable
+from motif_jax.structs import UserError
 
+MOST_BYTES = 4096  # of a program
+MOST_NODES = 64  # of its tree
+MOST_LEVELS = 12  # of parentheses, calls and operators within each other
+MOST_CHARACTERS = 100  # of a text
+LONGEST_WORD = 60  # characters of a number or a name
+
+COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+CONSTANT = "constant"
+ORDER = (CONSTANT, MOMENT, STEP)  # a value that is made of several is of the last of theirs
+CELLS = "comparison of a grid"  # a type: one flag per cell, only for `any` and `count`
 NUMERIC = (NUMBER, FLAG)  # a flag counts as 0 or 1
 NUMBERS, FLAGS, GRIDS, EQUAL_TEXTS = (NUMBER,), (FLAG,), (GRID,), (TEXTS,)
 CHANGING = (MOMENT, STEP)
 # Forms of an operand, where its type does not say enough:
 ZERO, LITERAL, NEGATED = "0", "1", "-1"  # a number as it stands, other than 0 if it is not ZERO
-WORD, BLANK, NAME = '"x"', '""', "name"  # texts; the form of a grid is its name, or that of one like it
+WORD, BLANK, NAMED = '"x"', '""', "name"  # texts; the form of a grid is its name, or that of one like it
 
 
 class Operator(NamedTuple):
@@ -76,7 +103,7 @@ OPERATORS: Mapping[str, Operator] = {
 PREFIXES: Mapping[str, Prefix] = {"not": Prefix(3, FLAGS, FLAG), "-": Prefix(7, NUMERIC, NUMBER)}
 
 ANY_NUMBER, ANY_FLAG = Argument(NUMERIC), Argument(FLAGS, CHANGING)
-TEXT_NAME, QUOTED = Argument((TEXTS,), ORDER, (NAME,)), Argument((TEXTS,), ORDER, (WORD,))
+TEXT_NAME, QUOTED = Argument((TEXTS,), ORDER, (NAMED,)), Argument((TEXTS,), ORDER, (WORD,))
 GRID_NAME, CELL, INDEX = Argument(GRIDS), Argument((CELLS,)), Argument(NUMBERS, (CONSTANT,), (ZERO, LITERAL))
 FUNCTIONS: Mapping[str, Function] = {
     "gained": Function("gained(gold)", (Argument(NUMERIC, (MOMENT,)),), 1, NUMBER, STEP),
@@ -94,6 +121,445 @@ FUNCTIONS: Mapping[str, Function] = {
     "abs": Function("abs(x)", (ANY_NUMBER,), 1, NUMBER),
 }
 
+
+# ---- tokens
+
+LARGEST_NUMBER = 1e6  # absolute value of a number in a program
+ODD = re.compile(r"[^\t\r\n -~]")  # characters that a reader could not see or could mistake for others
+TOKEN = re.compile(
+    r"(?P<blank>(?:[ \t\r\n]|#[^\n]*)+)|(?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)|"
+    rf'(?P<name>{NAME.pattern})|"(?P<text>[^"\\\n\r\t]*)"|(?P<symbol>[<>=!]=|[<>+\-*/(),])'
+)
+FIXES = {  # for characters that are not in the language
+    "'": 'write texts in double quotes, as in says("you kill")',
+    '"': "a text ends with a double quote in the same line, and has no backslash and no tab",
+    ".": "write numbers as 0.5; values have no attributes",
+    "=": "write == to compare",
+    "!": "write != to compare, and not for the opposite",
+    "&": "write and",
+    "|": "write or",
+    "[": "write at(grid, i, j) to read a cell",
+    "^": "write x * x for a square",
+    "%": "there are only + - * /",
+}
+
+
+class Place(NamedTuple):
+    """A place in a program, counted from 1."""
+
+    line: int
+    column: int
+
+
+class ProgramError(UserError):
+    """An error in a program: one sentence that begins with its place."""
+
+    def __init__(self, place: Place, sentence: str):
+        super().__init__(f"line {place.line}, column {place.column}: {sentence}")
+        self.place = place
+
+
+class Token(NamedTuple):
+    """A piece of a program."""
+
+    kind: str  # "number", "text", "name", "end", or the symbol
+    value: str | float
+    place: Place
+
+    def __str__(self) -> str:
+        return "the end" if self.kind == "end" else shown(self.value)
+
+
+def tokenize(text: str) -> list[Token]:
+    """The tokens of a program; the last is of kind "end". Raises ProgramError."""
+    if len(text) > MOST_BYTES:
+        raise ProgramError(Place(1, 1), f"a program has at most {MOST_BYTES:,} bytes, not {len(text):,}")
+    if odd := ODD.search(text):
+        code = f"{odd[0]!a} (U+{ord(odd[0]):04X})"
+        reason = f"a program is printable ASCII, without {code}: remove it, or write an ASCII character"
+        raise ProgramError(place_of(text, odd.start()), reason)
+    tokens, at = list[Token](), 0
+    while at < len(text):
+        match, place = TOKEN.match(text, at), place_of(text, at)
+        if match is None:
+            fix = FIXES.get(text[at], "see the grammar in docs/code-rewards.md")
+            raise ProgramError(place, f"unexpected {text[at]!r}: {fix}")
+        at, kind = match.end(), str(match.lastgroup)
+        value = match[kind]
+        if kind == "number":
+            if text[at : at + 1].isalnum() or text[at : at + 1] in (".", "_"):
+                raise ProgramError(place, f"a number is written as 20, 0.5 or 1e-3, not {shown(value + text[at])}")
+            if len(value) > LONGEST_WORD:
+                raise ProgramError(place, f"a number has at most {LONGEST_WORD} characters: {shown(value)}")
+            if not float(value) <= LARGEST_NUMBER:
+                raise ProgramError(
+                    place, f"numbers are at most {LARGEST_NUMBER:g}, not {shown(value)}: scale the reward"
+                )
+            tokens.append(Token(kind, float(value), place))
+        elif kind != "blank":
+            most = MOST_CHARACTERS if kind == "text" else LONGEST_WORD
+            if len(value) > most:
+                raise ProgramError(place, f"a {kind} has at most {most} characters, not {len(value):,}: {shown(value)}")
+            is_symbol = kind == "symbol" or (kind == "name" and value in WORDS)
+            tokens.append(Token(value if is_symbol else kind, value, place))
+    return [*tokens, Token("end", "", place_of(text, at))]
+
+
+def place_of(text: str, at: int) -> Place:
+    """The place of an offset."""
+    return Place(text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+
+
+# ---- the typed tree
+
+
+class Expression(NamedTuple):
+    """A node of the typed tree."""
+
+    kind: str  # "number", "read", "text", a function's name, an operator, "negative"
+    type: str
+    of: str  # CONSTANT, MOMENT or STEP
+    args: tuple[Expression, ...] = ()
+    value: float = 0.0  # of a number
+    text: str = ""  # of a text; that `says` looks for; as which a value that is read is written
+    entry: Entry | None = None  # of a value that is read
+    viewpoint: Viewpoint | None = None  # of `distance`
+    memory: int = -1  # the number of the value that the node remembers over steps; -1: none
+    place: Place = Place(1, 1)
+    levels: int = 1  # of the tree below it, itself included
+    strength: int = 0  # of an operator between operands
+
+    @property
+    def reads_caption(self) -> bool:
+        return self.entry == SAID or any(one.reads_caption for one in self.args)
+
+
+class Program(NamedTuple):
+    """A program that has been checked."""
+
+    text: str
+    root: Expression
+    memories: int  # values that are remembered over steps
+    uses: Readable  # the part of a world that the program reads
+
+    @property
+    def observations(self) -> tuple[str, ...]:
+        """The names that rollouts must record."""
+        names = {name for entry in self.uses.entries.values() for name in entry.observations}
+        return tuple(sorted(names | set(SAID.observations if self.root.reads_caption else ())))
+
+
+def last_of(*parts: Expression) -> str:
+    """What a value computed from these parts belongs to, such as a moment: the last of theirs in ORDER."""
+    return max((one.of for one in parts), key=ORDER.index)
+
+
+# ---- the parser
+
+LOWEST = 0  # weaker than all operators
+MOST_NAMES = 12  # listed in an error
+ADVICE = {  # where a value of another type is needed
+    CELLS: ": put it into any(...) or count(...)",
+    GRID: ": read a cell with at, or use count",
+    TEXTS: ": compare it with ==, or use says",
+    NUMBER: ": compare it, as in x > 0",
+}
+
+
+def check(text: str, readable: Readable) -> Program:
+    """Parses and checks a program for a world; raises ProgramError."""
+    parser = _Parser(tokenize(text), readable)
+    root = parser.whole()
+    if root.type not in NUMERIC:
+        fix = "put it into any(...) or count(...)" if root.type == CELLS else "compare it with ==, or use says or at"
+        raise ProgramError(root.place, f"a reward is a number or a flag, not a {root.type}: {fix}")
+    entries = {name: readable.entries[name] for name in sorted({*parser.read, *parser.still})}
+    viewpoints = {name: readable.viewpoints[name] for name in sorted(parser.viewed)}
+    uses = Readable(entries, viewpoints, parser.still)
+    return Program(text, root, parser.memories, uses)
+
+
+class _Parser:
+    def __init__(self, tokens: list[Token], readable: Readable):
+        self._tokens, self._at = tokens, 0
+        self._nodes = self._open = 0  # nodes so far; parentheses, calls and prefixes around the current token
+        self._readable, self._names = readable, readable.entries
+        self.memories, self.read, self.viewed = 0, set[str](), set[str]()
+        self.still: tuple[str, ...] = ()  # the names that are compared
+
+    @property
+    def _next(self) -> Token:
+        return self._tokens[self._at]
+
+    def _take(self) -> Token:
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _node(self, token: Token, value: Expression, *args: Expression, strength: int = 0) -> Expression:
+        """The value as a node of the tree, of these parts."""
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            raise ProgramError(token.place, f"there are at most {MOST_NODES} numbers, names and operators: shorten it")
+        levels = [one.levels + (number > 0 or one.strength != strength or not strength)
+                  for number, one in enumerate(args)]  # fmt: skip
+        _check_depth(max(levels, default=1), token)
+        return value._replace(place=token.place, levels=max(levels, default=1), strength=strength)
+
+    def whole(self) -> Expression:
+        if self._next.kind == "end":
+            raise ProgramError(self._next.place, "the program is empty: write an expression such as gained(gold)")
+        root = self._expression(LOWEST)
+        if self._next.kind != "end":
+            hints = {")": "this parenthesis was not opened", ",": "only the arguments of a function need commas"}
+            hint = hints.get(self._next.kind, "a program is one expression, without statements")
+            raise ProgramError(self._next.place, f"expected an operator or the end, not {self._next}: {hint}")
+        return root
+
+    def _expression(self, lowest: int) -> Expression:
+        """An expression up to the first operator that is not stronger than `lowest`."""
+        left = self._operand()
+        while (name := self._next.kind) in OPERATORS and (strength := OPERATORS[name].strength) > lowest:
+            token = self._take()
+            right = self._expression(strength)
+            if name in COMPARISONS and self._next.kind in COMPARISONS:
+                raise ProgramError(self._next.place, "a comparison has two sides: write 1 < x and x < 3, not 1 < x < 3")
+            left = self._node(token, self._combined(token, left, right), left, right, strength=strength)
+        return left
+
+    def _operand(self) -> Expression:
+        token = self._take()
+        if token.kind == "name" and self._next.kind == "(":
+            return self._call(token)
+        match token.kind:
+            case "number":
+                return self._node(token, Expression("number", NUMBER, CONSTANT, value=float(token.value)))
+            case "text":
+                return self._node(token, Expression("text", TEXTS, CONSTANT, text=str(token.value)))
+            case "name":
+                return self._node(token, self._name(token))
+        if (name := token.kind) in PREFIXES:
+            self._enter(token)
+            prefix = PREFIXES[name]
+            inner = _typed(self._expression(prefix.strength - 1), prefix.takes, name)
+            self._open -= 1
+            value = Expression("negative" if name == "-" else name, prefix.result, inner.of, (inner,))
+            return self._node(token, value, inner)
+        if name == "(":
+            self._enter(token)
+            inner = self._expression(LOWEST)
+            self._close("the parenthesis", token)
+            return inner
+        raise ProgramError(token.place, f"expected a number, a name or a function, not {token}")
+
+    def _enter(self, token: Token) -> None:
+        self._open += 1
+        _check_depth(self._open, token)
+
+    def _close(self, what: str, opened: Token) -> None:
+        token, (line, column) = self._take(), opened.place
+        if token.kind != ")":
+            opening = f"{what} of line {line}, column {column}"
+            raise ProgramError(token.place, f"expected ')' to close {opening}, not {token}")
+        self._open -= 1
+
+    # ---- names and operators
+
+    def _name(self, token: Token) -> Expression:
+        name = str(token.value)
+        if name in self._names:
+            return self._read(name)
+        if name in FUNCTIONS:
+            raise ProgramError(token.place, f"{name} is a function: write {FUNCTIONS[name].usage}")
+        names = sorted(self._names)
+        fix = suggest(name, names, f"this world has {_listed(names)}")
+        raise ProgramError(token.place, f"unknown name {shown(name)}: {fix}")
+
+    def _read(self, name: str) -> Expression:
+        self.read.add(name)
+        entry = self._names[name]
+        return Expression("read", entry.type, entry.of, text=name, entry=entry)
+
+    def _combined(self, token: Token, left: Expression, right: Expression) -> Expression:
+        name, operator = token.kind, OPERATORS[token.kind]
+        if name not in COMPARISONS:
+            ((types, _, result),) = operator.rules
+            operands = _typed(left, types, name), _typed(right, types, name)
+            divisor = right
+            while divisor.kind == "negative":
+                (divisor,) = divisor.args
+            if operator.divides and (divisor.kind != "number" or not divisor.value):
+                raise ProgramError(right.place, "the divisor must be a number other than 0, such as x / 10")
+            return Expression(name, result, last_of(*operands), operands)
+        if type_ := operator.result(left.type, right.type):
+            kind = f"text {name}" if left.type == TEXTS else name
+            return Expression(kind, type_, last_of(left, right), (left, right))
+        fix = "compare numbers, a grid with a number, or texts with =="
+        if FLAG in (left.type, right.type):
+            fix = "write x or not x for a flag x"
+        elif CELLS in (left.type, right.type):
+            fix = "put a comparison of a grid into any() or count()"
+        raise ProgramError(token.place, f"{name} cannot compare a {left.type} with a {right.type}: {fix}")
+
+    # ---- functions
+
+    def _call(self, token: Token) -> Expression:
+        name = str(token.value)
+        if name not in FUNCTIONS:
+            if name in self._names:
+                raise ProgramError(token.place, f"{name} is a value and not a function: write {name}")
+            raise ProgramError(token.place, f"unknown function {shown(name)}: {suggest(name, FUNCTIONS)}")
+        self._enter(self._take())
+        args: list[Expression] = []
+        while self._next.kind != ")":
+            args.append(self._expression(LOWEST))
+            if self._next.kind != ",":
+                break
+            comma = self._take()
+            if self._next.kind == ")":
+                raise ProgramError(comma.place, f"expected one more argument of {name} after the comma")
+        self._close(f"the arguments of {name}", token)
+        function = FUNCTIONS[name]
+        if not function.least <= len(args) <= len(function.args):
+            number = f"{len(args)} argument{'' if len(args) == 1 else 's'}"
+            raise ProgramError(token.place, f"{name} is written as {function.usage}, not with {number}")
+        special: dict[str, Any] = {"says": self._says, "at": self._cell, "distance": self._distance}
+        return self._node(token, special.get(name, self._called)(token, *args), *args)
+
+    def _called(self, token: Token, *args: Expression) -> Expression:
+        """The value of a function whose arguments the table describes."""
+        name = str(token.value)
+        function = FUNCTIONS[name]
+        if name == "still":
+            if not self._readable.still:
+                raise ProgramError(token.place, "this world has no values that still() could compare")
+            self.still = self._readable.still
+        for value, wanted in zip(args, function.args, strict=False):
+            if _typed(value, wanted.types, name).of not in wanted.of:
+                why = "a value that changes, not a constant"
+                if value.of == STEP:
+                    why = "a value of a moment, and this is already a change of the step: write it alone"
+                raise ProgramError(value.place, f"{name} needs {why}")
+        remembers = name in ("record", "once") or (name == "rose" and args[0].of == STEP)
+        memory = self.memories if remembers else -1
+        self.memories += remembers
+        return Expression(name, function.result, function.of or last_of(*args), args, memory=memory)
+
+    def _says(self, _: Token, *args: Expression) -> Expression:
+        *read, word = args
+        if word.kind != "text" or not word.text.strip():
+            raise ProgramError(word.place, 'says needs a text in double quotes, as in says("you kill")')
+        text = read[0] if read else Expression("read", TEXTS, STEP, entry=SAID)
+        if text.kind != "read" or text.type != TEXTS:
+            raise ProgramError(text.place, f"says reads a text of the world, not a {text.type}")
+        return Expression("says", FLAG, text.of, (text,), text=word.text)
+
+    def _grid(self, token: Token, grid: Expression) -> Entry:
+        if grid.type == GRID and grid.entry:
+            return grid.entry
+        grids = [name for name, entry in self._names.items() if entry.type == GRID]
+        hint = f": choose from {_listed(grids)}" if grids else ", and this world has none"
+        raise ProgramError(grid.place, f"{token.value} reads a grid by its name{hint}")
+
+    def _cell(self, token: Token, grid: Expression, *places: Expression) -> Expression:
+        entry, name = self._grid(token, grid), grid.text
+        if len(places) != len(entry.shape):
+            usage = ", ".join([name, *"ijk"[: len(entry.shape)]])
+            raise ProgramError(token.place, f"{name} has {len(entry.shape)} axes: write at({usage})")
+        for place, size in zip(places, entry.shape, strict=True):
+            if place.kind != "number" or not place.value.is_integer() or not 0 <= place.value < size:
+                raise ProgramError(place.place, f"an index of this axis of {name} is a number from 0 to {size - 1}")
+        cell = tuple(int(place.value) for place in places)
+        text = f"at({', '.join(map(str, (name, *cell)))})"
+        return Expression("read", NUMBER, entry.of, text=text, entry=entry._replace(type=NUMBER, cell=cell))
+
+    def _distance(self, token: Token, grid: Expression, wanted: Expression) -> Expression:
+        self._grid(token, grid)
+        viewpoints = self._readable.viewpoints
+        if grid.text not in viewpoints:
+            known = f": choose from {_listed(viewpoints)}" if viewpoints else ""
+            why = f"the world does not say where the agent is in {grid.text} (`viewpoints`){known}"
+            raise ProgramError(grid.place, why)
+        viewpoint = viewpoints[grid.text]
+        self.viewed.add(grid.text)
+        row, column = (
+            self._read(place) if isinstance(place, str) else Expression("number", NUMBER, CONSTANT, value=float(place))
+            for place in (viewpoint.row, viewpoint.column)
+        )
+        args = (grid, _typed(wanted, NUMERIC, "distance"), row, column)
+        return Expression("distance", NUMBER, last_of(*args), args, viewpoint=viewpoint)
+
+
+def _typed(value: Expression, types: tuple[str, ...], of_what: str) -> Expression:
+    """The value, if it is of one of these types, which a function or an operator takes."""
+    if value.type not in types:
+        if CELLS in types:
+            usage = FUNCTIONS[of_what].usage
+            raise ProgramError(value.place, f"{of_what} needs the comparison of a grid, as in {usage}")
+        wanted = "number" if NUMBER in types else "flag, such as x > 0"
+        hint = ADVICE.get(value.type, "")
+        raise ProgramError(value.place, f"{of_what} needs a {wanted}, not a {value.type}{hint}")
+    return value
+
+
+def _check_depth(levels: int, token: Token) -> None:
+    if levels > MOST_LEVELS:
+        raise ProgramError(token.place, f"expressions are at most {MOST_LEVELS} levels deep: write a flatter one")
+
+
+def _listed(names: Collection[str]) -> str:
+    """Some of the names, with the number of the others."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join([*names][:MOST_NAMES])}{more}" if names else "no names"
+
+
+# ---- the terms of the sum, whose shares of the return are shown
+
+
+def terms_of(program: Program, negative: bool = False) -> Iterator[Program]:
+    """Yields the terms of a program as programs with their signs; one that is not a sum is its only term.
+
+    `negative`: with the opposite signs.
+
+    `+`, `-` and a minus before a sum are resolved; a sum that is multiplied or divided is one term. In each step the
+    rewards of the terms add up to the program's reward, except for rounding and limits: each term is limited as a
+    reward is, and the program's reward is limited after its terms are added.
+    """
+    root = program.root
+    if root.kind in ("+", "-", "negative"):
+        signs = {"+": (False, False), "-": (False, True), "negative": (True,)}[root.kind]
+        for part, sign in zip(root.args, signs, strict=True):
+            yield from terms_of(program._replace(root=part), negative != sign)
+    elif negative:
+        text = _written(root, OPERATORS["*"].strength)
+        text = text[1:] if text.startswith("-") else f"-{text}"
+        yield program._replace(text=text, root=Expression("negative", NUMBER, root.of, (root,)))
+    else:
+        yield program._replace(text=_written(root), root=root)
+
+
+def _written(one: Expression, least: int = LOWEST) -> str:
+    """The text of a tree, in parentheses if its operator is weaker than `least`."""
+    symbol = "-" if one.kind == "negative" else one.kind.removeprefix("text ")
+    if one.kind == "number":
+        return repr(one.value).removesuffix(".0")
+    quoted = f'"{one.text}"'
+    if one.kind in ("text", "read"):
+        return quoted if one.kind == "text" else one.text
+    if one.kind == "says":
+        return f"says({', '.join(filter(None, (one.args[0].text, quoted)))})"
+    if len(one.args) == 1 and symbol in PREFIXES:
+        strength = PREFIXES[symbol].strength
+        text = f"{'not ' if symbol == 'not' else symbol}{_written(one.args[0], strength)}"
+    elif symbol in OPERATORS:
+        strength = OPERATORS[symbol].strength
+        left, right = one.args
+        text = f"{_written(left, strength)} {symbol} {_written(right, strength + 1)}"
+    else:
+        args = one.args[:2] if one.kind == "distance" else one.args
+        return f"{one.kind}({', '.join(map(_written, args))})"
+    return text if strength >= least else f"({text})"
+
+
 # ---- for servers
 
 TYPES = {NUMBER: "number", FLAG: "flag", GRID: "grid", TEXTS: "text", CELLS: "cells"}  # in the names of rules
@@ -104,7 +570,7 @@ SPELT = {  # rules; a rule is a list of alternatives
     "word": [f'"\\"" [ !#-\\[\\]-~]{{1,{MOST_CHARACTERS}}} "\\""', '"(" word ")"'],
 }  # fmt: skip
 FIXED = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]')  # what is no name of a rule
-BY_FORMS = {(NAME,): "name", (WORD,): "word", (ZERO, LITERAL): "index"}
+BY_FORMS = {(NAMED,): "name", (WORD,): "word", (ZERO, LITERAL): "index"}
 
 
 def as_ebnf(readable: Readable) -> str:
@@ -141,7 +607,6 @@ def _refers(way: str) -> set[str]:
 
 
 def _any_of(rules: dict[str, list[str]], types: tuple[str, ...], strength: int) -> str:
-    """The rule for values of these types."""
     ways = [f"{TYPES[type_]}{strength}" for type_ in types]
     name = ways[0] if len(ways) == 1 else f"{'-'.join(TYPES[type_] for type_ in types)}{strength}"
     if len(ways) > 1:
@@ -166,7 +631,6 @@ def _operated(rules: dict[str, list[str]], type_: str, strength: int, stronger: 
 
 
 def _calls(rules: dict[str, list[str]], name: str) -> list[str]:
-    """The ways to call a function."""
     function, ways = FUNCTIONS[name], []
     for count in range(function.least, len(function.args) + 1):
         args = function.args[len(function.args) - count :] if name == "says" else function.args[:count]

@@ -11,17 +11,19 @@ another episode, so the value before the step stands for it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from motif_jax.config.table import shown
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.world import CAPTIONS, TEXT, Viewpoint
-from motif_jax.rewards.code.tokens import NAME, WORDS, Place
 from motif_jax.rewards.reading import readings
 from motif_jax.rewards.registry import PREFIX
 from motif_jax.structs import ArraySpec, UserError
 
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+WORDS = ("and", "or", "not")  # names that are operators
 NUMBER, FLAG, GRID, TEXTS = "number", "flag", "grid", "text"  # types of values
 MOMENT, STEP = "moment", "step"  # what values are of
 MOST_AXES = 3  # of a grid
@@ -56,7 +58,7 @@ class Readable(NamedTuple):
 
 
 CAPTION = "event_message"  # the caption of a step, read by says("...")
-CAPTION_ENTRY = Entry(TEXTS, STEP, CAPTION, CAPTIONS[CAPTION].shape)
+SAID = Entry(TEXTS, STEP, CAPTION, CAPTIONS[CAPTION].shape)
 
 
 def find_readable(world: Any) -> Readable:
@@ -135,7 +137,6 @@ def _is_sound(entry: Entry) -> bool:
 
 
 def _type(spec: ArraySpec) -> str:
-    """The type of an observation; "" if programs cannot read it."""
     if spec.kind == TEXT or spec == CAPTIONS["message"]:
         return TEXTS
     if not spec.shape:
@@ -176,57 +177,3 @@ def _fits(entries: Mapping[str, Entry], name: object, viewpoint: object) -> bool
             for one in (viewpoint.row, viewpoint.column)
         )
     )
-
-
-# The typed tree of a reward program.
-
-CONSTANT = "constant"
-ORDER = (CONSTANT, MOMENT, STEP)  # a value that is made of several is of the last of theirs
-CELLS = "comparison of a grid"  # a type: one flag per cell, only for `any` and `count`
-
-
-class Expression(NamedTuple):
-    """A node of the typed tree."""
-
-    kind: str  # "number", "read", "text", a function's name, an operator, "negative"
-    type: str
-    of: str  # CONSTANT, MOMENT or STEP
-    args: tuple[Expression, ...] = ()
-    value: float = 0.0  # of a number
-    text: str = ""  # of a text; that `says` looks for; as which a value that is read is written
-    entry: Entry | None = None  # of a value that is read
-    viewpoint: Viewpoint | None = None  # of `distance`
-    memory: int = -1  # the number of the value that the node remembers over steps; -1: none
-    place: Place = Place(1, 1)
-    levels: int = 1  # of the tree below it, itself included
-    strength: int = 0  # of an operator between operands
-
-    @property
-    def reads_caption(self) -> bool:
-        """Whether the caption of the step is read in this part of the tree."""
-        return self.entry == CAPTION_ENTRY or any(one.reads_caption for one in self.args)
-
-
-class Program(NamedTuple):
-    """A program that has been checked."""
-
-    text: str
-    root: Expression
-    memories: int  # values that are remembered over steps
-    uses: Readable  # the part of a world that the program reads
-
-    @property
-    def still(self) -> tuple[Entry, ...]:
-        """What `still()` compares; () without it."""
-        return tuple(self.uses.entries[name] for name in self.uses.still)
-
-    @property
-    def observations(self) -> tuple[str, ...]:
-        """The names that rollouts must record."""
-        names = {name for entry in self.uses.entries.values() for name in entry.observations}
-        return tuple(sorted(names | set(CAPTION_ENTRY.observations if self.root.reads_caption else ())))
-
-
-def last_of(*parts: Expression) -> str:
-    """What a value computed from these parts belongs to, such as a moment: the last of theirs in ORDER."""
-    return max((one.of for one in parts), key=ORDER.index)

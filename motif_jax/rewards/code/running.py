@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from motif_jax.envs.world import waited
-from motif_jax.rewards.code.names import GRID, NUMBER, STEP, TEXTS, Entry, Expression, Program
+from motif_jax.rewards.code.grammar import Expression, Program
+from motif_jax.rewards.code.names import GRID, NUMBER, STEP, TEXTS, Entry
 from motif_jax.rewards.source import Arrays
 from motif_jax.structs import UserError
 
@@ -39,7 +40,8 @@ class Runner:
     """Computes rewards, and remembers the current episodes of the games."""
 
     def __init__(self, program: Program):
-        self._program = program
+        self._program, uses = program, program.uses
+        self._still = tuple(uses.entries[name] for name in uses.still)
         self._memory: dict[int, np.ndarray] = {}  # of each game. [M] float64
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
@@ -55,13 +57,12 @@ class Runner:
         return values
 
     def _columns(self, rollouts: Arrays, games: list[int]) -> np.ndarray:
-        """`rewards` of different games."""
         fresh = np.zeros(self._program.memories)
         known = np.array([game in self._memory for game in games], bool)
         memory = np.array([self._memory.get(game, fresh) for game in games]).reshape(len(games), len(fresh))
         begins = rollouts["first"][: len(rollouts["action"])].copy()
         begins[:1] |= ~known
-        steps = _Steps(self._program.still, rollouts, memory, begins)
+        steps = _Steps(self._still, rollouts, memory, begins)
         with np.errstate(over="ignore", invalid="ignore"):
             reward = np.broadcast_to(steps.number(self._program.root), steps.shape)
         for game, row in zip(games, steps.memory, strict=True):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -18,11 +17,9 @@ import numpy as np
 from motif_jax.config.table import shown
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
-from motif_jax.rewards.code.checking import LOWEST, check
-from motif_jax.rewards.code.grammar import OPERATORS, PREFIXES
-from motif_jax.rewards.code.names import NUMBER, Expression, Program, find_readable, readable_from
+from motif_jax.rewards.code.grammar import MOST_BYTES, Program, ProgramError, check, terms_of
+from motif_jax.rewards.code.names import find_readable, readable_from
 from motif_jax.rewards.code.running import Runner
-from motif_jax.rewards.code.tokens import MOST_BYTES, ProgramError
 from motif_jax.rewards.registry import BEST, FLAG, WRITTEN, SourceChoice
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
@@ -73,7 +70,6 @@ class CodeReward(RewardSource):
         return {"file": PurePath(self._file).name, "program": self._program.text, "uses": self._program.uses.record()}
 
     def restore(self, arrays: object, facts: Facts) -> None:
-        """Raises UserError unless the program is the one with which training began."""
         if facts.get("program") != self._program.text:
             raise UserError(
                 f"the reward program {self._file!r} has changed since this policy's training began: choose another "
@@ -116,53 +112,3 @@ def read_program(file: str, world: Any) -> Program:
         return check(data.decode(errors="replace"), readable)  # what is not ASCII is refused with its place
     except ProgramError as error:
         raise UserError(f"{shown(file)}, {error} ({FLAG})") from error
-
-
-# ---- the terms of the sum, whose shares of the return are shown
-
-
-def terms_of(program: Program) -> tuple[Program, ...]:
-    """The terms of a program as programs with their signs; a program that is not a sum is its only term.
-
-    `+`, `-` and a minus before a sum are resolved; a sum that is multiplied or divided is one term. In each step the
-    rewards of the terms add up to the program's reward, except for rounding and limits: each term is limited as a
-    reward is, and the program's reward is limited after its terms are added.
-    """
-    return tuple(_terms(program, program.root, negative=False))
-
-
-def _terms(program: Program, root: Expression, negative: bool) -> Iterator[Program]:
-    """The terms of a part of the program, with the opposite sign if `negative`."""
-    if root.kind in ("+", "-", "negative"):
-        signs = {"+": (False, False), "-": (False, True), "negative": (True,)}[root.kind]
-        for part, sign in zip(root.args, signs, strict=True):
-            yield from _terms(program, part, negative != sign)
-    elif negative:
-        text = _written(root, OPERATORS["*"].strength)
-        text = text[1:] if text.startswith("-") else f"-{text}"
-        yield program._replace(text=text, root=Expression("negative", NUMBER, root.of, (root,)))
-    else:
-        yield program._replace(text=_written(root), root=root)
-
-
-def _written(one: Expression, least: int = LOWEST) -> str:
-    """The text of a tree, in parentheses if its operator is weaker than `least`."""
-    symbol = "-" if one.kind == "negative" else one.kind.removeprefix("text ")
-    if one.kind == "number":
-        return repr(one.value).removesuffix(".0")
-    quoted = f'"{one.text}"'
-    if one.kind in ("text", "read"):
-        return quoted if one.kind == "text" else one.text
-    if one.kind == "says":
-        return f"says({', '.join(filter(None, (one.args[0].text, quoted)))})"
-    if len(one.args) == 1 and symbol in PREFIXES:
-        strength = PREFIXES[symbol].strength
-        text = f"{'not ' if symbol == 'not' else symbol}{_written(one.args[0], strength)}"
-    elif symbol in OPERATORS:
-        strength = OPERATORS[symbol].strength
-        left, right = one.args
-        text = f"{_written(left, strength)} {symbol} {_written(right, strength + 1)}"
-    else:
-        args = one.args[:2] if one.kind == "distance" else one.args
-        return f"{one.kind}({', '.join(map(_written, args))})"
-    return text if strength >= least else f"({text})"

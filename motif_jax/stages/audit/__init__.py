@@ -93,13 +93,13 @@ def ask(
 
 def second_section(first: AnnotateSection, named: str) -> AnnotateSection:
     """The section `annotate` of the second judge, with the first one's goal; raises UserError for an unknown judge."""
-    kind, _, model = named.partition(":")
-    if named != RULES and (kind + ":" != MODEL or not model):
+    model = named.removeprefix(MODEL)
+    if named != RULES and model in ("", named):
         raise UserError(f"the second judge is rules or model:NAME, not {shown(named)} ({SECOND})")
-    own: dict[str, Any] = {"backend": "lexicon"}
-    if named != RULES:
-        own = {"backend": "model", "model": model, "mode": "rate"}
-    return AnnotateSection(goal=first.goal, lexicon=first.lexicon, system_role=first.system_role, **own)
+    same: dict[str, Any] = {"goal": first.goal, "lexicon": first.lexicon, "system_role": first.system_role}
+    if named == RULES:
+        return AnnotateSection(backend="lexicon", **same)
+    return AnnotateSection(backend="model", model=model, mode="rate", **same)
 
 
 def check_second(config: AnnotateConfig, named: str) -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
-from motif_jax.audit.examine import SECOND, EpisodePairs, Evidence, Figures, Labels, examine, make_plan
+from motif_jax.audit.examine import Evidence, Labels, examine, make_plan
 from motif_jax.audit.findings import SEVERAL, Captions, group_captions, mean_by
-from motif_jax.audit.judge import QuestionLimits
-from motif_jax.audit.pay import Steps
-from motif_jax.audit.record import make_record, print_record, record_blocks
-from motif_jax.audit.trajectory_checks import audit_file, describe_file, file_blocks, write_page
-from motif_jax.audit.whole_episodes import LINES, episode_text
+from motif_jax.audit.judge import EpisodePairs, QuestionLimits, episode_text
+from motif_jax.audit.pay import SECOND, Figures, Steps
+from motif_jax.audit.record import make_record, print_record, record_blocks, write_page
+from motif_jax.audit.trajectory_checks import audit_file
 from motif_jax.captions import decode
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
@@ -28,7 +27,7 @@ from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards import labels
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
-from motif_jax.run import Run
+from motif_jax.run import Run, StageRun
 from motif_jax.stages.annotate import label_name
 from motif_jax.stages.audit import FILE, FOLDER, RANDOM, AuditConfig, ask, ask_second, find_players, stamp_of
 from motif_jax.stages.evaluate import EPISODES, keys_of, read_json, read_rows
@@ -40,52 +39,44 @@ ONLY_RANDOM = "only random play was evaluated"
 
 def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
     """Writes the findings to `workdir/audit`, and prints them. `open_backend` opens the judge, if there is one."""
-    if config.audit.trajectories:
-        audit_trajectories(config, workdir)
-        return
-    second = load_second(config, workdir)
-    section, stamp, players = config.audit, stamp_of(config, workdir), find_players(workdir)
+    stage, stamp = Run(workdir).stage("audit", FOLDER), stamp_of(config, workdir)
+    refused = 0
+    if file := config.audit.trajectories:  # a user's, without a judge
+        stage.bind(config)
+        with naming("--config.audit.trajectories"):
+            record = audit_file(Path(file))
+        write_page(stage.path, record)
+    else:
+        record, refused = audit_workdir(config, stage, open_backend)
+    stage.section("The audit", *record_blocks(record))
+    stage.report()
+    stage.write(FILE, record | {"stamp": "" if refused else stamp})
+    print_record(record, stage.path / f"{FILE}.json")
+    if refused:
+        print_line(f"audit: the server refused {refused:,} questions; the same command asks them again")
+
+
+def audit_workdir(config: AuditConfig, stage: StageRun, open_backend: OpenBackend) -> tuple[dict[str, Any], int]:
+    """The record of the workdir's reward and agent, and how many questions the judge's server refused."""
+    workdir, section = stage.workdir, config.audit
+    rewards, players = load_rewards(config, workdir), find_players(workdir)
     if not players and not (workdir / "reward").is_dir():
         raise UserError(
             f"there is nothing in {str(workdir)!r} to audit yet: run --stage=train_reward or --stage=evaluate first "
             "(--workdir)"
         )
-    stage = Run(workdir).stage("audit", FOLDER)
     stage.bind(config)
-
-    # ---- evidence, questions, answers
-    evidence = gather(config, workdir, players, second)
+    evidence = gather(config, workdir, players, *rewards)
     limits = QuestionLimits(section.flips, section.triples, section.repeats)
     plan = make_plan(evidence, limits, config.seed)
     answers = ask(config, plan, stage.path / "answers.json", open_backend)
     opinion = ask_second(config, section.second_judge, plan, stage.path / "second.json")
-
-    # ---- findings
-    audited, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)
+    findings, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)
     learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}
     if judge not in learnt_from:
         judge += f" (the reward was learnt from {', '.join(learnt_from)})"
-    record = make_record(audited.findings, players["agent"].name if players else "", judge, audited.paid)
-    stage.section("The audit", *record_blocks(record))
-    stage.report()
-    stage.write(FILE, record | {"stamp": "" if answers.refused else stamp})
-    print_record(record, stage.path / f"{FILE}.json")
-    if answers.refused:
-        print_line(f"audit: the server refused {answers.refused:,} questions; the same command asks them again")
-
-
-def audit_trajectories(config: AuditConfig, workdir: Path) -> None:
-    """Audits a user's file of trajectories, without a judge."""
-    stage, stamp = Run(workdir).stage("audit", FOLDER), stamp_of(config, workdir)
-    stage.bind(config)
-    with naming("--config.audit.trajectories"):
-        record = audit_file(Path(config.audit.trajectories))
-    write_page(stage.path, record)
-    stage.section("The audit", *file_blocks(record))
-    stage.report()
-    stage.write(FILE, record | {"stamp": stamp})
-    print_line(f"audit: {describe_file(record)}")
-    print_record(record, stage.path / f"{FILE}.json")
+    player = players["agent"].name if players else ""
+    return make_record(findings, player, judge), answers.refused
 
 
 # ---- evidence
@@ -104,14 +95,15 @@ class PlayedEpisodes(NamedTuple):
     tracks: dict[int, Track]  # of the same numbers
 
     def pay(self) -> Steps:
-        """All steps."""
         lengths = [len(shown) for shown in self.captions.values()]
         pay = [np.nan_to_num(track.intrinsic.astype(np.float64)) for track in self.tracks.values()]
         shown = np.concatenate([*self.captions.values()])
         return Steps(np.repeat(np.arange(len(lengths)), lengths), shown, np.concatenate(pay))
 
 
-def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], second: Reward | None) -> Evidence:
+def gather(
+    config: AuditConfig, workdir: Path, players: Mapping[str, Player], reward: Reward | None, second: Reward | None
+) -> Evidence:
     """The evidence about the reward, and about a second one that was learnt with another seed."""
     numbers = dict[str, int]()
     agent = _play(config, workdir, players.get("agent"), numbers)
@@ -121,7 +113,7 @@ def gather(config: AuditConfig, workdir: Path, players: Mapping[str, Player], se
         chance = agent if is_agent else _play(config, workdir, players[RANDOM], numbers)
     labelled = _labels(config, workdir, numbers)
     texts = list(numbers)
-    captions, judge = _captions(config, workdir, texts, agent)
+    captions, judge = _captions(config, texts, reward, agent)
     if second is not None and texts:
         captions = captions._replace(second=second(texts).normalised.astype(np.float64))
     return Evidence(
@@ -199,25 +191,22 @@ def _labels(config: AuditConfig, workdir: Path, numbers: dict[str, int]) -> Labe
     return Labels(own[ids[:, :, 0]], target)
 
 
-def _load_audited(config: AuditConfig, workdir: Path) -> Reward | None:
-    """The reward to audit; None if the workdir has none and the config names none."""
-    folder = config.policy.reward_dir
-    if not folder and not (workdir / "reward" / "checkpoints").is_dir():
-        return None
-    return load_reward(folder or workdir, config.policy.reward_checkpoint)
+def load_rewards(config: AuditConfig, workdir: Path) -> tuple[Reward | None, Reward | None]:
+    """The reward to audit, and that of another seed; None for one that the workdir lacks and the config does not name.
 
-
-def load_second(config: AuditConfig, workdir: Path) -> Reward | None:
-    """The reward of another seed, if the config names one; raises UserError if the two cannot be compared."""
+    Raises UserError if the two cannot be compared.
+    """
+    folder, audited = config.policy.reward_dir, None
+    if folder or (workdir / "reward" / "checkpoints").is_dir():
+        audited = load_reward(folder or workdir, config.policy.reward_checkpoint)
     if not (named := config.audit.second_reward_dir):
-        return None
+        return audited, None
     with naming(SECOND):
         second = load_reward(named)
     if not second.reads_only_messages:
         raise UserError(f"the reward in {named!r} reads more than messages, so captions have no value ({SECOND})")
-    audited = _load_audited(config, workdir)
     if audited is None:
-        return second
+        return None, second
     if reward_checksum(second) == reward_checksum(audited):
         raise UserError(f"the reward in {named!r} is the audited one: name one with another seed ({SECOND})")
     configs = [one.facts.get("config", {}) for one in (audited, second)]
@@ -232,14 +221,14 @@ def load_second(config: AuditConfig, workdir: Path) -> Reward | None:
     shown, others = ({message.tobytes() for message in one.captions if message.any()} for one in (audited, second))
     if shown and others and shown.isdisjoint(others):
         raise UserError(f"the reward in {named!r} was learnt from other captions than the audited one ({SECOND})")
-    return second
+    return audited, second
 
 
 def _captions(
-    config: AuditConfig, workdir: Path, texts: list[str], agent: PlayedEpisodes | str
+    config: AuditConfig, texts: list[str], reward: Reward | None, agent: PlayedEpisodes | str
 ) -> tuple[Captions, str]:
     """All captions with their rewards, groups and worth; and why no judge can be asked, or ""."""
-    values, reward = np.full(len(texts), np.nan), _load_audited(config, workdir)
+    values = np.full(len(texts), np.nan)
     if texts and reward is not None and reward.reads_only_messages:
         values = reward(texts).normalised.astype(np.float64)
     if isinstance(agent, PlayedEpisodes):  # the rewards that the agent really had, also of rewards that read more
@@ -269,7 +258,8 @@ def _pair_episodes(
     """Pairs of the same games, played by random play and by the agent; or the reason for their lack."""
     if isinstance(agent, str) or isinstance(chance, str):
         return agent if isinstance(agent, str) else str(chance)
-    if config.annotate.mode == RATE and not find_backend(config.annotate).by_rules:
+    by_rules = find_backend(config.annotate).by_rules
+    if config.annotate.mode == RATE and not by_rules:
         return "a judge that rates single messages is not asked about whole episodes (--config.annotate.mode)"
     if agent is chance:
         return ONLY_RANDOM
@@ -277,10 +267,9 @@ def _pair_episodes(
     chosen = np.random.default_rng([config.seed, 26]).permutation(both)[: config.audit.wholes].tolist()
     every = np.concatenate([*agent.captions.values(), *chance.captions.values()])
     frequency = dict(zip(texts, np.bincount(every, minlength=len(texts)).tolist(), strict=True))
-    lines = None if find_backend(config.annotate).by_rules else LINES
 
     def words(played: PlayedEpisodes) -> list[str]:
-        return [episode_text([texts[at] for at in played.captions[number]], frequency, lines) for number in chosen]
+        return [episode_text([texts[at] for at in played.captions[number]], frequency, by_rules) for number in chosen]
 
     def returns(played: PlayedEpisodes) -> np.ndarray:
         return np.array([np.nansum(played.tracks[number].intrinsic, dtype=np.float64) for number in chosen])

@@ -137,13 +137,13 @@ class FlightAudit:
         rows, places = np.unique(steps.caption, return_inverse=True)
         texts = [decode(message) for message in store.captions.messages[rows]]
         audit = audit_in_flight(steps._replace(caption=places), texts, store.better_than_nothing()[rows])
-        found = audit.findings.found
+        found = audit.found
         row: dict[str, Any] = {
             "env_steps": env_steps,
             "goal": self._goal,
             "episodes": len(self._episodes.ended),
             "findings": [{"check": one.check, "sentence": one.sentence, "advice": one.advice} for one in found],
-            "not_looked_at": [{"check": one.name, "why": one.skipped} for one in audit.findings.skipped],
+            "not_looked_at": [{"check": one.name, "why": one.skipped} for one in audit.skipped],
             "paid": audit.paid,
         }
         with open(self._file, "a") as file:

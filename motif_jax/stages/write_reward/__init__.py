@@ -29,12 +29,7 @@ from motif_jax.structs import UserError
 STAGE_NAME = WRITTEN
 FLAG = f"--config.{STAGE_NAME}"
 RECORD = "record.json"
-SCRIPTED, SERVER, MODEL = "scripted", "server", "model"  # writers
-DIAGNOSES, METRICS = "diagnoses", "metrics"
-IN_PROCESS = (SCRIPTED, MODEL)
-PLAIN, VLLM, LLAMA = "plain", "vllm", "llama.cpp"  # servers
-RECORDED, ANY = "recorded", "any"  # texts
-EPISODES = 40  # of the evaluation after a short training
+SCRIPTED, MODEL, PLAIN = "scripted", "model", "plain"
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class WriteReward:
 
     writer: str = value(
         SCRIPTED,
-        Text((SCRIPTED, SERVER, MODEL)),
+        Text((SCRIPTED, "server", MODEL)),
         "scripted: templates over the goal's words; server: the model behind annotate.server; model: annotate.model in "
         "this process, which can write nothing but programs",
         decides=True,
@@ -51,14 +46,14 @@ class WriteReward:
     goal: str = value("", Text(longest=2000), "the goal in one sentence; empty: that of annotate.goal", decides=True)
     grammar: str = value(
         PLAIN,
-        Text((PLAIN, VLLM, LLAMA)),
+        Text((PLAIN, "vllm", "llama.cpp")),
         "writer server: how it takes a grammar: vllm (0.12 or newer) in structured_outputs, llama.cpp in grammar; "
         "plain: not at all",
         decides=True,
     )
     texts: str = value(
-        RECORDED,
-        Text((RECORDED, ANY)),
+        "recorded",
+        Text(("recorded", "any")),
         "writer model: recorded: what it writes in quotes are words of a sentence, or whole sentences, of a recorded "
         "text, and no two of a program are parts of the same ones; any: it may be any text",
         decides=True,
@@ -74,8 +69,8 @@ class WriteReward:
         "writer=model, whose texts are all programs",
     )
     told: str = value(
-        DIAGNOSES, Text((DIAGNOSES, METRICS)), "what the writer reads of a program: findings with their moments and "
-        "episodes, or figures alone", decides=True,
+        "diagnoses", Text(("diagnoses", "metrics")), "what the writer reads of a program: findings with their moments "
+        "and episodes, or figures alone", decides=True,
     )  # fmt: skip
     players: str = value("random", Text(longest=1000), "scripted players of the recorded episodes", decides=True)
     steps: int = value(20_000, Whole(100, 10**7), "recorded steps, and those of trained agents", decides=True)
@@ -107,7 +102,6 @@ class WriteReward:
 
     @property
     def figures(self) -> list[str]:
-        """What `chosen_by` names."""
         return [name.strip() for name in self.chosen_by.split(",")]
 
 
@@ -131,9 +125,10 @@ def check(config: WriteConfig) -> None:
     find_readable(world)
     annotate.check(config, of_captions=True)
     writer = config.write_reward.writer
-    if config.write_reward.grammar != PLAIN and writer in IN_PROCESS:
+    in_process = writer in (SCRIPTED, MODEL)
+    if config.write_reward.grammar != PLAIN and in_process:
         raise UserError(f"a grammar is for writer=server, not for writer={writer} ({FLAG}.grammar)")
-    if writer not in IN_PROCESS:
+    if not in_process:
         check_server(config.annotate.server)
     if writer == MODEL:
         if config.write_reward.attempts != WriteReward.attempts:
@@ -157,7 +152,7 @@ def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
         options="", controller="", train_for_env_steps=config.write_reward.train_for_env_steps, train_for_seconds=0.0,
     )  # fmt: skip
     evaluate = replace(
-        config.evaluate, policy="", beside="random", episodes=EPISODES, protocol=TASK, variations="", controls="",
+        config.evaluate, policy="", beside="random", episodes=40, protocol=TASK, variations="", controls="",
         replays="",
     )  # fmt: skip
     values = asdict(replace(config, policy=policy, evaluate=evaluate))

@@ -14,8 +14,8 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.captions import decode
 from motif_jax.envs.world import SeedStream, waited
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.names import CAPTION, MOMENT, NUMBER, TEXTS, Program, Readable
+from motif_jax.rewards.code.grammar import Program, check
+from motif_jax.rewards.code.names import CAPTION, MOMENT, NUMBER, TEXTS, Readable
 from motif_jax.rewards.code.running import ALWAYS, Runner
 from motif_jax.rewards.source import Arrays
 from motif_jax.stages.write_reward import FLAG, WriteConfig
@@ -57,13 +57,58 @@ class RecordedEpisodes(NamedTuple):
                 yield step, caption
 
     def with_others(self, others: RecordedEpisodes) -> RecordedEpisodes:
-        """These episodes, and then others."""
         moved = [np.where(one >= 0, one + len(self.captions), -1) for one in others.episodes]
         return RecordedEpisodes(self.rollouts + others.rollouts, self.episodes + moved, self.captions + others.captions)
 
     def repeated(self, times: int) -> np.ndarray:
         """Whether the episode has shown a step's caption more than `times` times before. [N] bool"""
         return self.whole((one[CAPTION][..., 0] > 0) & (one[COUNT] > times + 1) for one in self.rollouts)
+
+    def texts(self, readable: Readable) -> list[str]:
+        """All captions, and all other texts that programs read."""
+        texts = dict.fromkeys(caption for captions in self.captions for caption in captions)
+        for name in dict.fromkeys(entry.observation for entry in readable.entries.values() if entry.type == TEXTS):
+            rows = np.concatenate([rollout[name].reshape(-1, rollout[name].shape[-1]) for rollout in self.rollouts])
+            texts |= dict.fromkeys(map(decode, np.unique(rows, axis=0)))
+        return [*texts]
+
+    def choose_pairs(self, count: int, seed: int) -> np.ndarray:
+        """Random pairs of different episodes, none twice. [P, 2]"""
+        ended = len(self.captions)
+        if ended < 4:
+            raise UserError(
+                f"only {ended} recorded episodes have ended, and programs are compared on pairs of them: "
+                f"record more steps, or shorter episodes ({FLAG}.steps, --config.env.max_episode_steps)"
+            )
+        rng, pairs = np.random.default_rng([seed, 29]), dict[tuple[int, int], None]()
+        for _ in range(20 * count):
+            first, second = rng.choice(ended, 2, replace=False).tolist()
+            if (second, first) not in pairs and self.captions[first] != self.captions[second]:
+                pairs[first, second] = None
+            if len(pairs) == count:
+                break
+        if len(pairs) < 4:
+            raise UserError(f"nearly all recorded episodes have the same captions ({FLAG}.players, .steps)")
+        return np.array(list(pairs))
+
+    def ranges(self, readable: Readable) -> dict[str, str]:
+        """The least and the largest recorded value of each number."""
+        names = [name for name, entry in readable.entries.items() if entry.type == NUMBER]
+        values = {name: self.pay(check(name, readable)) for name in names}
+        return {name: f"{one.min():.4g} to {one.max():.4g}" for name, one in values.items() if len(one)}
+
+    def moments(self, readable: Readable, count: int = 3) -> list[str]:
+        """Recorded steps with different captions, in words: first paid ones, then those with most changes."""
+        entries = readable.entries.items()
+        names = [name for name, entry in entries if (entry.type, entry.of) == (NUMBER, MOMENT)]
+        paid = self.column("reward")
+        gained = {name: self.pay(check(f"gained({name})", readable)) for name in names}
+        changes = sum((one != 0 for one in gained.values()), np.zeros(len(paid), int))
+        told = []
+        for step, caption in itertools.islice(self.distinct(np.lexsort((-changes, -np.abs(paid)))), count):
+            more = [f"{name} {one[step]:+.4g}" for name, one in gained.items() if one[step]]
+            told.append(f"{caption!r}: {', '.join([*more, f'the game pays {paid[step]:.3g}'])}")
+        return told
 
 
 def record_episodes(
@@ -124,15 +169,6 @@ def by_episode(rollouts: list[Arrays]) -> RecordedEpisodes:
     return RecordedEpisodes(rollouts, episodes, captions)
 
 
-def recorded_texts(recorded: RecordedEpisodes, readable: Readable) -> list[str]:
-    """All captions, and all other texts that programs read."""
-    texts = dict.fromkeys(caption for captions in recorded.captions for caption in captions)
-    for name in dict.fromkeys(entry.observation for entry in readable.entries.values() if entry.type == TEXTS):
-        rows = np.concatenate([rollout[name].reshape(-1, rollout[name].shape[-1]) for rollout in recorded.rollouts])
-        texts |= dict.fromkeys(map(decode, np.unique(rows, axis=0)))
-    return [*texts]
-
-
 class Pairs(NamedTuple):
     """Pairs of episodes, and which of each the judge prefers."""
 
@@ -151,44 +187,3 @@ class Pairs(NamedTuple):
             return float("nan")
         better, worse = returns[np.array(decided)].T
         return float((np.sign(better - worse) / 2 + 0.5).mean())
-
-
-def choose_pairs(recorded: RecordedEpisodes, count: int, seed: int) -> np.ndarray:
-    """Random pairs of different episodes, none twice. [P, 2]"""
-    ended = len(recorded.captions)
-    if ended < 4:
-        raise UserError(
-            f"only {ended} recorded episodes have ended, and programs are compared on pairs of them: "
-            f"record more steps, or shorter episodes ({FLAG}.steps, --config.env.max_episode_steps)"
-        )
-    rng, pairs = np.random.default_rng([seed, 29]), dict[tuple[int, int], None]()
-    for _ in range(20 * count):
-        first, second = rng.choice(ended, 2, replace=False).tolist()
-        if (second, first) not in pairs and recorded.captions[first] != recorded.captions[second]:
-            pairs[first, second] = None
-        if len(pairs) == count:
-            break
-    if len(pairs) < 4:
-        raise UserError(f"nearly all recorded episodes have the same captions ({FLAG}.players, .steps)")
-    return np.array(list(pairs))
-
-
-def ranges_of(recorded: RecordedEpisodes, readable: Readable) -> dict[str, str]:
-    """The least and the largest recorded value of each number."""
-    names = [name for name, entry in readable.entries.items() if entry.type == NUMBER]
-    values = {name: recorded.pay(check(name, readable)) for name in names}
-    return {name: f"{one.min():.4g} to {one.max():.4g}" for name, one in values.items() if len(one)}
-
-
-def told_steps(recorded: RecordedEpisodes, readable: Readable, count: int = 3) -> list[str]:
-    """Recorded steps with different captions, in words: first paid ones, then those with most changes."""
-    entries = readable.entries.items()
-    names = [name for name, entry in entries if (entry.type, entry.of) == (NUMBER, MOMENT)]
-    paid = recorded.column("reward")
-    gained = {name: recorded.pay(check(f"gained({name})", readable)) for name in names}
-    changes = sum((one != 0 for one in gained.values()), np.zeros(len(paid), int))
-    told = []
-    for step, caption in itertools.islice(recorded.distinct(np.lexsort((-changes, -np.abs(paid)))), count):
-        more = [f"{name} {one[step]:+.4g}" for name, one in gained.items() if one[step]]
-        told.append(f"{caption!r}: {', '.join([*more, f'the game pays {paid[step]:.3g}'])}")
-    return told

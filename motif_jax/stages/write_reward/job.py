@@ -14,12 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.annotation.backends import OpenBackend, find_backend, opened, server_key
-from motif_jax.annotation.backends import read_json as read_options
-from motif_jax.annotation.client import KEY, URL, find_model
+from motif_jax.annotation.backends import OpenBackend, find_backend, opened
 from motif_jax.annotation.prompts import goal_text
-from motif_jax.audit.judge import JudgePlan
-from motif_jax.audit.whole_episodes import LINES, episode_text
+from motif_jax.audit.judge import JudgePlan, episode_text
 from motif_jax.captions import decode
 from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
@@ -28,66 +25,27 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_whole
 from motif_jax.pages.blocks import table, tiles
 from motif_jax.pages.formats import esc
-from motif_jax.rewards.code.checking import check
-from motif_jax.rewards.code.grammar import as_ebnf
-from motif_jax.rewards.code.names import CAPTION, Program, Readable, find_readable
-from motif_jax.rewards.code.spelling import is_plain, longest_phrase
-from motif_jax.rewards.code.tokens import ProgramError
+from motif_jax.rewards.code.grammar import Program, ProgramError, check
+from motif_jax.rewards.code.names import CAPTION, Readable, find_readable
+from motif_jax.rewards.code.recogniser import is_plain, longest_phrase
 from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.rewards.source import Setting
 from motif_jax.run import Head, Run
 from motif_jax.stages.audit import ask
 from motif_jax.stages.evaluate import SUMMARY
-from motif_jax.stages.write_reward import (
-    DIAGNOSES,
-    FLAG,
-    LLAMA,
-    MODEL,
-    PLAIN,
-    RECORD,
-    RECORDED,
-    SCRIPTED,
-    STAGE_NAME,
-    VLLM,
-    WriteConfig,
-    stages_of,
-)
-from motif_jax.stages.write_reward.evidence import (
-    Pairs,
-    RecordedEpisodes,
-    choose_pairs,
-    ranges_of,
-    record_episodes,
-    recorded_texts,
-    told_steps,
-)
-from motif_jax.stages.write_reward.writers import SHOWN, Attempt, Brief, ModelWriter, ScriptedWriter, Writer
+from motif_jax.stages.write_reward import FLAG, MODEL, RECORD, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
+from motif_jax.stages.write_reward.evidence import Pairs, RecordedEpisodes, record_episodes
+from motif_jax.stages.write_reward.writers import Attempt, Brief, Writer, open_writer
 from motif_jax.structs import UserError
-from motif_jax.system.http import HttpClient
 
 KEPT = 2_000  # characters of a text with an error
-TITLE = "The written reward"  # of the report's part
-HEAD = Head(subject="A reward,", aim="written as a program")  # on its first screen
-WRITTEN_NODES = 32  # of a program by a model in this process; small ones do not come to an end by themselves
 SHOWN_PROGRAMS = 200  # in the report
 LONGEST_SHOWN = 500  # characters of a program in the table
-LIKED = 8  # captions of preferred episodes in the writer's prompt
-MOST = 12  # figures in the writer's prompt, those with the largest ratio first
-NOT_SHOWN = ("intrinsic_return",)
-IDLE, MANY, LARGE, RARE = 0.1, 0.5, 100.0, 0.0001
+IDLE, MANY = 0.1, 0.5
 OFTEN = 5
-COIN = 0.5  # agreement of one
-LITTLE = 0.01  # ratio of its pay and the game's
 WEIGHT = 0.1  # of a finding against agreement: as much as a tenth of the pairs
-OPPOSED = 0.4  # share of the pairs; a half is chance
-FEWEST_REACHED = 2  # episodes that the game pays, and others
-LOOKED_AT, MOMENTS = 500, 2  # steps, and their captions that a finding names
+MOMENTS = 2  # captions that a finding names
 ADDED = 3  # captions that a program is told to pay
-DISPUTED = 2  # pairs of episodes that its writer is shown
-# Kinds of findings:
-NEVER, SAME, SPARSE, SCALE = "never paid", "paid the same everywhere", "sparse", "out of scale"
-STILL, EARLY = "paid for standing still", "paid before the goal"
-AGAIN, EVERYWHERE, UNLIKE = "paid again and again", "paid for length", "unlike the learnt reward"
 
 
 class Evidence(NamedTuple):
@@ -107,7 +65,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         stage.bind(config)
         section, readable = config.write_reward, find_readable(make_world(config.env))
         late = Deadline(section.minutes)
-        evidence = gather(config, workdir, record_episodes(config, readable), readable, open_backend)
+        evidence = gather(config, workdir, record_episodes(config, readable), open_backend, "answers.json")
         with contextlib.closing(open_writer(config, readable)) as writer:  # when the judge's model is gone from memory
             best, rounds, evidence = run_rounds(config, workdir, writer, evidence, open_backend, late)
         program, telling, goal = best.program.text, evidence.telling, evidence.brief.goal
@@ -120,8 +78,8 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
             "pairs": [len(evidence.choosing.judged), len(telling.judged)],
         }  # fmt: skip
         stage.write("record", results)
-        stage.section(TITLE, *blocks_of(results))
-        stage.report(HEAD)
+        stage.section("The written reward", *blocks_of(results))
+        stage.report(Head(subject="A reward,", aim="written as a program"))
         if best.is_reward:  # last, as the stage is complete when the file exists
             by = f"written by {section.writer}; agrees with the judge about {others:.0%} of {len(telling.judged)} pairs"
             heading = f"# {' '.join(goal.split())}\n# {by}\n".encode("ascii", "replace")
@@ -183,18 +141,18 @@ def _percent(share: float | None) -> str:
 
 
 def gather(
-    config: WriteConfig, workdir: Path, recorded: RecordedEpisodes, readable: Readable, open_backend: OpenBackend,
-    file: str = "answers.json",
-) -> Evidence:  # fmt: skip
+    config: WriteConfig, workdir: Path, recorded: RecordedEpisodes, open_backend: OpenBackend, file: str
+) -> Evidence:
     """Asks the judge about pairs of the recorded episodes in both orders; `file` keeps its answers.
 
     The first half selects programs, the second evaluates the best.
     """
     section, world = config.write_reward, make_world(config.env)
+    readable = find_readable(world)
     frequency = Counter(itertools.chain.from_iterable(recorded.captions))
-    lines = None if find_backend(config.annotate).by_rules else LINES  # rules read texts of any length
-    texts = [episode_text(captions, frequency, lines) for captions in recorded.captions]
-    pairs, plan = choose_pairs(recorded, section.pairs, config.seed), JudgePlan()
+    by_rules = find_backend(config.annotate).by_rules
+    texts = [episode_text(captions, frequency, by_rules) for captions in recorded.captions]
+    pairs, plan = recorded.choose_pairs(section.pairs, config.seed), JudgePlan()
     plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
     judged = ask(config, plan, workdir / STAGE_NAME / file, open_backend, STAGE_NAME).mean(plan.episodes)
     half = len(pairs) // 2
@@ -205,36 +163,13 @@ def gather(
     )
     goal = section.goal or goal_text(texts_of(config.env, config.annotate.lexicon), config.annotate.goal).strip()
     del frequency[""]
-    frequent = dict(frequency.most_common(SHOWN))
+    frequent = dict(frequency.most_common(40))
     brief = Brief(goal, world.about, readable, frequent, liked_captions(recorded, choosing))
     if section.writer == MODEL:
-        quoted = recorded_texts(recorded, readable) if section.texts == RECORDED else ()
-        ranges, moments = ranges_of(recorded, readable), told_steps(recorded, readable)
+        quoted = recorded.texts(readable) if section.texts == "recorded" else ()
+        ranges, moments = recorded.ranges(readable), recorded.moments(readable)
         brief = brief._replace(ranges=ranges, moments=moments, texts=quoted)
     return Evidence(recorded, texts, choosing, telling, learnt_returns(config, workdir, recorded, world), brief)
-
-
-def open_writer(config: WriteConfig, readable: Readable) -> Writer:
-    """The writer that the config names."""
-    if config.write_reward.writer == SCRIPTED:
-        return ScriptedWriter()
-    if config.write_reward.writer == MODEL:
-        from motif_jax.rewards.code.recogniser import Grammar
-        from motif_jax.stages.write_reward.guided import GuidedWriter  # loads JAX
-
-        return GuidedWriter(config, Grammar(readable, WRITTEN_NODES, narrow=True))
-    server, sampling = config.annotate.server, config.annotate.sampling
-    client = HttpClient(server.url, URL, server.timeout_s, server.patience_s, server_key(server), KEY)
-    grammar = {"grammar": as_ebnf(readable)}
-    by_server: dict[str, dict[str, Any]] = {PLAIN: {}, VLLM: {"structured_outputs": grammar}, LLAMA: grammar}
-    held = by_server[config.write_reward.grammar]
-    try:
-        model = config.annotate.model or client.start(find_model(client, "", server.start_s)).result()
-    except BaseException:
-        client.close()
-        raise
-    fields = {"model": model, "max_tokens": sampling.max_tokens, "temperature": max(sampling.temperature, 0.7)}
-    return ModelWriter(client, {**fields, **read_options(server.extra, "server.extra"), **held}, bool(held))
 
 
 def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:
@@ -244,7 +179,7 @@ def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:
         surplus.update(dict.fromkeys(recorded.captions[better], 1))
         surplus.subtract(dict.fromkeys(recorded.captions[worse], 1))
     liked = [caption for caption in surplus if surplus[caption] > 0 and is_plain(caption) and 0 < len(caption) <= 80]
-    return sorted(liked, key=lambda one: -surplus[one])[:LIKED]
+    return sorted(liked, key=lambda one: -surplus[one])[:8]
 
 
 class Deadline:
@@ -277,7 +212,17 @@ def run_rounds(
         folder = workdir / STAGE_NAME / f"round-{number}"
         written = [row["program"] for earlier_rows in rounds for row in earlier_rows]
         evidence = evidence._replace(brief=evidence.brief._replace(tried=written))
-        tried, rows = write_round(config, writer, evidence, earlier, folder, late)
+        tried: list[Tried] = []  # of the round, as `rows`, but without those that cannot be read
+        rows: list[dict[str, Any]] = []
+        for proposal in range(section.proposals):
+            if (tried or earlier) and late():  # without any program there is no best one
+                break
+            file = folder / f"program-{proposal}.reward"
+            text, problem = propose(writer, evidence.brief, earlier, proposal, section.attempts, file)
+            rows.append({"program": text, "error": problem})
+            if not problem:
+                tried.append(examine(check(text, evidence.brief.readable), evidence))
+                rows[-1] |= {"findings": tried[-1].findings, **tried[-1].figures}
         rounds.append(rows)
         agents = train_best(config, tried, rows, trained, folder, late) if section.train_for_env_steps else []
         best = max([*([best] if best else []), *tried], key=lambda one: one.rank, default=None)
@@ -294,30 +239,10 @@ def run_rounds(
             best, trained = max(known, key=lambda one: one.rank), known[1:]
         agent = [describe_training(best.training.figures, section.train_for_env_steps)] if best.training else []
         figures = [f"{name.replace('_', ' ')}: {figure:.3g}" for name, figure in best.figures.items()]
-        lines = describe(best, evidence, agent) if section.told == DIAGNOSES else figures + agent
+        lines = describe(best, evidence, agent) if section.told == "diagnoses" else figures + agent
         earlier = [Attempt(best.program.text, "\n".join(f"- {line}" for line in lines))]
     assert best is not None
     return best, rounds, evidence
-
-
-def write_round(
-    config: WriteConfig, writer: Writer, evidence: Evidence, earlier: Sequence[Attempt], folder: Path, late: Deadline
-) -> tuple[list[Tried], list[dict[str, Any]]]:
-    """The programs of a round that can be read, and a row for each one."""
-    section, readable = config.write_reward, evidence.brief.readable
-    tried: list[Tried] = []
-    rows: list[dict[str, Any]] = []
-    for proposal in range(section.proposals):
-        if (tried or earlier) and late():  # without any program there is no best one
-            break
-        file = folder / f"program-{proposal}.reward"
-        text, problem = propose(writer, evidence.brief, earlier, proposal, section.attempts, file)
-        row: dict[str, Any] = {"program": text, "error": problem}
-        if not problem:
-            tried.append(examine(check(text, readable), evidence))
-            row |= {"findings": tried[-1].findings, **tried[-1].figures}
-        rows.append(row)
-    return tried, rows
 
 
 def train_best(
@@ -342,9 +267,9 @@ def see_agents(
     config: WriteConfig, workdir: Path, evidence: Evidence, agents: Sequence[Path], open_backend: OpenBackend, file: str
 ) -> Evidence:
     """The evidence with episodes of these agents."""
-    readable, recorded = evidence.brief.readable, evidence.recorded
-    played = record_episodes(config, readable, agents, len(recorded.captions))
-    return gather(config, workdir, recorded.with_others(played), readable, open_backend, file)
+    recorded = evidence.recorded
+    played = record_episodes(config, evidence.brief.readable, agents, len(recorded.captions))
+    return gather(config, workdir, recorded.with_others(played), open_backend, file)
 
 
 def to_train(tried: Sequence[Tried], trained: Sequence[Tried]) -> list[Tried]:
@@ -411,7 +336,7 @@ def train(config: WriteConfig, program: Program, workdir: Path) -> Training:
     agent, random = by_player["agent"], by_player["random"]
     never = {"mean": 0.0}  # what never happened is not counted
     chosen = [agent.get(by) or agent.get(f"'{by}'") or never for by in config.write_reward.figures]
-    names = [name for name in agent | random if name not in NOT_SHOWN]
+    names = [name for name in agent | random if name != "intrinsic_return"]
     means = {name: [agent.get(name, never)["mean"], random.get(name, never)["mean"]] for name in names}
     return Training(means, tuple(one["mean"] if (low := one.get("low")) is None else low for one in chosen))
 
@@ -424,7 +349,7 @@ def describe_training(figures: dict[str, list[float]], steps: int) -> str:
         return (max(agent, random) + 1e-3) / (min(agent, random) + 1e-3)
 
     lines = [f"    {name}: {figures[name][0]:.3g} ({figures[name][1]:.3g})"
-             for name in sorted(figures, key=change, reverse=True)[:MOST]]  # fmt: skip
+             for name in sorted(figures, key=change, reverse=True)[:12]]  # fmt: skip
     return "\n".join([f"an agent that learnt from it for {steps:,} steps, per episode (random play):", *lines])
 
 
@@ -444,7 +369,7 @@ class Tried(NamedTuple):
     @property
     def is_reward(self) -> bool:
         """Whether it can be the best: it is not constant, and agrees with the judge at least as often as a coin."""
-        return self.figures["spread"] > 0 and self.agreement >= COIN
+        return self.figures["spread"] > 0 and self.agreement >= 0.5
 
     @property
     def key(self) -> str:
@@ -472,20 +397,23 @@ def examine(program: Program, evidence: Evidence) -> Tried:
         "equal_returns": float(np.mean(np.equal(*returns[pairs.episodes].T))),
     }  # fmt: skip
     if not spread:
-        moments = "; ".join(told_steps(recorded, readable, MOMENTS))
-        finding = f"{SAME if steps[0] else NEVER}: it pays the same in every step ({steps[0]:.3g}), also at {moments}"
+        moments = "; ".join(recorded.moments(readable, MOMENTS))
+        kind = "paid the same everywhere" if steps[0] else "never paid"
+        finding = f"{kind}: it pays the same in every step ({steps[0]:.3g}), also at {moments}"
         return Tried(program, agreement, [finding], figures, paid)
     findings = [*_where_paid(recorded, steps, readable), *_before_the_goal(recorded, steps, returns)]
     if game := float(np.abs(recorded.column("reward")).sum()):
         figures["over_game"] = float(np.abs(steps).sum()) / game
-    if (highest := float(np.abs(steps).max())) > LARGE:
+    if (highest := float(np.abs(steps).max())) > 100:
         where = _moments(recorded, np.abs(steps))
-        findings.append(f"{SCALE}: its largest reward is {highest:.3g}{where}: other rewards are about 1, so divide it")
-    if figures.get("over_game", 1.0) < LITTLE:  # more is no defect where the game hardly pays
+        findings.append(
+            f"out of scale: its largest reward is {highest:.3g}{where}: other rewards are about 1, so divide it"
+        )
+    if figures.get("over_game", 1.0) < 0.01:  # more is no defect where the game hardly pays
         less = f"{figures['over_game']:.3g} times as much as the game's own reward"
-        findings.append(f"{SCALE}: it pays {less}: multiply it")
+        findings.append(f"out of scale: it pays {less}: multiply it")
     if figures["equal_returns"] > MANY:
-        findings.append(f"{SPARSE}: {figures['equal_returns']:.0%} of the pairs of episodes have equal returns by it")
+        findings.append(f"sparse: {figures['equal_returns']:.0%} of the pairs of episodes have equal returns by it")
     if learnt is not None:
         learnt_figures, finding = compare_with_learnt(returns, learnt, pairs, agreement)
         figures |= learnt_figures
@@ -497,42 +425,47 @@ def _where_paid(recorded: RecordedEpisodes, steps: np.ndarray, readable: Readabl
     """Findings about the steps that are paid. [N]"""
     positive = np.maximum(steps, 0.0)
     total = float(positive.sum()) or 1.0
-    if (share := float((steps != 0).mean())) < RARE:
+    if (share := float((steps != 0).mean())) < 0.0001:
         where = _moments(recorded, np.abs(steps))
-        yield f"{SPARSE}: it pays in {share:.3%} of the steps{where}: an agent will hardly ever meet it"
+        yield f"sparse: it pays in {share:.3%} of the steps{where}: an agent will hardly ever meet it"
     if readable.still:
         idle = recorded.pay(check("still()", readable)) > 0
         if (standing := float(positive[idle].sum() / total)) > IDLE:
             where = _moments(recorded, positive * idle)
-            yield f"{STILL}: {standing:.0%} of its pay is for steps that change nothing{where}: subtract still()"
+            yield (
+                f"paid for standing still: {standing:.0%} of its pay is for steps that change nothing{where}: subtract "
+                "still()"
+            )
     repeated = recorded.repeated(OFTEN)
     if (again := float(positive[repeated].sum() / total)) > MANY:
         yield (
-            f"{AGAIN}: {again:.0%} of its pay is for captions that the episode has shown more than {OFTEN} times before"
-            f"{_moments(recorded, positive * repeated)}: pay for the first time alone, with once(...)"
+            f"paid again and again: {again:.0%} of its pay is for captions that the episode has shown more than "
+            f"{OFTEN} times before{_moments(recorded, positive * repeated)}: pay for the first time alone, with "
+            "once(...)"
         )
     if (every := float((steps > 0).mean())) > MANY:
-        yield f"{EVERYWHERE}: it pays in {every:.0%} of the steps: longer episodes are paid more, whatever happens"
+        yield f"paid for length: it pays in {every:.0%} of the steps: longer episodes are paid more, whatever happens"
 
 
 def _before_the_goal(recorded: RecordedEpisodes, steps: np.ndarray, returns: np.ndarray) -> Iterator[str]:
     """A finding if episodes that the game does not pay get as much as those that it pays. [N], [num_episodes]"""
     reached = recorded.returns(recorded.column("reward")) > 0
-    if min(int(reached.sum()), int((~reached).sum())) < FEWEST_REACHED:
+    if min(int(reached.sum()), int((~reached).sum())) < 2:
         return
     usual = float(np.median(returns[reached]))
     early = (returns >= usual) & (returns > 0) & ~reached
     if (share := float(early.sum() / (~reached).sum())) > IDLE:
         episode = recorded.whole(recorded.episodes)
         yield (
-            f"{EARLY}: {share:.0%} of the episodes without the game's reward get as much as those with it ({usual:.3g})"
-            f"{_moments(recorded, np.where(early[episode], steps, 0))}: pay less there, or more for the goal"
+            f"paid before the goal: {share:.0%} of the episodes without the game's reward get as much as those with it "
+            f"({usual:.3g}){_moments(recorded, np.where(early[episode], steps, 0))}: pay less there, or more for the "
+            "goal"
         )
 
 
 def _moments(recorded: RecordedEpisodes, weights: np.ndarray) -> str:
     """The captions of the steps with the largest weights, in words. [N]"""
-    steps = np.argsort(-weights, kind="stable")[:LOOKED_AT]
+    steps = np.argsort(-weights, kind="stable")[:500]
     distinct = recorded.distinct(steps[weights[steps] > 0])
     found = [caption for _, caption in itertools.islice(distinct, MOMENTS)]
     return f" (at {' and at '.join(map(repr, found))})" if found else ""
@@ -551,7 +484,7 @@ def describe(tried: Tried, evidence: Evidence, agent: Sequence[str] = ()) -> lis
     return lines + [
         f"the judge prefers this episode, which it pays {returns[better]:.3g}:\n{_first_lines(texts[better])}\n"
         f"to this one, which it pays {returns[worse]:.3g}:\n{_first_lines(texts[worse])}"
-        for better, worse in wrong[:DISPUTED]
+        for better, worse in wrong[:2]
     ]
 
 
@@ -609,9 +542,9 @@ def compare_with_learnt(
         "learnt_agreement": pairs.agreement(learnt), "learnt_disagrees": disagree,
         "learnt_correlation": float(np.corrcoef(returns, learnt)[0, 1]) if varied else float("nan"),
     }  # fmt: skip
-    if disagree > OPPOSED and figures["learnt_agreement"] > agreement:
+    if disagree > 0.4 and figures["learnt_agreement"] > agreement:
         return figures, (
-            f"{UNLIKE}: it prefers the other episode in {disagree:.0%} of the pairs, and agrees with the judge "
-            f"about {figures['learnt_agreement']:.0%} of them"
+            f"unlike the learnt reward: it prefers the other episode in {disagree:.0%} of the pairs, and agrees with "
+            f"the judge about {figures['learnt_agreement']:.0%} of them"
         )
     return figures, ""

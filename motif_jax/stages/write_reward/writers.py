@@ -1,4 +1,4 @@
-"""Writers of programs: a language model behind a server, or templates, which stand in for one."""
+"""Writers of programs: a language model behind a server or in this process, or templates, which stand in for one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from motif_jax.annotation.client import PATH
-from motif_jax.rewards.code.grammar import FUNCTIONS, NUMERIC
+from motif_jax.annotation.backends import MODEL_FLAG, read_json, server_key
+from motif_jax.annotation.client import KEY, PATH, URL, find_model
+from motif_jax.rewards.code.grammar import FUNCTIONS, MOST_LEVELS, MOST_NODES, NUMERIC, as_ebnf
 from motif_jax.rewards.code.names import MOMENT, NUMBER, Readable
-from motif_jax.rewards.code.tokens import MOST_LEVELS, MOST_NODES
+from motif_jax.rewards.code.recogniser import Grammar, ProgramGuide, Speller, is_plain, longest_phrase, pieces_of
+from motif_jax.stages.write_reward import MODEL, PLAIN, SCRIPTED, WriteConfig
+from motif_jax.structs import UserError, naming
 from motif_jax.system.http import HttpClient
 
 MEANINGS = {  # of the functions, for a model
@@ -23,7 +26,9 @@ MEANINGS = {  # of the functions, for a model
 }  # fmt: skip
 FENCE = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)
 LONGEST = 4_000  # characters of an answer that are read
-SHOWN = 40  # captions
+MOST_TOKENS = 144  # of a program by a model in this process
+MOST_SAID = 1_000  # characters of what came of a program, for such a model
+MOST_CAPTIONS = 12  # for such a model; those of preferred episodes first
 AGAINST = re.compile(r"\b(never|not|no|without|avoid)\b|n't")
 WORD = re.compile(r"[a-z]{3,}")
 LITTLE = {"and", "for", "from", "prefer", "that", "the", "what", "with"}  # words of goals that captions have by chance
@@ -110,7 +115,7 @@ def _alike(name: str, word: str) -> bool:
     return any(part[:4] == word[:4] for part in name.lower().removeprefix("event_").split("_") if len(part) > 2)
 
 
-class ModelWriter:
+class ModelWriter(Writer):
     """A language model behind a server with OpenAI's chat completions."""
 
     def __init__(self, client: HttpClient, fields: Mapping[str, Any], held: bool):
@@ -118,13 +123,11 @@ class ModelWriter:
         self._client, self._fields, self._held = client, fields, held
 
     def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
-        """See `Writer`."""
         fields = {"messages": messages(brief, earlier, self._held), "seed": number, **self._fields}
         body = {name: value for name, value in fields.items() if value is not None}
         return self._client.post(PATH, read_reply, json=body)
 
     def close(self) -> None:
-        """Closes the connection."""
         self._client.close()
 
 
@@ -163,3 +166,125 @@ def messages(brief: Brief, earlier: Sequence[Attempt], held: bool = False) -> li
         conversation.append({"role": "assistant", "content": fence.format(attempt.text)})
         conversation.append({"role": "user", "content": f"What came of it:\n{attempt.said}\n\nWrite a better one."})
     return conversation
+
+
+# ---- in this process
+
+
+class GuidedWriter(Writer):
+    """A language model in this process, which cannot write anything but programs.
+
+    At each token, it chooses among those after which the text can still become a program of this world. A program that
+    is longer than MOST_TOKENS is completed in the shortest way.
+    """
+
+    def __init__(self, config: WriteConfig, grammar: Grammar):
+        from motif_jax.language.generation import TokenSampling  # loads JAX
+        from motif_jax.language.loaded import load_language
+
+        with naming(MODEL_FLAG):
+            self._language = load_language(config.annotate.model)
+        if self._language.config.is_encoder_decoder:
+            raise UserError(f"{config.annotate.model!r} is an encoder-decoder: choose another model ({MODEL_FLAG})")
+        tokeniser, self._chat = self._language.tokeniser, self._language.chat_format
+        self._ends = (*self._language.config.ends, *(self._chat.end(tokeniser) if self._chat else ()))
+        self._config, self._grammar = config, grammar
+        self._sampling = TokenSampling(max(config.annotate.sampling.temperature, 0.7))
+        self._texts = list[str]()  # of the current round
+        self._round = -1  # programs before it
+
+    def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
+        """See `Writer`; the programs of a round are written together."""
+        import jax
+
+        if self._round != len(brief.tried):
+            key = jax.random.fold_in(jax.random.key(self._config.seed), len(brief.tried))
+            row, guide = self._encode(talk(brief, earlier)), self.guide(brief.texts)
+            keys = jax.random.split(key, self._config.write_reward.proposals)
+            written = self._language.generate_guided(row, guide, MOST_TOKENS, keys, self._sampling)
+            self._texts = [guide.text(tokens, spelling) for tokens, spelling in written]
+            self._round = len(brief.tried)
+        return self._texts[number]
+
+    def guide(self, texts: Sequence[str]) -> ProgramGuide:
+        """Which tokens may follow; `texts`: see `Speller`."""
+        language, model = self._language, self._config.annotate.model
+        characters = {*pieces_of(language.tokeniser, self._ends)}
+        speller = Speller(self._grammar, [text for text in texts if {*text} <= characters])
+        return ProgramGuide(speller, language.tokeniser, model, self._ends, language.config.vocabulary)
+
+    def _encode(self, messages: list[dict[str, str]]) -> list[int]:
+        tokeniser, most = self._language.tokeniser, self._language.config.max_positions
+        if self._chat:
+            row = self._chat.encode(tokeniser, messages)
+        else:
+            row = tokeniser.encode("\n".join([one["content"] for one in messages]) + "\n")
+        if most and len(row) + MOST_TOKENS > most:
+            raise UserError(
+                f"what the writer is told has {len(row):,} tokens, and a program up to {MOST_TOKENS}, but the model "
+                f"reads at most {most:,} ({MODEL_FLAG})"
+            )
+        return row
+
+
+def talk(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
+    """A conversation for small models: the language, the world, two examples with its names, and the goal."""
+    functions = "\n".join(f"{function.usage}: {MEANINGS[name]}" for name, function in FUNCTIONS.items())
+    names = ", ".join(f"{name} ({brief.ranges[name]})" if name in brief.ranges else name
+                      for name in brief.readable.entries)  # fmt: skip
+    captions = [f'"{longest_phrase(one)}"' for one in dict.fromkeys((*brief.liked, *brief.captions)) if is_plain(one)]
+    system = "\n".join([
+        f"You write rewards for a game, as one expression. The game: {brief.about}", f"Functions:\n{functions}",
+        f"Names that can be read: {names}", "Captions of steps:", *captions[:MOST_CAPTIONS],
+        "Recorded steps:", *brief.moments,
+    ])  # fmt: skip
+    messages = [{"role": "system", "content": system}]
+    for goal, program in [*examples(brief), (brief.goal, "")]:
+        messages.append({"role": "user", "content": f"Goal: {goal}\nReward:"})
+        messages.append({"role": "assistant", "content": program})
+    messages.pop()
+    for attempt in earlier:
+        messages.append({"role": "assistant", "content": attempt.text})
+        said = f"What came of it:\n{attempt.said[:MOST_SAID]}\nA better reward for this goal:"
+        messages.append({"role": "user", "content": said})
+    return messages
+
+
+def examples(brief: Brief) -> list[tuple[str, str]]:
+    """Goals with programs, of captions of the world and of numbers that it has named; of others only at need.
+
+    Small models repeat examples, so these must be worth repeating.
+    """
+    entries = brief.readable.entries
+    names = dict.fromkeys((*brief.readable.still, *entries))  # the telling ones first
+    numbers = [name for name in names if (entries[name].type, entries[name].of) == (NUMBER, MOMENT)]
+    captions = [caption for caption in (*brief.liked, *brief.captions) if is_plain(caption) and caption.strip()]
+    numbers = [name for name in numbers if entries[name].cell or not captions]
+    still = " - 0.01 * still()" if brief.readable.still else ""
+    pairs = [(f"more {name}, and no time wasted", f"gained({name}){still}") for name in numbers[:1]]
+    pairs += [(f"a new best of {name}", f"record({name})") for name in numbers[-1:]]
+    if seen := captions[:2]:  # two show how steps on the way are paid
+        program = " + ".join(f'once(says("{longest_phrase(one)}"))' for one in seen)
+        pairs.append((f"see {' and '.join(map(repr, seen))}", program))
+    return pairs
+
+
+def open_writer(config: WriteConfig, readable: Readable) -> Writer:
+    """The writer that the config names."""
+    if config.write_reward.writer == SCRIPTED:
+        return ScriptedWriter()
+    if config.write_reward.writer == MODEL:
+        # Small models do not come to an end by themselves, so they have fewer nodes.
+        return GuidedWriter(config, Grammar(readable, 32, narrow=True))
+    server, sampling = config.annotate.server, config.annotate.sampling
+    client = HttpClient(server.url, URL, server.timeout_s, server.patience_s, server_key(server), KEY)
+    grammar = {"grammar": as_ebnf(readable)}
+    by_server: dict[str, dict[str, Any]] = {PLAIN: {}, "vllm": {"structured_outputs": grammar}, "llama.cpp": grammar}
+    held = by_server[config.write_reward.grammar]
+    try:
+        model = config.annotate.model or client.start(find_model(client, "", server.start_s)).result()
+    except BaseException:
+        client.close()
+        raise
+    fields = {"model": model, "max_tokens": sampling.max_tokens, "temperature": max(sampling.temperature, 0.7)}
+    return ModelWriter(client, {**fields, **read_json(server.extra, "server.extra"), **held}, bool(held))
