@@ -21,8 +21,7 @@ from motif_jax.console import print_line
 from motif_jax.devices.mesh import FSDP, TENSOR, Rules, describe_memory
 from motif_jax.devices.parameters import leaves_by_path, name_of
 from motif_jax.language.config import LanguageConfig
-from motif_jax.language.layers import Linear
-from motif_jax.language.model import Decoder, EncoderDecoder
+from motif_jax.language.model import Decoder, EncoderDecoder, Linear
 from motif_jax.structs import UserError
 from motif_jax.system.errors import in_words
 from motif_jax.system.machine import available_mib

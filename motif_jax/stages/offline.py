@@ -33,7 +33,7 @@ from motif_jax.envs.worlds import without_nethack
 from motif_jax.files import read_json, to_plain
 from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig, to_record
-from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
+from motif_jax.offline.losses import Replies, TranscriptBatch, Weights
 from motif_jax.offline.recipes import OfflineSection, Recipe, Running, settings_of
 from motif_jax.offline.update import init_state, make_measure, make_update, means_of, objective_of, zero_sums
 from motif_jax.offline.values import ModelFunctions
@@ -44,6 +44,7 @@ from motif_jax.pages.formats import amount, exact
 from motif_jax.run import CONFIG, Head, Run, StageRun, from_plain
 from motif_jax.stages import Experiment
 from motif_jax.structs import Stopped, UserError
+from motif_jax.system.machine import describe
 from motif_jax.system.meeting import find_meeting
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import StopAsked
@@ -284,6 +285,16 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *bl
         stage.report(Head(config=config, machine=machine or None))
     else:
         stage.report()
+
+
+def write_summary(stage: StageRun, job: TrainingJob, done: Done, result: Mapping[str, Any], *blocks: str) -> None:
+    """Ends the stage: writes its part of the report, with `blocks` of HTML, and a summary of training and `result`."""
+    summary = {
+        "epoch": done.epoch, "steps": done.steps, "best": done.best, "episodes": job.metadata["episodes"], **result,
+        **job.identity, "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
+    }  # fmt: skip
+    report_learning(stage, job.title, summary, *blocks)
+    stage.write("summary", summary)  # last: the stage is complete
 
 
 # ---- the job

@@ -24,8 +24,7 @@ from motif_jax.offline.recipes import (
 )
 from motif_jax.policies.decoding import DecodingSection, check_decoding, decoding_in_training
 from motif_jax.stages import later, offline_stage
-from motif_jax.stages.train_language import CloningConfig
-from motif_jax.stages.train_language.data import check_origin, check_template
+from motif_jax.stages.train_language import CloningConfig, check_origin, check_template
 from motif_jax.structs import UserError
 from motif_jax.system.meeting import find_meeting
 
