@@ -295,10 +295,9 @@ def same(one: Tensor, other: Tensor) -> bool:
 
 # ---- tensors
 #
-# Maps our parameters to the tensors in Hugging Face files, with one literal table per family.
-#
-# Hugging Face numbers tensors by block ("{}" here); ours are stacked over blocks. PyTorch's linear maps are [outputs,
-# inputs], ours are [inputs, outputs]. GPT-2 also has [inputs, outputs], with queries, keys and values in one tensor.
+# Maps our parameters to the tensors in Hugging Face files, with one literal table per family. Hugging Face numbers
+# tensors by block ("{}" here); ours are stacked over blocks. PyTorch's linear maps are [outputs, inputs], ours are
+# [inputs, outputs]. GPT-2 also has [inputs, outputs], with queries, keys and values in one tensor.
 
 
 class HubTensor(NamedTuple):
@@ -320,67 +319,51 @@ class HubTensor(NamedTuple):
         return tensor.T if self.transposed else tensor
 
 
+# Names of modules in a block: ours, and theirs.
 LLAMA = {
-    "attention_norm.scale": HubTensor("input_layernorm.weight"),
-    "mlp_norm.scale": HubTensor("post_attention_layernorm.weight"),
-    **{f"attention.{it}.kernel": HubTensor(f"self_attn.{it}_proj.weight", True) for it in "qkvo"},
-    **{f"attention.{it}.bias": HubTensor(f"self_attn.{it}_proj.bias") for it in "qkvo"},
-    **{f"attention.{it}_norm.scale": HubTensor(f"self_attn.{it}_norm.weight") for it in "qk"},
-    **{f"mlp.{it}.kernel": HubTensor(f"mlp.{it}_proj.weight", True) for it in ("gate", "up", "down")},
-    **{f"mlp.{it}.bias": HubTensor(f"mlp.{it}_proj.bias") for it in ("gate", "up", "down")},
-}
+    "attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
+    **{f"attention.{it}": f"self_attn.{it}_proj" for it in "qkvo"},
+    **{f"attention.{it}_norm": f"self_attn.{it}_norm" for it in "qk"},
+    **{f"mlp.{it}": f"mlp.{it}_proj" for it in ("gate", "up", "down")},
+}  # fmt: skip
 GPT2 = {
-    **{f"attention_norm.{our}": HubTensor(f"ln_1.{their}") for our, their in (("scale", "weight"), ("bias", "bias"))},
-    **{f"mlp_norm.{our}": HubTensor(f"ln_2.{their}") for our, their in (("scale", "weight"), ("bias", "bias"))},
-    **{f"attention.{it}.kernel": HubTensor("attn.c_attn.weight", third=index) for index, it in enumerate("qkv")},
-    **{f"attention.{it}.bias": HubTensor("attn.c_attn.bias", third=index) for index, it in enumerate("qkv")},
-    "attention.o.kernel": HubTensor("attn.c_proj.weight"),
-    "attention.o.bias": HubTensor("attn.c_proj.bias"),
-    "mlp.up.kernel": HubTensor("mlp.c_fc.weight"),
-    "mlp.up.bias": HubTensor("mlp.c_fc.bias"),
-    "mlp.down.kernel": HubTensor("mlp.c_proj.weight"),
-    "mlp.down.bias": HubTensor("mlp.c_proj.bias"),
-}
+    "attention_norm": "ln_1", "mlp_norm": "ln_2", **{f"attention.{it}": "attn.c_attn" for it in "qkv"},
+    "attention.o": "attn.c_proj", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj",
+}  # fmt: skip
 
 
-def _t5(cross: bool, gated: bool) -> dict[str, HubTensor]:
+def _t5(cross: bool, gated: bool) -> dict[str, str]:
     mlp = "layer.2" if cross else "layer.1"
-    up = "wi_1" if gated else "wi"
     return {
-        "attention_norm.scale": HubTensor("layer.0.layer_norm.weight"),
-        **{f"attention.{it}.kernel": HubTensor(f"layer.0.SelfAttention.{it}.weight", True) for it in "qkvo"},
-        "cross_norm.scale": HubTensor("layer.1.layer_norm.weight"),
-        **{f"cross.{it}.kernel": HubTensor(f"layer.1.EncDecAttention.{it}.weight", True) for it in "qkvo"},
-        "mlp_norm.scale": HubTensor(f"{mlp}.layer_norm.weight"),
-        "mlp.gate.kernel": HubTensor(f"{mlp}.DenseReluDense.wi_0.weight", True),
-        "mlp.up.kernel": HubTensor(f"{mlp}.DenseReluDense.{up}.weight", True),
-        "mlp.down.kernel": HubTensor(f"{mlp}.DenseReluDense.wo.weight", True),
-    }
+        "attention_norm": "layer.0.layer_norm", **{f"attention.{it}": f"layer.0.SelfAttention.{it}" for it in "qkvo"},
+        "cross_norm": "layer.1.layer_norm", **{f"cross.{it}": f"layer.1.EncDecAttention.{it}" for it in "qkvo"},
+        "mlp_norm": f"{mlp}.layer_norm", "mlp.gate": f"{mlp}.DenseReluDense.wi_0",
+        "mlp.up": f"{mlp}.DenseReluDense.{'wi_1' if gated else 'wi'}", "mlp.down": f"{mlp}.DenseReluDense.wo",
+    }  # fmt: skip
 
 
 def hub_tensors(config: LanguageConfig) -> dict[str, HubTensor]:
     """The tensor for each of our names, including names that some models of the family lack."""
-    head = {"head.kernel": HubTensor("lm_head.weight", True)}
     if config.family == "t5":
-        tensors = {"embedding": HubTensor("shared.weight")} | head
+        names = {"embedding": "shared"}
         for stack in ("encoder", "decoder"):
             table = _t5(stack == "decoder", config.gated)
-            tensors |= {f"{stack}.blocks.{our}": _below(f"{stack}.block.{{}}.", its) for our, its in table.items()}
-            tensors[f"{stack}.norm.scale"] = HubTensor(f"{stack}.final_layer_norm.weight")
-            bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-            tensors[f"{stack}.relative"] = HubTensor(bias)
-        return tensors
-    if config.family == "gpt2":
-        names = {"embedding": "transformer.wte.weight", "positions": "transformer.wpe.weight",
-                 "stack.norm.scale": "transformer.ln_f.weight", "stack.norm.bias": "transformer.ln_f.bias"}  # fmt: skip
-        tensors = {our: HubTensor(their) for our, their in names.items()} | head
-        return tensors | {f"stack.blocks.{our}": _below("transformer.h.{}.", its) for our, its in GPT2.items()}
-    head |= {"embedding": HubTensor("model.embed_tokens.weight"), "stack.norm.scale": HubTensor("model.norm.weight")}
-    return head | {f"stack.blocks.{our}": _below("model.layers.{}.", its) for our, its in LLAMA.items()}
-
-
-def _below(prefix: str, tensor: HubTensor) -> HubTensor:
-    return tensor._replace(name=prefix + tensor.name)
+            names |= {f"{stack}.blocks.{our}": f"{stack}.block.{{}}.{their}" for our, their in table.items()}
+            names[f"{stack}.norm"] = f"{stack}.final_layer_norm"
+            names[f"{stack}.relative"] = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias"
+    elif config.family == "gpt2":
+        names = {"embedding": "transformer.wte", "positions": "transformer.wpe", "stack.norm": "transformer.ln_f"}
+        names |= {f"stack.blocks.{our}": f"transformer.h.{{}}.{their}" for our, their in GPT2.items()}
+    else:
+        names = {"embedding": "model.embed_tokens", "stack.norm": "model.norm"}
+        names |= {f"stack.blocks.{our}": f"model.layers.{{}}.{their}" for our, their in LLAMA.items()}
+    tensors = {}
+    for our, their in (names | {"head": "lm_head"}).items():
+        third = "qkv".index(our[-1]) if their.endswith("c_attn") else None
+        kernel = HubTensor(f"{their}.weight", config.family != "gpt2" or our == "head", third)
+        tensors[our] = tensors[f"{our}.scale"] = HubTensor(f"{their}.weight")
+        tensors |= {f"{our}.kernel": kernel, f"{our}.bias": HubTensor(f"{their}.bias", third=third)}
+    return tensors
 
 
 ALIASES = {  # other names of a tensor, some of which files repeat

@@ -98,7 +98,7 @@ class CloningConfig(TranscriptsConfig):
 def check(config: CloningConfig) -> None:
     """Raises UserError for values that cannot work."""
     language = config.language
-    check_learning(config.train_language, "train_language")
+    check_offline(config, config.train_language, "train_language")
     check_model(language.model, language.width, language.heads, "--config.language")
     template = config.transcripts.template
     if not language.model and language.tokeniser == "letters" and template != "marks":
@@ -109,22 +109,21 @@ def check(config: CloningConfig) -> None:
         why = "low-rank additions to an untrained model learn little: name a model, or choose lora_rank 0"
         raise UserError(f"{why} (--config.language.lora_rank, .model)")
     check_template(language, template, "--config.language.model")
-    check_origin(config.transcripts)
     if config.transcripts.import_format == MANUAL and config.transcripts.import_from:
         check_prompts(template)
         for file in find_manuals(config.transcripts.import_from.split(",")):
             read_manual(file)
     if config.transcripts.import_from and (played := find(TRANSCRIPT_FORMATS, config.transcripts.import_format)):
         played.check(config.env)
+
+
+def check_offline(config: TranscriptsConfig, section: OfflineSection, stage: str) -> None:
+    """Raises UserError for values that cannot work in either stage."""
+    check_learning(section, stage)
+    if config.transcripts.path and config.transcripts.import_from:
+        flags = "--config.transcripts.path, .import_from"
+        raise UserError(f"transcripts are either read from a directory or imported ({flags})")
     find_meeting(config.distributed)  # raises UserError for bad values
-
-
-def check_origin(section: TranscriptsSection) -> None:
-    """Raises UserError if transcripts have two origins."""
-    if section.path and section.import_from:
-        raise UserError(
-            "transcripts are either read from a directory or imported (--config.transcripts.path, .import_from)"
-        )
 
 
 def find_manuals(names: list[str]) -> list[Path]:
