@@ -345,7 +345,6 @@ def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
             "n_head": config.heads, "n_inner": config.mlp_size, "n_positions": config.max_positions,
             "activation_function": config.activation, "layer_norm_epsilon": config.epsilon,
         }  # fmt: skip
-    name = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}[config.family]
     rotary = config.rotary
     rope: dict[str, Any] = {"rope_theta": rotary.theta, "rope_type": rotary.kind}
     rope |= {} if rotary.kind == "default" else {"factor": rotary.factor}
@@ -353,8 +352,9 @@ def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
         rope |= {"low_freq_factor": rotary.low, "high_freq_factor": rotary.high,
                  "original_max_position_embeddings": rotary.old_length}  # fmt: skip
     return common | {
-        "architectures": [f"{name}ForCausalLM"], "hidden_size": config.width, "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads, "num_key_value_heads": config.kv_heads, "head_dim": config.head_size,
+        "architectures": [f"{config.family.capitalize()}ForCausalLM"],
+        "hidden_size": config.width, "num_hidden_layers": config.layers, "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads, "head_dim": config.head_size,
         "intermediate_size": config.mlp_size, "hidden_act": config.activation, "rms_norm_eps": config.epsilon,
         "max_position_embeddings": config.max_positions, "attention_bias": config.output_bias,
         "mlp_bias": config.mlp_bias, "rope_theta": rotary.theta, "rope_parameters": rope,

@@ -349,9 +349,7 @@ def load_language(
 #
 # A token attends to the beginning and to its ancestors, at the same position as in a text of its own.
 
-NODES = {"cpu": 256}  # of a tree; more for an accelerator
-MANY_NODES = 2048
-KEPT = 4  # beginnings
+KEPT = 4  # states of beginnings
 ENDS = 4  # nodes per text that a tree has room for
 
 
@@ -369,9 +367,8 @@ class NextTokens:
     def __init__(self, language: Language, ids: Sequence[int]):
         """`ids`: tokens whose log-probabilities are wanted. [K]"""
         self._language, self._ids = language, jnp.asarray(ids)
-        self._begin: tuple[int, ...] = ()
-        self._states: dict[tuple[int, ...], dict[int, PrefixState]] = {}  # by beginning, and by the room for nodes
-        self._nodes = NODES.get(jax.default_backend(), MANY_NODES)
+        self._states: dict[tuple[tuple[int, ...], int], PrefixState] = {}  # by beginning and room for nodes
+        self._nodes = 256 if jax.default_backend() == "cpu" else 2048  # of a tree
         graph = language.graph
 
         @functools.partial(jax.jit, static_argnums=3)
@@ -394,33 +391,31 @@ class NextTokens:
         most = self._language.config.max_positions
         if most and (longest := max(map(len, rows))) > most:
             raise UserError(f"a text has {longest:,} tokens, but this language model reads at most {most:,}")
-        self._use_beginning(rows)
-        size = len(self._begin)
-        ends = [tuple(row[size:]) for row in rows]
+        begin = self._beginning(rows)
+        ends = [tuple(row[len(begin) :]) for row in rows]
         room = max(self._nodes, 1 << (max(map(len, ends)) - 1).bit_length())
         log_probs = np.empty((len(rows), len(self._ids)), np.float32)
         for numbers, tree in pack_ends(ends, room):
-            scores = self._read(self._language.params, self._state(room), tree)
+            scores = self._read(self._language.params, self._state(begin, room), tree)
             log_probs[numbers] = np.asarray(scores)[: len(numbers)]
         return log_probs
 
-    def _use_beginning(self, rows: Sequence[Sequence[int]]) -> None:
+    def _beginning(self, rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """The longest beginning of earlier calls that all rows share; otherwise their longest common one."""
         least = min(map(len, rows)) - 1  # the last token of each row stays
         first, last = min(map(tuple, rows)), max(map(tuple, rows))  # in the order of tokens, all rows lie between
         shared = first[: min(common(first, last), least)]
-        cached = [begin for begin in self._states if begin and shared[: len(begin)] == begin]
-        self._begin = max(cached, key=len, default=shared)
-        self._states.setdefault(self._begin, {})
-        if len(self._states) > KEPT:
-            del self._states[next(begin for begin in self._states if begin != self._begin)]
+        cached = [begin for begin, _ in self._states if begin and shared[: len(begin)] == begin]
+        return max(cached, key=len, default=shared)
 
-    def _state(self, room: int) -> PrefixState:
-        states = self._states[self._begin]
-        if room not in states:
-            tokens = np.array([self._begin or (0,)], np.int32)
-            segments = np.full(tokens.shape, bool(self._begin), np.int32)  # a place of padding, if nothing is common
-            states[room] = self._read_begin(self._language.params, tokens, segments, room)
-        return states[room]
+    def _state(self, begin: tuple[int, ...], room: int) -> PrefixState:
+        if (begin, room) not in self._states:
+            tokens = np.array([begin or (0,)], np.int32)
+            segments = np.full(tokens.shape, bool(begin), np.int32)  # a place of padding, if nothing is common
+            self._states[begin, room] = self._read_begin(self._language.params, tokens, segments, room)
+            if len(self._states) > KEPT:
+                del self._states[next(iter(self._states))]  # the oldest one
+        return self._states[begin, room]
 
 
 def common(first: Sequence[int], second: Sequence[int]) -> int:

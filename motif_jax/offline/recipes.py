@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from motif_jax.config.table import MANY_SECONDS, Flag, Number, Text, Use, Whole, deciding, value
-from motif_jax.names import SCHEDULES, check_end
-from motif_jax.structs import UserError
+from motif_jax.names import SCHEDULES
 
 
 class Recipe(NamedTuple):
@@ -74,11 +73,10 @@ RECIPES = {
                     compares_visits=True),
     "chai": Recipe("values of whole replies, over a given model", of_replies=True, conservative=True, reranks=True),
 }  # fmt: skip
-JOINT = "joint"  # NAME+joint clones the policy at the same time, as in the paper's configs
 
 
 def recipe_of(name: str) -> Recipe:
-    """Returns the recipe of NAME or NAME+joint; raises KeyError for an unknown name."""
+    """Returns the recipe of NAME, or of NAME+joint, which also clones the policy; raises KeyError for another name."""
     if name not in names():
         raise KeyError(name)
     plain, joint, _ = name.partition("+")
@@ -88,7 +86,7 @@ def recipe_of(name: str) -> Recipe:
 
 def names() -> tuple[str, ...]:
     """Returns all valid names of `recipe_of`."""
-    joint = [f"{name}+{JOINT}" for name, recipe in RECIPES.items() if recipe.has_trunk and not recipe.clones]
+    joint = [f"{name}+joint" for name, recipe in RECIPES.items() if recipe.has_trunk and not recipe.clones]
     return (*RECIPES, *joint)
 
 
@@ -231,11 +229,3 @@ def settings_of(section: OfflineSection, total_steps: int) -> OfflineSettings:
     """The settings of the update, from the section train_language or train_values."""
     names = [field.name for field in fields(OfflineSettings) if hasattr(section, field.name)]
     return OfflineSettings(**{name: getattr(section, name) for name in names}, total_steps=total_steps)
-
-
-def check_learning(section: OfflineSection, stage: str) -> None:
-    """Raises UserError for parts that do not divide a batch of the section `stage`, or an impossible decay."""
-    if section.batch_size % section.num_parts:
-        problem = f"batch_size {section.batch_size} cannot be split into {section.num_parts} parts"
-        raise UserError(f"{problem} (--config.{stage}.batch_size, .num_parts)")
-    check_end(section.learning_rate_decay, section.learning_rate_end, f"--config.{stage}.learning_rate_end")

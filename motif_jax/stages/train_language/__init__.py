@@ -17,8 +17,8 @@ from motif_jax.envs.babyai.manual import EXERCISES, find_manual, read_manual
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.language.config import FOLDER, MODEL, check_model, locate_model
 from motif_jax.language.gguf_file import read_gguf_tokeniser
-from motif_jax.names import TRANSCRIPT_FORMATS, find
-from motif_jax.offline.recipes import OfflineSection, check_learning
+from motif_jax.names import TRANSCRIPT_FORMATS, check_end, find
+from motif_jax.offline.recipes import OfflineSection
 from motif_jax.stages import Experiment, later, offline_stage
 from motif_jax.structs import UserError, naming
 from motif_jax.system.meeting import find_meeting
@@ -119,7 +119,10 @@ def check(config: CloningConfig) -> None:
 
 def check_offline(config: TranscriptsConfig, section: OfflineSection, stage: str) -> None:
     """Raises UserError for values that cannot work in either stage."""
-    check_learning(section, stage)
+    if section.batch_size % section.num_parts:
+        problem = f"batch_size {section.batch_size} cannot be split into {section.num_parts} parts"
+        raise UserError(f"{problem} (--config.{stage}.batch_size, .num_parts)")
+    check_end(section.learning_rate_decay, section.learning_rate_end, f"--config.{stage}.learning_rate_end")
     if config.transcripts.path and config.transcripts.import_from:
         flags = "--config.transcripts.path, .import_from"
         raise UserError(f"transcripts are either read from a directory or imported ({flags})")

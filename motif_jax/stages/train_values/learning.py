@@ -68,7 +68,6 @@ FIRST_GAME = 2**24  # number of the first game; those before it are for evaluati
 EXACT = 1e-3  # mean deviation of ratios from 1 at the first update with new games, beyond which a line says so
 STAGE = "train_values"
 LISTED = 12  # texts with the highest Q - V, on the page
-READ = ("online", "target")  # the Q that are compared
 REPLIED = 4  # the number of texts per row is rounded up to a multiple, since each number is compiled
 FLAG = "--config.train_values.policy"
 
@@ -96,7 +95,8 @@ def train(config: ValuesConfig, workdir: Path) -> None:
         stage.bind(config)
         training = train_offline(job, stage, section, session.hosts, session.stop)
         if stage.writes:
-            rankings = rank_texts(config, recipe, parts, renderer, transcripts, training.state)
+            state = training.state
+            rankings = rank_texts(config, recipe, parts, renderer, transcripts, state) if recipe.per_token else None
             finish(stage, parts, job, training, rankings)
 
 
@@ -183,10 +183,8 @@ def mean_to_go(transcripts: Transcripts) -> float:
 def rank_texts(
     config: ValuesConfig, recipe: Recipe, parts: LanguageParts, renderer: Renderer, transcripts: Transcripts,
     state: OfflineState,
-) -> Rankings | None:  # fmt: skip
-    """The texts with the highest advantages, and ranks of an expert's texts; only for values per token."""
-    if not recipe.per_token:
-        return None
+) -> Rankings:  # fmt: skip
+    """The texts with the highest advantages, and ranks of an expert's texts, for values per token."""
     section = config.train_values
     _, held = choose_episodes(section, recipe, transcripts, config.seed)
     state = jax.device_get(state)
@@ -220,10 +218,10 @@ def blocks_of_rankings(rankings: Rankings) -> list[str]:
     """The texts with the highest Q - V, and ranks of an expert's texts, as HTML."""
     body = []
     if rankings.ranks:
-        rows = [
-            [f"{at}.", f"{one['pairs']:,}", *(" ".join(f"{share:.0%}" for share in one[kind]) for kind in READ)]
-            for at, one in rankings.ranks.items()
-        ]
+        rows = []
+        for at, one in rankings.ranks.items():
+            online, target = (" ".join(f"{share:.0%}" for share in one[kind]) for kind in ("online", "target"))
+            rows.append([f"{at}.", f"{one['pairs']:,}", online, target])
         body += [
             "<h3>Does the expert's text have the higher Q?</h3>",
             '<p class="soft">For each moment there is a text by the expert and one by the other player. Share of '
