@@ -88,8 +88,10 @@ def read_language_model(
             part[..., first : first + 256] = view[..., first : first + 256]
         if not np.isfinite(part).all():
             raise UserError(f"{name} in {tensors[name].file!r} has a value that is not finite")
-    if adapter is not None:
-        check_used(adapter, used, directory)
+    for name in adapter.tensors if adapter else ():
+        module = name.removeprefix(PREFIX).rpartition(".lora_")[0]
+        if f"{module}.weight" not in used:
+            raise UserError(f"the adapter in {str(directory)!r} has {module!r:.200}, which the model lacks")
     return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
 
 
@@ -497,13 +499,6 @@ def make_adapter(content: dict[str, Any], tensors: Mapping[str, Tensor], file: P
         if not a[0] or a[0] != b[1]:
             raise UserError(f"lora_A and lora_B of {module!r:.200} in the adapter do not fit each other")
     return Adapter(base, content, tensors)
-
-
-def check_used(adapter: Adapter, names: set[str], directory: Path) -> None:
-    """Raises UserError if the adapter has a matrix that is not among the tensors that were read."""
-    modules = (name.removeprefix(PREFIX).rpartition(".lora_")[0] for name in adapter.tensors)
-    if unknown := [module for module in modules if f"{module}.weight" not in names]:
-        raise UserError(f"the adapter in {str(directory)!r} has {unknown[0]!r:.200}, which the model lacks")
 
 
 def _is_number(value: Any) -> bool:
