@@ -2,7 +2,7 @@
 
     with open_session(config, section, workdir, "train_values", "values") as session:  # of train_language
         job = make_job(config, session, title, recipe, parts, renderer, figures)
-        outcome = train(job, session.stage, section, session.hosts, session.stop)
+        outcome = train(job, session)
 
 A stopped or killed run resumes at the batch after its last checkpoint, and ends with the same bits and the same rows of
 metrics as an uninterrupted run, because checkpoints hold the metrics since the last row. With several hosts, each
@@ -33,7 +33,7 @@ from motif_jax.files import read_json, to_plain
 from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig, to_record
 from motif_jax.offline.losses import Replies, TranscriptBatch, Weights
-from motif_jax.offline.recipes import OfflineSection, Recipe, Running, settings_of
+from motif_jax.offline.recipes import OfflineSection, Recipe, settings_of
 from motif_jax.offline.update import init_state, make_measure, make_update, means_of, objective_of, zero_sums
 from motif_jax.offline.values import ModelFunctions
 from motif_jax.pages.blocks import tiles
@@ -107,25 +107,23 @@ class Done:
     rank: float = 0.0  # of it
 
 
-def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, stop: StopAsked) -> Training:
+def train(job: TrainingJob, session: Session) -> Training:
     """Trains from the last checkpoint on, or from the start; raises Stopped after a signal."""
     with contextlib.ExitStack() as stack:
-        training = Training(job, stage, section, hosts, stop, stack)
+        training = Training(job, session, stack)
         training.run()
-    hosts.agree(Vote.END)
+    session.hosts.agree(Vote.END)
     return training
 
 
 class Training:
     """A training at work: its state, its progress, and the files that it writes."""
 
-    def __init__(
-        self, job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, stop: StopAsked,
-        stack: contextlib.ExitStack,
-    ):  # fmt: skip
-        self.job, self.stage, self.section, self.hosts, self.stop = job, stage, section, hosts, stop
+    def __init__(self, job: TrainingJob, session: Session, stack: contextlib.ExitStack):
+        stage, section = session.stage, session.section
+        self.job, self.stage, self.section, self.hosts, self.stop = job, stage, section, session.hosts, session.stop
         self.checkpoints = stack.enter_context(stage.checkpoints(section.keep_checkpoints))
-        self.state, self.done = _start_or_resume(job, stage, self.checkpoints, hosts)
+        self.state, self.done = _start_or_resume(job, stage, self.checkpoints, session.hosts)
         self.first, self.started, self.saved = self.done.steps, time.monotonic(), time.monotonic()
         self.metrics = stack.enter_context(
             stage.metrics("steps", self.first or -1, section.tensorboard, section.wandb, job.metadata.get("config"))
@@ -133,7 +131,7 @@ class Training:
         updates = section.num_epochs * job.num_steps(0)
         self.progress = Progress(stage.name, updates, "updates", self.first) if self.metrics else None
         if self.checkpoints:
-            stop.watch(self.checkpoints.directory, lambda: self.done.steps, "updates")
+            session.stop.watch(self.checkpoints.directory, lambda: self.done.steps, "updates")
 
     def run(self) -> None:
         job, section, done = self.job, self.section, self.done

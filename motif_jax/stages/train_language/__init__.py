@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config.table import PATH, PATHS, Number, Text, Whole, deciding, section, value
+from motif_jax.config.table import PATH, PATHS, Number, Text, Whole, deciding, section
 from motif_jax.envs.babyai.manual import EXERCISES, find_manual, read_manual
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.language.config import FOLDER, MODEL, check_model, locate_model
@@ -28,7 +28,7 @@ from motif_jax.transcripts.render import TEMPLATES, LiveRenderer
 
 MANUAL = "manual"  # a value of `transcripts.import_format`
 BUILT_IN: dict[str, type[BuiltInTokeniser]] = {"words": WordTokeniser, "letters": LetterTokeniser}
-IMPORTS = ("lmrl", "lmrl_wordle", *TRANSCRIPT_FORMATS, "visdial", "reddit", "manual", "trl")
+IMPORTS = ("lmrl", "lmrl_wordle", *TRANSCRIPT_FORMATS, "visdial", "reddit", MANUAL, "trl")
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,7 @@ class TranscriptsSection:
     import_format: str = deciding(
         "lmrl", Text(IMPORTS), "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)"
     )
-    template: str = deciding(
-        "words", Text(("words", "marks", "lines", "none")), "marks around texts; marks: <a> </a> <s> </s>, as in ILQL"
-    )
+    template: str = deciding("words", Text((*TEMPLATES,)), "marks around texts; marks: <a> </a> <s> </s>, as in ILQL")
 
 
 @dataclass(frozen=True)
@@ -55,12 +53,8 @@ class LanguageSection:
     width: int = deciding(96, Whole(2, 2**14), "size of hidden states, of a new model")
     layers: int = deciding(2, Whole(1, 200), "layers of a new model")
     heads: int = deciding(4, Whole(1, 256), "attention heads of a new model")
-    dtype: str = deciding(
-        "float32", Text(("float32", "bfloat16")), "dtype of matrix products; bfloat16 is faster on GPUs"
-    )
-    lora_rank: int = deciding(
-        0, Whole(0, 2**12), "train additions of this rank to the matrices of a model; 0: all parameters"
-    )
+    dtype: str = deciding("float32", Text(("float32", "bfloat16")), "type of matrix products; bfloat16: faster on GPUs")
+    lora_rank: int = deciding(0, Whole(0, 2**12), "train additions of this rank to a model's matrices; 0: all weights")
     lora_alpha: float = deciding(16.0, Number(0, 1e6, above=True), "additions are multiplied by alpha / rank")
     lora_names: str = deciding("q,v", Text(longest=1000), "matrices with additions: q, k, v, o, up, down, gate")
 
@@ -78,9 +72,7 @@ class TranscriptsConfig(Experiment):
 class TrainLanguage:
     """Training of the language model (--stage=train_language)."""
 
-    recipe: str = value(
-        "bc", Text(("bc", "filtered_bc")), "bc: clone all episodes; filtered_bc: the best", decides=True
-    )
+    recipe: str = deciding("bc", Text(("bc", "filtered_bc")), "bc: clone all episodes; filtered_bc: the best")
 
 
 @dataclass(frozen=True)

@@ -231,7 +231,7 @@ def train(config: CloningConfig, workdir: Path) -> None:
         renderer = make_renderer(session.transcripts, parts.tokeniser, config.transcripts.template)
         job = make_job(config, session, "The language model", recipe, parts, renderer, figures)
         session.stage.bind(config)
-        training = train_offline(job, session.stage, section, session.hosts, session.stop)
+        training = train_offline(job, session)
         if session.stage.writes:
             finish(session.stage, parts, job, training.done)
 

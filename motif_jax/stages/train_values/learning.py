@@ -90,7 +90,7 @@ def train(config: ValuesConfig, workdir: Path) -> None:
         if stage.writes and not (recipe.learns_policy and goes_on):
             write_model(folder / POLICY, parts, parts.params)  # so that the folder can be used alone
         stage.bind(config)
-        training = train_offline(job, stage, section, session.hosts, session.stop)
+        training = train_offline(job, session)
         if stage.writes:
             state = training.state
             rankings = rank_texts(config, recipe, parts, renderer, transcripts, state) if recipe.per_token else None
