@@ -89,7 +89,7 @@ def read_language_model(
         if not np.isfinite(part).all():
             raise UserError(f"{name} in {tensors[name].file!r} has a value that is not finite")
     for name in adapter.tensors if adapter else ():
-        module = name.removeprefix(PREFIX).rpartition(".lora_")[0]
+        module = name.removeprefix(LORA_PREFIX).rpartition(".lora_")[0]
         if f"{module}.weight" not in used:
             raise UserError(f"the adapter in {str(directory)!r} has {module!r:.200}, which the model lacks")
     return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
@@ -420,9 +420,9 @@ def parts_of(config: LanguageConfig, leaves: Mapping[tuple[str, ...], Any]) -> I
 # ---- adapters
 
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
-PREFIX = "base_model.model."
-ENDS = {"a": ".lora_A.weight", "b": ".lora_B.weight"}
-PLAIN: dict[str, tuple[Any, ...]] = {  # settings that change the sum, and the values of each that are read
+LORA_PREFIX = "base_model.model."
+LORA_ENDS = {"a": ".lora_A.weight", "b": ".lora_B.weight"}
+LORA_PLAIN: dict[str, tuple[Any, ...]] = {  # settings that change the sum, and the values of each that are read
     "peft_type": ("LORA",), "bias": (None, "none"), "use_dora": (None, False), "lora_bias": (None, False),
     "modules_to_save": (None, []), "trainable_token_indices": (None, []), "megatron_config": (None,),
     "target_parameters": (None, []), "alora_invocation_tokens": (None, []), "layer_replication": (None, []),
@@ -430,7 +430,7 @@ PLAIN: dict[str, tuple[Any, ...]] = {  # settings that change the sum, and the v
     # With others, such as pissa and loftq, PEFT also changes the model's own matrices when it loads an adapter.
     "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal"),
 }  # fmt: skip
-KINDS = {"alpha_pattern": dict, "use_rslora": bool, "fan_in_fan_out": bool}  # of other values that are read, or null
+LORA_KINDS = {"alpha_pattern": dict, "use_rslora": bool, "fan_in_fan_out": bool}  # of others that are read, or null
 
 
 class Adapter(NamedTuple):
@@ -442,10 +442,10 @@ class Adapter(NamedTuple):
 
     def added(self, name: str, tensor: np.ndarray) -> np.ndarray:
         """The tensor of this name with its addition."""
-        module = PREFIX + name.removesuffix(".weight")
-        if module + ENDS["a"] not in self.tensors:
+        module = LORA_PREFIX + name.removesuffix(".weight")
+        if module + LORA_ENDS["a"] not in self.tensors:
             return tensor
-        a, b = (self.tensors[module + end] for end in ENDS.values())
+        a, b = (self.tensors[module + end] for end in LORA_ENDS.values())
         shape, turned = [b.shape[0], a.shape[1]], self.content.get("fan_in_fan_out")
         if shape[:: -1 if turned else 1] != [*tensor.shape]:  # before a product that is larger than any memory
             raise UserError(f"the adapter's {name!r:.200} is {shape}, the model's {list(tensor.shape)}")
@@ -482,20 +482,20 @@ def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
 
 def make_adapter(content: dict[str, Any], tensors: Mapping[str, Tensor], file: Path) -> Adapter:
     """Checks an adapter's files; raises UserError for another kind of adapter or tensors that do not fit together."""
-    for name, values in PLAIN.items():
+    for name, values in LORA_PLAIN.items():
         if content.get(name) not in values:
             raise UserError(f"{str(file)!r} has {name} {shown(content.get(name))}: only low-rank products are read")
     base, alpha = content.get("base_model_name_or_path"), content.get("lora_alpha", math.nan)
     if not isinstance(base, str) or not _is_number(alpha):
         raise UserError(f"{str(file)!r} has no base_model_name_or_path and lora_alpha")
-    for name, kind in KINDS.items():
+    for name, kind in LORA_KINDS.items():
         if not isinstance(content.get(name), (kind, NoneType)):
             raise UserError(f"{str(file)!r} has {name} {shown(content[name])}, which must be a {kind.__name__}")
     for name, tensor in tensors.items():
-        if not name.startswith(PREFIX) or not name.endswith(tuple(ENDS.values())) or len(tensor.shape) != 2:
+        if not name.startswith(LORA_PREFIX) or not name.endswith(tuple(LORA_ENDS.values())) or len(tensor.shape) != 2:
             raise UserError(f"the adapter of {str(file)!r} has {name!r:.200}, which is not a low-rank product")
         module = name.rpartition(".lora_")[0]
-        a, b = (tensors[module + end].shape if module + end in tensors else [0, 0] for end in ENDS.values())
+        a, b = (tensors[module + end].shape if module + end in tensors else [0, 0] for end in LORA_ENDS.values())
         if not a[0] or a[0] != b[1]:
             raise UserError(f"lora_A and lora_B of {module!r:.200} in the adapter do not fit each other")
     return Adapter(base, content, tensors)
@@ -537,7 +537,7 @@ def write_adapter(directory: Path, model: Any, base: str) -> None:
             high if third < 0 else np.pad(high, ((third * len(high), (2 - third) * len(high)), (0, 0)))
             for third, (_, high) in thirds.items()
         ], 1)  # fmt: skip
-        tensors |= {f"{PREFIX}{name}{ENDS['a']}": a, f"{PREFIX}{name}{ENDS['b']}": b}
+        tensors |= {f"{LORA_PREFIX}{name}{LORA_ENDS['a']}": a, f"{LORA_PREFIX}{name}{LORA_ENDS['b']}": b}
         ranks[name] = len(a)
     rank, factor = low[0][1].low_a.shape[-1], low[0][1].factor
     content = {

@@ -15,7 +15,7 @@ from motif_jax.language.config import make_config
 from motif_jax.language.hub import (
     ADAPTER,
     ADAPTER_CONFIG,
-    PLAIN,
+    LORA_PLAIN,
     read_config,
     read_language_model,
     write_adapter,
@@ -219,7 +219,7 @@ def test_an_adapter_with_any_config_is_read_or_refused_with_one_sentence(tmp_pat
     written("llama", tmp_path)
     before = json.loads((tmp_path / "adapter" / ADAPTER_CONFIG).read_text())
     sentences = []
-    for name in (*before, *PLAIN, "use_rslora"):
+    for name in (*before, *LORA_PLAIN, "use_rslora"):
         for value in ODD:
             write_config(tmp_path, before | {name: value})
             try:
