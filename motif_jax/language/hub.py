@@ -436,7 +436,6 @@ LORA_KINDS = {"alpha_pattern": dict, "use_rslora": bool, "fan_in_fan_out": bool}
 class Adapter(NamedTuple):
     """Additions to the matrices of a model."""
 
-    base: str  # the model's directory
     content: dict[str, Any]  # of ADAPTER_CONFIG
     tensors: Mapping[str, Tensor]
 
@@ -465,28 +464,28 @@ def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
     if not os.path.exists(directory / ADAPTER_CONFIG):  # False for names too long
         return None, directory
     content, tensors = read_foreign(directory, ADAPTER_CONFIG), open_tensors(directory, ADAPTER)
-    adapter = make_adapter(content, tensors, directory / ADAPTER_CONFIG)
-    for name in (Path(adapter.base), directory / adapter.base):  # also relative to the adapter's own
+    _check_adapter(content, tensors, directory / ADAPTER_CONFIG)
+    named = content["base_model_name_or_path"]
+    for name in (Path(named), directory / named):  # also relative to the adapter's own
         with contextlib.suppress(UserError):
             base = locate_model(name)
             break
     else:
-        what = f"the model {adapter.base!r:.200}, which is not a directory here"
+        what = f"the model {named!r:.200}, which is not a directory here"
         raise UserError(f"the adapter in {str(directory)!r} is for {what}: put its path into {ADAPTER_CONFIG}")
     if base.is_dir() and not (base / CONFIG).exists():
         raise UserError(f"there is no {CONFIG} in {str(base)!r}, the model of the adapter in {str(directory)!r}")
     if (base / ADAPTER_CONFIG).exists() and not base.samefile(directory):
         raise UserError(f"the model of the adapter in {str(directory)!r}, {str(base)!r}, has an adapter of its own")
-    return adapter, base
+    return Adapter(content, tensors), base
 
 
-def make_adapter(content: dict[str, Any], tensors: Mapping[str, Tensor], file: Path) -> Adapter:
-    """Checks an adapter's files; raises UserError for another kind of adapter or tensors that do not fit together."""
+def _check_adapter(content: dict[str, Any], tensors: Mapping[str, Tensor], file: Path) -> None:
+    """Raises UserError for another kind of adapter or tensors that do not fit together."""
     for name, values in LORA_PLAIN.items():
         if content.get(name) not in values:
             raise UserError(f"{str(file)!r} has {name} {shown(content.get(name))}: only low-rank products are read")
-    base, alpha = content.get("base_model_name_or_path"), content.get("lora_alpha", math.nan)
-    if not isinstance(base, str) or not _is_number(alpha):
+    if not isinstance(content.get("base_model_name_or_path"), str) or not _is_number(content.get("lora_alpha")):
         raise UserError(f"{str(file)!r} has no base_model_name_or_path and lora_alpha")
     for name, kind in LORA_KINDS.items():
         if not isinstance(content.get(name), (kind, NoneType)):
@@ -498,7 +497,6 @@ def make_adapter(content: dict[str, Any], tensors: Mapping[str, Tensor], file: P
         a, b = (tensors[module + end].shape if module + end in tensors else [0, 0] for end in LORA_ENDS.values())
         if not a[0] or a[0] != b[1]:
             raise UserError(f"lora_A and lora_B of {module!r:.200} in the adapter do not fit each other")
-    return Adapter(base, content, tensors)
 
 
 def _is_number(value: Any) -> bool:
