@@ -32,12 +32,10 @@ from motif_jax.devices.mesh import shard
 from motif_jax.envs.world import SeedStream, step_specs
 from motif_jax.envs.worlds import make_world
 from motif_jax.experiment import tables
-from motif_jax.language.config import LanguageConfig, from_record
+from motif_jax.language.config import LanguageConfig, from_record, make_config
 from motif_jax.language.hub import write_language_model
-from motif_jax.language.hub_config import make_config
-from motif_jax.language.loaded import Language
+from motif_jax.language.loaded import Language, NextTokens
 from motif_jax.language.model import make_language_model
-from motif_jax.language.next_tokens import NextTokens
 from motif_jax.language.packing import pad_rows
 from motif_jax.language.scoring import make_tree, score
 from motif_jax.networks.kinds import LANGUAGE

@@ -29,9 +29,9 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import make_world
 from motif_jax.language import generation
-from motif_jax.language.hub_config import make_config
+from motif_jax.language.config import make_config
 from motif_jax.language.model import make_language_model
-from motif_jax.offline.batch import TranscriptBatch
+from motif_jax.offline.losses import TranscriptBatch
 from motif_jax.offline.recipes import OfflineSettings, recipe_of
 from motif_jax.offline.update import init_state, make_update, objective_of
 from motif_jax.offline.values import apply_head, least

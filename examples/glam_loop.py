@@ -30,8 +30,7 @@ from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.world import BabyAIWorld
 from motif_jax.envs.world import SeedStream, to_row
-from motif_jax.language.config import to_record
-from motif_jax.language.hub_config import make_config
+from motif_jax.language.config import make_config, to_record
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.language_policy import PADDING

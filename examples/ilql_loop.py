@@ -28,13 +28,12 @@ from flax import nnx
 from motif_jax.actors.recorder import play_episodes
 from motif_jax.envs.wordle.world import Vocabulary, WordleWorld
 from motif_jax.envs.world import SeedStream
-from motif_jax.language.config import LanguageConfig
-from motif_jax.language.hub_config import make_config
+from motif_jax.language.config import LanguageConfig, make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.offline import losses, mdp
-from motif_jax.offline.batch import masked_sum, next_tokens
+from motif_jax.offline.losses import masked_sum, next_tokens
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.values import apply_head, new_head
+from motif_jax.offline.values import apply_head, new_head, taken
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.programs import as_functions
 from motif_jax.policies.values import ValueModel, allowed_tokens
@@ -100,13 +99,13 @@ def value_loss(
     q_all = [apply_head(head, hidden) for head in learnt["q"]]  # [B, T, V] each
     values = apply_head(learnt["v"], hidden)[..., 0]  # [B, T]
     slow = network.language.hidden(target["trunk"], rows.tokens, rows.segments, None)
-    target_q = jnp.minimum(*[losses.taken(apply_head(head, slow), action) for head in target["q"]])
+    target_q = jnp.minimum(*[taken(apply_head(head, slow), action) for head in target["q"]])
 
     # Q follows the reward and V of the next state; V follows a high expectile of Q over the recorded actions.
     following = jnp.take_along_axis(values, steps.next_state, 1)
     y = jax.lax.stop_gradient(losses.bootstrap(steps.reward, jnp.float32(steps.terminal), following, DISCOUNT))
     terms = {
-        "q": sum(optax.squared_error(losses.taken(q, action), y) for q in q_all),
+        "q": sum(optax.squared_error(taken(q, action), y) for q in q_all),
         "v": losses.expectile_loss(jnp.take_along_axis(values, steps.state, 1), target_q, EXPECTILE),
         "conservative": CONSERVATIVE * sum(losses.cross_entropy(q, action) for q in q_all),
     }

@@ -176,7 +176,7 @@ def test_every_short_name_is_of_something_that_exists():
 
 # Where these names mean something else, or are looked up.
 OTHER_MEANINGS = {
-    ("motif_jax.stages.train_language.data", "words"): "a template",
+    ("motif_jax.stages.train_language", "words"): "a template",
     ("motif_jax.contrib.drrn", "drrn"): "the network and its algorithm ask for each other",
     ("motif_jax.contrib.drrn", "q_learning"): "the same",
     ("motif_jax.envs.protocols", "babyai"): "the section of the config with its values",

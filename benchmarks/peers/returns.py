@@ -29,7 +29,7 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world
-from motif_jax.offline.batch import TranscriptBatch
+from motif_jax.offline.losses import TranscriptBatch
 from motif_jax.offline.recipes import OfflineSettings
 from motif_jax.offline.update import init_state, make_update, objective_of
 from motif_jax.policies.decoding import Decoding

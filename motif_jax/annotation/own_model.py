@@ -32,8 +32,7 @@ from motif_jax.annotation.section import SamplingSection
 from motif_jax.console import print_line
 from motif_jax.language.chat import ChatFormat
 from motif_jax.language.generation import TokenSampling
-from motif_jax.language.loaded import Language
-from motif_jax.language.next_tokens import NextTokens
+from motif_jax.language.loaded import Language, NextTokens
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
 

@@ -21,8 +21,7 @@ from motif_jax.console import print_line
 from motif_jax.devices.mesh import FSDP, TENSOR, Rules, describe_memory
 from motif_jax.devices.parameters import leaves_by_path, name_of
 from motif_jax.language.config import LanguageConfig
-from motif_jax.language.layers import Linear
-from motif_jax.language.model import Decoder, EncoderDecoder
+from motif_jax.language.model import Decoder, EncoderDecoder, Linear
 from motif_jax.structs import UserError
 from motif_jax.system.errors import in_words
 from motif_jax.system.machine import available_mib
@@ -43,13 +42,6 @@ class LowRank(nnx.Module):
         low = x.astype(y.dtype) @ self.low_a[...].astype(y.dtype) @ self.low_b[...].astype(y.dtype)
         return y + low * self.factor
 
-    def merged(self) -> Linear:
-        """The sum of both as one linear map."""
-        kernel = self.base.kernel[...]
-        added = self.factor * (self.low_a[...] @ self.low_b[...])
-        self.base.kernel = nnx.Param((kernel.astype(jnp.float32) + added).astype(kernel.dtype))
-        return self.base
-
 
 def add_low_rank(model: Model, names: Sequence[str], rank: int, alpha: float, seed: int) -> Model:
     """Adds low-rank products to some matrices of a copy of the model.
@@ -68,7 +60,10 @@ def merge_low_rank(model: Model) -> Model:
     """A copy of the model with all low-rank products added to their matrices."""
     model = nnx.clone(model)
     for path, module in _modules(model, LowRank).items():
-        _put(model, path, module.merged())
+        kernel = module.base.kernel[...]
+        added = module.factor * (module.low_a[...] @ module.low_b[...])
+        module.base.kernel = nnx.Param((kernel.astype(jnp.float32) + added).astype(kernel.dtype))
+        _put(model, path, module.base)
     return model
 
 

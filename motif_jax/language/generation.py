@@ -86,14 +86,17 @@ class Generated(NamedTuple):
 
 
 class _Loop(NamedTuple):
+    """The state of a loop with N rows, or with W beams of each of B contexts: row b * W + w is beam w of context b."""
+
     step: jax.Array
     reading: PrefixState
-    hidden: jax.Array
-    token: jax.Array  # read last
+    hidden: jax.Array  # [N, width]
+    token: jax.Array  # read last. [N]
     carry: Any
-    done: jax.Array
-    tokens: jax.Array
-    log_probs: jax.Array
+    done: jax.Array  # [N] or [B, W]
+    tokens: jax.Array  # [N, length] or [B, W, length]
+    log_probs: jax.Array  # one per token, like these
+    lengths: Any = ()  # of beams. [B, W]
 
 
 def no_limits(vocabulary: int, num_rows: int, ends: tuple[int, ...] = ()) -> TokenLimits:
@@ -136,7 +139,10 @@ def generate(
         def step(loop: _Loop) -> _Loop:
             logits, carry = next_logits(model, loop.hidden, loop.token, allowed, shift, arguments, loop.carry)
             drawn = draw(logits, keys_of(keys, loop.step), sampling)
-            token = jnp.where(loop.done, limits.pad, impose(drawn, forced, loop.step))
+            if forced.shape[1]:
+                imposed = forced[:, jnp.minimum(loop.step, forced.shape[1] - 1)]
+                drawn = jnp.where((imposed != FREE) & (loop.step < forced.shape[1]), imposed, drawn)
+            token = jnp.where(loop.done, limits.pad, drawn)
             odds = jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], 1)[:, 0]
             tokens = loop.tokens.at[:, loop.step].set(token)
             log_probs = loop.log_probs.at[:, loop.step].set(jnp.where(loop.done, 0, odds))
@@ -174,14 +180,6 @@ def next_logits(
     return jnp.where(allowed, logits, NEVER), carry
 
 
-def impose(drawn: jax.Array, forced: jax.Array, step: jax.Array) -> jax.Array:
-    """The forced token of a step if there is one, otherwise the drawn token. [B]"""
-    if not forced.shape[1]:
-        return drawn
-    token = forced[:, jnp.minimum(step, forced.shape[1] - 1)]
-    return jnp.where((token != FREE) & (step < forced.shape[1]), token, drawn)
-
-
 def last_token(model: Decoder | EncoderDecoder, tokens: jax.Array, segments: jax.Array) -> jax.Array:
     """The last token that the model read before generation. [B]"""
     if model.config.is_encoder_decoder:
@@ -198,20 +196,6 @@ def row_lengths(tokens: jax.Array, limits: TokenLimits) -> jax.Array:
 # Beam search: keeps the W best partial continuations of each context and returns the best complete one.
 #
 # Beams are compared by log_prob / length ** length_penalty. A finished beam stays among the others unchanged.
-
-
-class _Search(NamedTuple):
-    """W beams of each of B contexts; row b * W + w is beam w of context b."""
-
-    step: jax.Array
-    reading: PrefixState
-    hidden: jax.Array  # [B * W, width]
-    token: jax.Array  # [B * W]
-    carry: Any
-    done: jax.Array  # [B, W]
-    lengths: jax.Array  # [B, W]
-    tokens: jax.Array  # [B, W, length]
-    log_probs: jax.Array  # one per token. [B, W, length]
 
 
 def search(
@@ -231,15 +215,15 @@ def search(
     shape = num_rows, width
     starts: tuple[Any, Any, Any, Any] = reading, hidden, last_token(model, tokens, segments), carry
     starts = take_rows(starts, spread)
-    first = _Search(
-        jnp.int32(0), *starts, jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32),
-        jnp.full((*shape, length), limits.pad, jnp.int32), jnp.zeros((*shape, length)),
+    first = _Loop(
+        jnp.int32(0), *starts, jnp.zeros(shape, bool), jnp.full((*shape, length), limits.pad, jnp.int32),
+        jnp.zeros((*shape, length)), jnp.zeros(shape, jnp.int32),
     )  # fmt: skip
 
-    def is_running(now: _Search) -> jax.Array:
+    def is_running(now: _Loop) -> jax.Array:
         return (now.step < length) & ~now.done.all()
 
-    def step(now: _Search) -> _Search:
+    def step(now: _Loop) -> _Loop:
         logits, carry = next_logits(model, now.hidden, now.token, allowed, shift, arguments, now.carry)
         odds = jax.nn.log_softmax(logits).reshape(num_rows, width, vocabulary)
         added = _possible(odds, now, limits)
@@ -257,10 +241,10 @@ def search(
         rows = (jnp.arange(num_rows)[:, None] * width + beam).reshape(-1)
         gain = jnp.take_along_axis(added.reshape(num_rows, -1), best, 1)
         reading, hidden = model.read(take_rows(now.reading, rows), token.reshape(-1))
-        return _Search(
+        return _Loop(
             now.step + 1, reading, hidden, token.reshape(-1), take_rows(carry, rows),
-            pick(now.done) | limits.stops[token], pick(lengths), pick(now.tokens).at[:, :, now.step].set(token),
-            pick(now.log_probs).at[:, :, now.step].set(gain),
+            pick(now.done) | limits.stops[token], pick(now.tokens).at[:, :, now.step].set(token),
+            pick(now.log_probs).at[:, :, now.step].set(gain), pick(lengths),
         )  # fmt: skip
 
     last = jax.lax.while_loop(is_running, step, first)
@@ -271,7 +255,7 @@ def search(
     return Generated(tokens, row_lengths(tokens, limits), last.log_probs[rows, best])
 
 
-def _possible(log_probs: jax.Array, now: _Search, limits: TokenLimits) -> jax.Array:
+def _possible(log_probs: jax.Array, now: _Loop, limits: TokenLimits) -> jax.Array:
     """The log-probabilities of each beam's next tokens, minus infinity where they are impossible. [B, W, V]"""
     tokens = jnp.arange(log_probs.shape[-1])
     if limits.forced.shape[1]:  # only the forced token is possible; it keeps its own log-probability, if it has one

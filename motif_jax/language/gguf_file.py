@@ -28,8 +28,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from motif_jax.language.config import LanguageConfig, is_usable
-from motif_jax.language.hub_config import LARGEST_SIDE, config_from_hub
+from motif_jax.language.config import LARGEST_SIDE, LanguageConfig, config_from_hub, is_usable
 from motif_jax.structs import UserError, legible
 from motif_jax.tokens import Tokeniser, tokeniser_from_text
 

@@ -6,8 +6,15 @@
     tokenizer.json                    see tokens.py
     chat_template.jinja               or in tokenizer_config.json: searched for a known format (chat.py), never executed
 
-A directory with an adapter of PEFT (peft.py) is read as the adapter's model with its additions, whatever lies beside
-it. GGUF files (gguf_file.py) are read, but not written.
+A directory with a low-rank adapter in PEFT's layout is read as the adapter's model with its additions, whatever lies
+beside it. Our own additions are written so, and transformers loads them:
+
+    adapter_config.json               rank, alpha, names of the matrices, and the model: a directory or a GGUF file here
+    adapter_model.safetensors         per matrix lora_A [rank, inputs] and lora_B [outputs, rank]
+
+    matrix + alpha / rank * lora_B @ lora_A        (alpha / sqrt(rank) with use_rslora)
+
+Other kinds of adapters are refused. GGUF files (gguf_file.py) are read, but not written.
 
 Reading executes no code. Sizes and types in these files are checked before memory is allocated, and a UserError names
 the first mismatch. Links may lead to other files of the directory or into the "blobs" of the Hub's cache, nowhere else.
@@ -15,37 +22,32 @@ the first mismatch. Links may lead to other files of the directory or into the "
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, NamedTuple
 
 import numpy as np
 from flax import nnx
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from motif_jax.config.table import LARGEST, shown
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.files import write_json, write_whole
-from motif_jax.language import gguf_file, peft
+from motif_jax.language import gguf_file
+from motif_jax.language.adapt import LowRank
 from motif_jax.language.chat import ChatFormat, recognise_chat
-from motif_jax.language.config import LanguageConfig, locate_model
-from motif_jax.language.hub_config import config_from_hub, config_to_hub
-from motif_jax.language.layers import FLOAT32, Types
-from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
-from motif_jax.language.tensors import (
-    Tensor,
-    canonical,
-    find_file,
-    hub_tensors,
-    open_tensors,
-    parts_of,
-    read_foreign,
-    same,
-)
+from motif_jax.language.config import LanguageConfig, config_from_hub, config_to_hub, locate_model
+from motif_jax.language.model import FLOAT32, Decoder, EncoderDecoder, Types, make_language_model
 from motif_jax.structs import UserError, legible
 from motif_jax.system.errors import in_words
+from motif_jax.system.foreign import LIMIT, check_regular, leads_out, parse_foreign_json, read_bytes
 from motif_jax.system.machine import available_mib
 from motif_jax.tokens import FILE, SETTINGS, Tokeniser, read_tokeniser
 
@@ -53,6 +55,7 @@ CONFIG, GENERATION, TEMPLATE = "config.json", "generation_config.json", "chat_te
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = 5 * 10**9  # maximum bytes of a written file of tensors
 HEAD = "lm_head.weight"
+FLOATS = ("F32", "BF16", "F16", "F64")  # safetensors' names of types
 
 
 def read_language_model(
@@ -62,7 +65,7 @@ def read_language_model(
 
     `directory`: in the layout above, or of an adapter; or a GGUF file, or a name that `locate_model` knows.
     """
-    adapter, directory = peft.find_adapter(locate_model(directory))
+    adapter, directory = find_adapter(locate_model(directory))
     config = read_config(directory)
     tensors: Mapping[str, Tensor | gguf_file.GgufTensor]
     tensors = (
@@ -85,8 +88,10 @@ def read_language_model(
             part[..., first : first + 256] = view[..., first : first + 256]
         if not np.isfinite(part).all():
             raise UserError(f"{name} in {tensors[name].file!r} has a value that is not finite")
-    if adapter is not None:
-        peft.check_used(adapter, used, directory)
+    for name in adapter.tensors if adapter else ():
+        module = name.removeprefix(LORA_PREFIX).rpartition(".lora_")[0]
+        if f"{module}.weight" not in used:
+            raise UserError(f"the adapter in {str(directory)!r} has {module!r:.200}, which the model lacks")
     return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
 
 
@@ -98,7 +103,7 @@ def _split_shapes(config: LanguageConfig, types: Types, remat: bool) -> tuple[An
 
 def read_config(directory: Path) -> LanguageConfig:
     """Reads the architecture alone."""
-    directory = peft.find_adapter(locate_model(directory))[1]
+    directory = find_adapter(locate_model(directory))[1]
     if directory.is_file():
         return gguf_file.read_gguf_config(directory)
     content = read_foreign(directory, CONFIG)
@@ -115,7 +120,7 @@ def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
     """Reads the tokeniser beside a model, or an adapter; the embedding must have a row for each token."""
     directory = locate_model(directory)
     if not os.path.exists(directory / FILE):
-        directory = peft.find_adapter(directory)[1]
+        directory = find_adapter(directory)[1]
     is_file = directory.is_file()
     tokeniser = gguf_file.read_gguf_tokeniser(directory) if is_file else read_tokeniser(find_file(directory, FILE))
     check_size(tokeniser, config, f" in {str(directory)!r}")
@@ -124,7 +129,7 @@ def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
 
 def read_chat_format(directory: Path) -> ChatFormat | None:
     """The format of conversations that a model has learnt; None if it has none, or an unknown one."""
-    directory, template = peft.find_adapter(locate_model(directory))[1], None
+    directory, template = find_adapter(locate_model(directory))[1], None
     if directory.is_file():
         template = gguf_file.read_header(directory).metadata.get("tokenizer.chat_template")
     elif (directory / TEMPLATE).exists():
@@ -230,3 +235,316 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
         write_json(directory / INDEX, {"metadata": {"total_size": size}, "weight_map": where})
     dtype = next(iter(tensors.values())).dtype.name
     write_json(directory / CONFIG, config_to_hub(config) | {"dtype": dtype, "torch_dtype": dtype})
+
+
+# ---- files of other people's models
+
+
+class Tensor(NamedTuple):
+    """A tensor in an open file, loaded into memory only when used."""
+
+    opened: Any
+    name: str  # in its file
+    file: str
+
+    @property
+    def array(self) -> np.ndarray:
+        """The numbers, as a copy; raises UserError if they are not floats."""
+        if (dtype := self.opened.get_slice(self.name).get_dtype()) not in FLOATS:
+            raise UserError(f"{self.name!r:.200} in {self.file!r} has type {dtype}, but must have {', '.join(FLOATS)}")
+        return self.opened.get_tensor(self.name)
+
+    @property
+    def shape(self) -> list[int]:
+        return self.opened.get_slice(self.name).get_shape()
+
+
+def read_foreign(directory: Path, name: str, parse: Callable[[bytes], Any] = parse_foreign_json) -> Any:
+    """The content of a file of the directory, by default a JSON object."""
+    file = find_file(directory, name)
+    with legible(repr(str(file))):
+        return parse(read_bytes(file, LIMIT))
+
+
+def find_file(directory: Path, name: str) -> Path:
+    """The path of an existing file of the directory; a link may only lead into the directory or the Hub's cache."""
+    file = directory / name
+    if not file.exists():
+        raise UserError(f"there is no {name} in {str(directory)!r}")
+    blobs = Path(os.path.realpath(directory)).parent.parent / "blobs"
+    if leads_out(file, directory) and Path(os.path.realpath(file)).parent != blobs:
+        raise UserError(f"{str(file)!r} is a link that leads out of its directory")
+    return file
+
+
+def open_tensors(directory: Path, name: str) -> dict[str, Tensor]:
+    """The tensors in a file of the directory, which the library checks."""
+    file = find_file(directory, name)
+    with legible(repr(str(file)), "", SafetensorError):
+        check_regular(file)
+        opened = safe_open(file, "numpy")
+        return {name: Tensor(opened, name, str(file)) for name in opened.keys()}  # noqa: SIM118
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same type and values."""
+    try:
+        ours, theirs = one.array, other.array
+    except ValueError:  # a shape that NumPy does not support
+        return False
+    return ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
+
+
+# ---- tensors
+#
+# Maps our parameters to the tensors in Hugging Face files, with one literal table per family. Hugging Face numbers
+# tensors by block ("{}" here); ours are stacked over blocks. PyTorch's linear maps are [outputs, inputs], ours are
+# [inputs, outputs]. GPT-2 also has [inputs, outputs], with queries, keys and values in one tensor.
+
+
+class HubTensor(NamedTuple):
+    """A Hugging Face tensor that contains one of our arrays."""
+
+    name: str  # with {} for the number of the block
+    transposed: bool = False
+    third: int | None = None  # 0, 1 or 2: our array is this third along the last axis
+
+    def their_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the tensor, from the shape of our array in one block."""
+        shape = shape[::-1] if self.transposed else shape
+        return shape if self.third is None else (*shape[:-1], 3 * shape[-1])
+
+    def ours(self, tensor: np.ndarray) -> np.ndarray:
+        """Our array, as a view of the tensor."""
+        if self.third is not None:
+            tensor = np.split(tensor, 3, -1)[self.third]
+        return tensor.T if self.transposed else tensor
+
+
+# Names of modules in a block: ours, and theirs.
+LLAMA = {
+    "attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
+    **{f"attention.{it}": f"self_attn.{it}_proj" for it in "qkvo"},
+    **{f"attention.{it}_norm": f"self_attn.{it}_norm" for it in "qk"},
+    **{f"mlp.{it}": f"mlp.{it}_proj" for it in ("gate", "up", "down")},
+}  # fmt: skip
+GPT2 = {
+    "attention_norm": "ln_1", "mlp_norm": "ln_2", **{f"attention.{it}": "attn.c_attn" for it in "qkv"},
+    "attention.o": "attn.c_proj", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj",
+}  # fmt: skip
+
+
+def _t5(cross: bool, gated: bool) -> dict[str, str]:
+    mlp = "layer.2" if cross else "layer.1"
+    return {
+        "attention_norm": "layer.0.layer_norm", **{f"attention.{it}": f"layer.0.SelfAttention.{it}" for it in "qkvo"},
+        "cross_norm": "layer.1.layer_norm", **{f"cross.{it}": f"layer.1.EncDecAttention.{it}" for it in "qkvo"},
+        "mlp_norm": f"{mlp}.layer_norm", "mlp.gate": f"{mlp}.DenseReluDense.wi_0",
+        "mlp.up": f"{mlp}.DenseReluDense.{'wi_1' if gated else 'wi'}", "mlp.down": f"{mlp}.DenseReluDense.wo",
+    }  # fmt: skip
+
+
+def hub_tensors(config: LanguageConfig) -> dict[str, HubTensor]:
+    """The tensor for each of our names, including names that some models of the family lack."""
+    if config.family == "t5":
+        names = {"embedding": "shared"}
+        for stack in ("encoder", "decoder"):
+            table = _t5(stack == "decoder", config.gated)
+            names |= {f"{stack}.blocks.{our}": f"{stack}.block.{{}}.{their}" for our, their in table.items()}
+            names[f"{stack}.norm"] = f"{stack}.final_layer_norm"
+            names[f"{stack}.relative"] = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias"
+    elif config.family == "gpt2":
+        names = {"embedding": "transformer.wte", "positions": "transformer.wpe", "stack.norm": "transformer.ln_f"}
+        names |= {f"stack.blocks.{our}": f"transformer.h.{{}}.{their}" for our, their in GPT2.items()}
+    else:
+        names = {"embedding": "model.embed_tokens", "stack.norm": "model.norm"}
+        names |= {f"stack.blocks.{our}": f"model.layers.{{}}.{their}" for our, their in LLAMA.items()}
+    tensors = {}
+    for our, their in (names | {"head": "lm_head"}).items():
+        third = "qkv".index(our[-1]) if their.endswith("c_attn") else None
+        kernel = HubTensor(f"{their}.weight", config.family != "gpt2" or our == "head", third)
+        tensors[our] = tensors[f"{our}.scale"] = HubTensor(f"{their}.weight")
+        tensors |= {f"{our}.kernel": kernel, f"{our}.bias": HubTensor(f"{their}.bias", third=third)}
+    return tensors
+
+
+ALIASES = {  # other names of a tensor, some of which files repeat
+    "t5": {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"}
+}
+PREFIXES = {"gpt2": "transformer.", "t5": ""}  # files of a model without head lack the prefix; default: "model."
+# Buffers that older versions saved, and an unused table of T5.
+UNUSED = (
+    ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq",
+    "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
+)  # fmt: skip
+
+
+def canonical(name: str, config: LanguageConfig) -> str | None:
+    """The name of a tensor in `hub_tensors`; None for an unused tensor."""
+    if name.endswith(UNUSED):
+        return None
+    prefix = PREFIXES.get(config.family, "model.")
+    if name != "lm_head.weight" and not name.startswith(prefix):
+        name = prefix + name
+    return ALIASES.get(config.family, {}).get(name, name)
+
+
+def blocks_of(shape: tuple[int, ...], tensor: HubTensor) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The names of the tensors that contain one of our arrays, with the shape of our part of each."""
+    if "{}" not in tensor.name:
+        yield tensor.name, shape
+        return
+    for number in range(shape[0]):
+        yield tensor.name.format(number), shape[1:]
+
+
+class Part(NamedTuple):
+    """A part of one of our arrays that is in a single tensor."""
+
+    path: tuple[str, ...]  # of our array
+    at: Any  # index of the part in it
+    name: str  # of the tensor
+    place: HubTensor
+    shape: tuple[int, ...]  # of the tensor
+
+
+def parts_of(config: LanguageConfig, leaves: Mapping[tuple[str, ...], Any]) -> Iterator[Part]:
+    """All parts of the arrays, or shapes, of a model."""
+    places = hub_tensors(config)
+    for path, leaf in leaves.items():
+        place = places[".".join(path)]
+        for number, (name, shape) in enumerate(blocks_of(leaf.shape, place)):
+            yield Part(path, number if "{}" in place.name else ..., name, place, place.their_shape(shape))
+
+
+# ---- adapters
+
+ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
+LORA_PREFIX = "base_model.model."
+LORA_ENDS = {"a": ".lora_A.weight", "b": ".lora_B.weight"}
+LORA_PLAIN: dict[str, tuple[Any, ...]] = {  # settings that change the sum, and the values of each that are read
+    "peft_type": ("LORA",), "bias": (None, "none"), "use_dora": (None, False), "lora_bias": (None, False),
+    "modules_to_save": (None, []), "trainable_token_indices": (None, []), "megatron_config": (None,),
+    "target_parameters": (None, []), "alora_invocation_tokens": (None, []), "layer_replication": (None, []),
+    "use_qalora": (None, False),
+    # With others, such as pissa and loftq, PEFT also changes the model's own matrices when it loads an adapter.
+    "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal"),
+}  # fmt: skip
+LORA_KINDS = {"alpha_pattern": dict, "use_rslora": bool, "fan_in_fan_out": bool}  # of others that are read, or null
+
+
+class Adapter(NamedTuple):
+    """Additions to the matrices of a model."""
+
+    content: dict[str, Any]  # of ADAPTER_CONFIG
+    tensors: Mapping[str, Tensor]
+
+    def added(self, name: str, tensor: np.ndarray) -> np.ndarray:
+        """The tensor of this name with its addition."""
+        module = LORA_PREFIX + name.removesuffix(".weight")
+        if module + LORA_ENDS["a"] not in self.tensors:
+            return tensor
+        a, b = (self.tensors[module + end] for end in LORA_ENDS.values())
+        shape, turned = [b.shape[0], a.shape[1]], self.content.get("fan_in_fan_out")
+        if shape[:: -1 if turned else 1] != [*tensor.shape]:  # before a product that is larger than any memory
+            raise UserError(f"the adapter's {name!r:.200} is {shape}, the model's {list(tensor.shape)}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            low, high = (part.array.astype(np.float32) for part in (a, b))
+            alpha = _alpha(self.content, name.removesuffix(".weight"))
+            rank = math.sqrt(len(low)) if self.content.get("use_rslora") else len(low)
+            product = high @ low * (alpha / rank)
+            added = (tensor.astype(np.float32) + (product.T if turned else product)).astype(tensor.dtype)
+        if not np.isfinite(added).all():
+            raise UserError(f"{name!r:.200} with the adapter's addition has a value that is not finite")
+        return added
+
+
+def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
+    """The adapter in a directory, if there is one, and the directory of its model, which may be the same."""
+    if not os.path.exists(directory / ADAPTER_CONFIG):  # False for names too long
+        return None, directory
+    content, tensors = read_foreign(directory, ADAPTER_CONFIG), open_tensors(directory, ADAPTER)
+    _check_adapter(content, tensors, directory / ADAPTER_CONFIG)
+    named = content["base_model_name_or_path"]
+    for name in (Path(named), directory / named):  # also relative to the adapter's own
+        with contextlib.suppress(UserError):
+            base = locate_model(name)
+            break
+    else:
+        what = f"the model {named!r:.200}, which is not a directory here"
+        raise UserError(f"the adapter in {str(directory)!r} is for {what}: put its path into {ADAPTER_CONFIG}")
+    if base.is_dir() and not (base / CONFIG).exists():
+        raise UserError(f"there is no {CONFIG} in {str(base)!r}, the model of the adapter in {str(directory)!r}")
+    if (base / ADAPTER_CONFIG).exists() and not base.samefile(directory):
+        raise UserError(f"the model of the adapter in {str(directory)!r}, {str(base)!r}, has an adapter of its own")
+    return Adapter(content, tensors), base
+
+
+def _check_adapter(content: dict[str, Any], tensors: Mapping[str, Tensor], file: Path) -> None:
+    """Raises UserError for another kind of adapter or tensors that do not fit together."""
+    for name, values in LORA_PLAIN.items():
+        if content.get(name) not in values:
+            raise UserError(f"{str(file)!r} has {name} {shown(content.get(name))}: only low-rank products are read")
+    if not isinstance(content.get("base_model_name_or_path"), str) or not _is_number(content.get("lora_alpha")):
+        raise UserError(f"{str(file)!r} has no base_model_name_or_path and lora_alpha")
+    for name, kind in LORA_KINDS.items():
+        if not isinstance(content.get(name), (kind, NoneType)):
+            raise UserError(f"{str(file)!r} has {name} {shown(content[name])}, which must be a {kind.__name__}")
+    for name, tensor in tensors.items():
+        if not name.startswith(LORA_PREFIX) or not name.endswith(tuple(LORA_ENDS.values())) or len(tensor.shape) != 2:
+            raise UserError(f"the adapter of {str(file)!r} has {name!r:.200}, which is not a low-rank product")
+        module = name.rpartition(".lora_")[0]
+        a, b = (tensors[module + end].shape if module + end in tensors else [0, 0] for end in LORA_ENDS.values())
+        if not a[0] or a[0] != b[1]:
+            raise UserError(f"lora_A and lora_B of {module!r:.200} in the adapter do not fit each other")
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= LARGEST  # False for NaN
+
+
+def _alpha(content: dict[str, Any], module: str) -> float:
+    """That of the first pattern which the end of the module's name matches; patterns must be plain names."""
+    for pattern, alpha in (content.get("alpha_pattern") or {}).items():
+        name = pattern.replace("\\", "")
+        if not re.fullmatch(r"[\w.]+", name) or not _is_number(alpha):
+            raise UserError(f"the adapter's alpha_pattern {pattern!r:.100} is not a module's name with a number")
+        if f".{module}".endswith(f".{name}"):
+            return float(alpha)
+    return content["lora_alpha"]
+
+
+def write_adapter(directory: Path, model: Any, base: str) -> None:
+    """Writes the low-rank additions of a model. `base`: the directory, or name, of the model without them."""
+    low = [(".".join(map(str, path)), module) for path, module in nnx.iter_modules(model) if type(module) is LowRank]
+    if not low:
+        raise UserError("this language model has no low-rank additions: lora_rank was 0")
+    fused = model.config.family == "gpt2"  # its matrices are [inputs, outputs], and q, k and v are one
+    parts: dict[str, dict[int, tuple[np.ndarray, np.ndarray]]] = {}
+    for path, module in low:
+        hub_tensor = hub_tensors(model.config)[f"{path}.kernel"]
+        a, b = np.asarray(module.low_a[...]), np.asarray(module.low_b[...])
+        third = -1 if hub_tensor.third is None else hub_tensor.third  # -1: the whole matrix
+        for number, (name, _) in enumerate(blocks_of(a.shape, hub_tensor)):
+            parts.setdefault(name.removesuffix(".weight"), {})[third] = a[number].T, b[number].T
+    tensors: dict[str, np.ndarray] = {}
+    ranks: dict[str, int] = {}
+    for name, thirds in parts.items():
+        a = np.concatenate([low for low, _ in thirds.values()])
+        b = np.concatenate([  # each third has its own part of the rank
+            high if third < 0 else np.pad(high, ((third * len(high), (2 - third) * len(high)), (0, 0)))
+            for third, (_, high) in thirds.items()
+        ], 1)  # fmt: skip
+        tensors |= {f"{LORA_PREFIX}{name}{LORA_ENDS['a']}": a, f"{LORA_PREFIX}{name}{LORA_ENDS['b']}": b}
+        ranks[name] = len(a)
+    rank, factor = low[0][1].low_a.shape[-1], low[0][1].factor
+    content = {
+        "peft_type": "LORA", "task_type": "SEQ_2_SEQ_LM" if model.config.family == "t5" else "CAUSAL_LM",
+        "base_model_name_or_path": base, "r": rank, "lora_alpha": factor * rank, "lora_dropout": 0.0, "bias": "none",
+        "target_modules": sorted(parts), "fan_in_fan_out": fused, "inference_mode": True,
+        "rank_pattern": {re.escape(name): count for name, count in ranks.items() if count != rank},
+        "alpha_pattern": {re.escape(name): factor * count for name, count in ranks.items() if count != rank},
+    }  # fmt: skip
+    ordered = {name: np.ascontiguousarray(array, np.float32) for name, array in sorted(tensors.items())}
+    write_whole(directory / ADAPTER, save(ordered, {"format": "pt"}))
+    write_json(directory / ADAPTER_CONFIG, content)

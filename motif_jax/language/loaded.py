@@ -7,9 +7,10 @@ model.generate(["Translate to German: good morning"], max_tokens=20, temperature
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,11 +36,10 @@ from motif_jax.language.generation import (
     no_limits,
     search,
 )
-from motif_jax.language.layers import Types
-from motif_jax.language.model import PrefixState, repeat_rows
+from motif_jax.language.model import PrefixState, Types, repeat_rows
 from motif_jax.language.packing import pad_rows
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, refuse
 from motif_jax.tokens import Tokeniser, write_tokeniser
 
 MULTIPLE = 8  # trees of choices are padded to a multiple of 8 nodes, so that few programs are compiled
@@ -58,8 +58,7 @@ class Language:
         self.chat_format = chat_format  # how conversations become texts; None if unknown
         self.tokeniser, self._mesh, self._batch_size = tokeniser, make_mesh(1) if mesh is None else mesh, batch_size
         hub.check_size(tokeniser, self.config)
-        self._programs: dict[Any, Callable[..., Generated]] = {}
-        self._guided_programs: dict[tuple[int, int], tuple[Callable[..., Any], ...]] = {}
+        self._program, self._guided = functools.cache(self._make_program), functools.cache(self._make_guided)
         self.graph, params = nnx.split(model)
         self.params = place(params, self._mesh, sharding_rules(self.config, self._mesh.shape["tensor"]))
         self._score = jax.jit(lambda params, *inputs: score(nnx.merge(self.graph, params), *inputs).log_probs)
@@ -137,16 +136,14 @@ class Language:
             if not least <= value < float("inf"):
                 raise UserError(f"{name} must be at least {least} and finite, not {value}")
         longest = max(map(len, starts), default=0)
-        for sentence, is_wrong in {
+        refuse({
             "a beam search does not sample: leave out temperature, top_k and top_p, or set beams=1":
                 beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1),
             "only a beam search uses length_penalty: leave it out, or set beams above 1": beams == 1 and length_penalty,
             f"top_p must be between 0 and 1, not {top_p}": not 0 <= top_p <= 1,
             f"there are {len(starts)} texts to begin with, but {len(rows)} contexts": len(starts) != len(rows),
             f"a text to begin with has {longest} tokens, more than max_tokens, {max_tokens}": longest > max_tokens,
-        }.items():  # fmt: skip
-            if is_wrong:
-                raise UserError(sentence)
+        })  # fmt: skip
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
         written = self.generate_tokens(
             rows, max_tokens, keys, TokenSampling(temperature, top_k, top_p), beams=beams,
@@ -279,7 +276,7 @@ class Language:
             raise UserError("no token is allowed")
         return jnp.asarray(allowed_tokens)
 
-    def _guided(self, room: int, repeats: int) -> tuple[Callable[..., Any], ...]:
+    def _make_guided(self, room: int, repeats: int) -> tuple[Callable[..., Any], ...]:
         """Compiled: reads a context; reads a token per row; draws tokens."""
 
         def begin(params: Any, tokens: Any, segments: Any) -> tuple[PrefixState, jax.Array]:
@@ -295,10 +292,10 @@ class Language:
         def pick(logits: Any, allowed: Any, keys: Any, step: Any, sampling: TokenSampling) -> jax.Array:
             return draw(jnp.where(allowed, logits, NEVER), keys_of(keys, step), sampling)
 
-        return self._guided_programs.setdefault((room, repeats), (jax.jit(begin), jax.jit(read), jax.jit(pick)))
+        return jax.jit(begin), jax.jit(read), jax.jit(pick)
 
-    def _program(self, length: int, beams: int, shift: AddToLogits | None) -> Callable[..., Generated]:
-        """The compiled loop, cached by length, number of beams and shift function."""
+    def _make_program(self, length: int, beams: int, shift: AddToLogits | None) -> Callable[..., Generated]:
+        """The compiled loop."""
         # Without the carry, which this function does not need.
         adds = None if shift is None else (lambda arguments, carry, *read: (shift(arguments, *read), carry))
 
@@ -309,7 +306,7 @@ class Language:
                 return search(model, tokens, segments, beams, limits, length, penalty, adds, arguments)
             return generate(model, tokens, segments, keys, sampling, limits, length, adds, arguments)
 
-        return self._programs.setdefault((length, beams, shift), jax.jit(run))
+        return jax.jit(run)
 
 
 def load_language(
@@ -339,3 +336,114 @@ def load_language(
     graph, params, config = hub.read_language_model(path, types)
     tokeniser = hub.read_model_tokeniser(path, config)
     return Language(nnx.merge(graph, params), tokeniser, mesh, batch_size, hub.read_chat_format(path))
+
+
+# ---- next tokens after many texts that begin alike
+#
+# A judge's questions differ in a few words at their end, and captions begin alike, too. The common beginning of all
+# texts is kept in a cache. Their ends are sorted and packed as trees behind it:
+#
+#     beginning --- You --- see --- here --- an apple --- . ->
+#                    |               `------ a --- dagger --- . ->
+#                    `----- kill --- ...
+#
+# A token attends to the beginning and to its ancestors, at the same position as in a text of its own.
+
+KEPT = 4  # states of beginnings
+ENDS = 4  # nodes per text that a tree has room for
+
+
+class Tree(NamedTuple):
+    """Ends of texts, packed."""
+
+    tokens: np.ndarray  # [K] int32
+    above: np.ndarray  # ancestors of each node, itself included. [K, K] bool
+    last: np.ndarray  # the node at the end of each text, 0 where there is no text. [K / ENDS] int32
+
+
+class NextTokens:
+    """Computes log-probabilities of the same few next tokens after any texts."""
+
+    def __init__(self, language: Language, ids: Sequence[int]):
+        """`ids`: tokens whose log-probabilities are wanted. [K]"""
+        self._language, self._ids = language, jnp.asarray(ids)
+        self._states: dict[tuple[tuple[int, ...], int], PrefixState] = {}  # by beginning and room for nodes
+        self._nodes = 256 if jax.default_backend() == "cpu" else 2048  # of a tree
+        graph = language.graph
+
+        @functools.partial(jax.jit, static_argnums=3)
+        def begin(params: Any, tokens: jax.Array, segments: jax.Array, room: int) -> PrefixState:
+            return nnx.merge(graph, params).begin(tokens, segments, room)[0]
+
+        @jax.jit
+        def read(params: Any, state: PrefixState, tree: Tree) -> jax.Array:
+            model = nnx.merge(graph, params)
+            hidden = model.read_branches(state, tree.tokens[None], tree.above[None])[0]
+            return jax.nn.log_softmax(model.logits(hidden[tree.last]))[:, self._ids]
+
+        self._read_begin, self._read = begin, read
+
+    def __call__(self, rows: Sequence[Sequence[int]]) -> np.ndarray:
+        """Log-probabilities of the tokens `ids` after each text. [B, K] float32
+
+        `rows`: the texts as tokens, at least one each. Beginnings of earlier calls are used where they fit.
+        """
+        most = self._language.config.max_positions
+        if most and (longest := max(map(len, rows))) > most:
+            raise UserError(f"a text has {longest:,} tokens, but this language model reads at most {most:,}")
+        begin = self._beginning(rows)
+        ends = [tuple(row[len(begin) :]) for row in rows]
+        room = max(self._nodes, 1 << (max(map(len, ends)) - 1).bit_length())
+        log_probs = np.empty((len(rows), len(self._ids)), np.float32)
+        for numbers, tree in pack_ends(ends, room):
+            scores = self._read(self._language.params, self._state(begin, room), tree)
+            log_probs[numbers] = np.asarray(scores)[: len(numbers)]
+        return log_probs
+
+    def _beginning(self, rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """The longest beginning of earlier calls that all rows share; otherwise their longest common one."""
+        least = min(map(len, rows)) - 1  # the last token of each row stays
+        first, last = min(map(tuple, rows)), max(map(tuple, rows))  # in the order of tokens, all rows lie between
+        shared = first[: min(common(first, last), least)]
+        cached = [begin for begin, _ in self._states if begin and shared[: len(begin)] == begin]
+        return max(cached, key=len, default=shared)
+
+    def _state(self, begin: tuple[int, ...], room: int) -> PrefixState:
+        if (begin, room) not in self._states:
+            tokens = np.array([begin or (0,)], np.int32)
+            segments = np.full(tokens.shape, bool(begin), np.int32)  # a place of padding, if nothing is common
+            self._states[begin, room] = self._read_begin(self._language.params, tokens, segments, room)
+            if len(self._states) > KEPT:
+                del self._states[next(iter(self._states))]  # the oldest one
+        return self._states[begin, room]
+
+
+def common(first: Sequence[int], second: Sequence[int]) -> int:
+    """The number of tokens that two texts have in common at their beginning."""
+    pairs = zip(first, second, strict=False)
+    return next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(first), len(second)))
+
+
+def pack_ends(ends: Sequence[tuple[int, ...]], room: int) -> Iterator[tuple[list[int], Tree]]:
+    """Packs texts into trees of `room` nodes, in their order as tokens; yields the texts' numbers with each tree."""
+    order = sorted(range(len(ends)), key=ends.__getitem__)
+    while order:
+        tree = Tree(np.zeros(room, np.int32), np.eye(room, dtype=bool), np.zeros(room // ENDS, np.int32))
+        used, path = 0, np.zeros(room, np.intp)  # path: the nodes of the text before
+        before: tuple[int, ...] = ()
+        numbers: list[int] = []
+        for number in order[: room // ENDS]:
+            end = ends[number]
+            shared = common(before, end)
+            new = len(end) - shared
+            if used + new > room:
+                break
+            path[shared : len(end)] = np.arange(used, used + new)
+            tree.tokens[used : used + new] = end[shared:]
+            for depth in range(shared, len(end)):
+                tree.above[path[depth], path[:depth]] = True
+            tree.last[len(numbers)] = path[len(end) - 1]
+            used, before = used + new, end
+            numbers.append(number)
+        order = order[len(numbers) :]
+        yield numbers, tree

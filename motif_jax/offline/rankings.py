@@ -6,17 +6,16 @@ write different texts in the same moment. ILQL's scripts top_advantage and eval_
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from motif_jax.offline import losses, mdp
-from motif_jax.offline.batch import next_tokens
+from motif_jax.offline import mdp
+from motif_jax.offline.losses import next_tokens
 from motif_jax.offline.update import OfflineState
-from motif_jax.offline.values import ModelFunctions, Params, apply_head, least
+from motif_jax.offline.values import ModelFunctions, Params, apply_head, least, taken
 from motif_jax.transcripts.render import Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
 
@@ -53,17 +52,6 @@ class Utterance(NamedTuple):
     advantage: float  # the mean of Q - V over its tokens
 
 
-def chosen_values(language: ModelFunctions, of_q: Params, of_v: Params, rows: Rows) -> Chosen:
-    """Computes Q and V per token, each from the hidden states of its own trunk.
-
-    `of_q`: "trunk" and "q", of the online networks or of their targets. `of_v`: "trunk" and "v" of the online networks.
-    """
-    hidden = language.hidden(of_q["trunk"], rows.tokens, rows.segments, None)
-    q = losses.taken(least([apply_head(head, hidden) for head in of_q["q"]]), next_tokens(rows))
-    hidden = language.hidden(of_v["trunk"], rows.tokens, rows.segments, None)
-    return Chosen(q, apply_head(of_v["v"], hidden)[..., 0])
-
-
 def rank_shares(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
     """Returns the share of states in which the better action has the higher Q, per token; ties count half. [K]
 
@@ -84,12 +72,18 @@ def top_advantages(chosen: Chosen, rows: Rows) -> list[Utterance]:
 
 
 def make_readers(language: ModelFunctions, state: OfflineState, bounds: tuple[float, float]) -> dict[str, ReadValues]:
-    """Makes functions that compute Q and V of tokens; V is always that of the learnt networks.
+    """Makes functions that compute Q and V of tokens, each from the hidden states of its own trunk.
 
     "online": Q of the learnt networks. "target": Q of the target networks, clipped to `bounds`, as in training and
-    decoding.
+    decoding. V is always that of the learnt networks.
     """
-    chosen = jax.jit(functools.partial(chosen_values, language))
+
+    @jax.jit
+    def chosen(of_q: Params, of_v: Params, rows: Rows) -> Chosen:
+        hidden = language.hidden(of_q["trunk"], rows.tokens, rows.segments, None)
+        q = taken(least([apply_head(head, hidden) for head in of_q["q"]]), next_tokens(rows))
+        hidden = language.hidden(of_v["trunk"], rows.tokens, rows.segments, None)
+        return Chosen(q, apply_head(of_v["v"], hidden)[..., 0])
 
     def read_target(rows: Rows) -> Chosen:
         values = chosen(state.target, state.learnt, rows)
@@ -169,11 +163,10 @@ def _tokens_of(renderer: Renderer, episodes: np.ndarray, utterance: int, width: 
     """The number of tokens in the agent's text `utterance` of each episode; 0 if it exceeds the width. [N]"""
     sizes = []
     for numbers, rows in _batches(renderer, episodes, width):
-        for row in range(len(numbers)):
-            before = np.cumsum(rows.closes[row]) - rows.closes[row]  # texts that ended before each position
-            is_whole = rows.closes[row].sum() > utterance
-            sizes.append(int((rows.is_action[row] & (before == utterance)).sum()) if is_whole else 0)
-    return np.array(sizes)
+        before = np.cumsum(rows.closes, 1) - rows.closes  # texts that ended before each position
+        size = (rows.is_action & (before == utterance)).sum(1)
+        sizes.append(np.where(rows.closes.sum(1) > utterance, size, 0)[: len(numbers)])
+    return np.concatenate(sizes)
 
 
 def _last_q(

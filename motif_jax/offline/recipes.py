@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from motif_jax.config.table import MANY_SECONDS, Flag, Number, Text, Use, Whole, deciding, value
-from motif_jax.names import SCHEDULES, check_end
-from motif_jax.structs import UserError
+from motif_jax.names import SCHEDULES
 
 
 class Recipe(NamedTuple):
@@ -74,11 +73,10 @@ RECIPES = {
                     compares_visits=True),
     "chai": Recipe("values of whole replies, over a given model", of_replies=True, conservative=True, reranks=True),
 }  # fmt: skip
-JOINT = "joint"  # NAME+joint clones the policy at the same time, as in the paper's configs
 
 
 def recipe_of(name: str) -> Recipe:
-    """Returns the recipe of NAME or NAME+joint; raises KeyError for an unknown name."""
+    """Returns the recipe of NAME, or of NAME+joint, which also clones the policy; raises KeyError for another name."""
     if name not in names():
         raise KeyError(name)
     plain, joint, _ = name.partition("+")
@@ -88,7 +86,7 @@ def recipe_of(name: str) -> Recipe:
 
 def names() -> tuple[str, ...]:
     """Returns all valid names of `recipe_of`."""
-    joint = [f"{name}+{JOINT}" for name, recipe in RECIPES.items() if recipe.has_trunk and not recipe.clones]
+    joint = [f"{name}+joint" for name, recipe in RECIPES.items() if recipe.has_trunk and not recipe.clones]
     return (*RECIPES, *joint)
 
 
@@ -113,23 +111,23 @@ CLONES = Use("recipes that clone", lambda recipe, _: recipe.clones)
 GROUPS = Use("grpo and gigpo", lambda recipe, _: recipe.plays)
 STEPS = Use("gigpo", lambda recipe, _: recipe.compares_visits)
 DISCOUNTED = Use("recipes that learn values, and gigpo", lambda recipe, _: recipe.has_values or recipe.compares_visits)
+POSITIVE, UNLIMITED = Number(0, above=True), Number(0, infinite=True)
+SHARE, INSIDE = Number(0, 1, above=True), Number(0, 1, above=True, below=True)
 
 
 @dataclass(frozen=True)
 class Learning:
     """The optimizer and its loss."""
 
-    learning_rate: float = deciding(1e-3, Number(0, above=True), "learning rate after the warm-up")
+    learning_rate: float = deciding(1e-3, POSITIVE, "learning rate after the warm-up")
     learning_rate_end: float = deciding(0.1, Number(0, 1), "final share of it")
     learning_rate_decay: str = deciding("cosine", Text(tuple(SCHEDULES)), "the way to this share")
     warmup_steps: int = deciding(50, Whole(0), "updates of linear warm-up")
     weight_decay: float = deciding(0.0, Number(0), "weight decay of AdamW")
     adam_b1: float = deciding(0.9, Number(0, 1, below=True), "Adam's beta 1")
     adam_b2: float = deciding(0.999, Number(0, 1, below=True), "Adam's beta 2")
-    adam_eps: float = deciding(1e-8, Number(0, above=True), "Adam's epsilon")
-    max_gradient_norm: float = deciding(
-        1.0, Number(0, infinite=True), "gradient clipping: maximum global norm; 0: none"
-    )
+    adam_eps: float = deciding(1e-8, POSITIVE, "Adam's epsilon")
+    max_gradient_norm: float = deciding(1.0, UNLIMITED, "gradient clipping: maximum global norm; 0: none")
     mean_over_all_tokens: bool = deciding(
         False, Flag(), "cloning's loss is a mean over all tokens rather than the agent's", only_for=CLONES
     )
@@ -142,35 +140,27 @@ class ValueTerms:
     """Values and their losses."""
 
     discount: float = deciding(0.99, Number(0, 1), "discount factor", only_for=DISCOUNTED)
-    expectile: float = deciding(
-        0.7, Number(0, 1, above=True, below=True), "expectile of V; 0.5: the mean", only_for=EXPECTILE
-    )
+    expectile: float = deciding(0.7, INSIDE, "expectile of V; 0.5: the mean", only_for=EXPECTILE)
     double_q: bool = deciding(True, Flag(), "use the smaller of two Q", only_for=VALUES)
-    polyak: float = deciding(0.005, Number(0, 1, above=True), "share of new parameters in the target", only_for=POLYAK)
+    polyak: float = deciding(0.005, SHARE, "share of new parameters in the target", only_for=POLYAK)
     hard_update_every: int = deciding(
         0, Whole(0), "updates after which the target is replaced instead; 0: never", only_for=VALUES
     )
     v_weight: float = deciding(1.0, Number(0), "weight of V's loss", only_for=HEADS)
     q_weight: float = deciding(1.0, Number(0), "weight of Q's loss", only_for=VALUES)
     conservative_weight: float = deciding(0.01, Number(0), "weight of CQL's term", only_for=CONSERVATIVE)
-    conservative_temperature: float = deciding(
-        1.0, Number(0, above=True), "temperature of CQL's term", only_for=BY_TOKEN
-    )
-    margin_weight: float = deciding(
-        0.0, Number(0), "weight of the margin loss, which keeps other tokens below", only_for=TOKEN
-    )
+    conservative_temperature: float = deciding(1.0, POSITIVE, "temperature of CQL's term", only_for=BY_TOKEN)
+    margin_weight: float = deciding(0.0, Number(0), "weight of the loss that keeps other tokens below", only_for=TOKEN)
     margin: float = deciding(0.0, Number(0), "the margin", only_for=MARGIN)
     policy_weight: float = deciding(1.0, Number(0), "weight of cloning", only_for=CLONES)
-    advantage_beta: float = deciding(
-        4.0, Number(0), "AWAC's factor of advantages in their exponential", only_for=WEIGHTED
-    )
+    advantage_beta: float = deciding(4.0, Number(0), "AWAC's factor of advantages in the exponent", only_for=WEIGHTED)
     advantage_weight: float = deciding(
         20.0, Number(0, above=True, infinite=True), "largest weight of a token", only_for=UNSIGNED
     )
     advantage_sign: bool = deciding(False, Flag(), "only the sign of the advantage counts", only_for=WEIGHTED)
     value_min: float = deciding(-math.inf, Number(infinite=True), "lower bound of the target's Q", only_for=HEADS)
     value_max: float = deciding(math.inf, Number(infinite=True), "upper bound of the target's Q", only_for=HEADS)
-    reward_scale: float = deciding(1.0, Number(0, above=True), "rewards are divided by it", only_for=SCALED)
+    reward_scale: float = deciding(1.0, POSITIVE, "rewards are divided by it", only_for=SCALED)
 
 
 @dataclass(frozen=True)
@@ -191,9 +181,7 @@ class GroupLearning:
         "token", Text(("token", "episode")), "probability ratios of tokens, or their means in episodes", only_for=GROUPS
     )
     clip_low: float = deciding(0.2, Number(0, 1), "clipping of ratios below 1", only_for=GROUPS)
-    clip_high: float = deciding(
-        0.0, Number(0, infinite=True), "clipping of ratios above 1; 0: as clip_low", only_for=GROUPS
-    )
+    clip_high: float = deciding(0.0, UNLIMITED, "clipping of ratios above 1; 0: as clip_low", only_for=GROUPS)
     reference_coefficient: float = deciding(
         0.0, Number(0, 1e6), "weight of the divergence from the policy at the start; 0: none", only_for=GROUPS
     )
@@ -215,16 +203,12 @@ class OfflineSettings(Learning, ValueTerms, GroupLearning):
 class Running:
     """Batches, epochs and checkpoints."""
 
-    best_share: float = deciding(
-        0.2, Number(0, 1, above=True), "share of the episodes, by their return", only_for=SELECTIVE
-    )
+    best_share: float = deciding(0.2, SHARE, "share of the episodes, by their return", only_for=SELECTIVE)
     batch_size: int = deciding(64, Whole(1, 2**20), "rows per batch, over all hosts")
     max_length: int = deciding(256, Whole(2, 2**20), "tokens per row; longer episodes are truncated")
     packed: bool = deciding(True, Flag(), "pack several episodes into a row; False: one per row, batched by length")
     in_order: bool = deciding(False, Flag(), "keep the order of the transcripts, as a curriculum; False: shuffle")
-    validation_share: float = deciding(
-        0.05, Number(0, 1, above=True, below=True), "share of the episodes held out for validation"
-    )
+    validation_share: float = deciding(0.05, INSIDE, "share of the episodes held out for validation")
     num_epochs: int = value(1, Whole(1, 10**6), "epochs")
     log_every: int = value(50, Whole(1), "updates per row of metrics")
     evaluate_every: int = value(0, Whole(0), "updates between evaluations; 0: before the first epoch and after each")
@@ -245,11 +229,3 @@ def settings_of(section: OfflineSection, total_steps: int) -> OfflineSettings:
     """The settings of the update, from the section train_language or train_values."""
     names = [field.name for field in fields(OfflineSettings) if hasattr(section, field.name)]
     return OfflineSettings(**{name: getattr(section, name) for name in names}, total_steps=total_steps)
-
-
-def check_learning(section: OfflineSection, stage: str) -> None:
-    """Raises UserError for parts that do not divide a batch of the section `stage`, or an impossible decay."""
-    if section.batch_size % section.num_parts:
-        problem = f"batch_size {section.batch_size} cannot be split into {section.num_parts} parts"
-        raise UserError(f"{problem} (--config.{stage}.batch_size, .num_parts)")
-    check_end(section.learning_rate_decay, section.learning_rate_end, f"--config.{stage}.learning_rate_end")

@@ -17,9 +17,18 @@ import optax
 
 from motif_jax.devices.mesh import total
 from motif_jax.offline import losses, mdp
-from motif_jax.offline.batch import Sums, TranscriptBatch, Weights, in_chunks, masked_sum, next_tokens
+from motif_jax.offline.losses import Sums, TranscriptBatch, Weights, in_chunks, masked_sum, next_tokens
 from motif_jax.offline.recipes import CONSERVATIVE, MARGIN, GroupLearning, OfflineSettings, Recipe
-from motif_jax.offline.values import ModelFunctions, Params, apply_head, condition, least, new_condition, new_values
+from motif_jax.offline.values import (
+    ModelFunctions,
+    Params,
+    apply_head,
+    condition,
+    least,
+    new_condition,
+    new_values,
+    taken,
+)
 from motif_jax.schedules import schedule
 from motif_jax.transcripts.render import Rows
 
@@ -31,7 +40,7 @@ TOKENS: str = "tokens"  # counts: decisions with values, tokens cloned, all toke
 class OfflineState(NamedTuple):
     """Everything that an update changes."""
 
-    learnt: Params  # see `batch.Weights`
+    learnt: Params  # see `losses.Weights`
     target: Params
     optimizer: Any
     step: jax.Array  # updates done. int32
@@ -360,7 +369,7 @@ def _read_heads(
 
     def read(hidden: jax.Array, action: jax.Array) -> dict[str, list[jax.Array]]:
         alls = [apply_head(head, hidden) for head in heads]
-        terms = {"q": [losses.taken(q_all, action) for q_all in alls]}
+        terms = {"q": [taken(q_all, action) for q_all in alls]}
         for name, (_, loss) in token_losses(recipe, settings).items():
             terms[name] = [loss(q_all, action) for q_all in alls]
         return terms
@@ -377,7 +386,7 @@ def _read_targets(
 
     def read(hidden: jax.Array, action: jax.Array) -> dict[str, jax.Array]:
         smaller = least([apply_head(head, hidden) for head in heads])
-        targets = {"q": losses.taken(smaller, action)}
+        targets = {"q": taken(smaller, action)}
         if recipe.hard_max:
             targets["max"] = smaller.max(-1)
         if recipe.soft_max:

@@ -24,11 +24,9 @@ from flax import nnx
 
 from motif_jax.envs.world import World
 from motif_jax.language.adapt import activation_bytes, add_low_rank, bytes_of, print_memory, sharding_rules
-from motif_jax.language.config import LanguageConfig, find_trained, from_record, to_record
+from motif_jax.language.config import LanguageConfig, find_trained, from_record, make_config, to_record
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser
-from motif_jax.language.hub_config import make_config
-from motif_jax.language.layers import Types
-from motif_jax.language.model import Decoder, EncoderDecoder, make_language_model
+from motif_jax.language.model import Decoder, EncoderDecoder, Types, make_language_model
 from motif_jax.language.packing import NOWHERE, Places, pack, pad_rows
 from motif_jax.language.scoring import ChoiceTree, Scores, make_tree, score
 from motif_jax.networks.kinds import LANGUAGE, PROMPT

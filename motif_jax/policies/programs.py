@@ -13,9 +13,16 @@ from motif_jax.language.config import LanguageConfig
 from motif_jax.language.generation import FREE, TokenLimits, TokenSampling, generate, search
 from motif_jax.language.model import Decoder, PrefixState, repeat_rows
 from motif_jax.offline import mdp
-from motif_jax.offline.batch import Replies
-from motif_jax.offline.decode import Reader, ShiftArguments, advantages, begin_shift, make_shift, value_of_texts
-from motif_jax.offline.values import ModelFunctions, condition
+from motif_jax.offline.losses import Replies
+from motif_jax.offline.values import (
+    ModelFunctions,
+    ShiftArguments,
+    advantages,
+    begin_shift,
+    condition,
+    make_shift,
+    value_of_texts,
+)
 from motif_jax.policies.values import ValueModel
 from motif_jax.transcripts.render import Rows
 
@@ -48,8 +55,8 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
     `count` beams or candidates. A text of fewer than `length` tokens ends where the model's context is full. If `drawn`
     has more rows than there are contexts, each context is read once, and continued by as many neighbours.
     """
-    reader, language = reader_of(model), as_functions(model.graph, model.config)
-    shift = make_shift(reader, clipped) if model.recipe.per_token else None
+    language = as_functions(model.graph, model.config)
+    shift = make_shift(language, clipped) if model.recipe.per_token else None
     allowed, bounds = jnp.asarray(model.allowed), model.bounds
 
     def program(
@@ -66,7 +73,7 @@ def make_program(model: ValueModel, kind: str, count: int, length: int, clipped:
             keys, repeats = jax.vmap(_keys, (0, None))(keys, jnp.arange(count)).reshape(-1), repeats * count
         rows: tuple[jax.Array, jax.Array] = repeat_rows(contexts, repeats)
         limits, left, ended = limit(model.config, rows[1], allowed, model.renderer.stop, length)
-        memory: Any = begin_shift(reader, shifting, *contexts, length, clipped) if shift else ()
+        memory: Any = begin_shift(language, shifting, *contexts, length, clipped) if shift else ()
         inputs: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": repeat_rows(memory, repeats)}
         if kind == "beam":
             generated = search(writer, *rows, count, limits, length, **inputs)
@@ -131,19 +138,6 @@ def make_probabilities(model: ValueModel) -> Any:
     return probabilities
 
 
-def reader_of(model: ValueModel) -> Reader:
-    """The model's network as functions that read token by token."""
-
-    def begin(params: Any, tokens: jax.Array, segments: jax.Array, room: int) -> Any:
-        return _spread(nnx.merge(model.graph, params).begin(tokens, segments, room)[0])
-
-    def read(params: Any, memory: Any, token: jax.Array) -> tuple[Any, jax.Array]:
-        reading, hidden = nnx.merge(model.graph, params).read(memory._replace(at=memory.at[0]), token)
-        return _spread(reading), hidden
-
-    return Reader(begin, read)
-
-
 def _spread(reading: PrefixState) -> PrefixState:
     """Gives the index of the next slot, which all rows share, an axis of rows."""
     return reading._replace(at=jnp.broadcast_to(reading.at, len(reading.seen)))
@@ -158,7 +152,14 @@ def as_functions(graph: Any, config: LanguageConfig) -> ModelFunctions:
     def logits(params: Any, hidden: jax.Array) -> jax.Array:
         return nnx.merge(graph, params).logits(hidden)
 
-    return ModelFunctions(hidden, logits, config.width, config.vocabulary)
+    def begin(params: Any, tokens: jax.Array, segments: jax.Array, room: int) -> Any:
+        return _spread(nnx.merge(graph, params).begin(tokens, segments, room)[0])
+
+    def read(params: Any, memory: Any, token: jax.Array) -> tuple[Any, jax.Array]:
+        reading, hidden = nnx.merge(graph, params).read(memory._replace(at=memory.at[0]), token)
+        return _spread(reading), hidden
+
+    return ModelFunctions(hidden, logits, config.width, config.vocabulary, begin, read)
 
 
 class Writer:

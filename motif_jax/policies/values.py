@@ -15,7 +15,7 @@ from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebui
 from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.hub import read_language_model, read_model_tokeniser
-from motif_jax.language.layers import Types
+from motif_jax.language.model import Types
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser

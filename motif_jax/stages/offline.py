@@ -1,8 +1,8 @@
 """Offline training: epochs over token batches that depend only on the seed, the epoch and the step.
 
-    with open_session(config, section, workdir, "train_values", "values", open_data) as session:
+    with open_session(config, section, workdir, "train_values", "values") as session:  # of train_language
         job = make_job(config, session, title, recipe, parts, renderer, figures)
-        outcome = train(job, session.stage, section, session.hosts, session.stop)
+        outcome = train(job, session)
 
 A stopped or killed run resumes at the batch after its last checkpoint, and ends with the same bits and the same rows of
 metrics as an uninterrupted run, because checkpoints hold the metrics since the last row. With several hosts, each
@@ -14,9 +14,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -26,25 +25,25 @@ from jax.sharding import Mesh
 import motif_jax
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints, latest_of_all
-from motif_jax.devices.hosts import Hosts, Vote, start_hosts
-from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, replicate, shard
+from motif_jax.devices.hosts import Hosts, Vote
+from motif_jax.devices.mesh import map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.envs.worlds import without_nethack
 from motif_jax.files import read_json, to_plain
 from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig, to_record
-from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
-from motif_jax.offline.recipes import OfflineSection, Recipe, Running, settings_of
+from motif_jax.offline.losses import Replies, TranscriptBatch, Weights
+from motif_jax.offline.recipes import OfflineSection, Recipe, settings_of
 from motif_jax.offline.update import init_state, make_measure, make_update, means_of, objective_of, zero_sums
 from motif_jax.offline.values import ModelFunctions
 from motif_jax.pages.blocks import tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.figures import all_metrics
 from motif_jax.pages.formats import amount, exact
-from motif_jax.run import CONFIG, Head, Run, StageRun, from_plain
+from motif_jax.run import CONFIG, Head, StageRun, from_plain
 from motif_jax.stages import Experiment
 from motif_jax.structs import Stopped, UserError
-from motif_jax.system.meeting import find_meeting
+from motif_jax.system.machine import describe
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import StopAsked
 from motif_jax.tokens import Tokeniser, digest
@@ -78,29 +77,6 @@ class Session(NamedTuple):
     mesh: Mesh
 
 
-@contextlib.contextmanager
-def open_session(
-    config: Experiment, section: OfflineSection, workdir: Path, name: str, folder: str,
-    open_data: Callable[[bool], Transcripts],
-) -> Iterator[Session]:  # fmt: skip
-    """Meets the other hosts, locks the stage's directory and opens the transcripts.
-
-    `open_data` is told whether this process may import them, as the first host does; the others read them later.
-    """
-    with StopAsked() as stop:
-        start_hosts(find_meeting(config.distributed), lambda: stop.asked)
-        with Hosts() as hosts, Run(workdir).stage(name, folder, writes=hosts.me == 0) as stage:
-            transcripts = open_data(True) if hosts.me == 0 else None
-            hosts.agree(Vote.GO_ON)
-            transcripts = transcripts or open_data(False)
-            mesh = make_mesh()
-            if section.batch_size % (batch_parts(mesh) * section.num_parts):
-                parts = f"{section.num_parts} parts for each of {batch_parts(mesh)} devices"
-                flags = f"--config.{name}.batch_size, .num_parts"
-                raise UserError(f"batch_size {section.batch_size} cannot be cut into {parts} ({flags})")
-            yield Session(stage, section, hosts, stop, transcripts, mesh)
-
-
 # ---- the loop
 
 
@@ -130,25 +106,23 @@ class Done:
     rank: float = 0.0  # of it
 
 
-def train(job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, stop: StopAsked) -> Training:
+def train(job: TrainingJob, session: Session) -> Training:
     """Trains from the last checkpoint on, or from the start; raises Stopped after a signal."""
     with contextlib.ExitStack() as stack:
-        training = Training(job, stage, section, hosts, stop, stack)
+        training = Training(job, session, stack)
         training.run()
-    hosts.agree(Vote.END)
+    session.hosts.agree(Vote.END)
     return training
 
 
 class Training:
     """A training at work: its state, its progress, and the files that it writes."""
 
-    def __init__(
-        self, job: TrainingJob, stage: StageRun, section: Running, hosts: Hosts, stop: StopAsked,
-        stack: contextlib.ExitStack,
-    ):  # fmt: skip
-        self.job, self.stage, self.section, self.hosts, self.stop = job, stage, section, hosts, stop
+    def __init__(self, job: TrainingJob, session: Session, stack: contextlib.ExitStack):
+        stage, section = session.stage, session.section
+        self.job, self.stage, self.section, self.hosts, self.stop = job, stage, section, session.hosts, session.stop
         self.checkpoints = stack.enter_context(stage.checkpoints(section.keep_checkpoints))
-        self.state, self.done = _start_or_resume(job, stage, self.checkpoints, hosts)
+        self.state, self.done = _start_or_resume(job, stage, self.checkpoints, session.hosts)
         self.first, self.started, self.saved = self.done.steps, time.monotonic(), time.monotonic()
         self.metrics = stack.enter_context(
             stage.metrics("steps", self.first or -1, section.tensorboard, section.wandb, job.metadata.get("config"))
@@ -156,7 +130,7 @@ class Training:
         updates = section.num_epochs * job.num_steps(0)
         self.progress = Progress(stage.name, updates, "updates", self.first) if self.metrics else None
         if self.checkpoints:
-            stop.watch(self.checkpoints.directory, lambda: self.done.steps, "updates")
+            session.stop.watch(self.checkpoints.directory, lambda: self.done.steps, "updates")
 
     def run(self) -> None:
         job, section, done = self.job, self.section, self.done
@@ -283,6 +257,16 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *bl
         stage.report(Head(config=config, machine=machine or None))
     else:
         stage.report()
+
+
+def write_summary(stage: StageRun, job: TrainingJob, done: Done, result: Mapping[str, Any], *blocks: str) -> None:
+    """Ends the stage: writes its part of the report, with `blocks` of HTML, and a summary of training and `result`."""
+    summary = {
+        "epoch": done.epoch, "steps": done.steps, "best": done.best, "episodes": job.metadata["episodes"], **result,
+        **job.identity, "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
+    }  # fmt: skip
+    report_learning(stage, job.title, summary, *blocks)
+    stage.write("summary", summary)  # last: the stage is complete
 
 
 # ---- the job

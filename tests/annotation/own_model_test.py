@@ -13,7 +13,7 @@ from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection
 from motif_jax.envs.texts import texts_of
 from motif_jax.language.chat import CHATML, ChatFormat
-from motif_jax.language.hub_config import make_config
+from motif_jax.language.config import make_config
 from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
 from motif_jax.stages import annotate

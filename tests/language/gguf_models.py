@@ -14,8 +14,8 @@ import pytest
 from flax import nnx
 from own_models import make_random
 
-from motif_jax.language.hub_config import make_config
-from motif_jax.language.tensors import blocks_of, hub_tensors
+from motif_jax.language.config import make_config
+from motif_jax.language.hub import blocks_of, hub_tensors
 
 TEXTS = [
     "Goal of the agent: go to the red ball. You see a grey key 2 steps left and 13 steps forward, a wall",

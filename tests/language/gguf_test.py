@@ -30,9 +30,9 @@ from motif_jax.language import hub
 from motif_jax.language.adapt import LowRank, add_low_rank, merge_low_rank
 from motif_jax.language.config import check_model, is_language_model, locate_model
 from motif_jax.language.gguf_file import read_gguf_config, read_gguf_tensors, read_gguf_tokeniser, read_header
-from motif_jax.language.layers import Types
+from motif_jax.language.hub import write_adapter
 from motif_jax.language.loaded import Language
-from motif_jax.language.peft import write_adapter
+from motif_jax.language.model import Types
 from motif_jax.structs import UserError
 
 gguf = pytest.importorskip("gguf", reason="needs gguf: pip install motif_jax[language]")

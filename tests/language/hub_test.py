@@ -12,7 +12,7 @@ from own_models import make_own, same, write_own
 from safetensors.numpy import load_file, save_file
 
 from motif_jax.language.hub import CONFIG, INDEX, TENSORS, read_config, read_language_model, write_language_model
-from motif_jax.language.layers import Types
+from motif_jax.language.model import Types
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick

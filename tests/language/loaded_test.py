@@ -12,10 +12,9 @@ from flax import nnx
 from own_models import TEXTS, TOKENISER, make_own, write_own
 
 import motif_jax
-from motif_jax.language.hub_config import make_config
-from motif_jax.language.loaded import Language
+from motif_jax.language.config import make_config
+from motif_jax.language.loaded import Language, NextTokens
 from motif_jax.language.model import make_language_model
-from motif_jax.language.next_tokens import NextTokens
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 

@@ -8,10 +8,9 @@ from flax import nnx
 from lowering_test import lower
 
 from motif_jax.language.adapt import add_low_rank
+from motif_jax.language.config import make_config
 from motif_jax.language.generation import TokenSampling, generate, no_limits, search
-from motif_jax.language.hub_config import make_config
-from motif_jax.language.layers import Types
-from motif_jax.language.model import make_language_model
+from motif_jax.language.model import Types, make_language_model
 from motif_jax.language.scoring import make_tree, score
 
 B, L, V = 4, 8, 40

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 from flax import nnx
 
+from motif_jax.language.config import make_config
 from motif_jax.language.hub import write_language_model
-from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.tokens import WordTokeniser, write_tokeniser
 

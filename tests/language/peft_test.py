@@ -11,10 +11,17 @@ from flax import nnx
 from safetensors.numpy import load_file, save_file
 
 from motif_jax.language.adapt import add_low_rank, merge_low_rank
-from motif_jax.language.hub import read_config, read_language_model, write_language_model
-from motif_jax.language.hub_config import make_config
+from motif_jax.language.config import make_config
+from motif_jax.language.hub import (
+    ADAPTER,
+    ADAPTER_CONFIG,
+    LORA_PLAIN,
+    read_config,
+    read_language_model,
+    write_adapter,
+    write_language_model,
+)
 from motif_jax.language.model import make_language_model
-from motif_jax.language.peft import CONFIG, PLAIN, TENSORS, write_adapter
 from motif_jax.structs import UserError
 
 TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]], np.int32)
@@ -118,16 +125,16 @@ def test_we_read_adapters_that_peft_writes(family, more, tmp_path):
 
 
 def change(folder, **values):
-    file = folder / "adapter" / CONFIG
+    file = folder / "adapter" / ADAPTER_CONFIG
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
 def write_config(folder, content):
-    (folder / "adapter" / CONFIG).write_text(json.dumps(content))
+    (folder / "adapter" / ADAPTER_CONFIG).write_text(json.dumps(content))
 
 
 def change_tensors(folder, **values):
-    file = folder / "adapter" / TENSORS
+    file = folder / "adapter" / ADAPTER
     tensors = load_file(file)
     for name, array in values.items():
         full = next((one for one in tensors if one.endswith(name.replace("__", "."))), name)
@@ -153,7 +160,7 @@ BAD = {
     ),
     "a head that is the embedding": (add_to_tied_head, "has 'lm_head', which the model lacks"),
     "an adapter of an adapter": (
-        lambda folder: shutil.copy(folder / "adapter" / CONFIG, folder / "base"), "has an adapter of its own",
+        lambda folder: shutil.copy(folder / "adapter" / ADAPTER_CONFIG, folder / "base"), "has an adapter of its own",
     ),
     "no alpha": (lambda folder: change(folder, lora_alpha=None), "no base_model_name_or_path and lora_alpha"),
     "a name of the Hub": (lambda folder: change(folder, base_model_name_or_path="meta/llama"), "not a directory here"),
@@ -183,10 +190,10 @@ BAD = {
         ),
         "is [200000, 200000], the model's [8, 8]",
     ),
-    "half of a file": (lambda folder: os.truncate(folder / "adapter" / TENSORS, 60), "cannot read"),
+    "half of a file": (lambda folder: os.truncate(folder / "adapter" / ADAPTER, 60), "cannot read"),
     "a link": (
-        lambda folder: ((folder / "adapter" / TENSORS).rename(folder / "t"),
-                        (folder / "adapter" / TENSORS).symlink_to(folder / "t")),
+        lambda folder: ((folder / "adapter" / ADAPTER).rename(folder / "t"),
+                        (folder / "adapter" / ADAPTER).symlink_to(folder / "t")),
         "leads out of its directory",
     ),
 }  # fmt: skip
@@ -210,9 +217,9 @@ ODD = [None, -1, 10**400, float("nan"), "\ud800\0", ["q"], {"q": []}]  # fmt: sk
 @pytest.mark.quick
 def test_an_adapter_with_any_config_is_read_or_refused_with_one_sentence(tmp_path):
     written("llama", tmp_path)
-    before = json.loads((tmp_path / "adapter" / CONFIG).read_text())
+    before = json.loads((tmp_path / "adapter" / ADAPTER_CONFIG).read_text())
     sentences = []
-    for name in (*before, *PLAIN, "use_rslora"):
+    for name in (*before, *LORA_PLAIN, "use_rslora"):
         for value in ODD:
             write_config(tmp_path, before | {name: value})
             try:

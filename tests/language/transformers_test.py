@@ -7,10 +7,9 @@ import pytest
 from small_models import ALL, compute_logits, logits_of, make_small, some_tokens
 
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.language.hub import read_language_model, write_language_model
-from motif_jax.language.hub_config import config_from_hub, config_to_hub
-from motif_jax.language.layers import relative_buckets
-from motif_jax.language.tensors import hub_tensors
+from motif_jax.language.config import config_from_hub, config_to_hub
+from motif_jax.language.hub import hub_tensors, read_language_model, write_language_model
+from motif_jax.language.model import relative_buckets
 
 TOKENS, ANSWERS = some_tokens(), some_tokens(length=6, seed=1)
 LENGTHS = np.array([11, 7, 9])

@@ -13,7 +13,7 @@ from tiny_writer import make_value_model
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.worlds import make_world
-from motif_jax.offline.batch import Play, TranscriptBatch, Weights, next_tokens
+from motif_jax.offline.losses import Play, TranscriptBatch, Weights, next_tokens
 from motif_jax.offline.recipes import GroupLearning, OfflineSettings, recipe_of
 from motif_jax.offline.update import group_objective, init_state, make_update, restricted
 from motif_jax.policies.decoding import Decoding

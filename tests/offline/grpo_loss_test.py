@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 
 from benchmarks.peers.processes import PeerError, install
-from motif_jax.offline.batch import Play, TranscriptBatch, Weights, next_tokens
+from motif_jax.offline.losses import Play, TranscriptBatch, Weights, next_tokens
 from motif_jax.offline.recipes import GroupLearning
 from motif_jax.offline.update import group_objective
 from motif_jax.offline.values import ModelFunctions
@@ -64,7 +64,9 @@ def test_the_loss_is_trls(trl_python, tmp_path: Path):
     assert done.returncode == 0, done.stderr
     wanted = json.loads(done.stdout.splitlines()[-1])
 
-    language = ModelFunctions(lambda params, *_: params, lambda params, hidden: hidden, VOCABULARY, VOCABULARY)
+    language = ModelFunctions(
+        lambda params, *_: params, lambda params, hidden: hidden, VOCABULARY, VOCABULARY, None, None
+    )
     policies = {name: jnp.asarray(array) for name, array in logits.items()}
     for case, loss in zip(CASES, wanted, strict=True):
         group = GroupLearning(**case)

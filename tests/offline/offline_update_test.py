@@ -14,7 +14,7 @@ from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 
 from motif_jax.config.table import table_of
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.offline.batch import Replies, TranscriptBatch, Weights
+from motif_jax.offline.losses import Replies, TranscriptBatch, Weights
 from motif_jax.offline.recipes import OfflineSettings, ValueTerms, names, recipe_of
 from motif_jax.offline.update import (
     count,
@@ -226,7 +226,7 @@ OTHER = {  # for each value of the losses another one than in SETTINGS
 }  # fmt: skip
 PLAIN = ModelFunctions(  # so that programs are traced quickly
     lambda params, tokens, segments, added: params["embedding"][tokens] + (0 if added is None else added),
-    lambda params, hidden: hidden @ params["embedding"].T, WIDTH, VOCABULARY,
+    lambda params, hidden: hidden @ params["embedding"].T, WIDTH, VOCABULARY, None, None,
 )  # fmt: skip
 
 

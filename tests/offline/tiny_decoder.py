@@ -33,7 +33,7 @@ def logits(params, hidden):
     return (hidden @ params["embedding"].T).astype(jnp.float32)
 
 
-LANGUAGE = ModelFunctions(hidden_states, logits, WIDTH, VOCABULARY)
+LANGUAGE = ModelFunctions(hidden_states, logits, WIDTH, VOCABULARY, None, None)
 
 
 def random_rows(seed, num_rows=4, length=24, packed=False):

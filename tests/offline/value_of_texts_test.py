@@ -7,9 +7,8 @@ import pytest
 from slow_terms import head, hidden_of
 from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params
 
-from motif_jax.offline.decode import ShiftArguments, value_of_texts
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.values import new_head
+from motif_jax.offline.values import ShiftArguments, new_head, value_of_texts
 from motif_jax.transcripts.render import Rows
 
 CONTEXTS = [[3, 1, 4, 1, 5], [9], [2, 6, 5]]

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from motif_jax.language.config import to_record
-from motif_jax.language.hub_config import make_config
+from motif_jax.language.config import make_config, to_record
 from motif_jax.tokens import WordTokeniser
 
 ACTIONS = ("turn left", "turn right", "go forward", "drop")

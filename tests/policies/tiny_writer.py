@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from motif_jax.language.hub_config import make_config
+from motif_jax.language.config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import new_condition, new_head

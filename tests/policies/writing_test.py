@@ -12,9 +12,8 @@ from flax import nnx
 from tiny_writer import POSITIONS, TOKENISER, make_value_model
 
 from motif_jax.language import generation
-from motif_jax.offline.decode import ShiftArguments, advantages
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.values import condition
+from motif_jax.offline.values import ShiftArguments, advantages, condition
 from motif_jax.policies import writing
 from motif_jax.policies.decoding import KINDS, SHARED, Decoding, describe_unused
 from motif_jax.policies.programs import as_functions

@@ -11,11 +11,10 @@ from motif_jax.envs.babyai.words import CANONICAL, all_words
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, read_lines
 from motif_jax.language.adapt import merge_low_rank
-from motif_jax.language.hub import write_language_model
-from motif_jax.language.hub_config import make_config
+from motif_jax.language.config import make_config
+from motif_jax.language.hub import ADAPTER_CONFIG, write_language_model
 from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
-from motif_jax.language.peft import CONFIG
 from motif_jax.policies.language_policy import language_of, make_language_policy
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
@@ -262,7 +261,7 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
     whole = merge_low_rank(language_of(metadata["model"], model.params, model.frozen))
     theirs = Language(whole, tokeniser_from_text(metadata["model"]["language"]["tokeniser"])).score(prompts, names)
     np.testing.assert_allclose(merged, theirs, atol=1e-5)
-    assert str(directory) in (tmp_path / "language-adapter" / CONFIG).read_text()
+    assert str(directory) in (tmp_path / "language-adapter" / ADAPTER_CONFIG).read_text()
 
     config = config_of(tmp_path, model=str(tmp_path / "language-adapter"), max_tokens=248)
     run_stage(train_policy, config, tmp_path / "again")

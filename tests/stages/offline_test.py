@@ -9,7 +9,7 @@ from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
 from motif_jax.offline.recipes import Running
 from motif_jax.run import Run
-from motif_jax.stages.offline import TrainingJob, best_episodes, train
+from motif_jax.stages.offline import Session, TrainingJob, best_episodes, train
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.startup import StopAsked
 
@@ -56,7 +56,7 @@ def run(folder, stop=None, pace=PACE, **changes):
 
 def train_in(folder, job, pace=PACE, stop=None):
     with Hosts() as hosts, Run(folder.parent).stage("train_language", folder.name) as stage:
-        return train(job, stage, pace, hosts, stop or Stop())
+        return train(job, Session(stage, pace, hosts, stop or Stop(), None, None))
 
 
 def rows(folder):

@@ -11,8 +11,8 @@ from motif_jax import experiment
 from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
+from motif_jax.language.config import make_config
 from motif_jax.language.hub import write_language_model
-from motif_jax.language.hub_config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.rewards.code.grammar import check
 from motif_jax.rewards.code.names import find_readable

@@ -22,8 +22,7 @@ from motif_jax.envs.protocols import TASK, TITLES, suffix
 from motif_jax.envs.worlds import title
 from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.config import find_trained
-from motif_jax.language.hub import write_language_model
-from motif_jax.language.peft import write_adapter
+from motif_jax.language.hub import write_adapter, write_language_model
 from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
 from motif_jax.pages.figures import SUMMARIES, in_order
 from motif_jax.pages.formats import Interval, exact

@@ -7,33 +7,72 @@ This module is quick to import; model.py trains.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from motif_jax.config.table import Text, value
-from motif_jax.envs.babyai.manual import read_manual
-from motif_jax.language.config import FOLDER, MODEL, check_model
-from motif_jax.names import TRANSCRIPT_FORMATS, find
-from motif_jax.offline.recipes import OfflineSection, check_learning
-from motif_jax.stages import later, offline_stage
-from motif_jax.stages.train_language.data import (
-    MANUAL,
-    TranscriptsConfig,
-    check_origin,
-    check_prompts,
-    check_template,
-    find_manuals,
-)
-from motif_jax.structs import UserError
+from motif_jax.config.table import PATH, PATHS, Number, Text, Whole, deciding, section
+from motif_jax.envs.babyai.manual import EXERCISES, find_manual, read_manual
+from motif_jax.envs.worlds import TABLE as ENV
+from motif_jax.language.config import FOLDER, MODEL, check_model, locate_model
+from motif_jax.language.gguf_file import read_gguf_tokeniser
+from motif_jax.names import TRANSCRIPT_FORMATS, check_end, find
+from motif_jax.offline.recipes import OfflineSection
+from motif_jax.stages import Experiment, later, offline_stage
+from motif_jax.structs import UserError, naming
 from motif_jax.system.meeting import find_meeting
+from motif_jax.tokens import FILE, BuiltInTokeniser, LetterTokeniser, Tokeniser, WordTokeniser, read_tokeniser
+from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
+from motif_jax.transcripts.render import TEMPLATES, LiveRenderer
+
+MANUAL = "manual"  # a value of `transcripts.import_format`
+BUILT_IN: dict[str, type[BuiltInTokeniser]] = {"words": WordTokeniser, "letters": LetterTokeniser}
+IMPORTS = ("lmrl", "lmrl_wordle", *TRANSCRIPT_FORMATS, "visdial", "reddit", MANUAL, "trl")
+
+
+@dataclass(frozen=True)
+class TranscriptsSection:
+    """Recorded conversations."""
+
+    path: str = deciding("", PATH, "directory of transcripts; empty: transcripts/ of this workdir")
+    import_from: str = deciding("", PATHS, "files to import into transcripts/ of this workdir, separated by commas")
+    import_format: str = deciding(
+        "lmrl", Text(IMPORTS), "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)"
+    )
+    template: str = deciding("words", Text((*TEMPLATES,)), "marks around texts; marks: <a> </a> <s> </s>, as in ILQL")
+
+
+@dataclass(frozen=True)
+class LanguageSection:
+    """The language model that learns from transcripts."""
+
+    model: str = deciding("", PATH, "directory in the Hugging Face layout, GGUF file, or smollm2; empty: a new model")
+    tokeniser: str = deciding("words", Text(("words", "letters")), "of a new model, made of the transcripts")
+    family: str = deciding("gpt2", Text(("gpt2", "llama")), "architecture of a new model")
+    width: int = deciding(96, Whole(2, 2**14), "size of hidden states, of a new model")
+    layers: int = deciding(2, Whole(1, 200), "layers of a new model")
+    heads: int = deciding(4, Whole(1, 256), "attention heads of a new model")
+    dtype: str = deciding("float32", Text(("float32", "bfloat16")), "type of matrix products; bfloat16: faster on GPUs")
+    lora_rank: int = deciding(0, Whole(0, 2**12), "train additions of this rank to a model's matrices; 0: all weights")
+    lora_alpha: float = deciding(16.0, Number(0, 1e6, above=True), "additions are multiplied by alpha / rank")
+    lora_names: str = deciding("q,v", Text(longest=1000), "matrices with additions: q, k, v, o, up, down, gate")
+
+
+@dataclass(frozen=True)
+class TranscriptsConfig(Experiment):
+    """The values with which transcripts are opened."""
+
+    env: Mapping[str, Any] = section(ENV)
+    transcripts: TranscriptsSection = TranscriptsSection()
+    language: LanguageSection = LanguageSection()
 
 
 @dataclass(frozen=True)
 class TrainLanguage:
     """Training of the language model (--stage=train_language)."""
 
-    recipe: str = value(
-        "bc", Text(("bc", "filtered_bc")), "bc: clone all episodes; filtered_bc: the best", decides=True
-    )
+    recipe: str = deciding("bc", Text(("bc", "filtered_bc")), "bc: clone all episodes; filtered_bc: the best")
 
 
 @dataclass(frozen=True)
@@ -51,7 +90,7 @@ class CloningConfig(TranscriptsConfig):
 def check(config: CloningConfig) -> None:
     """Raises UserError for values that cannot work."""
     language = config.language
-    check_learning(config.train_language, "train_language")
+    check_offline(config, config.train_language, "train_language")
     check_model(language.model, language.width, language.heads, "--config.language")
     template = config.transcripts.template
     if not language.model and language.tokeniser == "letters" and template != "marks":
@@ -62,14 +101,66 @@ def check(config: CloningConfig) -> None:
         why = "low-rank additions to an untrained model learn little: name a model, or choose lora_rank 0"
         raise UserError(f"{why} (--config.language.lora_rank, .model)")
     check_template(language, template, "--config.language.model")
-    check_origin(config.transcripts)
     if config.transcripts.import_format == MANUAL and config.transcripts.import_from:
         check_prompts(template)
         for file in find_manuals(config.transcripts.import_from.split(",")):
             read_manual(file)
     if config.transcripts.import_from and (played := find(TRANSCRIPT_FORMATS, config.transcripts.import_format)):
         played.check(config.env)
+
+
+def check_offline(config: TranscriptsConfig, section: OfflineSection, stage: str) -> None:
+    """Raises UserError for values that cannot work in either stage."""
+    if section.batch_size % section.num_parts:
+        problem = f"batch_size {section.batch_size} cannot be split into {section.num_parts} parts"
+        raise UserError(f"{problem} (--config.{stage}.batch_size, .num_parts)")
+    check_end(section.learning_rate_decay, section.learning_rate_end, f"--config.{stage}.learning_rate_end")
+    if config.transcripts.path and config.transcripts.import_from:
+        flags = "--config.transcripts.path, .import_from"
+        raise UserError(f"transcripts are either read from a directory or imported ({flags})")
     find_meeting(config.distributed)  # raises UserError for bad values
+
+
+def find_manuals(names: list[str]) -> list[Path]:
+    """Returns the files of the manuals among the names; the exercises have no file."""
+    return [find_manual(name) for name in names if name != EXERCISES]
+
+
+def check_prompts(template: str) -> None:
+    """Raises UserError for a template that does not suit prompts and names of actions."""
+    if template != "none":
+        raise UserError(
+            f"a policy that plays reads the name of an action right after the prompt, without the mark of the template "
+            f"{template!r}: choose none ({TEMPLATE_FLAG}), in another --workdir if training has begun in this one"
+        )
+
+
+def check_template(
+    language: LanguageSection, template: str, flag: str, directory: str = "", writes: bool = False
+) -> None:
+    """Raises UserError if the model does not exist, or if its tokeniser cannot encode a template.
+
+    `directory`: of a model in place of the section's. `writes`: its texts must also end with one token.
+    """
+    model = directory or language.model
+    if not model:
+        tokeniser: Tokeniser = BUILT_IN[language.tokeniser].from_texts(())
+    else:
+        path = locate_model(model, flag)
+        if not path.is_file() and not (path / FILE).is_file():
+            return  # errors are raised when the model is read
+        with naming(flag):
+            tokeniser = read_gguf_tokeniser(path) if path.is_file() else read_tokeniser(path / FILE)
+    check_words(tokeniser, template)
+    if writes:
+        LiveRenderer(tokeniser, TEMPLATES[template])
+
+
+def check_words(tokeniser: Tokeniser, template: str) -> None:
+    """Raises UserError for the template "words" if tokens are not words."""
+    if template == "words" and not isinstance(tokeniser, WordTokeniser):
+        why = "the template 'words' is for tokenisers whose tokens are words, unlike this model's"
+        raise UserError(f"{why}: choose marks, lines or none ({TEMPLATE_FLAG})")
 
 
 STAGE = offline_stage(

@@ -17,16 +17,14 @@ from motif_jax.offline.recipes import (
     OfflineSection,
     Recipe,
     ValueTerms,
-    check_learning,
     deciding,
     names,
     recipe_of,
 )
 from motif_jax.policies.decoding import DecodingSection, check_decoding, decoding_in_training
 from motif_jax.stages import later, offline_stage
-from motif_jax.stages.train_language import CloningConfig
-from motif_jax.stages.train_language.data import check_origin, check_template
-from motif_jax.structs import UserError
+from motif_jax.stages.train_language import CloningConfig, check_offline, check_template
+from motif_jax.structs import UserError, refuse
 from motif_jax.system.meeting import find_meeting
 
 REPLIES = Use("chai", lambda recipe, _: recipe.of_replies)
@@ -91,24 +89,20 @@ def check(config: ValuesConfig) -> None:
     """Raises UserError for values that cannot work."""
     section = config.train_values
     recipe, flag = recipe_of(section.recipe), "--config.train_values"
-    check_learning(section, "train_values")
-    check_origin(config.transcripts)
+    check_offline(config, section, "train_values")
     if recipe.plays:
         check_groups(config)
     new, name = section.start == "new", repr(section.recipe)
-    for exists, problem in (
-        (section.value_min >= section.value_max,
-         f"value_min {section.value_min} must be below value_max {section.value_max} ({flag}.value_min, .value_max)"),
-        (new and not recipe.learns_policy,
-         f"the recipe {name} does not learn the policy, which therefore cannot be new: choose {section.recipe}+joint, "
-         f"or another start ({flag}.recipe, .start)"),
-        (new and section.policy, f"the policy is either new or read from a directory ({flag}.start, .policy)"),
-        (config.language.lora_rank and (recipe.learns_policy or section.start != "policy"),
-         f"low-rank additions learn values that begin as a given policy, and not {name} with start {section.start!r}: "
-         f"choose lora_rank 0 (--config.language.lora_rank, {flag}.recipe, .start)"),
-    ):  # fmt: skip
-        if exists:
-            raise UserError(problem)
+    refuse({
+        f"value_min {section.value_min} must be below value_max {section.value_max} ({flag}.value_min, .value_max)":
+            section.value_min >= section.value_max,
+        f"the recipe {name} does not learn the policy, which therefore cannot be new: choose {section.recipe}+joint, "
+        f"or another start ({flag}.recipe, .start)": new and not recipe.learns_policy,
+        f"the policy is either new or read from a directory ({flag}.start, .policy)": new and section.policy,
+        f"low-rank additions learn values that begin as a given policy, and not {name} with start {section.start!r}: "
+        f"choose lora_rank 0 (--config.language.lora_rank, {flag}.recipe, .start)":
+            config.language.lora_rank and (recipe.learns_policy or section.start != "policy"),
+    })  # fmt: skip
     model = f"{flag}.policy" if section.policy else "--config.language.model"
     check_template(config.language, config.transcripts.template, model, section.policy, writes=True)
     if section.games:
@@ -120,25 +114,23 @@ def check(config: ValuesConfig) -> None:
         check_decoding(recipe, [decoding_in_training(recipe, config.decoding, section.games_beta)])
     if section.games or recipe.of_replies:
         check_texts_fit(config)
-    find_meeting(config.distributed)  # raises UserError for bad values
 
 
 def check_groups(config: ValuesConfig) -> None:
     """Raises UserError for values with which the policy cannot play in groups."""
     section, decoding, flag = config.train_values, config.decoding, "--config.train_values"
     size, games = section.group_size, section.batch_size
-    for exists, problem in (
-        (games % size, f"{games} games cannot be cut into groups of {size} ({flag}.batch_size, .group_size)"),
-        (not section.games, f"it chooses its checkpoint by the return of games: give their number ({flag}.games)"),
-        (find_meeting(config.distributed), f"it plays on one host ({flag}.recipe)"),
-        (decoding.top_k, f"it learns from all tokens: top_k must be 0, not {decoding.top_k} (--config.decoding.top_k)"),
-        (decoding.top_p != 1,
-         f"it learns from all tokens: top_p must be 1, not {decoding.top_p:g} (--config.decoding.top_p)"),
-        (not decoding.temperature,
-         "at temperature 0 all games of a group would be the same (--config.decoding.temperature)"),
-    ):  # fmt: skip
-        if exists:
-            raise UserError(f"the recipe {section.recipe!r} cannot learn: {problem}")
+    problems = {
+        f"{games} games cannot be cut into groups of {size} ({flag}.batch_size, .group_size)": games % size,
+        f"it chooses its checkpoint by the return of games: give their number ({flag}.games)": not section.games,
+        f"it plays on one host ({flag}.recipe)": find_meeting(config.distributed),
+        f"it learns from all tokens: top_k must be 0, not {decoding.top_k} (--config.decoding.top_k)": decoding.top_k,
+        f"it learns from all tokens: top_p must be 1, not {decoding.top_p:g} (--config.decoding.top_p)":
+            decoding.top_p != 1,
+        "at temperature 0 all games of a group would be the same (--config.decoding.temperature)":
+            not decoding.temperature,
+    }  # fmt: skip
+    refuse({f"the recipe {section.recipe!r} cannot learn: {problem}": exists for problem, exists in problems.items()})
 
 
 def check_texts_fit(config: ValuesConfig) -> None:

@@ -10,7 +10,6 @@ text t on, the advantage of all tokens of this text is
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.files import checkpoint_steps
 from motif_jax.language.config import find_trained
 from motif_jax.learner.groups import relative
-from motif_jax.offline.batch import Play, Replies, TranscriptBatch
+from motif_jax.offline.losses import Play, Replies, TranscriptBatch
 from motif_jax.offline.rankings import Rankings, best_texts, make_readers, ranks
 from motif_jax.offline.recipes import GroupLearning, Recipe, recipe_of, settings_of
 from motif_jax.offline.update import OfflineState, Sums, group_objective, make_update, restricted
@@ -53,23 +52,20 @@ from motif_jax.stages.offline import (
     TrainingJob,
     choose_episodes,
     make_job,
-    open_session,
-    report_learning,
+    write_summary,
 )
 from motif_jax.stages.offline import train as train_offline
-from motif_jax.stages.train_language.data import check_known, make_renderer, open_transcripts
-from motif_jax.stages.train_language.model import make_parts, new_params, write_model
+from motif_jax.stages.train_language.model import make_parts, make_renderer, new_params, open_session, write_model
 from motif_jax.stages.train_values import FOLDER, ValuesConfig, ValuesSection, unused_values
-from motif_jax.system.machine import describe
+from motif_jax.structs import UserError
+from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser
 from motif_jax.transcripts.render import TEMPLATES, TERMINAL, UNFINISHED, LiveRenderer, Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
 
 FIRST_GAME = 2**24  # number of the first game; those before it are for evaluations
 EXACT = 1e-3  # mean deviation of ratios from 1 at the first update with new games, beyond which a line says so
 STAGE = "train_values"
-TITLE = "The values"  # of the report's part
 LISTED = 12  # texts with the highest Q - V, on the page
-READ = ("online", "target")  # the Q that are compared
 REPLIED = 4  # the number of texts per row is rounded up to a multiple, since each number is compiled
 FLAG = "--config.train_values.policy"
 
@@ -81,8 +77,7 @@ def train(config: ValuesConfig, workdir: Path) -> None:
     changed = describe_changed(STAGE, table_of(ValuesSection), vars(section), unused_values(recipe, section))
     if changed and is_first_host(config):
         print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {changed}")
-    open_data = functools.partial(open_transcripts, config, workdir)
-    with open_session(config, section, workdir, STAGE, FOLDER, open_data) as session:
+    with open_session(config, section, workdir, STAGE, FOLDER) as session:
         stage, transcripts = session.stage, session.transcripts
         language, flag = config.language, "--config.language.model"
         if section.start != "new":
@@ -95,9 +90,10 @@ def train(config: ValuesConfig, workdir: Path) -> None:
         if stage.writes and not (recipe.learns_policy and goes_on):
             write_model(folder / POLICY, parts, parts.params)  # so that the folder can be used alone
         stage.bind(config)
-        training = train_offline(job, stage, section, session.hosts, session.stop)
+        training = train_offline(job, session)
         if stage.writes:
-            rankings = rank_texts(config, recipe, parts, renderer, transcripts, training.state)
+            state = training.state
+            rankings = rank_texts(config, recipe, parts, renderer, transcripts, state) if recipe.per_token else None
             finish(stage, parts, job, training, rankings)
 
 
@@ -107,19 +103,30 @@ def renderer_of(config: ValuesConfig, recipe: Recipe, transcripts: Transcripts, 
     return make_renderer(transcripts, parts.tokeniser, config.transcripts.template, discount)
 
 
+def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
+    """Raises UserError if a tokeniser, made for other transcripts, does not know all of a text."""
+    if not isinstance(tokeniser, BuiltInTokeniser):
+        return  # tokenisers of bytes know all texts
+    for text in transcripts.texts():
+        if UNKNOWN_TOKEN in tokeniser.encode(text):
+            where = f"{text[:60]!r} in {str(transcripts.path)!r} ({flag}, --config.transcripts.path)"
+            raise UserError(f"the policy's tokeniser, made for other transcripts, does not know all of {where}")
+
+
 def make_values_job(
     config: ValuesConfig, recipe: Recipe, session: Session, parts: LanguageParts, renderer: Renderer
 ) -> TrainingJob:
     """The job of the training loop."""
     section, transcripts = config.train_values, session.transcripts
     check_known(transcripts, parts.tokeniser, FLAG)
-    live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])  # raises UserError if it cannot decode
-    if (early := renderer.agent_texts_with(live.stop)) and session.stage.writes:  # texts of several lines in "lines"
+    writer = make_writer(config, recipe, parts, renderer)
+    early = renderer.agent_texts_with(writer.model.renderer.stop)  # texts of several lines with the template "lines"
+    if early and session.stage.writes:
         print_line(
             f"{STAGE}: {early:,} of {int(renderer.num_actions.sum()):,} texts of the agent have their end mark inside, "
             "where writing would end (--config.transcripts.template)"
         )
-    play = make_play(config, recipe, parts, renderer) if section.games and session.stage.writes else None
+    play = make_play(config, parts, writer) if section.games and session.stage.writes else None
 
     def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
         if not play:
@@ -128,7 +135,7 @@ def make_values_job(
         return means | {"return": played, RANK: -played}
 
     job = make_job(
-        config, session, TITLE, recipe, parts, renderer, figures,
+        config, session, "The values", recipe, parts, renderer, figures,
         trunk=None if section.start == "policy" else new_params(parts, config.seed + 1),
         bias=mean_to_go(transcripts) / section.reward_scale,  # values begin at the mean reward-to-go
         identity={"policy": sum_of_arrays(parts.params)},
@@ -136,24 +143,23 @@ def make_values_job(
             "mean_return": float(transcripts.returns().mean()),
             "emitted": renderer.emitted().tolist(),  # tokens that decoding may write
         },
-        replies=reply_source(config, parts, renderer, session.mesh) if recipe.of_replies else None,
+        replies=reply_source(config, writer.model, session.mesh) if recipe.of_replies else None,
     )  # fmt: skip
     if recipe.plays:
-        job = by_playing(job, config, parts, make_writer(config, recipe, parts, renderer), session.mesh)
+        job = by_playing(job, config, parts, writer, session.mesh)
     return job
 
 
-def reply_source(config: ValuesConfig, parts: LanguageParts, renderer: Renderer, mesh: Mesh) -> ReplySource:
+def reply_source(config: ValuesConfig, model: ValueModel, mesh: Mesh) -> ReplySource:
     """A function that samples replies from the policy; they depend on the seed, the batch and the row's number."""
-    live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])
-    allowed = jnp.asarray(allowed_tokens(parts.config.vocabulary, renderer.emitted(), live))
+    allowed, stop = jnp.asarray(model.allowed), model.renderer.stop
     count, length = config.train_values.replies, config.decoding.max_tokens
-    policy, programs = replicate(parts.params, mesh), {}
+    policy, programs = replicate(model.policy, mesh), {}
 
     def sample(rows: Rows, max_texts: int, drawn_by: tuple[int, int, int]) -> Replies:
         max_texts = max(-(-max_texts // REPLIED) * REPLIED, REPLIED)
         if max_texts not in programs:
-            programs[max_texts] = jax.jit(make_replies(parts.graph, allowed, live.stop, count, length, max_texts))
+            programs[max_texts] = jax.jit(make_replies(model.graph, allowed, stop, count, length, max_texts))
         key = jax.random.key(drawn_by[0])
         for number in drawn_by[1:]:
             key = jax.random.fold_in(key, number)
@@ -174,10 +180,8 @@ def mean_to_go(transcripts: Transcripts) -> float:
 def rank_texts(
     config: ValuesConfig, recipe: Recipe, parts: LanguageParts, renderer: Renderer, transcripts: Transcripts,
     state: OfflineState,
-) -> Rankings | None:  # fmt: skip
-    """The texts with the highest advantages, and ranks of an expert's texts; only for values per token."""
-    if not recipe.per_token:
-        return None
+) -> Rankings:  # fmt: skip
+    """The texts with the highest advantages, and ranks of an expert's texts, for values per token."""
     section = config.train_values
     _, held = choose_episodes(section, recipe, transcripts, config.seed)
     state = jax.device_get(state)
@@ -195,31 +199,26 @@ def finish(
     done = training.done
     if "policy" in training.state.learnt:
         write_model(stage.path / POLICY, parts, training.state.learnt["policy"])
-    size = sum(array.size for array in jax.tree.leaves(training.state.learnt))
-    chosen = done.best["steps"] if "valid_return" in done.best else done.steps  # decoding reads it
-    summary = {
-        "epoch": done.epoch, "steps": done.steps, "recipe": job.metadata["recipe"], "best": done.best,
-        "checkpoint": chosen, "parameters": size, "episodes": job.metadata["episodes"], **job.identity,
-        "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
-    }  # fmt: skip
     if rankings:
         stage.write("rankings", rankings)
-    report_learning(stage, TITLE, summary, *(blocks_of_rankings(rankings) if rankings else ()))
-    stage.write("summary", summary)  # last: the stage is complete
-    result = f"best validation loss {done.best['valid_loss']:.4f}, which says little about play"
+    chosen = done.best["steps"] if "valid_return" in done.best else done.steps  # decoding reads it
+    size = sum(array.size for array in jax.tree.leaves(training.state.learnt))
+    result = {"recipe": job.metadata["recipe"], "checkpoint": chosen, "parameters": size}
+    write_summary(stage, job, done, result, *(blocks_of_rankings(rankings) if rankings else ()))
+    best = f"best validation loss {done.best['valid_loss']:.4f}, which says little about play"
     if "valid_return" in done.best:
-        result = f"best return {done.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
-    print_line(f"{STAGE}: {job.metadata['recipe']}, {done.steps:,} updates, {size:,} parameters learnt; {result}")
+        best = f"best return {done.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
+    print_line(f"{STAGE}: {job.metadata['recipe']}, {done.steps:,} updates, {size:,} parameters learnt; {best}")
 
 
 def blocks_of_rankings(rankings: Rankings) -> list[str]:
     """The texts with the highest Q - V, and ranks of an expert's texts, as HTML."""
     body = []
     if rankings.ranks:
-        rows = [
-            [f"{at}.", f"{one['pairs']:,}", *(" ".join(f"{share:.0%}" for share in one[kind]) for kind in READ)]
-            for at, one in rankings.ranks.items()
-        ]
+        rows = []
+        for at, one in rankings.ranks.items():
+            online, target = (" ".join(f"{share:.0%}" for share in one[kind]) for kind in ("online", "target"))
+            rows.append([f"{at}.", f"{one['pairs']:,}", online, target])
         body += [
             "<h3>Does the expert's text have the higher Q?</h3>",
             '<p class="soft">For each moment there is a text by the expert and one by the other player. Share of '
@@ -235,7 +234,7 @@ def blocks_of_rankings(rankings: Rankings) -> list[str]:
 
 
 def make_writer(config: ValuesConfig, recipe: Recipe, parts: LanguageParts, renderer: Renderer) -> ValueWriter:
-    """The policy at the start of training, without values."""
+    """The policy at the start of training, without values; raises UserError if it cannot decode."""
     section = config.train_values
     live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])
     allowed = allowed_tokens(parts.config.vocabulary, renderer.emitted(), live)
@@ -246,14 +245,11 @@ def make_writer(config: ValuesConfig, recipe: Recipe, parts: LanguageParts, rend
     return ValueWriter(model, as_drawn=recipe.plays)
 
 
-def make_play(
-    config: ValuesConfig, recipe: Recipe, parts: LanguageParts, renderer: Renderer
-) -> Callable[[OfflineState], float]:
+def make_play(config: ValuesConfig, parts: LanguageParts, writer: ValueWriter) -> Callable[[OfflineState], float]:
     """A function from the state to the mean return of some games that are decoded with it."""
     section, world = config.train_values, make_world(config.env)
     assert isinstance(world, TextWorld)
-    writer = make_writer(config, recipe, parts, renderer)
-    decoding = decoding_in_training(recipe, config.decoding, section.games_beta)
+    decoding = decoding_in_training(writer.model.recipe, config.decoding, section.games_beta)
     writer.check(decoding)
 
     def play(state: OfflineState) -> float:
