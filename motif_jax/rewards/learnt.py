@@ -22,7 +22,8 @@ from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import usable
 from motif_jax.files import write_whole
-from motif_jax.rewards.model import in_chunks, make_reward_model, make_value
+from motif_jax.networks.reward import observations_beside
+from motif_jax.rewards.preference import in_chunks, make_reward_model, make_value
 from motif_jax.rewards.statistics import RewardStatistics, read_statistics
 from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import read_text
@@ -172,7 +173,7 @@ class Reward:
     @property
     def reads_only_messages(self) -> bool:
         """Whether a caption is enough to give a value."""
-        return not (self.options["blstats"] or self.options["crop"] or self.options["glyphs"])
+        return not observations_beside(self.options)
 
     def __call__(self, captions: Iterable[str] | np.ndarray, **more: np.ndarray) -> Values:
         """Computes the rewards of texts, or of messages as NLE gives them. [B, 256] uint8

@@ -194,3 +194,39 @@ def ranks(values: np.ndarray) -> np.ndarray:
     _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[index]
+
+
+class RunningStats(NamedTuple):
+    """Running mean and variance, merged batch by batch (Chan et al. 1983): numbers, or float32 arrays on the devices.
+
+        share    = n_batch / n_all
+        mean     = mean + share * (mean_batch - mean)
+        variance = variance + share * (variance_batch - variance) + share * (1 - share) * (mean_batch - mean)^2
+
+    With shares instead of sums no number grows without bound, so float32 suffices for any number of steps.
+    """
+
+    number: Any = 0.0  # of values
+    mean: Any = 0.0  # [...]
+    variance: Any = 0.0  # [...], divided by the number
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> RunningStats:
+        if not values.size:
+            return cls()
+        return cls(float(values.size), float(values.mean(dtype=np.float64)), float(values.var(dtype=np.float64)))
+
+    def merge(self, other: RunningStats) -> RunningStats:
+        """Mean and variance of the values of both together."""
+        number = self.number + other.number
+        if isinstance(number, float) and not number:
+            return self
+        share, shift = other.number / number, other.mean - self.mean
+        variance = self.variance + share * (other.variance - self.variance) + share * (1 - share) * shift**2
+        return RunningStats(number, self.mean + share * shift, variance)
+
+    def normalise(self, values: np.ndarray) -> np.ndarray:
+        """Scales to mean 0 and variance 1 over all values so far; zeros until two of these differ."""
+        if not self.variance > 0:
+            return np.zeros_like(values)
+        return (values - self.mean) / self.variance**0.5

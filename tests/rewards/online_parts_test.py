@@ -13,12 +13,12 @@ from motif_jax.captions import decode, encode
 from motif_jax.contrib.words import WordsSource
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.learnt_source import Captioned
 from motif_jax.rewards.online import source as online_source
 from motif_jax.rewards.online import store as online_store
-from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, News, Store, cut, join, pack, unpack
+from motif_jax.rewards.preference import make_reward_model
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.statistics import RewardStatistics, summarise_values
 from motif_jax.structs import UserError

@@ -17,8 +17,8 @@ import numpy as np
 
 from motif_jax.captions import WIDTH, CaptionIndex, decode, distinct_messages
 from motif_jax.devices.mesh import from_every_host
-from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.source import Arrays
+from motif_jax.rewards.statistics import RunningStats
 
 IDLE, WAITING, ANSWERED, REFUSED = range(4)  # states of a question; REFUSED: its answers could not be parsed
 NONE = -1  # in place of a missing label or opinion
