@@ -59,15 +59,6 @@ def to_torch(arrays: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, np.ndarr
     return {name: np.ascontiguousarray(array) for name, array in state.items()}
 
 
-def from_torch(state: Mapping[str, np.ndarray]) -> Arrays:
-    """Converts a PyTorch state dict to our parameters, by path."""
-    if missing := TENSORS.values() - state.keys():
-        raise UserError(f"this is not a reward that reads only messages: it has no {min(missing)!r} ({FLAG})")
-    if more := state.keys() - TENSORS.values():
-        raise UserError(f"this reward reads more than messages: it also has {min(more)!r} ({FLAG})")
-    return {ours: _turned(ours, state[theirs]) for ours, theirs in TENSORS.items()}
-
-
 def _turned(path: tuple[str, ...], array: np.ndarray) -> np.ndarray:
     return array.T if path[-1] == "kernel" else array
 
@@ -91,7 +82,11 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
         used = {name: tensor for name, tensor in checkpoint["model"].items() if not name.startswith(UNUSED)}
         state = {name: tensor.float().numpy() for name, tensor in used.items()}
         metadata = {name: float(checkpoint[name]) for name in ("num_iter", "reward_mean", "reward_var")}
-        arrays = from_torch(state)
+        if missing := TENSORS.values() - state.keys():
+            raise UserError(f"this is not a reward that reads only messages: it has no {min(missing)!r} ({FLAG})")
+        if more := state.keys() - TENSORS.values():
+            raise UserError(f"this reward reads more than messages: it also has {min(more)!r} ({FLAG})")
+        arrays = {ours: _turned(ours, state[theirs]) for ours, theirs in TENSORS.items()}
         check_parameters({"model": state, **metadata}, file, FLAG)
         if metadata["reward_var"] <= 0 or metadata["num_iter"] < 0:
             raise ValueError("its variance or its number is negative")

@@ -2,7 +2,8 @@
 
     --config.policy.options="gold:1,down=stairs:20+game:0.1" --config.policy.controller="game:0.1"
 
-With `policy.controller_chooses="mixtures"`, the controller mixes them: it chooses a coefficient for each (mixtures.py).
+With `policy.controller_chooses="mixtures"`, the controller mixes them: it chooses a coefficient for each. A
+mixture is named by them: `gold=0.5+stairs=1`; options that are missing have 0.
 
 An option is a sum of rewards, `NAME:FACTOR` joined by `+`; a factor of 1 may be left out, and `name=` names the
 option. A reward is a source of docs/rewards.md, a reading that the world makes of each step (its observation
@@ -61,7 +62,7 @@ class OptionPlan(NamedTuple):
 
     @property
     def controller(self) -> int:
-        return len(self.coefficients) ** len(self.names) if self.coefficients else len(self.names)
+        return len(self.weights)
 
     def record(self) -> dict[str, Any]:
         mixture = {"coefficients": [*self.coefficients], "sum_to_one": self.sum_to_one} if self.coefficients else {}
@@ -114,8 +115,14 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
         alone = choice._replace(coefficient=1.0)
         if sources.setdefault(choice.name, alone) != alone:
             raise UserError(f"two rewards have the same name, {choice.name!r}: {shown(options)} ({OPTIONS_FLAG})")
+    lengths = LENGTHS
+    if length != AUTO:
+        if not (length.isascii() and length.isdecimal() and len(length) < 10 and 1 <= int(length) <= MOST_STEPS):
+            needed = f"{AUTO} or a number of game steps from 1 to {MOST_STEPS:,}"
+            raise UserError(f"the length of options must be {needed}, not {shown(length)} ({LENGTH_FLAG})")
+        lengths = (int(length),)
     factors = [[row[name].coefficient if name in row else 0.0 for name in sources] for row in rows]
-    return OptionPlan(tuple(names), tuple(sources.values())[1:], np.array(factors, np.float32), _parse_length(length))
+    return OptionPlan(tuple(names), tuple(sources.values())[1:], np.array(factors, np.float32), lengths)
 
 
 def chosen(config: NamedSources, plan: OptionPlan | None) -> list[SourceChoice]:
@@ -147,15 +154,6 @@ def _parse_sum(text: str, known: Collection[str], flag: str) -> Sum:
     if not any(choice.coefficient for choice in rewards.values()):
         raise UserError(f"rewards that all have the factor 0 teach nothing: {shown(text)} ({flag})")
     return rewards
-
-
-def _parse_length(length: str) -> tuple[int, ...]:
-    if length == AUTO:
-        return LENGTHS
-    if not (length.isascii() and length.isdecimal() and len(length) < 10 and 1 <= int(length) <= MOST_STEPS):
-        needed = f"{AUTO} or a number of game steps from 1 to {MOST_STEPS:,}"
-        raise UserError(f"the length of options must be {needed}, not {shown(length)} ({LENGTH_FLAG})")
-    return (int(length),)
 
 
 # ---- mixtures

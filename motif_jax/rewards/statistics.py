@@ -12,7 +12,7 @@ from motif_jax.config.table import LARGEST, shown
 from motif_jax.structs import UserError
 
 Z95 = 1.96  # 95 % of a normal distribution lie within this number of standard deviations
-LEAST_TIMES = 20  # appearances in training before a worth can be the best one
+LEAST_TIMES = 20  # appearances in training before a worth or a reward can be the best one
 LEVELS = tuple(round(0.05 * number, 2) for number in range(1, 20))
 
 
@@ -156,9 +156,12 @@ def compare_with_worth(
         "inflation": float("nan"),
         "levels": [],
     }
-    best = best_worth(worth, counts)
-    if neutral is None or best is None:
+    levels, index = np.unique(worth, return_inverse=True)
+    often = np.bincount(index, weights=counts, minlength=len(levels)) >= LEAST_TIMES
+    good = levels[often & (levels > 0)].tolist()  # worths that training has shown often
+    if neutral is None or not good:
         return comparison
+    best = good[-1]
     top = (worth == best) & (counts > 0)
     span = np.average(values[top], weights=counts[top]) - neutral
     if span <= 0:
@@ -172,14 +175,6 @@ def compare_with_worth(
         row = {"worth": level, "due": level / best, "share": float(shares[at].mean()), "captions": int(at.sum())}
         comparison["levels"].append(row)
     return comparison
-
-
-def best_worth(worth: np.ndarray, counts: np.ndarray) -> float | None:
-    """The highest positive worth whose captions training has shown LEAST_TIMES; None without one."""
-    levels, index = np.unique(worth, return_inverse=True)
-    often = np.bincount(index, weights=counts, minlength=len(levels)) >= LEAST_TIMES
-    good = levels[often & (levels > 0)]
-    return float(good[-1]) if len(good) else None
 
 
 def correlation(one: np.ndarray, other: np.ndarray) -> float:

@@ -42,7 +42,7 @@ from motif_jax.rewards.online.online_section import (
     parse_goals,
     turn_at,
 )
-from motif_jax.rewards.online.store import ANSWERED, NOTHING, REFUSED, News, Opinion, Store, join, share
+from motif_jax.rewards.online.store import NOTHING, REFUSED, News, Opinion, Store, join, share
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Facts, RewardSource, Setting
 from motif_jax.rewards.statistics import RunningStats
@@ -50,7 +50,6 @@ from motif_jax.structs import UserError, naming
 
 COMPARE_EVERY = 100  # updates between two comparisons of the hosts' checksums; the first is in the second update
 PAIRS = 11  # in the seed of the pairs
-DECIDING = ("kind", "goals", "threshold", "floor", "normalise", "capacity")  # values that rewards depend on
 WEIGHT = 1000.0  # the statistics of an earlier reward count as this number of steps
 
 
@@ -139,10 +138,12 @@ class OnlineSource(Captioned):
             hosts.check_same("an online reward", self.arrays())
         if failed:
             raise failed
-        turn = turn_at(self._turns, self.steps)
-        if new_goal := self._turns[turn].goal != self._turns[self._turn].goal:
-            self._start_turn(turn)
-        self._turn = turn
+        before, self._turn = self.goal, turn_at(self._turns, self.steps)
+        if new_goal := self.goal != before:  # labels of the earlier one are dropped; a network keeps its parameters
+            self._rest = self._rest._replace(questions=NOTHING.questions, yes=NOTHING.yes)
+            self.store.forget_labels()
+            if self._judge:
+                self._judge.switch_goal(self.goal)
         labels, scores = 0, RunningStats()
         for one in news:
             labels += self._see(one)
@@ -159,14 +160,6 @@ class OnlineSource(Captioned):
                 labels += self._take(self._judge.answers(self.steps))
         self.kind.learn(self.store, labels, scores)
         self._swap()
-
-    def _start_turn(self, turn: int) -> None:
-        """Switches to another goal, and drops the labels of the previous one. A network keeps its parameters."""
-        self._turn = turn  # `goal` is that of the new one
-        self._rest = self._rest._replace(questions=NOTHING.questions, yes=NOTHING.yes)
-        self.store.forget_labels()
-        if self._judge:
-            self._judge.switch_goal(self.goal)
 
     def _see(self, seen: News) -> int:
         """Counts captions and plans questions about them; returns the number of pairs with a known label."""
@@ -221,16 +214,14 @@ class OnlineSource(Captioned):
         if self._judge:
             self._judge.resume(self.goal, self._asked, self.steps)
 
-    # ---- metrics and report
-
     def figures(self) -> dict[str, float]:
-        states = self.store.questions["state"]
-        counts = {"captions": len(self.store.captions), "labels": (states == ANSWERED).sum()}
-        counts |= {"refused": (states == REFUSED).sum(), "waiting": len(self.store.waiting), "full": self.store.is_full}
-        counts["answers"], counts["answers_read"] = self.store.answers
+        store, states = self.store, self.store.questions["state"]
+        counts = {"captions": len(store.captions), "full": len(store.captions) >= store.capacity}
+        counts |= {"labels": len(store.answered), "refused": (states == REFUSED).sum(), "waiting": len(store.waiting)}
+        counts["answers"], counts["answers_read"] = store.answers
         metrics = {name: float(count) for name, count in counts.items()}
         if metrics["labels"]:
-            metrics["yes_share"] = float((self.store.questions["label"][states == ANSWERED] > 0.5).mean())
+            metrics["yes_share"] = float((store.questions["label"][store.answered] > 0.5).mean())
         metrics |= self.kind.figures() | (self._judge.figures() if self._judge else {})
         return {f"online_{name}": value for name, value in metrics.items()}
 
@@ -256,7 +247,8 @@ def make_facts(config: SourcesConfig, judge: Facts) -> Facts:
     """Facts that rewards depend on, beside the arrays; `judge`: the result of `judge_facts`."""
     section = vars(config.policy.online)
     settings = {name: config.seed if name == "seed" else section[name] for name in TrainingSettings._fields}
-    facts = {name: section[name] for name in DECIDING} | {"judge": judge, "teaching": settings}
+    deciding = ("kind", "goals", "threshold", "floor", "normalise", "capacity")
+    facts = {name: section[name] for name in deciding} | {"judge": judge, "teaching": settings}
     if is_anchored(section):  # facts without an anchor are as before there were anchors
         facts["anchor"] = section["anchor"]
     return facts | captioned_facts(config.policy)
@@ -286,7 +278,6 @@ def starting_opinion(config: SourcesConfig, kind: OnlineKind) -> Opinion | None:
 # ---- the judge
 
 WARN_EVERY_S = 60.0
-FILE = "opinions.jsonl"  # in the policy's directory
 AHEAD = 256  # minimum number of planned questions; more where the judge answers many between two plans
 NO_LIMIT = 2**62
 LONGEST = 300  # characters kept of an answer
@@ -329,10 +320,9 @@ class OnlineJudge:
     def __init__(self, config: SourcesConfig, texts: Texts, folder: Path, goal: str):
         """Opens the judge of the first goal; raises UserError if it does not answer."""
         self._config, self._texts, self._section = config, texts, config.policy.online
-        self._file, self._name = folder / FILE, str(config.annotate.model or config.annotate.backend)
-        self._goal, self._log_begun = goal, False
+        self._file, self._name = folder / "opinions.jsonl", str(config.annotate.model or config.annotate.backend)
+        self._goal, self._log_begun, self._fetched = goal, False, 0  # number of answers at the last fetch
         self.stream = open_stream(config, texts, goal, 0, at_once=True)
-        self._fetched = 0  # number of answers at the last fetch
         self._down_s = self._warned_s = 0.0
         self._first_seen_s: dict[int, float] = {}  # when each open question began to wait
         self._clear_counts()
@@ -349,7 +339,7 @@ class OnlineJudge:
         self.switch_goal(goal)
 
     def switch_goal(self, goal: str) -> None:
-        """Switches to another goal, and drops open questions about the previous one."""
+        """Drops open questions about the previous goal, if this is another one."""
         if goal != self._goal:
             asked = self.stream.taken - self.stream.under_way
             self.stream.close()
@@ -415,9 +405,8 @@ class OnlineJudge:
 
     def _watch(self) -> None:
         """Prints once a minute that the judge is down, and once that it is back."""
-        patience_s, silent_s = self._section.patience_s, self.stream.silent_s
-        now = time.monotonic()
-        if silent_s <= patience_s:
+        now, silent_s = time.monotonic(), self.stream.silent_s
+        if silent_s <= self._section.patience_s:
             if self._down_s:
                 print_line(f"train_policy: the judge is back online after {self._down_s:,.0f} seconds")
             self._down_s = 0.0
@@ -440,8 +429,8 @@ class OnlineJudge:
             if values:
                 metrics[f"{name}_p50"], metrics[f"{name}_p95"] = np.quantile(values, (0.5, 0.95)).tolist()
         self._clear_counts()
-        metrics |= {"under_way": float(self.stream.under_way), "down_s": self._down_s}
         failures, strangers = float(self.stream.failures), float(self.stream.counts.strangers)
+        metrics |= {"under_way": float(self.stream.under_way), "down_s": self._down_s}
         return metrics | {"failures": failures, "strangers": strangers}
 
     def close(self) -> None:

@@ -118,7 +118,7 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
                 if not np.isfinite(rewards).all():
                     raise UserError(f"the rewards are not finite after epoch {done.epoch}; {_remedy(stage.path)}")
                 if not resumed:
-                    row = measure(rewards, data) | {"epoch": done.epoch} | train_figures(state)
+                    row = measure(rewards, data, jax.device_get(state.sums)) | {"epoch": done.epoch}
                     done.history.append(row | {"seconds": round(time.monotonic() - started, 2)})
                     metrics.write(done.epoch, done.history[-1])
                     done.metadata = {
@@ -324,15 +324,16 @@ def statistics_of(
     """Statistics that normalise the reward; the arguments are those of `value_pairs`."""
     decimals = 2 if section.reference_quantiles else None  # as in the published system
     anchor = neutral_reward(rewards, data) if section.is_anchored else None
-    flat = rewards[data.split.train].reshape(-1)
-    values, counts = (flat, np.ones(len(flat))) if values is None else (values, data.counts)
-    return summarise_values(values, counts, decimals, anchor)
+    if values is None:
+        flat = rewards[data.split.train].reshape(-1)
+        return summarise_values(flat, np.ones(len(flat)), decimals, anchor)
+    return summarise_values(values, data.counts, decimals, anchor)
 
 
-def measure(rewards: np.ndarray, data: LabelledPairs) -> dict[str, Any]:
+def measure(rewards: np.ndarray, data: LabelledPairs, sums: preference.Sums) -> dict[str, Any]:
     """Metrics on the validation pairs: loss, and how often the reward agrees with the annotators and with the score.
 
-    `rewards`: of every step. [N, 2, L]
+    `rewards`: of every step. [N, 2, L] `sums`: of the epoch's training, whose means are there too, if there was one.
     """
     rows = data.split.validation
     moments, target, sided, ids = rewards[rows].mean(-1), data.target[rows], data.sided[rows], data.ids[rows]
@@ -348,18 +349,10 @@ def measure(rewards: np.ndarray, data: LabelledPairs) -> dict[str, Any]:
     if len(data.targets) > 1:
         for name, one in data.targets.items():
             row[f"accuracy.{name}"] = compare(moments, one[rows], data.hard[name][rows] != 0.5)["accuracy"]
+    if sums.pairs:
+        row["train_loss"] = float(sums.loss / sums.pairs)
+        row["train_accuracy"] = float(sums.right / sums.sided) if sums.sided else float("nan")
     return row
-
-
-def train_figures(state: preference.TrainState) -> dict[str, float]:
-    """Mean loss and accuracy over the training pairs of the epoch; empty before the first epoch."""
-    sums = jax.device_get(state.sums)
-    if not sums.pairs:
-        return {}
-    return {
-        "train_loss": float(sums.loss / sums.pairs),
-        "train_accuracy": float(sums.right / sums.sided) if sums.sided else float("nan"),
-    }
 
 
 # ---- results
@@ -385,7 +378,7 @@ def finish(
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
     print_line(
         f"{STAGE}: epoch {done.epoch}: validation loss {last['loss']:.4f}, agreement with its own labels "
-        f"{percent(last['accuracy'])} on {preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
+        f"{percent(last['accuracy'])} on {evidence(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(data.split.train):,} training pairs in {last['seconds']:.1f} s"
     )
     about_worth = filter(None, [faithfulness(summary["worth"])] if "worth" in summary else [])
@@ -519,7 +512,7 @@ def report_reward(
         words.append('<a href="../reward/reward.html">details</a>')
     body += _captions(captions, IN_REPORT) if captions else []
     stage.section(TITLE, f'<p class="soft">{" · ".join(words)}</p>', *body)
-    agrees, worth = percent(last.get("accuracy")), f"of {esc(preferences(last))}: {esc(verdict(last))}"
+    agrees, worth = percent(last.get("accuracy")), f"of {esc(evidence(last))}"
     # Its aim is that of its labels alone, whatever other annotations the workdir has.
     head = Head(subject="A reward", without_aim="of moments of a game", aim="",
                 likes=captions.table(captions.order[::-1][:LIKED]) if captions else None,
@@ -554,7 +547,7 @@ def _judges(stage: StageRun, names: list[str], dataset: PairDataset) -> list[Hea
 def _learning(history: list[dict[str, Any]], extra_lines: Mapping[str, str] = {}) -> list[str]:
     """Accuracy and loss, as HTML; `extra_lines`: names of further accuracies, by their labels."""
     last = history[-1]
-    figures = [(percent(last["accuracy"]), f"agrees with its own labels, {preferences(last)}: {verdict(last)}")]
+    figures = [(percent(last["accuracy"]), f"agrees with its own labels, {evidence(last)}")]
     if last["unseen_sided"]:
         unseen = f"right of the {last['unseen_sided']:,} with a caption never seen in training"
         figures.append((percent(last["unseen_accuracy"]), unseen))
@@ -622,23 +615,19 @@ def _worth(worth: Mapping[str, Any]) -> list[str]:
     return body
 
 
-def preferences(row: Mapping[str, Any]) -> str:
-    """The number of validation preferences behind an accuracy, and of the different questions among them, in words."""
-    number, asked = row.get("sided", 0), row.get("questions", 0)
-    of = f" ({asked:,} different question{'s' * (asked != 1)})" if asked else ""
-    return f"{number:,} validation preference{'s' * (number != 1)}{of}"
-
-
-def verdict(row: Mapping[str, Any]) -> str:
-    """The 95 % interval of an accuracy, and whether it is above chance, in words.
+def evidence(row: Mapping[str, Any]) -> str:
+    """The evidence for an accuracy, in words: validation preferences, different questions, 95 % interval, chance.
 
     Chance is one half even if most preferences are for one side, because a reward does not know a moment's side.
     """
-    if not row.get("sided"):
-        return "no evidence that it is better than chance"
-    low, high = row["accuracy_low"], row["accuracy_high"]
-    word = "no better than chance, which is 50 %" if low <= 0.5 else "chance is 50 %"
-    return f"95 % interval {low:.1%} to {high:.1%}, {word}"
+    number, asked = row.get("sided", 0), row.get("questions", 0)
+    of = f" ({asked:,} different question{'s' * (asked != 1)})" if asked else ""
+    words = "no evidence that it is better than chance"
+    if number:
+        low, high = row["accuracy_low"], row["accuracy_high"]
+        chance = "no better than chance, which is 50 %" if low <= 0.5 else "chance is 50 %"
+        words = f"95 % interval {low:.1%} to {high:.1%}, {chance}"
+    return f"{number:,} validation preference{'s' * (number != 1)}{of}: {words}"
 
 
 def percent(value: float | None) -> str:
