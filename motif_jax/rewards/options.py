@@ -94,28 +94,34 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
             raise UserError(f"a controller needs options to choose from ({OPTIONS_FLAG}, {CONTROLLER_FLAG})")
         return None
     known = (GAME, *(name.removeprefix(PREFIX) for name in readings(specs)))
-    parsed = [_parse_option(part, known) for part in map(str.strip, options.split(",")) if part]
-    if len(parsed) < 2:
-        count = f"at least two options, not {len(parsed)}: {shown(options)}"
-        raise UserError(f"a controller chooses among {count} ({OPTIONS_FLAG})")
-    if len(parsed) > MOST_OPTIONS:
-        raise UserError(f"at most {MOST_OPTIONS} options are possible, not {len(parsed)} ({OPTIONS_FLAG})")
-    if not controller.strip():
-        raise UserError(f"a controller needs a reward for its choices, such as {GAME}:0.1 ({CONTROLLER_FLAG})")
-    paid = _parse_sum(controller, known, CONTROLLER_FLAG)
     names: list[str] = []
-    for name, _ in parsed:
+    rows: list[Sum] = []
+    for part in filter(None, map(str.strip, options.split(","))):
+        name, equals, rewards = (word.strip() for word in part.rpartition("="))
+        rows.append(_parse_sum(rewards, known, OPTIONS_FLAG))
+        if name == CONTROLLER:
+            raise UserError(f"an option needs another name than {CONTROLLER!r} ({OPTIONS_FLAG})")
+        if equals and not name.isidentifier():
+            raise UserError(f"an option's name has letters, digits and underscores, not {shown(name)} ({OPTIONS_FLAG})")
+        name = name or "+".join(reward.removeprefix(PREFIX) for reward in rows[-1])
         copies = sum(other.rstrip("0123456789") == name for other in names)
         names.append(f"{name}{copies + 1}" if copies else name)
+    if len(rows) < 2:
+        count = f"at least two options, not {len(rows)}: {shown(options)}"
+        raise UserError(f"a controller chooses among {count} ({OPTIONS_FLAG})")
+    if len(rows) > MOST_OPTIONS:
+        raise UserError(f"at most {MOST_OPTIONS} options are possible, not {len(rows)} ({OPTIONS_FLAG})")
+    if not controller.strip():
+        raise UserError(f"a controller needs a reward for its choices, such as {GAME}:0.1 ({CONTROLLER_FLAG})")
+    rows.append(_parse_sum(controller, known, CONTROLLER_FLAG))
     if len(set(names)) < len(names):
         raise UserError(f"two options have the same name in {shown(options)} ({OPTIONS_FLAG})")
-    rows = [rewards for _, rewards in parsed] + [paid]
     sources = {GAME: SourceChoice(GAME, "")}
     for choice in itertools.chain(*(row.values() for row in rows)):
         alone = choice._replace(coefficient=1.0)
         if sources.setdefault(choice.name, alone) != alone:
             raise UserError(f"two rewards have the same name, {choice.name!r}: {shown(options)} ({OPTIONS_FLAG})")
-    lengths = LENGTHS
+    lengths: tuple[int, ...] = LENGTHS
     if length != AUTO:
         if not (length.isascii() and length.isdecimal() and len(length) < 10 and 1 <= int(length) <= MOST_STEPS):
             needed = f"{AUTO} or a number of game steps from 1 to {MOST_STEPS:,}"
@@ -132,16 +138,6 @@ def chosen(config: NamedSources, plan: OptionPlan | None) -> list[SourceChoice]:
 
 
 Sum = dict[str, SourceChoice]  # rewards by name; their coefficients are the factors
-
-
-def _parse_option(part: str, known: Collection[str]) -> tuple[str, Sum]:
-    name, equals, rewards = part.rpartition("=")
-    parsed = _parse_sum(rewards, known, OPTIONS_FLAG)
-    if name.strip() == CONTROLLER:
-        raise UserError(f"an option needs another name than {CONTROLLER!r} ({OPTIONS_FLAG})")
-    if equals and not name.strip().isidentifier():
-        raise UserError(f"an option's name has letters, digits and underscores, not {shown(name)} ({OPTIONS_FLAG})")
-    return name.strip() or "+".join(reward.removeprefix(PREFIX) for reward in parsed), parsed
 
 
 def _parse_sum(text: str, known: Collection[str], flag: str) -> Sum:
@@ -162,7 +158,7 @@ Weights = tuple[float, ...]  # of a mixture, by option
 MIXTURES_FLAG = "--config.policy.control.coefficients"
 LARGEST, SMALLEST = 1000.0, 1e-6  # coefficients, beside 0; divided by their sum, they are more than 0 in float32
 LIMITS = f"a number from {SMALLEST:g} to {LARGEST:g}"
-MOST_MIXTURES = 1024  # mixtures
+MOST_MIXTURES = 1024
 
 
 @functools.lru_cache(16)
