@@ -26,8 +26,7 @@ from motif_jax.annotation.stream import Item
 from motif_jax.captions import WIDTH, hash_words
 from motif_jax.envs.texts import texts_of
 from motif_jax.files import read_json, read_lines
-from motif_jax.rewards.online.judge_client import open_stream
-from motif_jax.rewards.online.source import OnlineSource, make_facts
+from motif_jax.rewards.online.source import OnlineSource, make_facts, open_stream
 from motif_jax.rewards.online.store import News, Store
 from motif_jax.stages import train_policy
 from motif_jax.system.metrics import resident_mib

@@ -40,14 +40,16 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.files import make_anew, remove_folder
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
-from motif_jax.rewards import labels
-from motif_jax.rewards.model import make_reward_model, make_value, value_captions
 from motif_jax.rewards.preference import (
     PairBatches,
     TrainState,
     epoch_order,
     make_batches,
+    make_reward_model,
     make_reward_update,
+    make_value,
+    split_rows,
+    value_captions,
     without_padding,
     zero_sums,
 )
@@ -204,7 +206,7 @@ class Learner:
     def __init__(self, data: LabelledPairs, batch_size: int):
         """Makes the first batches and compiles everything, with one epoch that is not measured."""
         self.data, self._batch_size = data, batch_size
-        self.split = labels.split_rows(np.flatnonzero(~np.isnan(data.target)), 0.2, 0)
+        self.split = split_rows(np.flatnonzero(~np.isnan(data.target)), 0.2, 0)
         self._counts = np.bincount(data.ids[self.split.train].reshape(-1), minlength=len(data.table))
         apply, params = make_reward_model(OPTIONS, 0)
         optimizer = optax.adam(1e-4)

@@ -37,12 +37,18 @@ from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.model import Model, make_policy_model
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.rewards.intrinsic import Mix
-from motif_jax.rewards.labels import split_rows
 from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.learnt_source import LearntSource
-from motif_jax.rewards.model import make_reward_model, make_value, value_captions
-from motif_jax.rewards.preference import PairBatches, epoch_order, make_batches, pair_loss
+from motif_jax.rewards.learnt_source import LearntSource, Mix
+from motif_jax.rewards.preference import (
+    PairBatches,
+    epoch_order,
+    make_batches,
+    make_reward_model,
+    make_value,
+    pair_loss,
+    split_rows,
+    value_captions,
+)
 from motif_jax.rewards.statistics import compare, summarise_values
 
 ENV = {"world": "nethack", "task": "score", "max_episode_steps": 500}

@@ -22,8 +22,7 @@ import numpy as np
 from motif_jax.annotation.prompts import goal_text
 from motif_jax.captions import decode
 from motif_jax.envs.texts import Texts, texts_of
-from motif_jax.rewards.learnt_source import RewardTable
-from motif_jax.rewards.online.captioned import Captioned, captioned_facts
+from motif_jax.rewards.learnt_source import Captioned, RewardTable, captioned_facts
 from motif_jax.rewards.section import SECTION, OnlineValues, check_past, parse_goals, turn_at
 from motif_jax.rewards.source import Facts, Setting
 from motif_jax.structs import UserError, legible

@@ -12,9 +12,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
-from motif_jax.envs.nethack.observations import OBSERVATIONS
+from motif_jax.envs.nethack.observations import OBSERVATIONS, scale_blstats
 from motif_jax.networks.layers import Conv, Line, OrthogonalLinear, pool, relu
 
 CHARACTERS = 256
@@ -135,6 +136,19 @@ class CropEncoder(GlyphEncoder):
 
 
 MESSAGE_ENCODERS = {"lt_cnn": MessageEncoder, "lt_cnn_small": SmallMessageEncoder}
+
+
+def observations_beside(options: Mapping[str, Any]) -> list[str]:
+    """The observations that a `RewardModel` with these arguments reads beside the message."""
+    needs = {"blstats": options["blstats"] or options["crop"], "glyphs": options["crop"] or options["glyphs"]}
+    return [name for name, needed in needs.items() if needed]
+
+
+def inputs_beside(options: Mapping[str, Any], observations: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inputs of a `RewardModel` with these arguments beside the message. [..., 27], [..., 27], [..., 21, 79]"""
+    inputs = {"vector": scale_blstats(observations["blstats"])} if options["blstats"] else {}
+    inputs |= {"blstats": observations["blstats"].astype(np.int32)} if options["crop"] else {}
+    return inputs | ({"glyphs": observations["glyphs"]} if options["crop"] or options["glyphs"] else {})
 
 
 class RewardModel(nnx.Module):

@@ -16,7 +16,7 @@ from motif_jax.networks.actions import draw
 from motif_jax.networks.kinds import BEHAVIOUR
 from motif_jax.networks.options import CHOICES, OptionHeads
 from motif_jax.policies.model import Model
-from motif_jax.rewards.mixtures import Weights
+from motif_jax.rewards.options import Weights
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
 

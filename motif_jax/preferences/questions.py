@@ -43,11 +43,14 @@ class Questions:
         self.dataset, self._kind = dataset, kind
         table, self._ids = dataset.captions()
         self._texts = [decode(message) for message in table.messages]
+        if kind == "msg" and dataset.length == 1:
+            digests = np.array([_digest(text) for text in self._texts], np.uint64)[np.asarray(self._ids).reshape(-1)]
+        else:
+            parts = (self._captions_of(slice(start, start + ROWS)) for start in range(0, len(dataset), ROWS))
+            digests = np.concatenate([np.array([_digest(text) for text in part], np.uint64) for part in parts])
         # The digest of each caption, [C, 2], and a moment that shows it, [C]. A caption's number is the rank of its
         # digest, which depends on the texts alone.
-        self._captions, self._moments, numbers = np.unique(
-            self._digests(), axis=0, return_index=True, return_inverse=True
-        )
+        self._captions, self._moments, numbers = np.unique(digests, axis=0, return_index=True, return_inverse=True)
         pairs = numbers.reshape(-1, 2)
         differ = pairs[:, 0] != pairs[:, 1]
         codes = pairs.min(1) * len(self._captions) + pairs.max(1)
@@ -85,14 +88,6 @@ class Questions:
         first, second = np.divmod(self._codes, max(len(self._captions), 1))
         drawn = (self._captions[first, 1] ^ self._captions[second, 0]) % np.uint64(10_000)
         return drawn < share * 10_000
-
-    def _digests(self) -> np.ndarray:
-        """The 128-bit hash of each moment's caption. [2N, 2] uint64"""
-        if self._kind == "msg" and self.dataset.length == 1:
-            of_texts = np.array([_digest(text) for text in self._texts], np.uint64)
-            return of_texts[np.asarray(self._ids).reshape(-1)]
-        parts = (self._captions_of(slice(start, start + ROWS)) for start in range(0, len(self.dataset), ROWS))
-        return np.concatenate([np.array([_digest(text) for text in part], np.uint64) for part in parts])
 
     def _caption(self, moment: int) -> str:
         pair, side = divmod(int(moment), 2)

@@ -150,6 +150,21 @@ def to_codes(prob: np.ndarray, tie_margin: float) -> np.ndarray:
     return np.where(np.isnan(prob), Preference.UNKNOWN, codes).astype(np.int8)
 
 
+def soft_target(codes: np.ndarray, prob: np.ndarray | None) -> np.ndarray:
+    """P(second is better): the annotator's own where known, else 0, 1 or 1/2 from the code; NaN: unknown. [N]"""
+    target = np.array([0, 1, 0.5, np.nan], np.float32)[codes]
+    if prob is not None:
+        target = np.where(np.isnan(prob) | np.isnan(target), target, prob)
+    return target
+
+
+def mix(targets: dict[str, np.ndarray], weights: dict[str, float]) -> np.ndarray:
+    """The weighted mean of the targets; NaN where any of them is NaN. [N]"""
+    # In float64, whose rounding errors vanish in float32: a tie of all annotators must give exactly 1/2.
+    parts = [weights[name] * target.astype(np.float64) for name, target in targets.items()]
+    return np.sum(parts, 0).astype(np.float32)
+
+
 def count(codes: np.ndarray) -> dict[str, int]:
     """The number of labels by kind, in lower case."""
     return {kind.name.lower(): int((codes == kind).sum()) for kind in Preference}

@@ -22,7 +22,8 @@ from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import usable
 from motif_jax.files import write_whole
-from motif_jax.rewards.model import in_chunks, make_reward_model, make_value
+from motif_jax.networks.reward import observations_beside
+from motif_jax.rewards.preference import in_chunks, make_reward_model, make_value
 from motif_jax.rewards.statistics import RewardStatistics, read_statistics
 from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import read_text
@@ -58,15 +59,6 @@ def to_torch(arrays: Mapping[tuple[str, ...], np.ndarray]) -> dict[str, np.ndarr
     return {name: np.ascontiguousarray(array) for name, array in state.items()}
 
 
-def from_torch(state: Mapping[str, np.ndarray]) -> Arrays:
-    """Converts a PyTorch state dict to our parameters, by path."""
-    if missing := TENSORS.values() - state.keys():
-        raise UserError(f"this is not a reward that reads only messages: it has no {min(missing)!r} ({FLAG})")
-    if more := state.keys() - TENSORS.values():
-        raise UserError(f"this reward reads more than messages: it also has {min(more)!r} ({FLAG})")
-    return {ours: _turned(ours, state[theirs]) for ours, theirs in TENSORS.items()}
-
-
 def _turned(path: tuple[str, ...], array: np.ndarray) -> np.ndarray:
     return array.T if path[-1] == "kernel" else array
 
@@ -90,7 +82,11 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
         used = {name: tensor for name, tensor in checkpoint["model"].items() if not name.startswith(UNUSED)}
         state = {name: tensor.float().numpy() for name, tensor in used.items()}
         metadata = {name: float(checkpoint[name]) for name in ("num_iter", "reward_mean", "reward_var")}
-        arrays = from_torch(state)
+        if missing := TENSORS.values() - state.keys():
+            raise UserError(f"this is not a reward that reads only messages: it has no {min(missing)!r} ({FLAG})")
+        if more := state.keys() - TENSORS.values():
+            raise UserError(f"this reward reads more than messages: it also has {min(more)!r} ({FLAG})")
+        arrays = {ours: _turned(ours, state[theirs]) for ours, theirs in TENSORS.items()}
         check_parameters({"model": state, **metadata}, file, FLAG)
         if metadata["reward_var"] <= 0 or metadata["num_iter"] < 0:
             raise ValueError("its variance or its number is negative")
@@ -172,7 +168,7 @@ class Reward:
     @property
     def reads_only_messages(self) -> bool:
         """Whether a caption is enough to give a value."""
-        return not (self.options["blstats"] or self.options["crop"] or self.options["glyphs"])
+        return not observations_beside(self.options)
 
     def __call__(self, captions: Iterable[str] | np.ndarray, **more: np.ndarray) -> Values:
         """Computes the rewards of texts, or of messages as NLE gives them. [B, 256] uint8

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,14 +15,102 @@ import numpy as np
 from motif_jax.captions import CaptionIndex, distinct_messages
 from motif_jax.devices.checkpoints import find_saved
 from motif_jax.devices.releases import is_release
-from motif_jax.envs.nethack.observations import scale_blstats
+from motif_jax.envs.world import waited
 from motif_jax.files import checkpoint_steps
-from motif_jax.rewards.intrinsic import Mix, intrinsic_reward
+from motif_jax.networks.reward import inputs_beside, observations_beside
 from motif_jax.rewards.learnt import Reward, load_reward, reward_from
 from motif_jax.rewards.section import RewardsSection
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.rewards.statistics import LEAST_TIMES
 from motif_jax.structs import UserError, naming
+
+
+class Mix(NamedTuple):
+    """The agent's reward from the game's and the learnt one (Motif, section 3; defaults from the released code).
+
+    r = extrinsic * clip(scale * r_game) + intrinsic * f, with f from `intrinsic_reward`
+    """
+
+    extrinsic: float = 1.0  # coefficients
+    intrinsic: float = 0.1
+    scale: float = 1.0  # factor of the game's reward, before it is clipped to [-clip, clip]
+    clip: float = 10.0
+    threshold: float = float("-inf")  # normalised rewards up to this count as 0
+    count_exponent: float = 3.0  # beta
+    best: float = 0.0  # normalised reward of the best captions; 0: rewards, rather than shares, are paid
+
+
+LEAST = 0.1  # shares up to this size pay nothing
+AIM = 0.8  # from this size on, repetitions pay in full
+
+
+def intrinsic_reward(z: Any, counts: Any, mix: Mix) -> Any:
+    """The learnt reward of each step, before its coefficient is applied. [...], of NumPy or of JAX
+
+        f = z / n^beta where z > threshold, else 0
+
+    With `best` > 0, f is the share s = z / best of the reward of the best captions instead, for rewards that pay a
+    moment without a message 0. Shares of at most 0.1 in size pay nothing, and pay grows from 0 at that limit:
+
+        g = (s - s clipped to [-0.1, 0.1]) / 0.9
+        f = g where |s| >= 0.8, else g / n^beta
+
+    So an aim of the goal pays as much the second time, and the smallest steps towards it pay nothing. Small fines are
+    left out as well: they make agents unlearn a key, such as the one for going down, before they find the place to use
+    it. Pay must not jump at the limit, because the rewards of two seeds may lie on either side of it.
+
+    Args:
+      z: normalised reward of each step's message. [...]
+      counts: n, appearances of the message in its episode, this one included, so at least 1. [...]
+    """
+    if mix.best:
+        share = z / mix.best
+        paid = (share - share.clip(-LEAST, LEAST)) / (1 - LEAST)
+        aims = abs(share) >= AIM
+        return paid * aims + paid * ~aims / counts**mix.count_exponent
+    return (z > mix.threshold) * z / counts**mix.count_exponent
+
+
+def extrinsic_reward(reward: Any, mix: Mix) -> Any:
+    """The game's reward of each step, scaled and clipped, before its coefficient is applied. [...]"""
+    return (reward * mix.scale).clip(-mix.clip, mix.clip)
+
+
+class Captioned(RewardSource):
+    """worth(message) / n^exponent, where n counts the message's appearances in the episode, this one included."""
+
+    caption_value = "worth"
+
+    def __init__(self, count_exponent: float, one_step_late: bool):
+        """`one_step_late`: as published, reward a step for the message before its action."""
+        self._exponent, prefix = float(count_exponent), "" if one_step_late else "event_"
+        self.message, self._count = f"{prefix}message", f"{prefix}message_count"
+        self.observations = (self.message, self._count)
+
+    def worth(self, messages: np.ndarray) -> np.ndarray:
+        """The worth of messages, before the division by counts. [N, 256] uint8 -> [N] float32"""
+        raise NotImplementedError
+
+    def moments(self, rollouts: Arrays) -> Arrays:
+        """See `RewardSource`: the worth of each step's message, and its counts."""
+        steps = len(rollouts["reward"])
+        messages, counts = rollouts[self.message][:steps], rollouts[self._count][:steps]
+        played = ~waited(rollouts["action"])  # a game that waits shows its message again
+        worth = np.zeros(counts.shape, np.float32)
+        worth[played] = self.worth(messages[played])
+        return {"worth": worth, "counts": counts}
+
+    def shape(self, moments: Mapping[str, Any]) -> Any:
+        return moments["worth"] / moments["counts"] ** self._exponent
+
+    def rewards(self, rollouts: Arrays) -> np.ndarray:
+        return np.asarray(self.shape(self.moments(rollouts)))
+
+
+def captioned_facts(section: RewardsSection) -> Facts:
+    """Facts that rewards depend on, beside the worth of messages."""
+    return {"count_exponent": section.count_exponent, "one_step_late": bool(section.reference_alignment)}
+
 
 CAPACITY = 1 << 19  # messages: 128 MiB
 
@@ -90,11 +178,8 @@ class LearntSource(RewardSource):
         self.table: RewardTable | None = None
         if reward.reads_only_messages:
             self.table = RewardTable(lambda messages: reward(messages).normalised, reward.captions)
-        options = reward.options
-        self._needs = {"message": True, "blstats": options["blstats"] or options["crop"]}
-        self._needs["glyphs"] = options["crop"] or options["glyphs"]
-        needed = [name for name, needs in self._needs.items() if needs]
-        self.observations = tuple(f"{self._prefix}{name}" for name in [*needed, "message_count"])
+        self._needed = ["message", *observations_beside(reward.options), "message_count"]
+        self.observations = tuple(f"{self._prefix}{name}" for name in self._needed)
 
     @classmethod
     def make(cls, setting: Setting) -> LearntSource:
@@ -118,16 +203,12 @@ class LearntSource(RewardSource):
     def moments(self, rollouts: Arrays) -> Arrays:
         """Normalised rewards `z` and message `counts` of rollouts' steps. [T, B] each"""
         steps = len(rollouts["reward"])
-        inputs = {name: rollouts[f"{self._prefix}{name}"][:steps] for name, needs in self._needs.items() if needs}
-        counts = rollouts[f"{self._prefix}message_count"][:steps]
+        inputs = {name: rollouts[f"{self._prefix}{name}"][:steps] for name in self._needed}
+        counts = inputs.pop("message_count")
         if self.table is not None:
             return {"z": self.table(inputs["message"]), "counts": counts}
         flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in inputs.items()}
-        message, more = flat.pop("message"), {}
-        if self.reward.options["blstats"]:
-            more["vector"] = scale_blstats(flat["blstats"])
-        more |= {name: array for name, array in flat.items() if name != "blstats" or self.reward.options["crop"]}
-        z = self.reward(message, **more).normalised
+        z = self.reward(flat["message"], **inputs_beside(self.reward.options, flat)).normalised
         return {"z": z.reshape(counts.shape), "counts": counts}
 
     def shape(self, moments: Mapping[str, Any]) -> Any:
@@ -171,7 +252,6 @@ class LearntSource(RewardSource):
         }
 
 
-SHARE = "share"  # of --config.policy.pay
 NO_REWARD = dict.fromkeys(("reward", "goal", "threshold", "count_exponent"))  # `about` where there is no learnt reward
 
 
@@ -181,7 +261,7 @@ def make_mix(section: RewardsSection, reward: Reward | None) -> Mix:
     if reward and section.threshold_quantile >= 0:
         threshold = reward.statistics.quantile(section.threshold_quantile)
     return Mix(
-        best=best_value(reward) if reward and section.pay == SHARE else 0.0,
+        best=best_value(reward) if reward and section.pay == "share" else 0.0,
         extrinsic=section.extrinsic_coefficient,
         intrinsic=section.intrinsic_coefficient if reward else 0.0,
         scale=section.reward_scale,

@@ -15,8 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import nnx
+from jax.sharding import Mesh
 
-from motif_jax.devices.mesh import total
+from motif_jax.devices.mesh import map_update, replicate, shard, total
+from motif_jax.networks.reward import RewardModel
 
 # Splits preference pairs into batches: the captions of each batch, and the index of the caption at every step.
 #
@@ -24,6 +27,7 @@ from motif_jax.devices.mesh import total
 # its outputs are gathered for the pairs. For models that read more than the message, every step is a separate item.
 
 Array = Any  # a NumPy array, or a JAX array once it is on the devices
+Extra = Callable[[np.ndarray], dict[str, np.ndarray]]  # row numbers [m] -> inputs of the model, [m, 2, L, ...] each
 STEP = 16  # numbers of items are rounded up to this, so that few different shapes are compiled
 
 
@@ -36,6 +40,20 @@ class PairBatches(NamedTuple):
     target: Array  # [S, n, b] float32: P(second is better)
     weight: Array  # [S, n, b] float32: 1, or 0 for padding
     sided: Array  # [S, n, b] float32: 1 where there is a preference
+
+
+class Split(NamedTuple):
+    """Row numbers of the pairs for training and for validation."""
+
+    train: np.ndarray
+    validation: np.ndarray
+
+
+def split_rows(known: np.ndarray, share: float, seed: int) -> Split:
+    """Splits the rows: a share of them is for validation, the same rows for the same seed."""
+    order = np.random.default_rng([seed, 80]).permutation(known)
+    cut = len(order) - round(share * len(order))
+    return Split(np.sort(order[:cut]), np.sort(order[cut:]))
 
 
 def without_padding(messages: np.ndarray) -> np.ndarray:
@@ -55,7 +73,7 @@ def make_batches(
     target: np.ndarray,
     batch_size: int,
     num_devices: int,
-    extra: Mapping[str, Callable[[np.ndarray], np.ndarray]] | None = None,
+    extra: Extra | None = None,
     least_items: int = 0,
     sided: np.ndarray | None = None,
 ) -> PairBatches:
@@ -65,7 +83,7 @@ def make_batches(
       rows: row numbers of the dataset, in the order of the epoch. [M]
       ids, target: the caption of every step of both moments [N, 2, L], and P(second is better) [N].
       batch_size, num_devices: pairs per batch, over all n devices, which must divide it.
-      extra: functions by name from rows to arrays ([m] -> [m, 2, L, ...]); with these, repeated captions stay separate.
+      extra: further inputs of the model; with these, repeated captions stay separate.
       least_items: minimum of K.
       sided: whether a pair has a preference; by default where the target is not 1/2. [N] bool
     """
@@ -80,6 +98,7 @@ def make_batches(
     else:
         distinct = [np.unique(part, return_inverse=True) for part in shown]
         items, shows = [part for part, _ in distinct], np.stack([inverse for _, inverse in distinct])
+    more = extra(flat) if extra else {}
     count = max(least_items, *map(len, items))
     count += -count % STEP if not extra else 0
     captions = np.zeros((len(items), count), np.int32)
@@ -87,10 +106,7 @@ def make_batches(
         row[: len(part)] = part
     return PairBatches(
         captions.reshape(steps, num_devices, count),
-        {
-            name: get(flat).reshape(steps, num_devices, count, *get(padded[0, 0, :1]).shape[3:])
-            for name, get in (extra or {}).items()
-        },
+        {name: array.reshape(steps, num_devices, count, *array.shape[3:]) for name, array in more.items()},
         shows.astype(np.int32).reshape(*padded.shape, *ids.shape[1:]),
         target[padded].astype(np.float32),
         weight,
@@ -98,7 +114,57 @@ def make_batches(
     )
 
 
+# ---- the model: pure functions of its parameters
+
 Apply = Callable[[Any, Mapping[str, jax.Array]], jax.Array]  # parameters, inputs of the model -> [K]
+CHUNK = 1024  # captions valued at a time
+Value = Callable[..., jax.Array]
+
+
+def make_reward_model(options: Mapping[str, Any], seed: int) -> tuple[Apply, Any]:
+    """Returns the model as a function of parameters and inputs, and its initial parameters.
+
+    `options`: arguments of RewardModel.
+    """
+    graph, params = nnx.split(RewardModel(**options, rngs=nnx.Rngs(seed)), nnx.Param)
+
+    def apply(params: Any, inputs: Mapping[str, jax.Array]) -> jax.Array:
+        return nnx.merge(graph, params)(inputs)
+
+    return apply, params
+
+
+def make_value(apply: Apply) -> Value:
+    """Compiles the model: (parameters, texts [U, W], caption numbers [K], other inputs by name) -> [K]."""
+    return jax.jit(lambda params, table, ids, more: apply(params, more | {"message": table[ids]}))
+
+
+def value_captions(value: Value, params: Any, table: jax.Array) -> np.ndarray:
+    """The raw reward of every caption. [U, W] -> [U]"""
+    return in_equal_chunks(lambda ids: value(params, table, ids, {}), table.shape[0], CHUNK)
+
+
+def in_equal_chunks(compute: Callable[[np.ndarray], Any], count: int, most: int) -> np.ndarray:
+    """Computes values of rows 0 to `count`, always of K <= `most`: row numbers [K] -> [K, ...]. [count, ...]"""
+    chunk = min(most, count)
+    rows = np.arange(count + -count % chunk).reshape(-1, chunk) % count
+    return np.concatenate([np.asarray(compute(part)) for part in rows])[:count]
+
+
+def in_chunks(compute: Callable[[np.ndarray], Any], count: int, most: int) -> np.ndarray:
+    """Computes values of rows 0 to `count`, at most `most` at a time: row numbers [K] -> [K] numbers. [count] float32
+
+    K is a power of two, so that few shapes are compiled; some rows are repeated for that.
+    """
+    values = np.empty(count, np.float32)
+    for start in range(0, count, most):
+        size = min(most, count - start)
+        rows = start + np.arange(1 << (size - 1).bit_length()) % size
+        values[start : start + size] = np.asarray(compute(rows))[:size]
+    return values
+
+
+# ---- the training step
 
 
 class Sums(NamedTuple):
@@ -161,3 +227,34 @@ def make_reward_update(apply: Apply, optimizer: optax.GradientTransformation) ->
         return TrainState(params, optimizer_state, sums)
 
     return update
+
+
+class Model(NamedTuple):
+    """A network that is trained, and its functions, with the captions on the devices."""
+
+    init: Callable[[int], TrainState]  # from a seed
+    value: Value
+    update: Callable[..., TrainState]
+    table: jax.Array  # [U, W]
+    mesh: Mesh
+
+    def learn(self, state: TrainState, batches: PairBatches) -> TrainState:
+        """Trains on all batches, one after the other."""
+        placed = shard(batches, self.mesh, axis=1)
+        for step in range(len(batches.captions)):
+            state = self.update(state, self.table, np.int32(step), placed)
+        return state
+
+
+def make_model(options: Mapping[str, Any], learning_rate: float, messages: np.ndarray, mesh: Mesh) -> Model:
+    """Makes the network and its training step, for all devices of the mesh. `messages`: of the captions. [U, 256]"""
+    apply, _ = make_reward_model(options, 0)
+    optimizer = optax.adam(learning_rate)
+
+    def init(seed: int) -> TrainState:
+        _, params = make_reward_model(options, seed)
+        return replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
+
+    update = map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
+    table = replicate(jnp.asarray(without_padding(messages)), mesh)
+    return Model(init, make_value(apply), update, table, mesh)

@@ -21,7 +21,6 @@ from motif_jax.config.table import Table, shown, tables_of
 from motif_jax.envs.own_code import failure, guarded, load_class
 from motif_jax.envs.world import suggest
 from motif_jax.names import PROMPT_NETWORKS, import_named
-from motif_jax.rewards.mixtures import to_number
 from motif_jax.rewards.section import RewardsSection, SourcesConfig
 from motif_jax.rewards.source import RewardSource
 from motif_jax.structs import UserError
@@ -124,6 +123,14 @@ def parse_entry(text: str, flag: str, known: Collection[str] = ()) -> tuple[Sour
         needed = f"must be a number from {-MOST:g} to {MOST:g}, not {shown(last)}"
         raise UserError(f"the coefficient of the reward source {shown(name)} {needed} ({flag})")
     return _find_choice(name, flag, known)._replace(coefficient=number), number
+
+
+def to_number(text: str) -> float:
+    """The number; NaN where there is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _is_reading(name: str, known: Collection[str]) -> bool:

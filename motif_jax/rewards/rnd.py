@@ -31,9 +31,9 @@ from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.world import select_specs, waited
 from motif_jax.networks.kinds import from_record, to_record
 from motif_jax.networks.presets import CELL_SIZE, CELLS, NoveltyNetwork, features, size_of
-from motif_jax.rewards.model import in_chunks
-from motif_jax.rewards.running_stats import RunningStats, add_values, no_stats
+from motif_jax.rewards.preference import in_chunks
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
+from motif_jax.rewards.statistics import RunningStats
 from motif_jax.structs import ArraySpec, UserError
 
 CHUNK = 4096  # observations per call
@@ -42,7 +42,24 @@ SEED = 81  # so that its networks differ from the policy's
 
 LIMIT = 5.0  # maximum absolute value of normalised features
 FLOOR = 1e-8  # added to variances
+LEAST = 1e-6  # number of values that a batch without any counts as, so that nothing is divided by 0
 Specs = Mapping[str, ArraySpec]
+
+
+def no_stats(shape: tuple[int, ...] = ()) -> RunningStats:
+    """The statistics before the first value, on the devices."""
+    return RunningStats(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
+
+
+def add_values(stats: RunningStats, values: jax.Array, weight: jax.Array) -> RunningStats:
+    """Adds the values of all devices, inside a function that `mesh.map_update` maps. [N, ...] per device
+
+    `weight`: 1 for values that count, else 0. [N]
+    """
+    new = jnp.maximum(total(weight.sum()), LEAST)
+    weight = weight.reshape(-1, *[1] * (values.ndim - 1))
+    mean = total((weight * values).sum(0)) / new
+    return stats.merge(RunningStats(new, mean, total((weight * (values - mean) ** 2).sum(0)) / new))
 
 
 class Fixed(NamedTuple):

@@ -12,7 +12,7 @@ from motif_jax.config.table import LARGEST, shown
 from motif_jax.structs import UserError
 
 Z95 = 1.96  # 95 % of a normal distribution lie within this number of standard deviations
-LEAST_TIMES = 20  # appearances in training before a worth can be the best one
+LEAST_TIMES = 20  # appearances in training before a worth or a reward can be the best one
 LEVELS = tuple(round(0.05 * number, 2) for number in range(1, 20))
 
 
@@ -156,9 +156,12 @@ def compare_with_worth(
         "inflation": float("nan"),
         "levels": [],
     }
-    best = best_worth(worth, counts)
-    if neutral is None or best is None:
+    levels, index = np.unique(worth, return_inverse=True)
+    often = np.bincount(index, weights=counts, minlength=len(levels)) >= LEAST_TIMES
+    good = levels[often & (levels > 0)].tolist()  # worths that training has shown often
+    if neutral is None or not good:
         return comparison
+    best = good[-1]
     top = (worth == best) & (counts > 0)
     span = np.average(values[top], weights=counts[top]) - neutral
     if span <= 0:
@@ -174,14 +177,6 @@ def compare_with_worth(
     return comparison
 
 
-def best_worth(worth: np.ndarray, counts: np.ndarray) -> float | None:
-    """The highest positive worth whose captions training has shown LEAST_TIMES; None without one."""
-    levels, index = np.unique(worth, return_inverse=True)
-    often = np.bincount(index, weights=counts, minlength=len(levels)) >= LEAST_TIMES
-    good = levels[often & (levels > 0)]
-    return float(good[-1]) if len(good) else None
-
-
 def correlation(one: np.ndarray, other: np.ndarray) -> float:
     """Pearson's correlation; NaN if either is constant. [K], [K]"""
     if len(one) < 2 or not np.ptp(one) or not np.ptp(other):
@@ -194,3 +189,39 @@ def ranks(values: np.ndarray) -> np.ndarray:
     _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[index]
+
+
+class RunningStats(NamedTuple):
+    """Running mean and variance, merged batch by batch (Chan et al. 1983): numbers, or float32 arrays on the devices.
+
+        share    = n_batch / n_all
+        mean     = mean + share * (mean_batch - mean)
+        variance = variance + share * (variance_batch - variance) + share * (1 - share) * (mean_batch - mean)^2
+
+    With shares instead of sums no number grows without bound, so float32 suffices for any number of steps.
+    """
+
+    number: Any = 0.0  # of values
+    mean: Any = 0.0  # [...]
+    variance: Any = 0.0  # [...], divided by the number
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> RunningStats:
+        if not values.size:
+            return cls()
+        return cls(float(values.size), float(values.mean(dtype=np.float64)), float(values.var(dtype=np.float64)))
+
+    def merge(self, other: RunningStats) -> RunningStats:
+        """Mean and variance of the values of both together."""
+        number = self.number + other.number
+        if isinstance(number, float) and not number:
+            return self
+        share, shift = other.number / number, other.mean - self.mean
+        variance = self.variance + share * (other.variance - self.variance) + share * (1 - share) * shift**2
+        return RunningStats(number, self.mean + share * shift, variance)
+
+    def normalise(self, values: np.ndarray) -> np.ndarray:
+        """Scales to mean 0 and variance 1 over all values so far; zeros until two of these differ."""
+        if not self.variance > 0:
+            return np.zeros_like(values)
+        return (values - self.mean) / self.variance**0.5

@@ -731,35 +731,17 @@ def small_rewards(
     `messages`: [U, 256]; `ids`: as above [Q, 2, L]; `target`: P(second is better) of each question [Q]; `answered`: the
     questions to learn from [K].
     """
-    import jax.numpy as jnp
-    import optax
+    from motif_jax.devices.mesh import make_mesh
+    from motif_jax.rewards.preference import epoch_order, make_batches, make_model, value_captions
 
-    from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-    from motif_jax.rewards.model import make_reward_model, make_value, value_captions
-    from motif_jax.rewards.preference import (
-        TrainState,
-        epoch_order,
-        make_batches,
-        make_reward_update,
-        without_padding,
-        zero_sums,
-    )
-
-    mesh, optimizer = make_mesh(1), optax.adam(LEARNING_RATE)
-    table, items = replicate(jnp.asarray(without_padding(messages)), mesh), 0
-    apply, _ = make_reward_model(OPTIONS, seed)
-    update = map_update(make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
-    value, rewards = make_value(apply), []
+    model, rewards, items = make_model(OPTIONS, LEARNING_RATE, messages, make_mesh(1)), [], 0
     for network in range(NETWORKS):
-        _, params = make_reward_model(OPTIONS, seed + network)
-        state = replicate(TrainState(params, optimizer.init(params), zero_sums()), mesh)
+        state = model.init(seed + network)
         for epoch in range(int(np.clip(MOST_STEPS * BATCH_SIZE // len(answered), 1, MOST_EPOCHS))):
             rows = epoch_order(answered, seed + network, epoch)
             batches = make_batches(rows, ids, target, BATCH_SIZE, 1, None, items)
-            items, placed = batches.captions.shape[-1], shard(batches, mesh, axis=1)
-            for step in range(len(batches.captions)):
-                state = update(state, table, np.int32(step), placed)
-        rewards.append(np.asarray(value_captions(value, state.params, table)))
+            items, state = batches.captions.shape[-1], model.learn(state, batches)
+        rewards.append(value_captions(model.value, state.params, model.table))
     return np.stack(rewards)
 
 

@@ -13,7 +13,7 @@ from motif_jax.annotation.backends import BACKENDS, CaptionBackend, Oracle, find
 from motif_jax.config.table import tables_of
 from motif_jax.envs.texts import texts_of
 from motif_jax.preferences.store import PairDataset
-from motif_jax.rewards.online.judge_client import judge_facts
+from motif_jax.rewards.online.source import judge_facts
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate import AnnotateConfig, make_backend, make_metadata
 from motif_jax.structs import UserError

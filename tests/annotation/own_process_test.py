@@ -14,7 +14,7 @@ from stream_test import NO_LIMIT, collect
 from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.stream import TOGETHER, Item, OwnProcess
 from motif_jax.envs.texts import texts_of
-from motif_jax.rewards.online.judge_client import backend_for, open_stream
+from motif_jax.rewards.online.source import backend_for, open_stream
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("short_pauses")]
 TEXTS = texts_of({"world": "nethack"}, "")

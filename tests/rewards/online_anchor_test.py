@@ -5,8 +5,8 @@ import pytest
 from online_parts_test import LEXICON, TEXTS, make, messages, seen, show
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.rewards.online.judge_client import in_order
 from motif_jax.rewards.online.kinds import Ranking
+from motif_jax.rewards.online.source import in_order
 from motif_jax.rewards.online.store import Store
 
 

@@ -13,12 +13,12 @@ from motif_jax.captions import decode, encode
 from motif_jax.contrib.words import WordsSource
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.learnt_source import Captioned
 from motif_jax.rewards.online import source as online_source
 from motif_jax.rewards.online import store as online_store
-from motif_jax.rewards.online.captioned import Captioned
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, News, Store, cut, join, pack, unpack
+from motif_jax.rewards.preference import make_reward_model
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.statistics import RewardStatistics, summarise_values
 from motif_jax.structs import UserError
@@ -138,6 +138,10 @@ def test_a_message_carries_what_fits_and_the_next_ones_the_rest(monkeypatch):
     assert not len(cut(rest)[0].questions)
 
 
+def answers_of(source):
+    return source._judge.answers(source.steps) if source._judge else News()
+
+
 def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
     """Two sources in one process; what `from_every_host` would gather is put together here."""
     sources = [make(tmp_path / str(number)) for number in range(2)]
@@ -149,7 +153,7 @@ def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
     for one, other in shown:
         for source, texts in zip(sources, (one, other), strict=True):
             source.rewards(batch_of(*texts))
-        sent = np.stack([pack(join([source._answers(), *source._passed])) for source in sources])
+        sent = np.stack([pack(join([answers_of(source), *source._passed])) for source in sources])
         # Checksums are compared in the same way; they are sent by one host alone here, and compared at the end.
         monkeypatch.setattr(
             online_store, "from_every_host",

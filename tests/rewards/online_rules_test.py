@@ -9,8 +9,8 @@ from online_parts_test import TEXTS, make, messages, show
 
 from motif_jax.rewards.online.kinds import NetworkKind, TrainingSettings
 from motif_jax.rewards.online.source import OnlineSource
-from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.source import Setting
+from motif_jax.rewards.statistics import RunningStats
 
 
 @pytest.mark.differs(

@@ -22,7 +22,7 @@ from motif_jax.captions import decode
 from motif_jax.networks.reward import MessageClassifier, RewardModel
 from motif_jax.rewards.online.kinds import SEED
 from motif_jax.rewards.online.source import PAIRS
-from motif_jax.rewards.running_stats import RunningStats
+from motif_jax.rewards.statistics import RunningStats
 
 pytestmark = pytest.mark.usefixtures("optimised")  # sums of floats in another order teach something else
 BATCHES = 5

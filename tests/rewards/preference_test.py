@@ -10,7 +10,7 @@ from reward_test import messages
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.rewards import preference
-from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.preference import make_reward_model
 
 RATE = 0.3
 OPTIONS = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False}
@@ -56,8 +56,9 @@ def test_once_per_distinct_caption_equals_once_per_moment():
     table, ids, target = data(pairs=130, length=length)
     rows = preference.epoch_order(np.arange(len(ids)), seed=1, epoch=0)
     fast = preference.make_batches(rows, ids, target, 64, 1)
-    nothing = {"nothing": lambda rows: np.zeros((len(rows), 2, length), np.float32)}
-    plain = preference.make_batches(rows, ids, target, 64, 1, nothing)
+    plain = preference.make_batches(
+        rows, ids, target, 64, 1, lambda rows: {"nothing": np.zeros((len(rows), 2, length))}
+    )
     assert fast.captions.shape[-1] <= 48 < plain.captions.shape[-1] == 64 * 2 * length
     # Every moment of every batch shows the caption that the dataset says.
     for batches in (fast, plain):

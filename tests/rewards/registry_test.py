@@ -7,8 +7,7 @@ import pytest
 from conftest import get_config, viewed
 
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.mixtures import behaviours_of, find_behaviour, mixtures, named
-from motif_jax.rewards.options import LENGTHS, parse_plan
+from motif_jax.rewards.options import LENGTHS, behaviours_of, find_behaviour, mixtures, named, parse_plan
 from motif_jax.rewards.registry import CODE, READING, SourceChoice, parse_entry, parse_sources
 from motif_jax.rewards.source import RewardSource, Setting
 from motif_jax.rewards.sources import RewardSources, Weighted, make_sources

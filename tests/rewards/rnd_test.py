@@ -13,8 +13,7 @@ from conftest import get_config, on_devices, viewed
 from motif_jax.devices.mesh import local_copy, make_mesh, map_update, replicate, shard
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
 from motif_jax.envs.world import WAIT
-from motif_jax.rewards.rnd import RandomDistillation, make_novelty
-from motif_jax.rewards.running_stats import add_values, no_stats
+from motif_jax.rewards.rnd import RandomDistillation, add_values, make_novelty, no_stats
 from motif_jax.rewards.source import Setting
 from motif_jax.structs import UserError
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motif_jax.rewards import labels
+from motif_jax.preferences import shards
 from motif_jax.rewards.statistics import (
     LEVELS,
     calibration,
@@ -15,6 +15,8 @@ from motif_jax.rewards.statistics import (
     share_interval,
     summarise_values,
 )
+from motif_jax.stages import train_reward
+from motif_jax.stages.train_reward import fitting
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -86,21 +88,21 @@ NAN = float("nan")
 
 def test_targets():
     codes = np.array([0, 1, 2, 3], np.int8)
-    np.testing.assert_array_equal(labels.soft_target(codes, None), [0, 1, 0.5, NAN])
+    np.testing.assert_array_equal(shards.soft_target(codes, None), [0, 1, 0.5, NAN])
     prob = np.array([0.1, NAN, 0.55, NAN], np.float32)
-    np.testing.assert_allclose(labels.soft_target(codes, prob), [0.1, 1, 0.55, NAN])
+    np.testing.assert_allclose(shards.soft_target(codes, prob), [0.1, 1, 0.55, NAN])
 
 
 def test_several_annotators_are_mixed_and_all_must_know_and_a_tie_stays_one():
-    weights = labels.parse_annotators("a:3,b")
+    weights = train_reward.parse_annotators("a:3,b")
     assert weights == {"a": 0.75, "b": 0.25}
-    mixed = labels.mix({"a": np.array([0, 1, NAN, 0.5]), "b": np.array([1, 1, 0, NAN])}, weights)
+    mixed = shards.mix({"a": np.array([0, 1, NAN, 0.5]), "b": np.array([1, 1, 0, NAN])}, weights)
     np.testing.assert_allclose(mixed, [0.25, 1, NAN, NAN])
-    assert labels.parse_annotators("") == {}
-    assert labels.parse_annotators("a") == {"a": 1.0}
-    weights = labels.parse_annotators("a:1,b:2,c:3,d:1")  # sevenths, which add up to 1 + 1.2e-7 in float32
-    targets = {name: labels.soft_target(np.array([2, 0, 1], np.int8), None) for name in weights}
-    assert labels.mix(targets, weights).tolist() == [0.5, 0, 1]
+    assert train_reward.parse_annotators("") == {}
+    assert train_reward.parse_annotators("a") == {"a": 1.0}
+    weights = train_reward.parse_annotators("a:1,b:2,c:3,d:1")  # sevenths, which add up to 1 + 1.2e-7 in float32
+    targets = {name: shards.soft_target(np.array([2, 0, 1], np.int8), None) for name in weights}
+    assert shards.mix(targets, weights).tolist() == [0.5, 0, 1]
 
 
 @pytest.mark.parametrize(("target", "sentence"), [
@@ -110,8 +112,8 @@ def test_several_annotators_are_mixed_and_all_must_know_and_a_tie_stays_one():
 ])  # fmt: skip
 def test_labels_that_teach_nothing_are_refused(target, sentence):
     with pytest.raises(UserError, match=sentence + r".*'mine' \(--config.reward.annotators\)"):
-        labels.check_targets(np.array(target, np.float32), "mine")
-    labels.check_targets(np.array([0, 1, 0.5, NAN], np.float32), "mine")
+        fitting.check_targets(np.array(target, np.float32), "mine")
+    fitting.check_targets(np.array([0, 1, 0.5, NAN], np.float32), "mine")
 
 
 # ---- rewards compared with the worth that rules give

@@ -6,8 +6,7 @@ import pytest
 from online_parts_test import messages
 
 from motif_jax import captions
-from motif_jax.rewards.intrinsic import Mix, extrinsic_reward, intrinsic_reward
-from motif_jax.rewards.learnt_source import RewardTable
+from motif_jax.rewards.learnt_source import Mix, RewardTable, extrinsic_reward, intrinsic_reward
 
 pytestmark = pytest.mark.quick
 

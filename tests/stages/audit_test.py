@@ -16,7 +16,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
 from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.pages.figures import Player, arranged, own_of
-from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.preference import make_reward_model
 from motif_jax.run import Run
 from motif_jax.stages import audit
 from motif_jax.stages.audit import job

@@ -19,10 +19,8 @@ from motif_jax.networks.kinds import to_record
 from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import make_policy_model
 from motif_jax.policies.player import PolicyPlayer, pack
-from motif_jax.rewards import model as reward_model
 from motif_jax.rewards import preference
-from motif_jax.rewards.intrinsic import Mix
-from motif_jax.rewards.learnt_source import LearntSource
+from motif_jax.rewards.learnt_source import LearntSource, Mix
 from motif_jax.rewards.options import parse_plan
 from motif_jax.rewards.preference import PairBatches
 from motif_jax.rewards.rnd import make_novelty
@@ -148,7 +146,7 @@ def test_the_update_and_the_bonus_of_novelty_lower():
 @pytest.mark.parametrize("reads", [{}, {"blstats": True, "crop": True, "glyphs": True}])
 def test_the_training_of_the_reward_lowers(reads):
     options = {"message": "lt_cnn", "blstats": False, "crop": False, "glyphs": False} | reads
-    apply, params = reward_model.make_reward_model(options, 0)
+    apply, params = preference.make_reward_model(options, 0)
     optimizer = optax.adam(1e-4)
     mesh = make_mesh()
     update = map_update(preference.make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2)
@@ -159,4 +157,4 @@ def test_the_training_of_the_reward_lowers(reads):
     weight = np.ones((2, 1, B), np.float32)
     batches = PairBatches(items, extra, np.zeros((2, 1, B, 2, 1), np.int32), weight, weight, weight)
     lower(update, state, replicate(texts, mesh), replicate(np.int32(0), mesh), shard(batches, mesh, axis=1))
-    lower(reward_model.make_value(apply), params, texts, items[0, 0], {name: extra[name][0, 0] for name in extra})
+    lower(preference.make_value(apply), params, texts, items[0, 0], {name: extra[name][0, 0] for name in extra})

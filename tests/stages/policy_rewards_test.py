@@ -11,10 +11,9 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.worker import Ended, FilledSlot
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.observations import scale_blstats
-from motif_jax.rewards.intrinsic import Mix
 from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.learnt_source import LearntSource, make_mix
-from motif_jax.rewards.model import make_reward_model
+from motif_jax.rewards.learnt_source import LearntSource, Mix, make_mix
+from motif_jax.rewards.preference import make_reward_model
 from motif_jax.rewards.registry import LEARNT
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted

@@ -14,7 +14,7 @@ from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Watched, label
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import COLUMNS, ROWS, Replay, save_replay
-from motif_jax.rewards.labels import Split
+from motif_jax.rewards.preference import Split
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.rewards.statistics import summarise_values as moments
 from motif_jax.run import Run

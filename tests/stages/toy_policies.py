@@ -11,7 +11,7 @@ from motif_jax.captions import encode
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.toy import STAIRS, WALL
 from motif_jax.policies import model as policy_setup
-from motif_jax.rewards.model import make_reward_model, make_value
+from motif_jax.rewards.preference import make_reward_model, make_value
 from motif_jax.rewards.statistics import summarise_values
 from motif_jax.stages import train_policy
 

@@ -9,7 +9,7 @@ from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.files import read_json, read_lines
-from motif_jax.rewards import labels
+from motif_jax.rewards import preference
 from motif_jax.stages import annotate, train_reward
 from motif_jax.stages.train_reward.fitting import load_data
 from motif_jax.structs import UserError
@@ -139,7 +139,7 @@ def test_the_bottom_line_can_be_read_too(tmp_path, monkeypatch):
     assert raw[0] != raw[1]
     # Every pair by itself gives what training has validated.
     data = load_data(view(**{"reward.blstats": True}), workdir)
-    rows = labels.split_rows(np.arange(300), 0.2, 777).validation
+    rows = preference.split_rows(np.arange(300), 0.2, 777).validation
     vector = scale_blstats(data.dataset.data["blstats"][rows]).reshape(-1, 27)
     rewards = reward(data.table.messages[data.ids[rows].reshape(-1)], vector=vector).raw.reshape(-1, 2)
     sided = data.target[rows] != 0.5

@@ -24,12 +24,11 @@ from flax import nnx
 
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.networks.reward import MessageClassifier
-from motif_jax.rewards.model import make_reward_model
 from motif_jax.rewards.online.store import NEUTRAL, Store
-from motif_jax.rewards.preference import pair_loss
-from motif_jax.rewards.running_stats import RunningStats
+from motif_jax.rewards.preference import make_reward_model, pair_loss
 from motif_jax.rewards.section import is_anchored
 from motif_jax.rewards.source import Arrays, Facts
+from motif_jax.rewards.statistics import RunningStats
 from motif_jax.structs import UserError
 
 

@@ -17,15 +17,13 @@ import numpy as np
 
 from motif_jax.captions import WIDTH, CaptionIndex, decode, distinct_messages
 from motif_jax.devices.mesh import from_every_host
-from motif_jax.rewards.running_stats import RunningStats
 from motif_jax.rewards.source import Arrays
+from motif_jax.rewards.statistics import RunningStats
 
 IDLE, WAITING, ANSWERED, REFUSED = range(4)  # states of a question; REFUSED: its answers could not be parsed
 NONE = -1  # in place of a missing label or opinion
 NEUTRAL = np.zeros((1, WIDTH), np.uint8)  # a moment without a message; anchored stores have it in row 0
 Opinion = Callable[[np.ndarray], np.ndarray]  # distinct messages [K, 256] -> 0 or 1, [K]
-
-
 NO_ROWS = np.zeros(0, np.int64)
 
 
@@ -105,11 +103,6 @@ class Store:
         self.questions = Columns(**one, attempts=np.int16(0), step=np.int64(0))
         if anchored:
             self.see(News(messages=NEUTRAL, times=np.zeros(1, np.int64)), 0)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there is no room for new captions."""
-        return len(self.captions) >= self.capacity
 
     def text(self, row: int) -> str:
         return decode(self.captions.messages[row])

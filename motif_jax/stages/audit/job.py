@@ -23,8 +23,8 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, messages_of, read_tracks
 from motif_jax.pages.figures import Player, better
+from motif_jax.preferences.shards import mix, soft_target
 from motif_jax.preferences.store import PairDataset
-from motif_jax.rewards import labels
 from motif_jax.rewards.learnt import Reward, load_reward
 from motif_jax.rewards.learnt_source import reward_checksum
 from motif_jax.run import Run, StageRun
@@ -185,7 +185,7 @@ def _labels(config: AuditConfig, workdir: Path, numbers: dict[str, int]) -> Labe
         return f"the annotation {', '.join(gone)} is gone from this workdir (--stage=annotate)"
     if dataset.length > 1:
         return "the moments of this dataset have several steps, so labels are not about single captions"
-    target = labels.mix({name: labels.soft_target(dataset.preference(name), None) for name in weights}, weights)
+    target = mix({name: soft_target(dataset.preference(name), None) for name in weights}, weights)
     table, ids = dataset.captions()
     own = np.array([number_of(message.tobytes(), numbers) for message in table.messages], np.int64)
     return Labels(own[ids[:, :, 0]], target)

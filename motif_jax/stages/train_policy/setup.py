@@ -35,11 +35,8 @@ from motif_jax.networks.kinds import BY_SPECS, find_prompt_network, is_own, to_r
 from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import Model, make_policy_model, read_policy
 from motif_jax.policies.player import EpisodePlayer, PolicyPlayer
-from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
-from motif_jax.rewards.learnt_source import make_mix
-from motif_jax.rewards.mixtures import behaviours_of
-from motif_jax.rewards.online.captioned import Captioned
-from motif_jax.rewards.options import GAME, OptionPlan, find_plan
+from motif_jax.rewards.learnt_source import Captioned, Mix, extrinsic_reward, make_mix
+from motif_jax.rewards.options import GAME, OptionPlan, behaviours_of, find_plan
 from motif_jax.rewards.registry import ONLINE
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, trusted_classes

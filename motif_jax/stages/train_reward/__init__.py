@@ -6,6 +6,7 @@ This module is quick to import; fitting.py trains.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from motif_jax.config.table import PATH, Flag, Number, Text, Whole, value
 from motif_jax.files import read_json
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.store import PairDataset, annotation_folder, digest_of, fingerprint
-from motif_jax.rewards import labels
 from motif_jax.stages import Stage, later, with_result
 from motif_jax.stages.annotate import AnnotateConfig, label_name
 from motif_jax.structs import UserError
@@ -22,6 +22,7 @@ from motif_jax.structs import UserError
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
 AUTO = "auto"
 FOLDER, SUMMARY = "reward", "statistics"
+FLAG = "--config.reward.annotators"
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,26 @@ class RewardConfig(AnnotateConfig):
     reward: TrainReward = TrainReward()
 
 
+def parse_annotators(text: str) -> dict[str, float]:
+    """Parses `name`, or `name:0.7,other:0.3`, into weights by name, normalised to sum to one."""
+    weights: dict[str, float] = {}
+    for part in filter(None, text.split(",")):
+        name, _, weight = part.partition(":")
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in weights:
+            raise UserError(f"{text!r} does not list annotations as name:weight,name:weight ({FLAG})")
+        try:
+            weights[name] = float(weight) if weight else 1.0
+        except ValueError:
+            weights[name] = -1.0
+        if not 0 < weights[name] < float("inf"):
+            raise UserError(f"the weight of annotation {name!r} must be a positive number, not {weight!r} ({FLAG})")
+    total = sum(weights.values())
+    return {name: weight / total for name, weight in weights.items()}
+
+
 def learnt_from(config: RewardConfig) -> dict[str, float]:
     """Names of the annotations that the reward is learnt from, with their weights."""
-    return labels.parse_annotators(config.reward.annotators) or {label_name(config.annotate): 1.0}
+    return parse_annotators(config.reward.annotators) or {label_name(config.annotate): 1.0}
 
 
 def label_checksums(dataset: PairDataset, config: RewardConfig) -> dict[str, str]:
@@ -126,7 +144,7 @@ def label_checksums(dataset: PairDataset, config: RewardConfig) -> dict[str, str
 def check(config: RewardConfig) -> None:
     """Raises UserError for values that cannot work."""
     section = config.reward
-    labels.parse_annotators(section.annotators)
+    parse_annotators(section.annotators)
     if section.message == "none" and section.reads_only_messages:
         raise UserError("the reward needs at least one input (--config.reward.message, .blstats, .crop, .glyphs)")
 

@@ -11,36 +11,33 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh
 
 from motif_jax.annotation.backends import find_backend
 from motif_jax.captions import WIDTH, CaptionTable, decode
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints
-from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.devices.mesh import make_mesh, replicate
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
 from motif_jax.files import checkpoint_steps, make_anew, read_json, to_plain, write_whole
+from motif_jax.networks.reward import inputs_beside, observations_beside
 from motif_jax.pages.blocks import page, quoted, table, tiles
 from motif_jax.pages.charts import columns, curves
 from motif_jax.pages.formats import esc
 from motif_jax.preferences.questions import NEUTRAL, neutral_pairs
-from motif_jax.preferences.shards import ROUNDING, to_codes
-from motif_jax.preferences.store import PairDataset, Preference, annotation_folder
-from motif_jax.rewards import labels, preference
+from motif_jax.preferences.shards import ROUNDING, count, mix, soft_target, to_codes
+from motif_jax.preferences.store import PairDataset, annotation_folder
+from motif_jax.rewards import preference
 from motif_jax.rewards.learnt import FLAG, read_checkpoint, read_quantiles
-from motif_jax.rewards.model import Value, make_reward_model, make_value, value_captions
 from motif_jax.rewards.statistics import (
     RewardStatistics,
     calibration,
@@ -53,6 +50,7 @@ from motif_jax.rewards.statistics import (
 from motif_jax.run import Head, Run, StageRun, date_of
 from motif_jax.stages.annotate import TITLE as PREFERENCES
 from motif_jax.stages.annotate import aim_of, label_bar, label_name, open_dataset, sentence
+from motif_jax.stages.train_reward import FLAG as ANNOTATORS
 from motif_jax.stages.train_reward import FOLDER, SUMMARY, RewardConfig, TrainReward, label_checksums, learnt_from
 from motif_jax.structs import Interrupted, UserError
 from motif_jax.system.machine import describe
@@ -63,11 +61,9 @@ STAGE = "train_reward"
 KEEP = 2  # checkpoints besides the best
 PAIRS = 1024  # per call of models that read more than the message
 STEPS = 32  # batches on the device at a time, for these models
-Extra = dict[str, Callable[[np.ndarray], np.ndarray]]  # functions from row numbers to arrays: [m] -> [m, 2, L, ...]
 SHOWN = 25  # captions at either end
 IN_REPORT, LIKED = 12, 6  # the same in the report, and in its table of several runs
 TITLE = "The reward"  # of the report's part
-BINS = 60  # of the histogram
 THRESHOLDS = (0.5, 0.65, 0.8)  # quantile levels; rewards below one of them may be set to 0 for the agent
 USUAL = 0.5  # the level that is used by default (--config.policy.threshold_quantile)
 
@@ -101,10 +97,14 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
     section = config.reward
     data = load_data(config, stage.workdir)
     worth = worth_of_captions(config, data)
-    model = make_model(section, data, config.seed)
+    mesh = make_mesh()
+    if section.batch_size % mesh.size:
+        devices = f"{mesh.size} devices (--config.reward.batch_size)"
+        raise UserError(f"batch_size {section.batch_size} cannot be split among {devices}")
+    model = preference.make_model(section.network, section.learning_rate, data.table.messages, mesh)
     with stage.checkpoints(KEEP) as checkpoints:
         assert checkpoints
-        state, done = start_or_resume(model, data, checkpoints)
+        state, done = start_or_resume(model, data, config.seed, checkpoints)
         stage.bind(config)
         print_line(f"{STAGE}: compiling the first update")
         progress = Progress(STAGE, section.num_epochs, "epochs", done.epoch)
@@ -117,7 +117,7 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
                 if not np.isfinite(rewards).all():
                     raise UserError(f"the rewards are not finite after epoch {done.epoch}; {_remedy(stage.path)}")
                 if not resumed:
-                    row = measure(rewards, data) | {"epoch": done.epoch} | train_figures(state)
+                    row = measure(rewards, data, jax.device_get(state.sums)) | {"epoch": done.epoch}
                     done.history.append(row | {"seconds": round(time.monotonic() - started, 2)})
                     metrics.write(done.epoch, done.history[-1])
                     done.metadata = {
@@ -145,6 +145,7 @@ class LabelledPairs(NamedTuple):
     """The N pairs of a dataset, their captions and their labels; in training also pairs with the neutral moment."""
 
     dataset: PairDataset
+    extra: preference.Extra | None  # inputs of the model beside the message; None if it reads only messages
     table: CaptionTable
     ids: np.ndarray  # [N, 2, L]; rows from `len(dataset)` on are pairs with the neutral moment
     target: np.ndarray  # [N]: P(second is better), NaN where unknown
@@ -153,7 +154,7 @@ class LabelledPairs(NamedTuple):
     sided: np.ndarray  # [N] bool: whether the hard labels have a preference
     weights: dict[str, float]
     checksums: dict[str, str]  # of the dataset and the labels
-    split: labels.Split
+    split: preference.Split
     trained: np.ndarray  # numbers of the rows to train on: those of the split, and pairs with the neutral moment
     counts: np.ndarray  # how often the split for training shows each caption. [U]
 
@@ -162,57 +163,68 @@ def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
     """Loads the dataset of the workdir with the labels that the config names, checks both, and splits the pairs."""
     section, dataset = config.reward, open_dataset(workdir)
     weights, checksums = learnt_from(config), label_checksums(dataset, config)
+    folders = {name: annotation_folder(dataset.path, name) for name in weights}
     targets, hard = {}, {}
-    for name in weights:
-        codes, folder = dataset.preference(name), annotation_folder(dataset.path, name)
-        record = folder / "merged.json"  # labels published by others have none
+    for name, folder in folders.items():
+        codes, record = dataset.preference(name), folder / "merged.json"  # labels published by others have none
         if record.exists() and read_json(record)["facts"]["dataset"] != checksums["dataset"]:
-            raise UserError(f"annotation {name!r} was made for another dataset ({labels.FLAG})")
+            raise UserError(f"annotation {name!r} was made for another dataset ({ANNOTATORS})")
         soft = section.is_soft and (folder / "prob.npy").exists()
-        targets[name] = labels.soft_target(codes, np.load(folder / "prob.npy") if soft else None)  # [N]
-        hard[name] = labels.soft_target(codes, None)
-    target, sided = labels.mix(targets, weights), labels.mix(hard, weights) != 0.5
-    labels.check_targets(target, ", ".join(weights))
-    split = labels.split_rows(np.flatnonzero(~np.isnan(target)), section.validation_share, config.seed)
+        targets[name] = soft_target(codes, np.load(folder / "prob.npy") if soft else None)  # [N]
+        hard[name] = soft_target(codes, None)
+    target, sided = mix(targets, weights), mix(hard, weights) != 0.5
+    check_targets(target, ", ".join(weights))
+    split = preference.split_rows(np.flatnonzero(~np.isnan(target)), section.validation_share, config.seed)
     if not len(split.train) or not len(split.validation):
         few = f"{len(split.train) + len(split.validation)} labelled pairs are too few to train and to validate"
         raise UserError(f"{few} (--config.annotate.max_pairs, --config.reward.validation_share)")
     table, caption_ids = dataset.captions()
     ids = np.asarray(caption_ids)
     counts = np.bincount(ids[split.train].reshape(-1), minlength=len(table))
-    folders = [annotation_folder(dataset.path, name) for name in weights]
     if section.is_anchored and section.reads_only_messages and len(weights) == 1:
-        neutral_ids, prob = neutral_pairs(folders[0], table, ids)
+        (folder,) = folders.values()
+        neutral_ids, prob = neutral_pairs(folder, table, ids)
         if len(prob) and not section.is_soft:
-            margin = read_json(folders[0] / "merged.json")["facts"].get("tie_margin", 0.0)
-            prob = labels.soft_target(to_codes(prob, margin), None)
+            margin = read_json(folder / "merged.json")["facts"].get("tie_margin", 0.0)
+            prob = soft_target(to_codes(prob, margin), None)
         ids, target = np.concatenate([ids, neutral_ids]), np.concatenate([target, prob])
         sided = np.concatenate([sided, np.abs(prob - 0.5) > ROUNDING])
-    elif section.is_anchored and any((folder / NEUTRAL).exists() for folder in folders):
+    elif section.is_anchored and any((one / NEUTRAL).exists() for one in folders.values()):
         print_line(
             f"{STAGE}: the answers about a moment without a message are not used: they need one annotation, and a "
             "reward that reads messages alone (--config.reward.annotators, .blstats, .crop, .glyphs)"
         )
     trained = np.concatenate([split.train, np.arange(len(dataset), len(target))])
-    return LabelledPairs(dataset, table, ids, target, targets, hard, sided, weights, checksums, split, trained, counts)
+    return LabelledPairs(
+        dataset, find_extra(dataset, section), table, ids, target, targets, hard, sided, weights, checksums, split,
+        trained, counts,
+    )  # fmt: skip
 
 
-def extra_observations(dataset: PairDataset, section: TrainReward) -> Extra:
-    """The observations that the model reads beside the message, as functions of row numbers."""
-    extra: Extra = {}
-    needs = {"blstats": section.blstats or section.crop, "glyphs": section.crop or section.glyphs}
-    for key, needed in needs.items():
-        if needed and key not in dataset.data:
-            hint = " (collect it with --config.collect.save_glyphs=True)" if key == "glyphs" else ""
-            missing = f"dataset {str(dataset.path)!r} has no data/{key}.npy, which this reward reads{hint}"
-            raise UserError(f"{missing} (--config.reward.blstats, .crop, .glyphs)")
-    if section.blstats:
-        extra["vector"] = lambda rows: scale_blstats(dataset.data["blstats"][rows])
-    if section.crop:
-        extra["blstats"] = lambda rows: dataset.data["blstats"][rows].astype(np.int32)
-    if needs["glyphs"]:
-        extra["glyphs"] = lambda rows: dataset.data["glyphs"][rows]
-    return extra
+def find_extra(dataset: PairDataset, section: TrainReward) -> preference.Extra | None:
+    """The inputs of the model beside the message; None if it reads only messages."""
+    needed = observations_beside(section.network)
+    if missing := [key for key in needed if key not in dataset.data]:
+        hint = " (collect it with --config.collect.save_glyphs=True)" if missing[0] == "glyphs" else ""
+        what = f"dataset {str(dataset.path)!r} has no data/{missing[0]}.npy, which this reward reads{hint}"
+        raise UserError(f"{what} (--config.reward.blstats, .crop, .glyphs)")
+    if not needed:
+        return None
+    return lambda rows: inputs_beside(section.network, {key: dataset.data[key][rows] for key in needed})
+
+
+def check_targets(target: np.ndarray, names: str) -> None:
+    """Raises a UserError if nothing can be learnt from the labels: all unknown, all ties, or all for one side."""
+    known = target[~np.isnan(target)]
+    where = f"in annotation {names!r} ({ANNOTATORS})"
+    if not len(known):
+        raise UserError(f"no pair has a known label {where}: run --stage=annotate first")
+    if (known == 0.5).all():
+        raise UserError(f"all {len(known):,} labels are ties {where}: there is nothing to learn")
+    sides = known[known != 0.5] > 0.5
+    if sides.all() or not sides.any():
+        side = "second" if sides.all() else "first"
+        raise UserError(f"all {len(sides):,} preferences are for the {side} moment {where}: there is nothing to learn")
 
 
 def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray | None:
@@ -228,67 +240,44 @@ def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray |
     return np.array([worth(decode(message))[0] for message in data.table.messages])
 
 
-# ---- the model
+# ---- training
 
 
-class Model(NamedTuple):
-    """The network and its functions, with the captions on the devices."""
-
-    state: preference.TrainState  # new
-    value: Value
-    update: Callable[..., preference.TrainState]
-    table: jax.Array  # [U, W]
-    extra: Extra
-    mesh: Mesh
-
-
-def make_model(section: TrainReward, data: LabelledPairs, seed: int) -> Model:
-    """Makes the network and its training step, for all devices."""
-    mesh = make_mesh()
-    if section.batch_size % mesh.size:
-        devices = f"{mesh.size} devices (--config.reward.batch_size)"
-        raise UserError(f"batch_size {section.batch_size} cannot be split among {devices}")
-    apply, params = make_reward_model(section.network, seed)
-    optimizer = optax.adam(section.learning_rate)
-    return Model(
-        replicate(preference.TrainState(params, optimizer.init(params), preference.zero_sums()), mesh),
-        make_value(apply),
-        map_update(preference.make_reward_update(apply, optimizer), mesh, batch_axis=1, num_constants=2),
-        replicate(jnp.asarray(preference.without_padding(data.table.messages)), mesh),
-        extra_observations(data.dataset, section),
-        mesh,
-    )
-
-
-def start_or_resume(model: Model, data: LabelledPairs, checkpoints: Checkpoints) -> tuple[preference.TrainState, Done]:
+def start_or_resume(
+    model: preference.Model, data: LabelledPairs, seed: int, checkpoints: Checkpoints
+) -> tuple[preference.TrainState, Done]:
     """The state and the progress: from the last checkpoint, or new."""
+    state = model.init(seed)
     if (latest := checkpoints.latest()) is None:
-        return model.state, Done()
+        return state, Done()
     epoch, arrays, metadata = latest
     if metadata["labels"] != data.checksums:
         folder = str(checkpoints.directory.parent)
         raise UserError(f"{folder!r} was trained on other labels: choose another --workdir, or remove it")
-    state = rebuild(model.state, leaves_by_path(arrays["train"]), checkpoints.directory, "--workdir")
+    state = rebuild(state, leaves_by_path(arrays["train"]), checkpoints.directory, "--workdir")
     print_line(f"{STAGE}: going on after epoch {epoch}")
     return replicate(state, model.mesh), Done(epoch, metadata["items"], metadata["history"], metadata)
 
 
 def learn_epoch(
-    model: Model, state: preference.TrainState, data: LabelledPairs, config: RewardConfig, done: Done, folder: Path
+    model: preference.Model,
+    state: preference.TrainState,
+    data: LabelledPairs,
+    config: RewardConfig,
+    done: Done,
+    folder: Path,
 ) -> preference.TrainState:
     """Trains for one epoch; raises UserError if the loss was not finite."""
     state = state._replace(sums=replicate(preference.zero_sums(), model.mesh))
     order, batch_size = preference.epoch_order(data.trained, config.seed, done.epoch), config.reward.batch_size
-    stretch = STEPS * batch_size if model.extra else len(order)  # observations beside messages are large
+    stretch = STEPS * batch_size if data.extra else len(order)  # observations beside messages are large
     for start in range(0, len(order), stretch):
         batches = preference.make_batches(
-            order[start : start + stretch], data.ids, data.target, batch_size, model.mesh.size, model.extra, done.items,
+            order[start : start + stretch], data.ids, data.target, batch_size, model.mesh.size, data.extra, done.items,
             data.sided,
         )  # fmt: skip
         done.items = batches.captions.shape[-1]
-        placed = shard(batches, model.mesh, axis=1)
-        for step in range(len(batches.captions)):
-            state = model.update(state, model.table, np.int32(step), placed)
+        state = model.learn(state, batches)
         if broken := int(state.sums.broken):
             step = start // batch_size + broken - 1
             raise UserError(f"the loss is not finite, first at step {step} of epoch {done.epoch}; {_remedy(folder)}")
@@ -302,23 +291,21 @@ def _remedy(folder: Path) -> str:
 # ---- figures
 
 
-def value_pairs(model: Model, params: Any, data: LabelledPairs) -> tuple[np.ndarray | None, np.ndarray]:
+def value_pairs(model: preference.Model, params: Any, data: LabelledPairs) -> tuple[np.ndarray | None, np.ndarray]:
     """The raw rewards of all captions, None if the model reads more than the message, and of all steps.
 
     [U], [N, 2, L]
     """
-    if not model.extra:
-        values = value_captions(model.value, params, model.table)
+    if not (extra := data.extra):
+        values = preference.value_captions(model.value, params, model.table)
         return values, values[data.ids]
-    count = len(data.ids)
-    chunk = min(max(1, PAIRS // data.ids.shape[2]), count)
-    rewards = np.empty(data.ids.shape, np.float32)
-    for start in range(0, count, chunk):
-        rows = np.arange(start, start + chunk) % count
-        flat = {name: (array := get(rows)).reshape(-1, *array.shape[3:]) for name, get in model.extra.items()}
-        part = np.asarray(model.value(params, model.table, data.ids[rows].reshape(-1), flat))
-        rewards[start : start + chunk] = part.reshape(chunk, *data.ids.shape[1:])[: count - start]
-    return None, rewards
+
+    def value(rows: np.ndarray) -> np.ndarray:
+        flat = {name: array.reshape(-1, *array.shape[3:]) for name, array in extra(rows).items()}
+        ids = data.ids[rows]
+        return np.asarray(model.value(params, model.table, ids.reshape(-1), flat)).reshape(ids.shape)
+
+    return None, preference.in_equal_chunks(value, len(data.ids), max(1, PAIRS // data.ids.shape[2]))
 
 
 def neutral_reward(rewards: np.ndarray, data: LabelledPairs) -> float | None:
@@ -336,15 +323,16 @@ def statistics_of(
     """Statistics that normalise the reward; the arguments are those of `value_pairs`."""
     decimals = 2 if section.reference_quantiles else None  # as in the published system
     anchor = neutral_reward(rewards, data) if section.is_anchored else None
-    flat = rewards[data.split.train].reshape(-1)
-    values, counts = (flat, np.ones(len(flat))) if values is None else (values, data.counts)
-    return summarise_values(values, counts, decimals, anchor)
+    if values is None:
+        flat = rewards[data.split.train].reshape(-1)
+        return summarise_values(flat, np.ones(len(flat)), decimals, anchor)
+    return summarise_values(values, data.counts, decimals, anchor)
 
 
-def measure(rewards: np.ndarray, data: LabelledPairs) -> dict[str, Any]:
+def measure(rewards: np.ndarray, data: LabelledPairs, sums: preference.Sums) -> dict[str, Any]:
     """Metrics on the validation pairs: loss, and how often the reward agrees with the annotators and with the score.
 
-    `rewards`: of every step. [N, 2, L]
+    `rewards`: of every step. [N, 2, L] `sums`: of the epoch's training, whose means are there too, if there was one.
     """
     rows = data.split.validation
     moments, target, sided, ids = rewards[rows].mean(-1), data.target[rows], data.sided[rows], data.ids[rows]
@@ -360,18 +348,10 @@ def measure(rewards: np.ndarray, data: LabelledPairs) -> dict[str, Any]:
     if len(data.targets) > 1:
         for name, one in data.targets.items():
             row[f"accuracy.{name}"] = compare(moments, one[rows], data.hard[name][rows] != 0.5)["accuracy"]
+    if sums.pairs:
+        row["train_loss"] = float(sums.loss / sums.pairs)
+        row["train_accuracy"] = float(sums.right / sums.sided) if sums.sided else float("nan")
     return row
-
-
-def train_figures(state: preference.TrainState) -> dict[str, float]:
-    """Mean loss and accuracy over the training pairs of the epoch; empty before the first epoch."""
-    sums = jax.device_get(state.sums)
-    if not sums.pairs:
-        return {}
-    return {
-        "train_loss": float(sums.loss / sums.pairs),
-        "train_accuracy": float(sums.right / sums.sided) if sums.sided else float("nan"),
-    }
 
 
 # ---- results
@@ -397,7 +377,7 @@ def finish(
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
     print_line(
         f"{STAGE}: epoch {done.epoch}: validation loss {last['loss']:.4f}, agreement with its own labels "
-        f"{percent(last['accuracy'])} on {preferences(last)}: {verdict(last)}{unseen if last['unseen_sided'] else ''}; "
+        f"{percent(last['accuracy'])} on {evidence(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(data.split.train):,} training pairs in {last['seconds']:.1f} s"
     )
     about_worth = filter(None, [faithfulness(summary["worth"])] if "worth" in summary else [])
@@ -442,7 +422,7 @@ def import_published(config: RewardConfig, stage: StageRun) -> None:
     if doubt:
         print_line(f"{STAGE}: {doubt}")
     network = TrainReward().network
-    _, like = make_reward_model(network, 0)
+    _, like = preference.make_reward_model(network, 0)
     params = rebuild(like, arrays, file, FLAG)
     state = preference.TrainState(params, optax.adam(config.reward.learning_rate).init(params), preference.zero_sums())
     statistics = RewardStatistics(statistics_of_file["reward_mean"], statistics_of_file["reward_var"], quantiles)
@@ -531,7 +511,7 @@ def report_reward(
         words.append('<a href="../reward/reward.html">details</a>')
     body += _captions(captions, IN_REPORT) if captions else []
     stage.section(TITLE, f'<p class="soft">{" · ".join(words)}</p>', *body)
-    agrees, worth = percent(last.get("accuracy")), f"of {esc(preferences(last))}: {esc(verdict(last))}"
+    agrees, worth = percent(last.get("accuracy")), f"of {esc(evidence(last))}"
     # Its aim is that of its labels alone, whatever other annotations the workdir has.
     head = Head(subject="A reward", without_aim="of moments of a game", aim="",
                 likes=captions.table(captions.order[::-1][:LIKED]) if captions else None,
@@ -554,9 +534,8 @@ def _judges(stage: StageRun, names: list[str], dataset: PairDataset) -> list[Hea
     heads, judges, elsewhere = Run(stage.workdir).heads(), [], []
     for name in names:
         if (head := heads.get(("annotate", name))) is None:
-            codes = np.bincount(np.asarray(dataset.preference(name)), minlength=len(Preference))
-            counts = {kind.name.lower(): int(codes[kind]) for kind in Preference}
-            elsewhere += [f"<h3>{esc(name)}</h3>", '<p class="soft">made elsewhere</p>', label_bar(counts)]
+            bar = label_bar(count(dataset.preference(name)))
+            elsewhere += [f"<h3>{esc(name)}</h3>", '<p class="soft">made elsewhere</p>', bar]
             head = Head(judge=f"<b>the annotation {esc(name)}</b>", judged=len(dataset))
         judges.append(head)
     if elsewhere:
@@ -567,7 +546,7 @@ def _judges(stage: StageRun, names: list[str], dataset: PairDataset) -> list[Hea
 def _learning(history: list[dict[str, Any]], extra_lines: Mapping[str, str] = {}) -> list[str]:
     """Accuracy and loss, as HTML; `extra_lines`: names of further accuracies, by their labels."""
     last = history[-1]
-    figures = [(percent(last["accuracy"]), f"agrees with its own labels, {preferences(last)}: {verdict(last)}")]
+    figures = [(percent(last["accuracy"]), f"agrees with its own labels, {evidence(last)}")]
     if last["unseen_sided"]:
         unseen = f"right of the {last['unseen_sided']:,} with a caption never seen in training"
         figures.append((percent(last["unseen_accuracy"]), unseen))
@@ -594,7 +573,7 @@ def _captions(captions: Captions, shown: int) -> list[str]:
     usual = statistics.quantile(USUAL)
     zero = "mean 0" if statistics.anchor is None else "0 for a moment without a message"
     levels = ", ".join(f"{level:.0%} below {statistics.quantile(level):.2f}" for level in THRESHOLDS)
-    heights, edges = (array.tolist() for array in np.histogram(captions.rewards, bins=BINS))
+    heights, edges = (array.tolist() for array in np.histogram(captions.rewards, bins=60))
     low, high = edges[0], edges[-1]
     marks = [((usual - low) / (high - low), f"{USUAL:.0%} lie below {usual:.2f}")] if low <= usual <= high else []
     words = [f"{edge:.1f}" for edge in (low, (low + high) / 2, high)]
@@ -635,23 +614,19 @@ def _worth(worth: Mapping[str, Any]) -> list[str]:
     return body
 
 
-def preferences(row: Mapping[str, Any]) -> str:
-    """The number of validation preferences behind an accuracy, and of the different questions among them, in words."""
-    number, asked = row.get("sided", 0), row.get("questions", 0)
-    of = f" ({asked:,} different question{'s' * (asked != 1)})" if asked else ""
-    return f"{number:,} validation preference{'s' * (number != 1)}{of}"
-
-
-def verdict(row: Mapping[str, Any]) -> str:
-    """The 95 % interval of an accuracy, and whether it is above chance, in words.
+def evidence(row: Mapping[str, Any]) -> str:
+    """The evidence for an accuracy, in words: validation preferences, different questions, 95 % interval, chance.
 
     Chance is one half even if most preferences are for one side, because a reward does not know a moment's side.
     """
-    if not row.get("sided"):
-        return "no evidence that it is better than chance"
-    low, high = row["accuracy_low"], row["accuracy_high"]
-    word = "no better than chance, which is 50 %" if low <= 0.5 else "chance is 50 %"
-    return f"95 % interval {low:.1%} to {high:.1%}, {word}"
+    number, asked = row.get("sided", 0), row.get("questions", 0)
+    of = f" ({asked:,} different question{'s' * (asked != 1)})" if asked else ""
+    words = "no evidence that it is better than chance"
+    if number:
+        low, high = row["accuracy_low"], row["accuracy_high"]
+        chance = "no better than chance, which is 50 %" if low <= 0.5 else "chance is 50 %"
+        words = f"95 % interval {low:.1%} to {high:.1%}, {chance}"
+    return f"{number:,} validation preference{'s' * (number != 1)}{of}: {words}"
 
 
 def percent(value: float | None) -> str:
