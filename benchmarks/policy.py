@@ -185,7 +185,7 @@ class Training:
         with open_pool(self._typed, parts, player, first_episode=0) as pool:
             self.bytes_per_step = bytes_per_step(pool.layout)
             turns = takes_turns(self._typed.policy)
-            placed = make_place(self._model, parts.sources, self._mesh, plan=parts.plan, learner=parts.learner)
+            placed = make_place(parts)
             source = make_rollout_loop(self._typed.policy, parts, pool, player, placed)
             try:
                 number, steps, start, pending = 0, 0, 0.0, None

@@ -1,7 +1,4 @@
-"""The algorithms of update.py: APPO, IMPALA, PPO, and GRPO and GiGPO in groups of episodes; see `PolicyGradient`.
-
-They load JAX only in methods.
-"""
+"""The algorithms of update.py: APPO, IMPALA, PPO, and GRPO and GiGPO in groups of episodes; see `PolicyGradient`."""
 
 from __future__ import annotations
 

@@ -18,9 +18,8 @@ import jax
 import jax.numpy as jnp
 
 from motif_jax.devices.mesh import total
-from motif_jax.learner.samples import Samples, Targets, Unroll
+from motif_jax.learner.samples import Samples, Targets, Unroll, VTrace, sums_back
 from motif_jax.learner.settings import GroupSettings, Settings, find_algorithm
-from motif_jax.learner.vtrace import VTrace, sums_back
 
 FLOOR = 1e-4  # least divisor of advantages, so that nearly equal returns do not explode
 

@@ -1,15 +1,24 @@
-"""Training samples: rollouts with their rewards and, for PPO, targets that are computed once per update.
+"""Training samples: rollouts with their rewards, and the targets of values and advantages.
 
-APPO and IMPALA recompute their targets in each optimizer step, because V-trace corrects for changes of the policy. PPO
-computes them once per update, from the acting policy's values, by generalised advantage estimation (Schulman et al.
-2016, arXiv 1506.02438, section 3). Only the state after the last step is valued by the current policy, because the
-acting policy did not see it:
+APPO and IMPALA compute their targets in each optimizer step, by V-trace (Espeholt et al. 2018, arXiv 1802.01561,
+section 4.1), which corrects for changes of the policy. As a recursion, with rho = pi(a|s) / mu(a|s):
+
+    delta_t = min(rho_t, clip_rho) (r_t + discount_t V_{t+1} - V_t)
+    v_t = V_t + acc_t,  acc_t = delta_t + discount_t trace_t min(rho_t, clip_c) acc_{t+1},  acc after the last step = 0
+    A_t = min(rho_t, clip_rho) (r_t + discount_t v_{t+1} - V_t)
+
+trace_t = 0 cuts the recursion after step t at a time limit: the next step belongs to another episode, but this one did
+not end. There, and after the last step, v_{t+1} in A_t is the bootstrap value V_{t+1}.
+
+PPO computes its targets once per update, from the acting policy's values, by generalised advantage estimation (Schulman
+et al. 2016, arXiv 1506.02438, section 3). Only the state after the last step is valued by the current policy, because
+the acting policy did not see it:
 
     delta_t = r_t + discount_t V_{t+1} - V_t
     A_t = delta_t + discount_t trace_t lambda A_{t+1},  A after the last step = 0
     R_t = A_t + V_t
 
-`trace_t` and the names are as in vtrace.py.
+Names of arguments follow rlax: `v_tm1` are the values of states before the actions, `v_t` of states after them.
 """
 
 from __future__ import annotations
@@ -24,7 +33,74 @@ import numpy as np
 
 from motif_jax.learner import losses
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.vtrace import VTrace, next_values, sums_back, vtrace
+
+
+class VTrace(NamedTuple):
+    """Targets of values and advantages of actions, without gradients. [T] or [T, B] each"""
+
+    targets: jax.Array
+    advantages: jax.Array
+
+
+def vtrace(
+    v_tm1: jax.Array, v_t: jax.Array, r_t: jax.Array, discount_t: jax.Array, rho_tm1: jax.Array, trace_t: jax.Array,
+    clip_rho: float = 1.0, clip_c: float = 1.0,
+) -> VTrace:  # fmt: skip
+    """Returns targets and advantages of one stream [T], or of many [T, B].
+
+    `discount_t`: 0 where the episode ended. `rho_tm1`: current probability of the action, divided by the acting
+    policy's. `trace_t`: 0 where the next step belongs to another episode, else 1. `clip_rho` determines the policy
+    whose value is learned, `clip_c` limits how far errors of later values propagate back.
+    """
+    streams = [v_tm1, v_t, r_t, discount_t, rho_tm1, trace_t]
+    chex.assert_rank(streams, {1, 2})
+    chex.assert_equal_shape(streams)
+    chex.assert_type(streams, float)
+    v_tm1, v_t, r_t, discount_t, rho_tm1, trace_t = jax.lax.stop_gradient(streams)
+    rho = jnp.minimum(rho_tm1, clip_rho)
+    delta = rho * (r_t + discount_t * v_t - v_tm1)
+    carried = discount_t * trace_t * jnp.minimum(rho_tm1, clip_c)
+
+    targets = v_tm1 + sums_back(delta, carried)
+    future = jnp.concatenate([jnp.where(trace_t[:-1] > 0, targets[1:], v_t[:-1]), v_t[-1:]])
+    return VTrace(targets, rho * (r_t + discount_t * future - v_tm1))
+
+
+def sums_back(added: jax.Array, carried: jax.Array) -> jax.Array:
+    """Computes sum_t = added_t + carried_t sum_{t+1}, from the last step to the first. [T, ...]"""
+
+    def back(later: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        added, carried = step
+        total = added + carried * later
+        return total, total
+
+    return jax.lax.scan(back, jnp.zeros_like(added[0]), (added, carried), reverse=True)[1]
+
+
+def next_values(
+    values: jax.Array, rewards: jax.Array, terminated: jax.Array, truncated: jax.Array, discount: float,
+    bootstrap: str = "explicit",
+) -> tuple[jax.Array, jax.Array, jax.Array]:  # fmt: skip
+    """Returns `v_t` (bootstrap values), `discount_t` and `trace_t` (cuts) for `vtrace`. [T, B] each
+
+    The observation after a cut (`truncated`) belongs to another episode, so the value of the last state before the cut
+    replaces the unseen state's. A system that treats the time limit as an end of the game, like the published one, sets
+    `terminated` instead.
+
+    `values`: [T + 1, B]; the others [T, B]. `bootstrap`: "explicit": the value after the last step is the last of
+    `values`. "inferred": as in the published system, it is V_T = (V_{T-1} - r_{T-1}) / gamma; the last step then has
+    advantage 0, its target is its value, and its reward has no effect, unless the episode ends there. "never": as
+    "explicit", but a cut is an end (GLAM).
+    """
+    chex.assert_equal_shape([values[1:], rewards, terminated, truncated])
+    v_tm1, v_t = values[:-1], values[1:]
+    if bootstrap == "inferred":
+        v_t = jnp.concatenate([v_t[:-1], (v_tm1[-1:] - rewards[-1:]) / discount])
+    if bootstrap == "never":
+        terminated = terminated | truncated
+    cut = truncated & ~terminated
+    return jnp.where(cut, v_tm1, v_t), discount * (1.0 - terminated), 1.0 - cut
+
 
 # (params, frozen, observations [T+1, B, ...], first [T+1, B], core [B, H]) -> (logits [T+1, B, A], values [T+1, B])
 Unroll = Callable[[Any, Any, dict[str, jax.Array], jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
@@ -109,11 +185,10 @@ def gae(
 
 
 def normalised(advantages: jax.Array, valid: jax.Array, settings: Settings) -> jax.Array:
-    """Returns advantages for the loss, normalised if configured. [T, B]"""
+    """Advantages for the loss, normalised if configured. [T, B]"""
     if not settings.normalise_advantages:
         return advantages
-    counted = jnp.ones_like(valid) if settings.normalise_over_all else valid
-    return losses.normalise(advantages, counted, settings.advantage_floor)
+    return losses.normalise(advantages, valid | settings.normalise_over_all, settings.advantage_floor)
 
 
 def _as_columns(data: Samples) -> Samples:

@@ -18,8 +18,8 @@ from motif_jax.devices.releases import is_release, usable
 from motif_jax.envs.own_code import owner
 from motif_jax.envs.world import ActionSpace, space_from
 from motif_jax.envs.worlds import make_world
+from motif_jax.networks.actions import OptionHeads
 from motif_jax.networks.kinds import find_prompt_network, from_record, is_own
-from motif_jax.networks.options import OptionHeads
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.rewards.mixtures import mixtures
 from motif_jax.rewards.sources import PATHS, RewardSources, sources_from

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from motif_jax.envs.world import WAIT, ActionSpace
-from motif_jax.networks.actions import draw
+from motif_jax.networks.actions import CHOICES, OptionHeads, draw
 from motif_jax.networks.kinds import BEHAVIOUR
-from motif_jax.networks.options import CHOICES, OptionHeads
 from motif_jax.policies.model import Model
 from motif_jax.rewards.mixtures import Weights
 from motif_jax.structs import ArraySpec

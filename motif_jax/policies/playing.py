@@ -79,11 +79,10 @@ class Policy:
 
     def __repr__(self) -> str:
         model, task = self.metadata["model"], self.metadata.get("config", {}).get("env", {}).get("task")
-        words = [f"network={model['network']!r}", f"num_actions={model['num_actions']}", f"reads={list(self.reads)}"]
-        words += [f"task={task!r}"] if task else []
-        if steps := self.metadata.get("progress", {}).get("env_steps"):
-            words.append(f"env_steps={steps:,}")
-        return f"<Policy {' '.join(words)} reward={self.reward is not None}>"
+        steps = self.metadata.get("progress", {}).get("env_steps")
+        words = f"network={model['network']!r} num_actions={model['num_actions']} reads={list(self.reads)}"
+        words += (f" task={task!r}" if task else "") + (f" env_steps={steps:,}" if steps else "")
+        return f"<Policy {words} reward={self.reward is not None}>"
 
     def begin(self, games: int | None = None) -> None:
         """Starts new episodes: resets the recurrent state.
@@ -202,13 +201,9 @@ def padded(prompts: Sequence[str | np.ndarray]) -> np.ndarray:
 
 
 def load_policy(
-    path: str | Path,
-    which: str | int = "last",
-    seed: int = 0,
-    option: str | None = None,
-    mixture: str | Mapping[str, float] | None = None,
-    trusted: str | Iterable[str] = (),
-) -> Policy:
+    path: str | Path, which: str | int = "last", seed: int = 0, option: str | None = None,
+    mixture: str | Mapping[str, float] | None = None, trusted: str | Iterable[str] = (),
+) -> Policy:  # fmt: skip
     """Loads a policy of `--stage=train_policy`, from the checkpoint alone.
 
     `policy.begin()` starts an episode and resets the recurrent state; `policy.begin(games)` starts many.

@@ -1,6 +1,6 @@
 """The stage collect: scripted players or trained policies play, and pairs of moments from their games are a dataset.
 
-With `--config.collect.policies=PATH,...` trained policies play (policies/mixture.py) instead of the scripted
+With `--config.collect.policies=PATH,...` trained policies play (policies/choice.py) instead of the scripted
 `collector`. With `--config.collect.dataset=DIR` a dataset in the published layout is checked and used as it is.
 With `--config.collect.transcripts=N` games are recorded as text.
 """
@@ -154,7 +154,7 @@ NAMED = 5  # files in the line about those that are not read
 HEAD_BYTES = 4096  # most bytes before the data of a .npy file
 
 if TYPE_CHECKING:
-    from motif_jax.policies.mixture import Mixture
+    from motif_jax.policies.choice import Mixture
 
 NAME, DATASET, TRANSCRIPTS = "collect", "dataset", "transcripts"  # the stage; its directories
 PARTIAL = f"{DATASET}.partial"  # until the dataset is complete
@@ -497,7 +497,7 @@ def load_mixture(config: CollectConfig, world: World, begun: Path | None = None)
     section = config.collect
     if not section.policies:
         return None
-    from motif_jax.policies.mixture import Mixture
+    from motif_jax.policies.choice import Mixture
     from motif_jax.rewards.sources import trusted_classes
 
     return Mixture(

@@ -206,7 +206,7 @@ def _locate(workdir: Path, policy: str, flag: str, stage: str) -> tuple[str, str
 
 def _list_values(path: str, flag: str) -> tuple[Path, list[int], int]:
     """The checkpoints of `--stage=train_values`, and the one that it has chosen by return, else the last one."""
-    from motif_jax.policies.values import list_values  # loads JAX
+    from motif_jax.policies.writing import list_values  # loads JAX
 
     try:
         directory, steps = list_values(Path(path))

@@ -24,7 +24,7 @@ from motif_jax.language.layers import Types
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.recipes import OfflineSection, Recipe, recipe_of, settings_of
 from motif_jax.offline.update import init_state
-from motif_jax.policies.programs import as_functions
+from motif_jax.policies.writing import as_functions
 from motif_jax.run import StageRun
 from motif_jax.stages.offline import Done, LanguageParts, TrainingJob, make_job, open_session, report_learning
 from motif_jax.stages.offline import train as train_offline

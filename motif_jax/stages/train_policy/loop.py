@@ -85,13 +85,9 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             ask_probes(params, done)
         pool = stack.enter_context(setup.open_pool(config, parts, player, host * EPISODES_PER_HOST + done.next_episode))
         audited = audited_source(section.online, parts.sources)
-        placed = setup.make_place(
-            parts.model, parts.sources, parts.mesh, audited, parts.plan, parts.grouped, parts.learner
-        )
-        rollout_loop = setup.make_rollout_loop(section, parts, pool, player, placed)
+        rollout_loop = setup.make_rollout_loop(section, parts, pool, player, setup.make_place(parts, audited))
         stack.callback(rollout_loop.close)
-        trace = Trace(config.profile, folder / "profile")
-        stack.callback(trace.close)
+        trace = stack.enter_context(contextlib.closing(Trace(config.profile, folder / "profile")))
         row_file = stack.enter_context(
             stage.metrics("env_steps", done.env_steps, section.tensorboard, section.wandb, config, "policy")
         )
@@ -245,7 +241,7 @@ def check_metrics(pending: Pending, collector: MetricsCollector, folder: Path, r
     update, env_steps, batch, on_device = pending
     with rollout_loop.timers("update"):
         metrics = {name: float(value) for name, value in jax.device_get(on_device).items()}
-    collector.update(metrics)
+    collector.updates.append(metrics)
     if metrics["finite"]:
         return ""
     of_host = f"-host{jax.process_index()}" if jax.process_count() > 1 else ""

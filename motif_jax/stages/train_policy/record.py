@@ -37,7 +37,7 @@ from motif_jax.stages.train_policy.setup import PlacedBatch, TrainerParts, Train
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
 
-# Audits the online reward during training: which captions it rewarded in recent episodes (`audit/in_flight`).
+# ---- audits of the online reward during training: which captions it rewarded in recent episodes (audit/examine.py)
 #
 # Only the first host audits, and only its own games. `policy/audit.jsonl` has one row for each audit. A resumed run
 # begins with new games, so it begins with new episodes here, too.
@@ -46,8 +46,6 @@ FILE = "audit.jsonl"  # in the policy's directory
 AUDITED = 100  # episodes that are looked at
 MOST = 1_000_000  # paid steps in memory
 TOLD = 3  # findings of one audit in the terminal
-
-
 Group = tuple[int, int]  # of games: a worker's number, and the group's in it
 
 
@@ -64,7 +62,8 @@ class Episodes:
     def __init__(self) -> None:
         self.ended: collections.deque[int] = collections.deque(maxlen=AUDITED)  # numbers of episodes, which ascend
         self._last: dict[Group, np.ndarray] = {}  # each game's last episode. [E]
-        self._steps: list[Steps] = []  # by rollout
+        nothing = np.zeros(0, np.int64)
+        self._steps = [Steps(nothing, nothing, nothing.astype(np.float32))]  # by rollout
         self._next = self._kept = 0  # number for the next episode; number of steps in `_steps`
 
     def add(self, batch: RolloutBatch, caption: np.ndarray, pay: np.ndarray) -> None:
@@ -87,9 +86,7 @@ class Episodes:
 
     def _forget(self) -> None:
         """Drops the steps of earlier episodes, and the oldest steps beyond half of MOST."""
-        nothing = np.zeros(0, np.int64)
-        columns = zip(Steps(nothing, nothing, nothing.astype(np.float32)), *self._steps, strict=True)
-        steps = Steps(*map(np.concatenate, columns))
+        steps = Steps(*map(np.concatenate, zip(*self._steps, strict=True)))
         wanted = np.isin(steps.episode, np.concatenate([list(self.ended), *self._last.values()]))
         self._steps = [Steps(*(column[wanted][-MOST // 2 :] for column in steps))]
         self._kept = len(self._steps[0].pay)
@@ -150,9 +147,8 @@ class FlightAudit:
             file.write(json_line(row))
         self._figures = {"findings": float(len(found)), "neutral": audit.neutral}
         for one in [one for one in found if one.check not in self._told][:TOLD]:
-            print_line(
-                f"train_policy: audit at {env_steps:,} steps: {one.check}: {clean(one.sentence)}. Try {one.advice}."
-            )
+            sentence = clean(one.sentence)
+            print_line(f"train_policy: audit at {env_steps:,} steps: {one.check}: {sentence}. Try {one.advice}.")
         self._told = {one.check for one in found}
 
     def figures(self) -> dict[str, float]:
@@ -160,6 +156,8 @@ class FlightAudit:
         figures, self._figures = self._figures, {}
         return {f"reward/{ONLINE}_audit_{name}": value for name, value in figures.items()}
 
+
+# ---- metrics
 
 UNPAID = 1_000_000  # steps without a reward, after which a message says so
 FEW_CALLS = 2  # of the policy, whose time is measured
@@ -222,7 +220,7 @@ class MetricsCollector:
 
     def clear(self) -> None:
         self._ended: list[Ended] = []
-        self._updates: list[dict[str, float]] = []
+        self.updates: list[dict[str, float]] = []  # metrics
         self._depths: list[int] = []
         self._turns: list[np.ndarray] = []
         self._rewards: dict[str, list[tuple[float, float]]] = {}  # of each batch: mean, share that is not 0
@@ -246,9 +244,6 @@ class MetricsCollector:
             if own.size:
                 self._rewards.setdefault(name, []).append((float(own.mean()), float((own != 0).mean())))
 
-    def update(self, metrics: dict[str, float]) -> None:
-        self._updates.append(metrics)
-
     def row(self, done: TrainingProgress) -> dict[str, Any]:
         now = time.monotonic()
         seconds = max(now - self._written, 1e-9)
@@ -259,8 +254,8 @@ class MetricsCollector:
             "episode/all": done.episodes,
         }
         row |= self._sources.figures() | (self._audit.figures() if self._audit else {})
-        for name in self._updates[-1] if self._updates else ():
-            values = [metrics[name] for metrics in self._updates]
+        for name in self.updates[-1] if self.updates else ():
+            values = [metrics[name] for metrics in self.updates]
             row[f"train/{name}"] = EXTREMES.get(name.rpartition("_")[2], np.mean)(values)
         row |= {f"episode/{name}": value for name, value in summarise_recent(self._ended, self.figures).items()}
         row |= add_up(self._turns, self._options)
@@ -311,10 +306,9 @@ class MetricsCollector:
             self._audit.after_update(done.env_steps, batch)
         if self._unpaid is not None and self._unpaid >= UNPAID:
             self._unpaid = None  # said once
-            print_line(
-                f"train_policy: the controller received no reward in {UNPAID:,} steps (--config.policy.controller)"
-            )
-        if time.monotonic() - self._written > self._section.log_every_s and self._updates:
+            what = f"the controller received no reward in {UNPAID:,} steps"
+            print_line(f"train_policy: {what} (--config.policy.controller)")
+        if time.monotonic() - self._written > self._section.log_every_s and self.updates:
             self._metrics.write(done.env_steps, self.row(done))
         notes = {}
         if self.recent:
@@ -328,7 +322,7 @@ class MetricsCollector:
         self._bar.update(done.env_steps, **notes)
 
     def last(self, done: TrainingProgress) -> None:
-        if self._metrics and self._updates and done.env_steps > self._steps:
+        if self._metrics and self.updates and done.env_steps > self._steps:
             self._metrics.write(done.env_steps, self.row(done))
 
 

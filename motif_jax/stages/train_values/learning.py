@@ -38,9 +38,18 @@ from motif_jax.offline.recipes import GroupLearning, Recipe, recipe_of, settings
 from motif_jax.offline.update import OfflineState, Sums, group_objective, make_update, restricted
 from motif_jax.pages.blocks import quoted, table
 from motif_jax.policies.decoding import decoding_in_training
-from motif_jax.policies.programs import make_replies
-from motif_jax.policies.values import POLICY, ValueModel, allowed_tokens
-from motif_jax.policies.writing import NOT_WRITTEN, WIDTHS, Played, ValueWriter, play_games, play_tokens
+from motif_jax.policies.writing import (
+    NOT_WRITTEN,
+    POLICY,
+    WIDTHS,
+    Played,
+    ValueModel,
+    ValueWriter,
+    allowed_tokens,
+    make_replies,
+    play_games,
+    play_tokens,
+)
 from motif_jax.run import StageRun
 from motif_jax.stages import is_first_host
 from motif_jax.stages.offline import (
