@@ -86,8 +86,7 @@ def with_group_targets(
     Samples of a policy without memory become one row of the steps that were played. `rollouts.group` has `played` and
     `visit`, and `index`, the places of these steps among the T * B of this device, filled up with -1. [1, N]
     """
-    rollouts, (steps, columns) = data.rollouts, data.reward.shape
-    groups = rollouts.group
+    rollouts, groups, (steps, columns) = data.rollouts, data.rollouts.group, data.reward.shape
     played = groups["played"]
     advantages = group_advantages(data.reward, played, groups["visit"], settings, group)
     valid = data.valid & played
@@ -104,12 +103,12 @@ def with_group_targets(
             return array.reshape(steps * columns, *array.shape[2:])[index][None]
 
         data = jax.tree.map(take, data._replace(rollouts=rollouts._replace(core=jnp.zeros((steps, columns, 0)))))
-        exists, weight = index >= 0, data.weight
-        data = data._replace(valid=data.valid & exists, weight=jnp.where(exists, weight, 0.0))
+        weight = data.weight
+        data = data._replace(valid=data.valid & (index >= 0), weight=jnp.where(index >= 0, weight, 0.0))
     if not group.reference_coefficient:
         return data
     batch = data.rollouts
-    logits = unroll(reference, frozen, batch.observations, batch.first, batch.core[0])[0]
+    logits, _ = unroll(reference, frozen, batch.observations, batch.first, batch.core[0])
     return data._replace(reference=jax.lax.stop_gradient(logits))
 
 

@@ -52,11 +52,7 @@ def vtrace(
     policy's. `trace_t`: 0 where the next step belongs to another episode, else 1. `clip_rho` determines the policy
     whose value is learned, `clip_c` limits how far errors of later values propagate back.
     """
-    streams = [v_tm1, v_t, r_t, discount_t, rho_tm1, trace_t]
-    chex.assert_rank(streams, {1, 2})
-    chex.assert_equal_shape(streams)
-    chex.assert_type(streams, float)
-    v_tm1, v_t, r_t, discount_t, rho_tm1, trace_t = jax.lax.stop_gradient(streams)
+    v_tm1, v_t, r_t, discount_t, rho_tm1, trace_t = constants(v_tm1, v_t, r_t, discount_t, rho_tm1, trace_t)
     rho = jnp.minimum(rho_tm1, clip_rho)
     delta = rho * (r_t + discount_t * v_t - v_tm1)
     carried = discount_t * trace_t * jnp.minimum(rho_tm1, clip_c)
@@ -64,6 +60,14 @@ def vtrace(
     targets = v_tm1 + sums_back(delta, carried)
     future = jnp.concatenate([jnp.where(trace_t[:-1] > 0, targets[1:], v_t[:-1]), v_t[-1:]])
     return VTrace(targets, rho * (r_t + discount_t * future - v_tm1))
+
+
+def constants(*streams: jax.Array) -> tuple[jax.Array, ...]:
+    """The streams without gradients; all must have the same shape, [T] or [T, B], and be floating-point numbers."""
+    chex.assert_rank(streams, {1, 2})
+    chex.assert_equal_shape(streams)
+    chex.assert_type(streams, float)
+    return jax.lax.stop_gradient(streams)
 
 
 def sums_back(added: jax.Array, carried: jax.Array) -> jax.Array:
@@ -175,11 +179,7 @@ def gae(
     v_tm1: jax.Array, v_t: jax.Array, r_t: jax.Array, discount_t: jax.Array, trace_t: jax.Array, decay: float
 ) -> VTrace:
     """As `vtrace`; `decay` is lambda: 0 for one-step advantages, 1 for Monte Carlo returns."""
-    streams = [v_tm1, v_t, r_t, discount_t, trace_t]
-    chex.assert_rank(streams, {1, 2})
-    chex.assert_equal_shape(streams)
-    chex.assert_type(streams, float)
-    v_tm1, v_t, r_t, discount_t, trace_t = jax.lax.stop_gradient(streams)
+    v_tm1, v_t, r_t, discount_t, trace_t = constants(v_tm1, v_t, r_t, discount_t, trace_t)
     advantages = sums_back(r_t + discount_t * v_t - v_tm1, discount_t * trace_t * decay)
     return VTrace(advantages + v_tm1, advantages)
 
@@ -188,7 +188,7 @@ def normalised(advantages: jax.Array, valid: jax.Array, settings: Settings) -> j
     """Advantages for the loss, normalised if configured. [T, B]"""
     if not settings.normalise_advantages:
         return advantages
-    return losses.normalise(advantages, valid | settings.normalise_over_all, settings.advantage_floor)
+    return losses.normalise(advantages, valid | settings.normalise_over_all)
 
 
 def _as_columns(data: Samples) -> Samples:

@@ -71,7 +71,6 @@ class Settings(LearnerSection):
 
     adam_b1: float = 0.9
     adam_b2: float = 0.999
-    advantage_floor: float = 1e-3
     total_updates: int = 0  # 0: nothing is annealed
 
 

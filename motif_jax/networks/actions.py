@@ -54,14 +54,16 @@ def unsquash(space: ActionSpace, action: jax.Array) -> jax.Array:
     return jnp.clip(jnp.arctanh(inside), -LARGEST, LARGEST)  # arctanh(1) is infinite
 
 
-def draw(space: ActionSpace, key: jax.Array, outputs: jax.Array, greedy: bool) -> jax.Array:
-    """Draws an action from the outputs, or takes the most probable choices and the means. [..., outputs]"""
+def draw(space: ActionSpace | None, key: jax.Array, outputs: jax.Array, greedy: bool) -> jax.Array:
+    """Draws an action from the outputs, or takes the most probable choices and the means. [..., outputs]
+
+    `space`: None for one choice among the outputs.
+    """
+    if space is None:
+        return (outputs.argmax(-1) if greedy else jax.random.categorical(key, outputs)).astype(jnp.int32)
     if space.sizes:
-        drawn = [
-            logits.argmax(-1) if greedy else jax.random.categorical(jax.random.fold_in(key, number), logits)
-            for number, logits in enumerate(split(space, outputs))
-        ]
-        return jnp.stack(drawn, -1).astype(jnp.int32)
+        parts = enumerate(split(space, outputs))
+        return jnp.stack([draw(None, jax.random.fold_in(key, number), part, greedy) for number, part in parts], -1)
     mean, log_scale = gaussian(outputs)
     u = mean if greedy else mean + jnp.exp(log_scale) * jax.random.normal(key, mean.shape)
     return squash(space, u)

@@ -22,7 +22,7 @@ from jax.typing import DTypeLike
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
 from motif_jax.envs.own_code import failure, guarded, load_class
 from motif_jax.networks.images import CHARACTERS, Convolution, ImageEncoder, elu, in_pieces
-from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, FLAG, GENERAL, categories_of, is_own, kind_of
+from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, FLAG, GENERAL, is_own, kind_of
 from motif_jax.networks.layers import Core
 from motif_jax.structs import BYTE_VALUES, ArraySpec, UserError
 from motif_jax.system.errors import find_refusal
@@ -242,7 +242,7 @@ class CategoryPart(nnx.Module):
 
     def __init__(self, spec: ArraySpec, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises a learnt vector for each value at each place, and a layer from their sum -> 32."""
-        self.places, self.categories = math.prod(spec.shape), categories_of(spec)
+        self.places, self.categories = math.prod(spec.shape), spec.categories or BYTE_VALUES
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (self.places * self.categories, self.FEATURES)))
         self.layers = Layers(self.FEATURES, self.FEATURES, dtype=dtype, rngs=rngs)
         self.dtype = dtype
@@ -261,7 +261,7 @@ class Cells(nnx.Module):
     def __init__(self, spec: ArraySpec, size: int, dtype: DTypeLike, rngs: nnx.Rngs):
         self.first = spec.kind == "planes"  # channels first
         rows, columns, channels = (*spec.shape[1:], spec.shape[0]) if self.first else (*spec.shape, 1)[:3]
-        self.shape, self.categories, self.dtype = (rows, columns, channels), categories_of(spec), dtype
+        self.shape, self.categories, self.dtype = (rows, columns, channels), spec.categories or BYTE_VALUES, dtype
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, size)))
 
     def cells(self, x: jax.Array, behaviour: jax.Array | None) -> jax.Array:
@@ -397,8 +397,8 @@ class FilmGrid(Cells):
     def __call__(self, x: jax.Array, text: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
         """[B, H, W] or [B, H, W, C] integers, [B, 64] and [B, behaviours] -> [B, OUT]"""
         cells = self.cells(x, behaviour)
-        scale, shift = jnp.split(self.modulation(text)[:, None, None], 2, -1)
-        kept = elu(self.kept(elu(self.cell(cells) * (1 + scale) + shift)))
+        factor, shift = jnp.split(self.modulation(text)[:, None, None], 2, -1)
+        kept = elu(self.kept(elu(self.cell(cells) * (1 + factor) + shift)))
         return self.layers(kept.reshape(len(x), -1))
 
 
@@ -546,7 +546,7 @@ class PolicyNetwork(nnx.Module):
         self.policy = nnx.Linear(self.core_size, num_actions, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
 
     def prepare(self) -> Any:
-        """Computes the part of `step` that depends only on the parameters, so that steps can share it."""
+        """The part of `step` that depends only on the parameters, so that steps can share it."""
         with jax.named_scope("encoder"):
             return self.encoder.prepare()
 

@@ -85,9 +85,8 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
     bounds = float(training["value_min"]), float(training["value_max"])  # infinite ones are texts
     learnt, target = saved["train"]["learnt"], saved["train"].get("target") or {}
     folder = directory.parent / POLICY
-    compute, rank = jnp.dtype(section["dtype"]), section.get("lora_rank", 0)
-    types = Types(compute, compute if rank else jnp.dtype(jnp.float32))
-    graph, params, config = read_language_model(folder, types)
+    rank = section.get("lora_rank", 0)
+    graph, params, config = read_language_model(folder, Types.trained(section["dtype"], rank))
     tokeniser = read_model_tokeniser(folder, config)
     check_parameters(saved["train"], directory)
 

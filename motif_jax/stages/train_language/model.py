@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -47,8 +46,7 @@ def make_parts(
 
     `training`: the section `stage`, and `recipe` the one in it. `flag`: the value of the config that names the model.
     """
-    compute, max_length = jnp.dtype(section.dtype), training.max_length
-    types = Types(compute, compute if section.lora_rank else jnp.dtype(jnp.float32))
+    types, max_length = Types.trained(section.dtype, section.lora_rank), training.max_length
     if section.model:
         directory = Path(section.model)
         with naming(flag):

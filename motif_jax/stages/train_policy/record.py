@@ -23,14 +23,14 @@ from motif_jax.audit.examine import audit_in_flight
 from motif_jax.audit.pay import Steps
 from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
+from motif_jax.devices.mesh import host_part
+from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.world import World, to_row
-from motif_jax.files import json_line, keep_lines, write_json
+from motif_jax.files import json_line, keep_lines, write_json, write_whole
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.model import Model, probabilities
-from motif_jax.rewards.online.online_section import OnlineValues
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.registry import LEARNT, ONLINE, return_name
-from motif_jax.rewards.sources import RewardSources
 from motif_jax.run import Metrics
 from motif_jax.stages.train_policy import Policy, Profile
 from motif_jax.stages.train_policy.setup import PlacedBatch, TrainerParts, TrainingProgress, add_up
@@ -99,12 +99,6 @@ class Episodes:
         own = np.isin(steps.episode, paid)
         first = len(self.ended) - len(paid)
         return Steps(first + np.searchsorted(paid, steps.episode[own]), steps.caption[own], steps.pay[own])
-
-
-def audited_source(section: OnlineValues, sources: RewardSources) -> OnlineSource | None:
-    """The source whose rewards are audited; None without one, or if audits are off."""
-    source = sources.get(ONLINE)
-    return source if section.audit_every_steps and isinstance(source, OnlineSource) else None
 
 
 class FlightAudit:
@@ -197,7 +191,7 @@ class MetricsCollector:
 
     def __init__(
         self, section: Policy, folder: Path, done: TrainingProgress, parts: TrainerParts, pool: ActorPool,
-        rollout_loop: RolloutLoop, metrics: Metrics | None, audited: OnlineSource | None,
+        rollout_loop: RolloutLoop, metrics: Metrics | None,
     ):  # fmt: skip
         """Goes on after `done`. `folder`: for the rows of audits. `metrics`: None on other hosts than the first."""
         self._section, self._sources, self._metrics = section, parts.sources, metrics
@@ -212,15 +206,18 @@ class MetricsCollector:
         self._seen, self._told = (0, 0.0), False
         self._bar: Any = metrics and Progress("train_policy", section.train_for_env_steps, "steps", done.env_steps)
         self._audit: FlightAudit | None = None
+        # an update that the device may not have finished: its number, the steps after it, its batch and metrics
+        self._pending: tuple[int, int, RolloutBatch, dict[str, jax.Array]] | None = None
+        self._folder = folder
         if metrics:
             keep_lines(folder / FILE, "env_steps", done.env_steps)  # also if audits are off now
-        if metrics and audited:
-            self._audit = FlightAudit(audited, section.online.audit_every_steps, folder, done.env_steps)
+        if metrics and parts.audited:
+            self._audit = FlightAudit(parts.audited, section.online.audit_every_steps, folder, done.env_steps)
         self.clear()
 
     def clear(self) -> None:
         self._ended: list[Ended] = []
-        self.updates: list[dict[str, float]] = []  # metrics
+        self._updates: list[dict[str, float]] = []  # metrics
         self._depths: list[int] = []
         self._turns: list[np.ndarray] = []
         self._rewards: dict[str, list[tuple[float, float]]] = {}  # of each batch: mean, share that is not 0
@@ -254,8 +251,8 @@ class MetricsCollector:
             "episode/all": done.episodes,
         }
         row |= self._sources.figures() | (self._audit.figures() if self._audit else {})
-        for name in self.updates[-1] if self.updates else ():
-            values = [metrics[name] for metrics in self.updates]
+        for name in self._updates[-1] if self._updates else ():
+            values = [metrics[name] for metrics in self._updates]
             row[f"train/{name}"] = EXTREMES.get(name.rpartition("_")[2], np.mean)(values)
         row |= {f"episode/{name}": value for name, value in summarise_recent(self._ended, self.figures).items()}
         row |= add_up(self._turns, self._options)
@@ -297,8 +294,34 @@ class MetricsCollector:
             f"for all {left:,} (--config.policy.train_for_env_steps, .batch_size, .num_epochs)"
         )
 
-    def after_update(self, done: TrainingProgress, batch: RolloutBatch) -> None:
-        """Takes a batch to audit, updates the progress line, and writes a row if `log_every_s` have passed."""
+    def read_metrics(self) -> str:
+        """Reads the last update's metrics from the device; returns an error message if the loss is not finite."""
+        if not self._pending:
+            return ""
+        update, env_steps, batch, on_device = self._pending
+        self._pending = None
+        with self.rollout_loop.timers("update"):
+            metrics = {name: float(value) for name, value in jax.device_get(on_device).items()}
+        self._updates.append(metrics)
+        if metrics["finite"]:
+            return ""
+        of_host = f"-host{jax.process_index()}" if jax.process_count() > 1 else ""
+        file = self._folder / f"broken-batch-{update}{of_host}.npz"
+        leaves = leaves_by_path(batch.arrays.rollouts)
+        arrays: dict[str, Any] = {".".join(name): host_part(leaf) for name, leaf in leaves.items()}
+        write_whole(file, lambda out: np.savez(out, **arrays))
+        return (
+            f"the loss is not finite at update {update} ({env_steps:,} steps); the batch, in {str(file)!r}, has not "
+            "changed the policy, which the checkpoint holds: start another --workdir from it, with "
+            f"--config.policy.init_from={str(self._folder.parent)!r} and a smaller --config.policy.learning_rate"
+        )
+
+    def after_update(self, done: TrainingProgress, batch: RolloutBatch, metrics: dict[str, jax.Array]) -> None:
+        """Takes a batch to audit, updates the progress line, and writes a row if `log_every_s` have passed.
+
+        The row is of the updates before: their `metrics` are read one update late, so as not to wait for the device.
+        """
+        self._pending = done.updates, done.env_steps, batch, metrics
         if self._metrics is None:
             self.clear()  # rows are the first host's
             return
@@ -308,7 +331,7 @@ class MetricsCollector:
             self._unpaid = None  # said once
             what = f"the controller received no reward in {UNPAID:,} steps"
             print_line(f"train_policy: {what} (--config.policy.controller)")
-        if time.monotonic() - self._written > self._section.log_every_s and self.updates:
+        if time.monotonic() - self._written > self._section.log_every_s and self._updates:
             self._metrics.write(done.env_steps, self.row(done))
         notes = {}
         if self.recent:
@@ -322,7 +345,7 @@ class MetricsCollector:
         self._bar.update(done.env_steps, **notes)
 
     def last(self, done: TrainingProgress) -> None:
-        if self._metrics and self.updates and done.env_steps > self._steps:
+        if self._metrics and self._updates and done.env_steps > self._steps:
             self._metrics.write(done.env_steps, self.row(done))
 
 
@@ -376,7 +399,6 @@ class Trace:
     """Traces some updates for XProf, TensorBoard or Perfetto."""
 
     def __init__(self, section: Profile, folder: Path):
-        """A `num_steps` of 0 traces nothing."""
         self._first, self._end, self._folder = section.start_step, section.start_step + section.num_steps, folder
         self._seen, self._open = 0, False
 

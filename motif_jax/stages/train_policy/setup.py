@@ -38,7 +38,7 @@ from motif_jax.policies.player import EpisodePlayer, PolicyPlayer
 from motif_jax.rewards.intrinsic import Mix, extrinsic_reward
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.rewards.mixtures import behaviours_of
-from motif_jax.rewards.online.captioned import Captioned
+from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.options import GAME, OptionPlan, find_plan
 from motif_jax.rewards.registry import ONLINE
 from motif_jax.rewards.source import Setting
@@ -65,11 +65,8 @@ class PlacedBatch(NamedTuple):
     paid_messages: np.ndarray | None = None  # of the steps with a positive online reward, if it is audited. [P, 256]
 
 
-def make_place(parts: TrainerParts, audited: Captioned | None = None) -> Callable[[Arrays], PlacedBatch]:
-    """Makes the function that rewards the arrays of rollouts and places them on the devices.
-
-    `audited`: the online reward, if its pay is audited.
-    """
+def make_place(parts: TrainerParts) -> Callable[[Arrays], PlacedBatch]:
+    """Makes the function that rewards the arrays of rollouts and places them on the devices."""
     model, sources, mesh, plan, grouped = parts.model, parts.sources, parts.mesh, parts.plan, parts.grouped
     cuts = find_algorithm(parts.learner.algorithm).cuts_steps
     alone = jax.process_count() == 1 and batch_parts(mesh) == mesh.shape[DATA]  # hosts need equal shapes
@@ -82,7 +79,7 @@ def make_place(parts: TrainerParts, audited: Captioned | None = None) -> Callabl
         played = ~waited(arrays["action"])
         if plan or grouped:
             rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
-        paid = arrays[audited.message][: len(played)][rewards[ONLINE] > 0] if audited is not None else None
+        paid = arrays[parts.audited.message][: len(played)][rewards[ONLINE] > 0] if parts.audited else None
         seen = {key: arrays[key] for key in model.reads}
         rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays and key not in seen}
         observations = model.encode(seen)
@@ -250,6 +247,7 @@ class TrainerParts(NamedTuple):
     spec: dict[str, Any]  # of the network, as checkpoints hold it
     model: Model
     sources: RewardSources
+    audited: OnlineSource | None  # the online reward, if its pay is audited
     learner: Settings
     plan: OptionPlan | None  # of a policy with options
     grouped: Grouped | None  # of grpo and gigpo
@@ -270,6 +268,8 @@ def assemble(
     mix, plan = make_mix(section, None), find_plan(config)
     spec, model = make_network(config, world, workdir, plan)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
+    online = sources.get(ONLINE)
+    audited = online if section.online.audit_every_steps and isinstance(online, OnlineSource) else None
     values = {name: getattr(section, name) for name in table_of(LearnerSection)}
     learner = Settings(**values, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
     if plan and max(plan.lengths) > section.rollout_length:
@@ -284,7 +284,9 @@ def assemble(
     state = jax.eval_shape(make_state, model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return TrainerParts(env, world, mesh, rollouts, spec, model, sources, learner, plan, grouped, make_state, mapped)
+    return TrainerParts(
+        env, world, mesh, rollouts, spec, model, sources, audited, learner, plan, grouped, make_state, mapped
+    )
 
 
 def make_network(
@@ -343,11 +345,9 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
     return pool
 
 
-def make_rollout_loop(
-    section: Policy, parts: TrainerParts, pool: ActorPool, player: PolicyPlayer, place: Callable[[Arrays], Any]
-) -> RolloutLoop:
+def make_rollout_loop(section: Policy, parts: TrainerParts, pool: ActorPool, player: PolicyPlayer) -> RolloutLoop:
     """Makes the loop that turns the games of `pool` into batches for the learner."""
-    inputs = pool, player, parts.rollouts, place
+    inputs = pool, player, parts.rollouts, make_place(parts)
     if isinstance(player, EpisodePlayer):
         return SyncLoop(*inputs, player.begin)
     alike = not parts.rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
