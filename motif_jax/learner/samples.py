@@ -31,8 +31,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from motif_jax.devices.mesh import total
 from motif_jax.learner import losses
-from motif_jax.learner.settings import Settings
+from motif_jax.learner.settings import GroupSettings, Settings, find_algorithm
 
 
 class VTrace(NamedTuple):
@@ -75,8 +76,8 @@ def sums_back(added: jax.Array, carried: jax.Array) -> jax.Array:
 
     def back(later: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         added, carried = step
-        total = added + carried * later
-        return total, total
+        summed = added + carried * later
+        return summed, summed
 
     return jax.lax.scan(back, jnp.zeros_like(added[0]), (added, carried), reverse=True)[1]
 
@@ -125,7 +126,7 @@ class Rollouts(NamedTuple):
     truncated: jax.Array  # [T, B] bool
     reward_inputs: dict[str, jax.Array]  # of the intrinsic reward; may be empty. [T, B, ...]
     control: Any = ()  # choices of a policy with options, by name (options.py). [T, B] each
-    group: Any = ()  # of grpo and gigpo (groups.py): `played` and `visit`, [T, B], and perhaps `index`, [1, N]
+    group: Any = ()  # of grpo and gigpo (below): `played` and `visit`, [T, B], and perhaps `index`, [1, N]
     schedule_position: Any = ()  # steps played before, in batches; else schedules count updates. [1, B] float32
 
 
@@ -226,3 +227,110 @@ def calls_of(steps: int, games: int, parts: int, settings: Settings, most: int =
     after = count * pieces + np.arange(own_games) // most  # the last observations, which `with_targets` reads
     calls = np.concatenate([numbers, after[None]])  # of one device
     return np.concatenate([calls + part * (calls.max() + 1) for part in range(parts)], 1)
+
+
+# Advantages relative to a group of episodes that begin alike: GRPO (arXiv 2402.03300) and GiGPO (arXiv 2505.10978).
+#
+# A batch has one episode of each game. G neighbouring columns are a group: their episodes have the same seed, and were
+# played by the same policy. With R, the sum of an episode's rewards, and R_t, the discounted sum from step t on:
+#
+#     grpo     A_t = (R - mean) / deviation                                   over the group's episodes
+#     gigpo    A_t = the same + step_weight (R_t - mean of R_t) / deviation   over the group's visits of the same moment
+#
+# There is no critic. A group whose episodes have equal returns has advantages of 0.
+
+FLOOR = 1e-4  # least divisor of advantages, so that nearly equal returns do not explode
+
+
+def relative(values: jax.Array, counted: jax.Array, ids: jax.Array, number: int, by_deviation: bool) -> jax.Array:
+    """Values relative to those with the same id: (value - mean) / max(deviation, FLOOR), with n - 1 in the deviation.
+
+    0 for values that are not counted, and for those without others. `ids` are below `number`. [N] each
+    """
+    chex.assert_equal_shape([values, counted, ids])
+
+    def sum_by_id(array: jax.Array) -> jax.Array:
+        return jax.ops.segment_sum(jnp.where(counted, array, 0.0), ids, number)[ids]
+
+    count = sum_by_id(jnp.ones_like(values))
+    distance = values - sum_by_id(values) / jnp.maximum(count, 1)
+    if by_deviation:
+        deviation = jnp.sqrt(sum_by_id(distance**2) / jnp.maximum(count - 1, 1))
+        distance = distance / jnp.maximum(deviation, FLOOR)
+    return jnp.where(counted & (count > 1), distance, 0.0)
+
+
+def group_advantages(
+    reward: jax.Array, played: jax.Array, visit: jax.Array, settings: Settings, group: GroupSettings
+) -> jax.Array:
+    """The advantage of each step, 0 where nothing was played. [T, B]
+
+    `played`: the steps of complete groups, before their episodes' ends. [T, B] bool
+    `visit`: equal for equal moments of a group, and below T * G. [T, B] int32
+    """
+    chex.assert_equal_shape([reward, played, visit])
+    steps, columns = reward.shape
+    reward = jnp.where(played, reward, 0.0)
+    group_of = jnp.arange(columns) // group.group_size
+    by_deviation = group.divide_by == "deviation"
+    of_episode = relative(reward.sum(0), played.any(0), group_of, columns, by_deviation)
+    advantages = jnp.where(played, of_episode, 0.0)
+    if find_algorithm(settings.algorithm).compares_visits:
+        ids = (group_of * steps * group.group_size + visit).reshape(-1)
+        remaining = sums_back(reward, jnp.full_like(reward, settings.discount)).reshape(-1)
+        of_step = relative(remaining, played.reshape(-1), ids, steps * columns, by_deviation)
+        advantages += group.step_weight * of_step.reshape(steps, columns)
+    return advantages
+
+
+def weights(played: jax.Array, group: GroupSettings, num_minibatches: int) -> jax.Array:
+    """The weight of each step in the loss, for all minibatches together `num_minibatches`. [T, B] bool -> [T, B]
+
+    mean_over: "steps" of the batch; "episodes": the mean over an episode's steps, then over episodes; "limit": the sum
+    over an episode's steps, divided by the time limit, then the mean over episodes.
+    """
+    length = played.sum(0)
+    per_episode: Any = {"steps": 1, "episodes": jnp.maximum(length, 1), "limit": len(played)}[group.mean_over]
+    share = played.astype(jnp.float32) / per_episode
+    divisor = share.sum() if group.mean_over == "steps" else (length > 0).sum().astype(jnp.float32)
+    return num_minibatches * share / jnp.maximum(total(divisor), 1)
+
+
+def with_group_targets(
+    data: Samples, frozen: Any, reference: Any, unroll: Unroll, settings: Settings, group: GroupSettings
+) -> Samples:
+    """Adds advantages and weights to samples, and the reference policy's logits; called inside a mapped function.
+
+    Samples of a policy without memory become one row of the steps that were played. `rollouts.group` has `played` and
+    `visit`, and `index`, the places of these steps among the T * B of this device, filled up with -1. [1, N]
+    """
+    rollouts, groups, (steps, columns) = data.rollouts, data.rollouts.group, data.reward.shape
+    played = groups["played"]
+    advantages = group_advantages(data.reward, played, groups["visit"], settings, group)
+    valid = data.valid & played
+    target = sums_back(jnp.where(played, data.reward, 0.0), jnp.full_like(data.reward, settings.discount))
+    targets = Targets(VTrace(target, advantages), advantages)
+    observations = {name: array[:-1] for name, array in rollouts.observations.items()}
+    rollouts = rollouts._replace(observations=observations, first=rollouts.first[:-1], reward_inputs={}, group=())
+    weight: Any = weights(valid, group, settings.num_minibatches)
+    data = Samples(rollouts, data.reward, valid, targets, weight)
+    if "index" in groups:
+        index = groups["index"][0]
+
+        def take(array: jax.Array) -> jax.Array:
+            return array.reshape(steps * columns, *array.shape[2:])[index][None]
+
+        data = jax.tree.map(take, data._replace(rollouts=rollouts._replace(core=jnp.zeros((steps, columns, 0)))))
+        weight = data.weight
+        data = data._replace(valid=data.valid & (index >= 0), weight=jnp.where(index >= 0, weight, 0.0))
+    if not group.reference_coefficient:
+        return data
+    batch = data.rollouts
+    logits, _ = unroll(reference, frozen, batch.observations, batch.first, batch.core[0])
+    return data._replace(reference=jax.lax.stop_gradient(logits))
+
+
+def log_ratio_of_episodes(log_ratio: jax.Array, valid: jax.Array) -> jax.Array:
+    """The mean over each column's valid steps, for ratios of whole episodes (GSPO, arXiv 2507.18071). [T, B] each"""
+    mean = jnp.where(valid, log_ratio, 0.0).sum(0) / jnp.maximum(valid.sum(0), 1)
+    return jnp.broadcast_to(mean, log_ratio.shape)

@@ -18,9 +18,8 @@ import optax
 
 from motif_jax.devices.mesh import DATA, total
 from motif_jax.learner import losses
-from motif_jax.learner.groups import log_ratio_of_episodes
 from motif_jax.learner.options import Control
-from motif_jax.learner.samples import Rollouts, Samples, Unroll, minibatch
+from motif_jax.learner.samples import Rollouts, Samples, Unroll, log_ratio_of_episodes, minibatch
 from motif_jax.learner.settings import GroupSettings, PolicyGradient, Settings, find_algorithm
 from motif_jax.networks.actions import ActionSpace, gaussian, split, unsquash
 from motif_jax.schedules import schedule

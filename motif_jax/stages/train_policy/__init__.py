@@ -146,11 +146,12 @@ def check_batch(section: Policy, num_devices: int, hosts: int) -> int:
         f"{hosts} hosts x {games} games of a group": length * hosts * games,
         f"{num_devices} devices x {minibatches} minibatches": length * num_devices * minibatches,
     }
-    refuse({
-        f"batch_size {size} must be a multiple of {count} = {length} steps of a rollout x {what} "
-        "(--config.policy.batch_size, .rollout_length, .games_per_worker, .groups, .num_minibatches)": size % count
-        for what, count in parts.items()
-    })  # fmt: skip
+    for what, count in parts.items():
+        if size % count:
+            raise UserError(
+                f"batch_size {size} must be a multiple of {count} = {length} steps of a rollout x {what} "
+                "(--config.policy.batch_size, .rollout_length, .games_per_worker, .groups, .num_minibatches)"
+            )
     return size // (length * hosts * games)
 
 

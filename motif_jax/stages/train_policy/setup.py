@@ -107,7 +107,7 @@ def at_position(rollouts: Rollouts, position: float, mesh: Mesh) -> Rollouts:
     return rollouts._replace(schedule_position=shard(np.full((1, columns), position, np.float32), mesh, axis=1))
 
 
-# ---- groups of episodes that began alike, for grpo and gigpo (learner/groups.py)
+# ---- groups of episodes that began alike, for grpo and gigpo (learner/samples.py)
 
 
 class Grouped(NamedTuple):
@@ -350,10 +350,13 @@ def make_rollout_loop(section: Policy, parts: TrainerParts, pool: ActorPool, pla
     inputs = pool, player, parts.rollouts, make_place(parts)
     if isinstance(player, EpisodePlayer):
         return SyncLoop(*inputs, player.begin)
+    if not takes_turns(section):
+        return AsyncLoop(*inputs)
     alike = not parts.rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
     network = find_prompt_network(section.network)
-    overlaps = network and network.overlaps and section.groups > 1 and alike
-    return (AsyncLoop if not takes_turns(section) else OverlappedLoop if overlaps else SyncLoop)(*inputs)
+    if network and network.overlaps and section.groups > 1 and alike:
+        return OverlappedLoop(*inputs)
+    return SyncLoop(*inputs)
 
 
 def make_shape_rewards(
