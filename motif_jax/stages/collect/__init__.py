@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from motif_jax.networks.kinds import PROMPT
 from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import amount, esc, exact
-from motif_jax.policies.choice import parse_mixture
+from motif_jax.policies.choice import Mixture, parse_mixture
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.shards import NOT_ASKED, count
 from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, annotation_folder, labels_file
@@ -152,9 +152,6 @@ def report_transcripts(workdir: Path) -> None:
 
 NAMED = 5  # files in the line about those that are not read
 HEAD_BYTES = 4096  # most bytes before the data of a .npy file
-
-if TYPE_CHECKING:
-    from motif_jax.policies.choice import Mixture
 
 NAME, DATASET, TRANSCRIPTS = "collect", "dataset", "transcripts"  # the stage; its directories
 PARTIAL = f"{DATASET}.partial"  # until the dataset is complete
@@ -497,7 +494,6 @@ def load_mixture(config: CollectConfig, world: World, begun: Path | None = None)
     section = config.collect
     if not section.policies:
         return None
-    from motif_jax.policies.choice import Mixture
     from motif_jax.rewards.sources import trusted_classes
 
     return Mixture(

@@ -37,19 +37,9 @@ from motif_jax.offline.rankings import Rankings, best_texts, make_readers, ranks
 from motif_jax.offline.recipes import GroupLearning, Recipe, recipe_of, settings_of
 from motif_jax.offline.update import OfflineState, Sums, group_objective, make_update, restricted
 from motif_jax.pages.blocks import quoted, table
+from motif_jax.policies import writing
 from motif_jax.policies.decoding import decoding_in_training
-from motif_jax.policies.writing import (
-    NOT_WRITTEN,
-    POLICY,
-    WIDTHS,
-    Played,
-    ValueModel,
-    ValueWriter,
-    allowed_tokens,
-    make_replies,
-    play_games,
-    play_tokens,
-)
+from motif_jax.policies.writing import POLICY, Played, ValueModel, ValueWriter, allowed_tokens, play_games, play_tokens
 from motif_jax.run import StageRun
 from motif_jax.stages import is_first_host
 from motif_jax.stages.offline import (
@@ -162,7 +152,8 @@ def reply_source(config: ValuesConfig, parts: LanguageParts, renderer: Renderer,
     def sample(rows: Rows, max_texts: int, drawn_by: tuple[int, int, int]) -> Replies:
         max_texts = max(-(-max_texts // REPLIED) * REPLIED, REPLIED)
         if max_texts not in programs:
-            programs[max_texts] = jax.jit(make_replies(parts.graph, allowed, live.stop, count, length, max_texts))
+            replies = writing.make_replies(parts.graph, allowed, live.stop, count, length, max_texts)
+            programs[max_texts] = jax.jit(replies)
         key = jax.random.key(drawn_by[0])
         for number in drawn_by[1:]:
             key = jax.random.fold_in(key, number)
@@ -335,7 +326,7 @@ def as_batch(games: Sequence[Played], group: GroupLearning, discount: float | No
     `games`: neighbours are groups. `discount`: of gigpo; None: grpo.
     """
     longest = min(max(len(game.tokens) for game in games), max_length)
-    shape = len(games), -(-longest // WIDTHS) * WIDTHS
+    shape = len(games), -(-longest // writing.WIDTHS) * writing.WIDTHS
     tokens, segments, end = np.zeros((3, *shape), np.int32)
     is_action, closes = np.zeros((2, *shape), bool)
     reward, advantage, log_written = np.zeros((3, *shape), np.float32)
@@ -345,7 +336,7 @@ def as_batch(games: Sequence[Played], group: GroupLearning, discount: float | No
         tokens[row, :size], segments[row, :size] = game.tokens[:size], 1
         end[row, size - 1] = TERMINAL if size == len(game.tokens) and game.episode.terminal else UNFINISHED
         text = np.array(game.text[:size])
-        places = np.flatnonzero(text != NOT_WRITTEN)
+        places = np.flatnonzero(text != writing.NOT_WRITTEN)
         is_action[row, places - 1], log_written[row, places - 1] = True, np.array(game.log_probs)[places]
         advantage[row, places - 1] = of_texts[row][text[places]]
     rows = Rows(tokens, segments, is_action, closes, reward, end.astype(np.int8))
