@@ -161,7 +161,7 @@ def play(config: ConfigDict) -> Rollouts:
     typed = train_policy.STAGE.view(config.to_dict())
     player = make_player(typed, parts.model, seed=0)
     with open_pool(typed, parts, player, first_episode=0) as pool:
-        source = SyncLoop(pool, player, parts.rollouts, make_place(parts.model, parts.sources, parts.mesh))
+        source = SyncLoop(pool, player, parts.rollouts, make_place(parts))
         batch = None
         while batch is None:
             batch = source.get(1.0)

@@ -36,9 +36,7 @@ from motif_jax.offline.recipes import OfflineSettings, recipe_of
 from motif_jax.offline.update import init_state, make_update, objective_of
 from motif_jax.offline.values import apply_head, least
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.programs import as_functions
-from motif_jax.policies.values import ValueModel, allowed_tokens
-from motif_jax.policies.writing import ValueWriter
+from motif_jax.policies.writing import ValueModel, ValueWriter, allowed_tokens, as_functions
 from motif_jax.tokens import LetterTokeniser, Tokeniser
 from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer, make_batch, plan_buckets, planner
 from motif_jax.transcripts.store import turns_of

@@ -33,7 +33,6 @@ from motif_jax.stages.train_policy import Profile, takes_turns
 from motif_jax.stages.train_policy.record import Trace
 from motif_jax.stages.train_policy.setup import (
     assemble,
-    make_place,
     make_player,
     make_rollout_loop,
     open_pool,
@@ -185,8 +184,7 @@ class Training:
         with open_pool(self._typed, parts, player, first_episode=0) as pool:
             self.bytes_per_step = bytes_per_step(pool.layout)
             turns = takes_turns(self._typed.policy)
-            placed = make_place(self._model, parts.sources, self._mesh, plan=parts.plan, learner=parts.learner)
-            source = make_rollout_loop(self._typed.policy, parts, pool, player, placed)
+            source = make_rollout_loop(self._typed.policy, parts, pool, player)
             try:
                 number, steps, start, pending = 0, 0, 0.0, None
                 before: dict[str, float] = {}

@@ -35,9 +35,7 @@ from motif_jax.offline.losses import masked_sum, next_tokens
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import apply_head, new_head, taken
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.programs import as_functions
-from motif_jax.policies.values import ValueModel, allowed_tokens
-from motif_jax.policies.writing import ValueWriter, play_games
+from motif_jax.policies.writing import ValueModel, ValueWriter, allowed_tokens, as_functions, play_games
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer, Rows
 from motif_jax.transcripts.store import turns_of

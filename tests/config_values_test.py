@@ -108,5 +108,5 @@ def test_the_choices_of_the_tables_are_those_of_the_code():
 
     table = tables()
     networks, messages = table["policy"]["network"].kind.choices, table["reward"]["message"].kind.choices
-    assert set(networks) == {*PRESETS, *ENCODERS, *PROMPT_NETWORKS}, "kinds.py, presets.py, policy.py of networks/"
+    assert set(networks) == {*PRESETS, *ENCODERS, *PROMPT_NETWORKS}, "kinds.py, policy.py of networks/"
     assert set(messages) == {*MESSAGE_ENCODERS, "none"}, "reward.message and MESSAGE_ENCODERS of networks/reward.py"

@@ -33,9 +33,7 @@ from motif_jax.offline.losses import TranscriptBatch
 from motif_jax.offline.recipes import OfflineSettings
 from motif_jax.offline.update import init_state, make_update, objective_of
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.programs import as_functions
-from motif_jax.policies.values import ValueModel, allowed_tokens
-from motif_jax.policies.writing import Reply, ValueWriter, play_games
+from motif_jax.policies.writing import Reply, ValueModel, ValueWriter, allowed_tokens, as_functions, play_games
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer
 from motif_jax.transcripts.store import turns_of

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,11 @@ class Types(NamedTuple):
 
     compute: jnp.dtype = jnp.dtype(jnp.float32)  # hidden states, and the factors of products
     params: jnp.dtype = jnp.dtype(jnp.float32)
+
+    @classmethod
+    def trained(cls, dtype: str, low_rank: int) -> Self:
+        """Trained parameters are float32; frozen ones, to which low-rank ones are added, have the type `dtype`."""
+        return cls(jnp.dtype(dtype), jnp.dtype(dtype if low_rank else jnp.float32))
 
 
 FLOAT32 = Types()

@@ -1,7 +1,4 @@
-"""The algorithms of update.py: APPO, IMPALA, PPO, and GRPO and GiGPO in groups of episodes; see `PolicyGradient`.
-
-They load JAX only in methods.
-"""
+"""The algorithms of update.py: APPO, IMPALA, PPO, and GRPO and GiGPO in groups of episodes; see `PolicyGradient`."""
 
 from __future__ import annotations
 
@@ -123,7 +120,7 @@ class Grpo(OnPolicy):
         return not memory and section.grpo.ratio == "step"
 
     def once_per_update(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
-        from motif_jax.learner.groups import with_group_targets
+        from motif_jax.learner.samples import with_group_targets
 
         return with_group_targets(data, frozen, state.reference, unroll, settings, group)
 

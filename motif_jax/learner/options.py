@@ -4,13 +4,13 @@ Options and their controller are several behaviours in one stream of steps, with
 
 Each step belongs to one column, that of the behaviour in charge. A column's steps follow each other as if the others
 did not exist, so that an option's return runs on over the time in which others were in charge, unless it ends there
-(`switches`). Otherwise the recursion is V-trace's (vtrace.py):
+(`switches`). Otherwise the recursion is V-trace's (samples.py):
 
 delta_t = min(rho_t, clip_rho) (r_t + discount_t V_next - V_t)
 acc_t = delta_t + discount_t min(rho_t, clip_c) acc_next
 
 where `next` is the next step of the same column. An end of the game ends all columns; at a time limit V_next is V_t, as
-in vtrace.py. Where the next step is not known, at a switch, and at the end of the rollout for columns that are not in
+in samples.py. Where the next step is not known, at a switch, and at the end of the rollout for columns that are not in
 charge there, V_next is (V_t - r_t) / discount_t, so that the TD error of such a step is zero. (With V_t in
 its place, V would grow to r_t / (1 - discount), and the option would learn to waste steps if a reward then came last.)
 
@@ -27,11 +27,10 @@ import jax
 import jax.numpy as jnp
 
 from motif_jax.learner import losses
-from motif_jax.learner.samples import Rollouts, Targets
+from motif_jax.learner.samples import Rollouts, Targets, VTrace
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.vtrace import VTrace
+from motif_jax.networks.actions import OptionHeads
 from motif_jax.networks.kinds import BEHAVIOUR
-from motif_jax.networks.options import OptionHeads
 from motif_jax.schedules import schedule
 
 FLOOR = 1e-7  # least divisor of advantages; rewards of a controller are often small
@@ -61,14 +60,11 @@ def vtrace_in_columns(
 ) -> VTrace:  # fmt: skip
     """Returns targets and advantages of each step, for the column that it belongs to. [T, B] each
 
-    Args:
-      values, rewards: for the behaviour in charge; rewards are those of `decision_rewards` at decisions. [T, B]
-      charge, switches: the column of each step, the last one of the controller, int32; whether the next step of the
-        episode is a decision for another option. [T, B]
-      discounts: of each step, also where the episode ends. [T, B]
-      ratio, clip_rho, clip_c: as for `vtrace`.
-      last, known_last: values of the state after the last step, for each column, and where they are known. [C, B]
-      inferred: as published, V_next is (V_t - r_t) / discount_t at time limits as well.
+    `values`, `rewards`: for the behaviour in charge; rewards are those of `decision_rewards` at decisions, [T, B].
+    `charge`: the column of each step, the last one of the controller. `switches`: whether the next step of the episode
+    is a decision for another option. `discounts`: also where the episode ends. `last`, `known_last`: values of the
+    state after the last step, for each column, and where they are known, [C, B]. `inferred`: as published, V_next is
+    (V_t - r_t) / discount_t at time limits as well. The others are as for `vtrace`.
     """
     chex.assert_equal_shape([values, rewards, discounts, ratio, charge, switches, terminated, truncated])
     chex.assert_equal_shape([last, known_last])

@@ -33,9 +33,7 @@ class LearnerSection:
     learning_rate: float = deciding(1e-4, Number(0, above=True), "learning rate of Adam")
     anneal_learning_rate_to: float = deciding(1.0, Number(0, 1e6), "final share of it, at train_for_env_steps")
     learning_rate_decay: str = deciding("linear", Text(tuple(SCHEDULES)), "the way to this share")
-    learning_rate_warmup: int = deciding(
-        0, Whole(0, 10**9), "optimizer steps of its rise from 0, for pretrained networks"
-    )
+    learning_rate_warmup: int = deciding(0, Whole(0, 10**9), "optimizer steps to rise from 0, for pretrained networks")
     adam_eps: float = deciding(1e-6, Number(0, 1, above=True), "Adam's epsilon")
     max_gradient_norm: float = deciding(4.0, Number(0, above=True, infinite=True), "maximum global norm of gradients")
     clip_ratio: float = deciding(0.1, Number(0, infinite=True), "clipping of probability ratios, except in impala")
@@ -73,7 +71,6 @@ class Settings(LearnerSection):
 
     adam_b1: float = 0.9
     adam_b2: float = 0.999
-    advantage_floor: float = 1e-3
     total_updates: int = 0  # 0: nothing is annealed
 
 
@@ -90,9 +87,7 @@ class GroupSettings:
     )
     ratio: str = deciding("step", Text(("step", "episode")), "probability ratios of steps, or their means in episodes")
     clip_high: float = deciding(0.0, Number(0, infinite=True), "clipping of ratios above 1; 0: as below, clip_ratio")
-    reference_coefficient: float = deciding(
-        0.0, Number(0, 1e6), "weight of the divergence from the first policy; 0: none"
-    )
+    reference_coefficient: float = deciding(0.0, Number(0, 1e6), "weight of divergence from the first policy; 0: none")
     step_weight: float = deciding(1.0, Number(0, 1e6), "gigpo: weight of advantages among visits of the same moment")
 
 
@@ -107,10 +102,7 @@ class Learning(NamedTuple):
 
 
 class Algorithm(abc.ABC):
-    """One algorithm: everything that is particular about it. `find_algorithm` looks it up.
-
-    Subclasses load JAX only in methods, because checks of the config ask for the other answers.
-    """
+    """Everything that is particular about an algorithm. JAX is loaded only in methods: checks ask for the rest."""
 
     on_policy = False  # games wait while it learns
     in_groups = False  # it compares episodes that begin alike

@@ -18,9 +18,8 @@ import optax
 
 from motif_jax.devices.mesh import DATA, total
 from motif_jax.learner import losses
-from motif_jax.learner.groups import log_ratio_of_episodes
 from motif_jax.learner.options import Control
-from motif_jax.learner.samples import Rollouts, Samples, Unroll, minibatch
+from motif_jax.learner.samples import Rollouts, Samples, Unroll, log_ratio_of_episodes, minibatch
 from motif_jax.learner.settings import GroupSettings, PolicyGradient, Settings, find_algorithm
 from motif_jax.networks.actions import ActionSpace, gaussian, split, unsquash
 from motif_jax.schedules import schedule
@@ -64,9 +63,8 @@ def init_state(params: Any, settings: Settings, group: GroupSettings | None = No
 def learning_rate(settings: Settings, position: jax.Array, optimizer_state: Any) -> jax.Array:
     """The learning rate of the next optimizer step; `position`: in its schedule, in updates.
 
-    It follows a schedule, and rises in a straight line over the first optimizer steps: Adam's first steps
-    are as long as all others, however small the gradient. So without a warm-up, the bonus for entropy moves a large
-    pretrained network far in a first batch without any reward.
+    It rises in a straight line over the first optimizer steps: Adam's first steps are as long as all others, however
+    small the gradient. So the bonus for entropy would move a pretrained network far in a first batch without reward.
     """
     share, decay = settings.anneal_learning_rate_to, settings.learning_rate_decay
     rate = jnp.float32(schedule(decay, settings.learning_rate, share, settings.total_updates)(position))
@@ -89,20 +87,17 @@ def descend(
 
 
 def make_policy_update(
-    unroll: Unroll,
-    shape_rewards: ShapeRewards,
-    settings: Settings,
-    control: Control | None = None,  # for a policy with options
-    space: ActionSpace | None = None,  # for actions of several choices or numbers
-    group: GroupSettings | None = None,  # for grpo and gigpo
-) -> Callable[..., Any]:
+    unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, control: Control | None = None,
+    space: ActionSpace | None = None, group: GroupSettings | None = None,
+) -> Callable[..., Any]:  # fmt: skip
     """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
 
-    Returns:
-      `update(state, frozen, rollouts) -> (state, metrics)`, where `frozen` are the network's untrained parameters: one
-      pass over the rollouts per epoch, in minibatches of every M-th rollout. If a loss, gradient or parameter is not
-      finite, `metrics["finite"]` is 0. In this case, or without valid samples, parameters and optimizer are not
-      changed. The version counts every call.
+    `control`: for a policy with options. `space`: for actions of several choices or numbers. `group`: for grpo, gigpo.
+
+    Returns `update(state, frozen, rollouts) -> (state, metrics)`, where `frozen` are the network's untrained
+    parameters: one pass over the rollouts per epoch, in minibatches of every M-th rollout. If a loss, gradient or
+    parameter is not finite, `metrics["finite"]` is 0. In this case, or without valid samples, parameters and optimizer
+    are not changed. The version counts every call.
     """
     algorithm = find_algorithm(settings.algorithm)
     assert isinstance(algorithm, PolicyGradient)
@@ -203,10 +198,8 @@ def heads_of(space: ActionSpace | None, logits: jax.Array, batch: Rollouts) -> t
         return (losses.numbers_head(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
     if space is None:
         return (losses.choice_head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
-    parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
-    return tuple(
-        losses.choice_head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts
-    )
+    new, old = (map(jax.nn.log_softmax, split(space, all_logits)) for all_logits in (logits, batch.logits))
+    return tuple(map(losses.choice_head, new, old, jnp.moveaxis(batch.action, -1, 0)))
 
 
 def check(rollouts: Rollouts) -> None:
@@ -221,9 +214,9 @@ def check(rollouts: Rollouts) -> None:
 
 
 def over_all(valid: jax.Array, lag: jax.Array, rewards: TrainingRewards) -> Metrics:
-    """Returns metrics over all samples, including those that are too old."""
-    samples = {"valid_fraction": valid, "lag_mean": lag, "extrinsic_reward": rewards.extrinsic,
-               "intrinsic_reward": rewards.intrinsic}  # fmt: skip
+    """Metrics over all samples, including those that are too old."""
+    _, extrinsic, intrinsic = rewards
+    samples = {"valid_fraction": valid, "lag_mean": lag, "extrinsic_reward": extrinsic, "intrinsic_reward": intrinsic}
     means = jax.tree.map(lambda mean: mean / total(1.0), total(jax.tree.map(jnp.mean, samples)))
     lag_min, lag_max = losses.extremes(lag, jnp.ones_like(lag, bool))
     return means | {"lag_min": lag_min, "lag_max": lag_max}

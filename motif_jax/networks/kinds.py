@@ -20,7 +20,7 @@ import numpy as np
 
 from motif_jax.envs.world import World
 from motif_jax.names import PROMPT_NETWORKS, find
-from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
+from motif_jax.structs import IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
 
 FLAG, WORLD = "--config.policy.network", "--config.env.world"
 GENERAL = "general"  # a network for any observations (policy.py)
@@ -28,7 +28,7 @@ FILM = "film"  # the same, but texts modulate the encoders of grids (`general.Fi
 # Networks that are made from specs, and the kinds of observations that they need. Users' encoders read the same.
 BY_SPECS: dict[str, set[str]] = {GENERAL: set(), FILM: {"grid", "text"}}
 LANGUAGE = "language"  # a language model (policies/language_policy.py)
-BEHAVIOUR = "behaviour"  # the observation of the behaviour in charge (networks/options.py)
+BEHAVIOUR = "behaviour"  # the observation of the behaviour in charge (actions.py)
 PROMPT = "prompt"  # the observation of PROMPT_NETWORKS: UTF-8 padded with zeros
 # The observations of all other networks.
 FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}
@@ -75,9 +75,11 @@ def kind_of(name: str, spec: ArraySpec) -> str:
         if spec.kind not in RANKS:
             known = ", ".join(RANKS)
             raise UserError(f"unknown kind {spec.kind!r} of the observation {name!r}: choose from {known} ({WORLD})")
-        numbers = TYPES[spec.kind]
+        numbers, count = TYPES[spec.kind], spec.categories
         fits = dtype == np.uint8 if numbers == BYTE else dtype.kind in numbers
-        if fits and rank in RANKS[spec.kind] and all(spec.shape) and _counts(spec, dtype):
+        if numbers == WHOLE:  # categories, whose number is known or that of bytes
+            fits &= 1 < count <= MOST_CATEGORIES or (not count and dtype == np.uint8)
+        if fits and rank in RANKS[spec.kind] and all(spec.shape):
             return spec.kind
     elif dtype == np.uint8 and rank == 1 and spec.shape[0]:
         return "text"
@@ -91,18 +93,6 @@ def kind_of(name: str, spec: ArraySpec) -> str:
         f"set its kind ({', '.join(RANKS)}; networks/kinds.py), or remove it from `reads` of the world "
         f"({FLAG}, {WORLD})"
     )
-
-
-def categories_of(spec: ArraySpec) -> int:
-    """Returns the number of values of a category, or of a grid's cell."""
-    return spec.categories or BYTE_VALUES
-
-
-def _counts(spec: ArraySpec, dtype: np.dtype) -> bool:
-    """Whether a spec of categories has a valid number of values."""
-    if spec.kind not in ("category", "grid", "planes"):
-        return True
-    return 1 < spec.categories <= MOST_CATEGORIES or (not spec.categories and dtype == np.uint8)
 
 
 def is_own(network: str) -> bool:

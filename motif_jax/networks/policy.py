@@ -8,6 +8,7 @@ from the specs of any world's observations, as is a user's own encoder.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -18,13 +19,170 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
+from motif_jax.envs.nethack.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
 from motif_jax.envs.own_code import failure, guarded, load_class
-from motif_jax.networks.images import Convolution, elu, in_pieces
-from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, FLAG, GENERAL, categories_of, is_own, kind_of
+from motif_jax.networks.images import CHARACTERS, Convolution, ImageEncoder, elu, in_pieces
+from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, FLAG, GENERAL, is_own, kind_of
 from motif_jax.networks.layers import Core
-from motif_jax.networks.presets import PRESETS, BehaviourVector, Layers, trigrams
 from motif_jax.structs import BYTE_VALUES, ArraySpec, UserError
 from motif_jax.system.errors import find_refusal
+
+MESSAGE = OBSERVATIONS["message"].shape[0]  # bytes
+BYTE = 255
+COLORS = 32  # from 16 on reversed
+BLSTATS = OBSERVATIONS["blstats"].shape[0]
+MOST_TEXT = 80  # characters of a message for the small network: a line of the terminal
+
+
+def scale(blstats: jax.Array) -> jax.Array:
+    """`envs.nethack.observations.scale_blstats` on the device. [..., 27] integers -> [..., 27] float32"""
+    return jnp.clip(blstats.astype(jnp.float32) * jnp.asarray(BLSTATS_SCALE), LOW, HIGH)
+
+
+class Layers(nnx.Module):
+    """Linear layers with ELU after each; orthogonal weights and zero biases at the start."""
+
+    GAIN = 1.0  # of the weights
+
+    def __init__(self, *sizes: int, dtype: DTypeLike = jnp.float32, rngs: nnx.Rngs):
+        """Initialises layers sizes[0] -> sizes[1] -> ..."""
+        how: dict[str, Any] = {"kernel_init": nnx.initializers.orthogonal(self.GAIN), "dtype": dtype, "rngs": rngs}
+        self.linears = nnx.List([nnx.Linear(*pair, **how) for pair in itertools.pairwise(sizes)])
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[N, sizes[0]] -> [N, sizes[-1]]"""
+        for linear in self.linears:
+            x = elu(linear(x))
+        return x
+
+
+class BehaviourVector(nnx.Module):
+    """The observation BEHAVIOUR as a vector, as large as the learnt vectors of cells, so that it is not drowned out."""
+
+    def __init__(self, behaviours: int, features: int, *, rngs: nnx.Rngs):
+        self.vectors = nnx.Param(jax.random.normal(rngs.params(), (behaviours, features)))
+
+    def __call__(self, behaviour: jax.Array) -> jax.Array:
+        """[N, behaviours] -> [N, features]"""
+        return behaviour @ self.vectors[...]
+
+
+class ReferenceEncoder(nnx.Module):
+    """The published encoder: crop as a picture, bottom line encoded and raw, message bytes as numbers."""
+
+    reads = ("crop", "blstats", "message")
+    features = ImageEncoder.FEATURES + 128 + BLSTATS + 128
+
+    def __init__(self, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Initialises the layers, which compute in `dtype`; `for_cpu` as in images.py. `behaviours` has no effect."""
+        self.image = ImageEncoder(for_cpu=for_cpu, dtype=dtype, rngs=rngs)
+        self.vector = Layers(BLSTATS, 128, 128, dtype=dtype, rngs=rngs)
+        self.message = Layers(MESSAGE, 128, 128, dtype=dtype, rngs=rngs)
+        self.dtype = dtype
+
+    def prepare(self) -> jax.Array | None:
+        return self.image.table()
+
+    def __call__(self, observations: Mapping[str, jax.Array], prepared: jax.Array | None = None) -> jax.Array:
+        """Observations [N, ...] -> [N, 795]"""
+        vector = scale(observations["blstats"]).astype(self.dtype)
+        message = (observations["message"].astype(jnp.float32) / BYTE).astype(self.dtype)
+        image = self.image(observations["crop"], prepared)
+        return jnp.concatenate([image, self.vector(vector), vector, self.message(message)], -1)
+
+
+class SmallEncoder(nnx.Module):
+    """An encoder for CPUs: learnt vectors of characters and colours instead of pixels, trigrams instead of bytes.
+
+    The vectors of 2 x 2 cells, one after the other, go through a linear layer. On a CPU, what each character and each
+    colour adds to its result, in each of the four places, is looked up instead. The result is the same.
+    """
+
+    reads = ("crop", "blstats", "message")
+    features = 128 + 32 + 32
+    EMBEDDING = 16
+    BLOCK = 32  # features of 2 x 2 cells
+    PLACES = 256  # buckets of hashed trigrams
+
+    def __init__(self, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        """As `ReferenceEncoder`, but the vector of BEHAVIOUR is added to each cell of the crop."""
+        size = self.EMBEDDING
+        self.characters = nnx.Param(jax.random.normal(rngs.params(), (CHARACTERS, size)))
+        self.colors = nnx.Param(jax.random.normal(rngs.params(), (COLORS, size)))
+        self.block = Layers(4 * size, self.BLOCK, dtype=dtype, rngs=rngs)
+        self.crop = Layers(36 * self.BLOCK, 128, dtype=dtype, rngs=rngs)
+        self.vector = Layers(BLSTATS, 64, 32, dtype=dtype, rngs=rngs)
+        self.message = Layers(self.PLACES, 64, 32, dtype=dtype, rngs=rngs)
+        self.dtype, self.for_cpu = dtype, for_cpu
+        self.behaviour = BehaviourVector(behaviours, size, rngs=rngs) if behaviours else None
+
+    def prepare(self) -> tuple[jax.Array, ...] | None:
+        """For CPUs, what characters and colours add to a block in each of its places. [256, 4 * 32] and [32, 4 * 32]"""
+        return (self._adds(self.characters[...]), self._adds(self.colors[...])) if self.for_cpu else None
+
+    def __call__(self, observations: Mapping[str, jax.Array], prepared: Any = None) -> jax.Array:
+        """Observations [N, ...] -> [N, 192]"""
+        vector = scale(observations["blstats"]).astype(self.dtype)
+        message = trigrams(observations["message"], self.PLACES).astype(self.dtype)
+        behaviour = self.behaviour(observations[BEHAVIOUR]) if self.behaviour else None
+        if self.for_cpu:
+            blocks = elu(self._look_up(observations["crop"], behaviour, prepared or self.prepare()))
+        else:
+            blocks = self._look(observations["crop"].astype(jnp.int32), behaviour)
+        # The hero is always at the same place of the crop, so each block can have its own weights.
+        return jnp.concatenate([self.crop(blocks), self.vector(vector), self.message(message)], -1)
+
+    def _look(self, crop: jax.Array, behaviour: jax.Array | None) -> jax.Array:
+        cells = self.characters[...][crop[:, 0]] + self.colors[...][crop[:, 1]]  # [N, 12, 12, 16]
+        if behaviour is not None:
+            cells += behaviour[:, None, None]
+        blocks = cells.astype(self.dtype).reshape(len(crop), 6, 2, 6, 2, -1).swapaxes(2, 3).reshape(len(crop), 36, -1)
+        return self.block(blocks).reshape(len(crop), -1)
+
+    def _look_up(self, crop: jax.Array, behaviour: jax.Array | None, tables: Any) -> jax.Array:
+        """As `_look`, before ELU."""
+        characters, colors = (table.reshape(-1, self.BLOCK) for table in tables)
+        bias = self.block.linears[0].bias
+        assert bias is not None
+
+        def look_up(crop: jax.Array) -> jax.Array:
+            cells = crop.astype(jnp.int32).reshape(-1, 2, 6, 2, 6, 2).swapaxes(3, 4).reshape(-1, 2, 36, 4)
+            rows = 4 * cells + jnp.arange(4)
+            x = bias[...].astype(self.dtype)
+            for at in range(4):
+                x = x + characters[rows[:, 0, :, at]] + colors[rows[:, 1, :, at]]
+            return x
+
+        # A loop of at least two turns, as XLA would otherwise look up again for each use of the result.
+        blocks = jax.lax.map(look_up, in_pieces(crop, at_least=2)).reshape(-1, 36, self.BLOCK)[: len(crop)]
+        if behaviour is not None:
+            blocks += self._adds(behaviour).reshape(-1, 4, self.BLOCK).sum(1)[:, None]
+        return blocks.reshape(len(crop), -1)
+
+    def _adds(self, vectors: jax.Array) -> jax.Array:
+        """What vectors of cells add to a block in each of its four places. [K, 16] -> [K, 4 * 32]"""
+        kernel = self.block.linears[0].kernel[...].reshape(4, self.EMBEDDING, self.BLOCK).swapaxes(0, 1)
+        return vectors.astype(self.dtype) @ kernel.reshape(self.EMBEDDING, -1).astype(self.dtype)
+
+
+def trigrams(message: jax.Array, size: int, most: int = MOST_TEXT) -> jax.Array:
+    """Counts the trigrams of a message in `size` buckets. [N, size] float32
+
+    A hash of a trigram gives its bucket and sign, so that collisions cancel on average. `size` is a power of two.
+    Characters of a message, [N, W] uint8 padded with zeros, beyond `most` are ignored.
+    """
+    text = message[:, : most + 2].astype(jnp.uint32)
+    pieces = text[:, :-2] | text[:, 1:-1] << 8 | text[:, 2:] << 16  # [N, most]
+    hashed = pieces * jnp.uint32(0x9E3779B1)  # the upper bits of a product depend on all bits of its factors
+    at = hashed >> (33 - size.bit_length())
+    sign = 1 - 2 * (hashed >> (32 - size.bit_length()) & 1).astype(jnp.int32)
+    counted = jnp.where(pieces == 0, 0, sign).astype(jnp.float32)
+    return jnp.zeros((len(text), size)).at[jnp.arange(len(text))[:, None], at].add(counted)
+
+
+# The encoder of each network, and the size of its memory. `prepare` computes what depends on the parameters alone.
+PRESETS: dict[str, tuple[Any, int]] = {"reference": (ReferenceEncoder, 512), "small": (SmallEncoder, 128)}
+
 
 # Encoders for any observations: one part per observation, chosen by the kind of its spec (kinds.py).
 #
@@ -84,7 +242,7 @@ class CategoryPart(nnx.Module):
 
     def __init__(self, spec: ArraySpec, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         """Initialises a learnt vector for each value at each place, and a layer from their sum -> 32."""
-        self.places, self.categories = math.prod(spec.shape), categories_of(spec)
+        self.places, self.categories = math.prod(spec.shape), spec.categories or BYTE_VALUES
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (self.places * self.categories, self.FEATURES)))
         self.layers = Layers(self.FEATURES, self.FEATURES, dtype=dtype, rngs=rngs)
         self.dtype = dtype
@@ -103,7 +261,7 @@ class Cells(nnx.Module):
     def __init__(self, spec: ArraySpec, size: int, dtype: DTypeLike, rngs: nnx.Rngs):
         self.first = spec.kind == "planes"  # channels first
         rows, columns, channels = (*spec.shape[1:], spec.shape[0]) if self.first else (*spec.shape, 1)[:3]
-        self.shape, self.categories, self.dtype = (rows, columns, channels), categories_of(spec), dtype
+        self.shape, self.categories, self.dtype = (rows, columns, channels), spec.categories or BYTE_VALUES, dtype
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (channels * self.categories, size)))
 
     def cells(self, x: jax.Array, behaviour: jax.Array | None) -> jax.Array:
@@ -197,7 +355,7 @@ class GeneralEncoder(nnx.Module):
         self.features = sum(kind.FEATURES for kind in kinds.values())
 
     def prepare(self) -> None:
-        """Returns None: nothing depends on the parameters alone."""
+        """See PRESETS."""
 
     def __call__(self, observations: Observations, prepared: None = None) -> jax.Array:
         """Observations [N, ...] -> [N, features]"""
@@ -239,8 +397,8 @@ class FilmGrid(Cells):
     def __call__(self, x: jax.Array, text: jax.Array, behaviour: jax.Array | None = None) -> jax.Array:
         """[B, H, W] or [B, H, W, C] integers, [B, 64] and [B, behaviours] -> [B, OUT]"""
         cells = self.cells(x, behaviour)
-        scale, shift = jnp.split(self.modulation(text)[:, None, None], 2, -1)
-        kept = elu(self.kept(elu(self.cell(cells) * (1 + scale) + shift)))
+        factor, shift = jnp.split(self.modulation(text)[:, None, None], 2, -1)
+        kept = elu(self.kept(elu(self.cell(cells) * (1 + factor) + shift)))
         return self.layers(kept.reshape(len(x), -1))
 
 
@@ -302,7 +460,7 @@ class OwnEncoder(nnx.Module):
         self._check(features, ROWS + 1)
 
     def prepare(self) -> None:
-        """Returns None: all computations depend on the observations."""
+        """See PRESETS."""
 
     def __call__(self, observations: Observations, prepared: None = None) -> jax.Array:
         """Observations [N, ...] -> [N, features]"""
@@ -360,27 +518,15 @@ class PolicyNetwork(nnx.Module):
     core_size: int  # numbers of memory per game
 
     def __init__(
-        self,
-        preset: str,
-        num_actions: int,
-        *,
-        specs: Specs | None = None,
-        behaviours: int = 0,
-        dtype: DTypeLike = jnp.float32,
-        for_cpu: bool | None = None,
-        rngs: nnx.Rngs,
-    ):
-        """Initialises the parameters as published.
+        self, preset: str, num_actions: int, *, specs: Specs | None = None, behaviours: int = 0,
+        dtype: DTypeLike = jnp.float32, for_cpu: bool | None = None, rngs: nnx.Rngs,
+    ):  # fmt: skip
+        """Initialises the parameters as published, for `num_actions` logits.
 
-        Args:
-          preset: one of PRESETS, or of BY_SPECS, or `module:Class`.
-          num_actions: number of logits.
-          specs: of the observations, except for PRESETS.
-          behaviours: size of the observation BEHAVIOUR; 0: the network does not have it.
-          dtype: of products; parameters and results are float32.
-          for_cpu: whether to use the fast computation for CPUs, with the same result (images.py); None: if the default
-            backend is a CPU.
-          rngs: of the initialisation.
+        `preset`: one of PRESETS, or of BY_SPECS, or `module:Class`. `specs`: of the observations, except for PRESETS.
+        `behaviours`: size of the observation BEHAVIOUR; 0: the network does not have it. `dtype`: of products;
+        parameters and results are float32. `for_cpu`: use the fast computation for CPUs, with the same result
+        (images.py); None: if the default backend is a CPU.
         """
         for_cpu = jax.default_backend() == "cpu" if for_cpu is None else for_cpu
         how: dict[str, Any] = {"behaviours": behaviours, "for_cpu": for_cpu, "dtype": dtype, "rngs": rngs}
@@ -400,23 +546,18 @@ class PolicyNetwork(nnx.Module):
         self.policy = nnx.Linear(self.core_size, num_actions, kernel_init=nnx.initializers.orthogonal(), rngs=rngs)
 
     def prepare(self) -> Any:
-        """Computes the part of `step` that depends only on the parameters, so that steps can share it."""
+        """The part of `step` that depends only on the parameters, so that steps can share it."""
         with jax.named_scope("encoder"):
             return self.encoder.prepare()
 
     def step(
         self, observations: Observations, first: jax.Array, core: jax.Array, prepared: Any = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Computes one step of each game.
+        """Computes one step of each game. Returns logits [B, A], values [B] and memory [B, core_size], float32.
 
-        Args:
-          observations: those of `reads`, and BEHAVIOUR if the network has it. [B, ...]
-          first: whether an episode begins here, which resets the memory. [B] bool
-          core: memory before the step. [B, core_size] float32
-          prepared: result of `prepare`; if None, it is computed here.
-
-        Returns:
-          Logits [B, A], values [B] and memory [B, core_size], float32.
+        `observations`: those of `reads`, and BEHAVIOUR if the network has it, [B, ...]. `first`: an episode begins
+        here, which resets the memory, [B] bool. `core`: memory before the step. `prepared`: result of `prepare`; if
+        None, it is computed here.
         """
         projected = self._project(observations, prepared)
         with jax.named_scope("core"):
@@ -424,10 +565,9 @@ class PolicyNetwork(nnx.Module):
         return *self._heads(core), core
 
     def unroll(self, observations: Observations, first: jax.Array, core: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Computes T consecutive steps, with everything but the memory in parallel.
+        """As T calls of `step`, with everything but the memory in parallel: logits [T, B, A], values [T, B], float32.
 
-        Observations and `first` as for `step`, [T, B, ...]; `core` is the memory before the first step. Returns logits
-        [T, B, A] and values [T, B], float32.
+        Observations and `first`: [T, B, ...]; `core`: memory before the first step.
         """
         steps, batch = first.shape
         keys = (*self.reads, *([BEHAVIOUR] if self.behaviour else []))

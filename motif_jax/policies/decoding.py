@@ -11,6 +11,7 @@ from motif_jax.config import table
 from motif_jax.config.table import LARGEST, PATH, Flag, Number, Text, Use, Whole, deciding, value
 from motif_jax.language.config import check_model
 from motif_jax.offline.recipes import Recipe
+from motif_jax.rewards.options import to_number
 from motif_jax.structs import UserError, refuse
 
 FLAG = "--config.decoding"
@@ -31,9 +32,7 @@ class Sweep:
     """Decoding in evaluation: the kinds and betas to compare."""
 
     kinds: str = value("sample", Text(), "sample, greedy, beam, rerank, comma-separated; each is evaluated")
-    betas: str = value(
-        "0,1,2,4,8,16", Text(longest=2000), "factors of Q - V, added to the logits; 0: the policy as it is"
-    )
+    betas: str = value("0,1,2,4,8,16", Text(longest=2000), "factors of Q - V, added to logits; 0: the policy as it is")
 
 
 @dataclass(frozen=True)
@@ -81,12 +80,10 @@ def describe_unused(recipe: Recipe, decodings: Sequence[Decoding]) -> list[str]:
     values, lines = asdict(decodings[0]), []
     uses = {key: declared.only_for for key, declared in SHARED.items() if declared.only_for}
     for kind in dict.fromkeys(decoding.kind for decoding in decodings):
-        own = [decoding for decoding in decodings if decoding.kind == kind]
-        unused = [
-            key
-            for key, use in uses.items()
-            if not any(use.when(decoding, recipe) for decoding in (decodings if use in OF_ONE_KIND else own))
-        ]
+        own, unused = [decoding for decoding in decodings if decoding.kind == kind], []
+        for key, use in uses.items():
+            if not any(use.when(decoding, recipe) for decoding in (decodings if use in OF_ONE_KIND else own)):
+                unused.append(key)
         if changed := table.describe_changed("decoding", TABLE, values, unused):
             lines.append(f"decoding of the kind {kind!r} with the recipe {recipe.name!r} makes no use of {changed}")
     return lines
@@ -111,10 +108,7 @@ def decoding_in_training(recipe: Recipe, section: DecodingSection, beta: float) 
 
 
 def _beta(text: str) -> float:
-    try:
-        beta = float(text)
-    except ValueError:
-        beta = math.nan
+    beta = to_number(text)
     if beta < 0:
         raise UserError(f"beta must not be negative: {table.shown(text)} would prefer worse texts ({FLAG}.betas)")
     if not beta < 1e6:

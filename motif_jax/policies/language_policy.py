@@ -35,8 +35,6 @@ from motif_jax.policies.model import Model
 from motif_jax.structs import UserError, naming
 from motif_jax.tokens import Tokeniser, WordTokeniser, tokeniser_from_text
 
-# Turns prompts into tokens on the host, for policies that read text.
-
 PADDING = -1  # in arrays of tokens
 BUCKET = 32  # rows of tokens are padded to a multiple of this, so that few programs are compiled
 REMEMBERED = 2**14  # cached prompts: the learner's batches repeat the prompts of the actors
@@ -45,7 +43,7 @@ REMEMBERED = 2**14  # cached prompts: the learner's batches repeat the prompts o
 def prompt_encoder(
     tokeniser: Tokeniser, max_tokens: int, flag: str = f"{LANGUAGE_FLAG}.max_tokens", full: bool = False
 ) -> Callable[[Mapping[str, Any]], np.ndarray]:
-    """Makes a function that turns arrays of prompts into arrays of tokens; any thread may call it.
+    """Makes a function that turns arrays of prompts into arrays of tokens, on the host; any thread may call it.
 
     Prompts longer than `max_tokens` are refused. `full`: pad batches for the learner to this length.
     """
@@ -143,10 +141,9 @@ class LanguagePolicy(nnx.Module):
     ):  # fmt: skip
         """Adds new heads to a model; see `LanguageSection` for the arguments."""
         self.language, self.formula = language, formula
-        width = language.config.width
-        how: dict[str, Any] = {"published": reference_heads, "rngs": rngs}
-        self.actor = TanhHead(width, hidden, num_actions, **how) if head == ACTION else None
-        self.critic = TanhHead(width, hidden, 1, **how)
+        make = functools.partial(TanhHead, language.config.width, hidden, published=reference_heads, rngs=rngs)
+        self.actor = make(num_actions) if head == ACTION else None
+        self.critic = make(1)
 
     def __call__(
         self, tokens: jax.Array, tree: ChoiceTree, places: Places | None = None
@@ -279,19 +276,14 @@ def make_network(
     section = spec[LANGUAGE]
     new: Any = language
     if language is None:
-        new = make_language_model(from_record(section["config"]), types_of(spec), section["remat"], seed=seed)
+        types = Types.trained(spec["dtype"], section["lora_rank"])
+        new = make_language_model(from_record(section["config"]), types, section["remat"], seed=seed)
     if section["lora_rank"]:
         with naming(f"{LANGUAGE_FLAG}.lora_names"):
             names = section["lora_names"].split(",")
             new = add_low_rank(new, names, section["lora_rank"], section["lora_alpha"], seed + 1)
     heads = {name: section[name] for name in ("head", "formula", "hidden", "reference_heads") if name in section}
     return LanguagePolicy(new, spec["num_actions"], rngs=nnx.Rngs(seed + 2), **heads)
-
-
-def types_of(spec: Mapping[str, Any]) -> Types:
-    """Types of the arrays: frozen parameters have the type of the computation, trained ones float32."""
-    compute = jnp.dtype(spec["dtype"])
-    return Types(compute, compute if spec[LANGUAGE]["lora_rank"] else jnp.dtype(jnp.float32))
 
 
 def _is_trained(low_rank: bool) -> Callable[[Any, Any], bool]:
@@ -304,11 +296,8 @@ def _is_trained(low_rank: bool) -> Callable[[Any, Any], bool]:
     return choose
 
 
-# The language model that a policy begins with: read from a directory, or new.
-
-
 def make_language_policy(config: Any, world: World, workdir: Path, learns: bool = True) -> tuple[dict[str, Any], Model]:
-    """The network's spec, as checkpoints hold it, and the network with its initial parameters.
+    """The network's spec, as checkpoints hold it, and the network: its language model is read or new.
 
     `learns`: says first how much memory training takes.
     """
@@ -333,7 +322,7 @@ def make_language_policy(config: Any, world: World, workdir: Path, learns: bool 
         _print_memory(config, spec, tokeniser, world)
     language = None
     if directory and section.weights != RANDOM:
-        types = types_of(spec)
+        types = Types.trained(config.policy.dtype, section.lora_rank)
         with naming(f"{LANGUAGE_FLAG}.model"):
             graph, params, architecture = read_language_model(directory, types, section.remat)
         language = nnx.merge(graph, params)
@@ -355,7 +344,7 @@ def _print_memory(config: Any, spec: dict[str, Any], tokeniser: Tokeniser, world
     devices = section.num_devices or jax.device_count()
     rows = -(-section.batch_size // section.num_minibatches // max(devices // section.tensor, 1))
     rows = min(rows, values["chunk"] or rows)
-    architecture, types = from_record(values["config"]), types_of(spec)
+    architecture, compute = from_record(values["config"]), jnp.dtype(spec["dtype"])
     length = -(-longest // BUCKET) * BUCKET
     learnt, frozen = fields["params"], bytes_of(fields["frozen"])
     names = [tokeniser.encode(name) for name in values["actions"]] if values["head"] == SCORE else []
@@ -364,7 +353,7 @@ def _print_memory(config: Any, spec: dict[str, Any], tokeniser: Tokeniser, world
         "train_policy", learnt,
         bytes_of(learnt) + (bytes_of(learnt) + frozen) // parts + (frozen if devices > 1 else 0),  # a copy acts
         3 * bytes_of(learnt) // parts,  # with Adam's two moments
-        activation_bytes(architecture, rows, length, types.compute.itemsize, values["remat"]) + logits,
+        activation_bytes(architecture, rows, length, compute.itemsize, values["remat"]) + logits,
         3 * bytes_of(learnt) + frozen,  # a checkpoint
         f"--config.policy.num_minibatches, {LANGUAGE_FLAG}.chunk, .remat, .lora_rank",
     )  # fmt: skip

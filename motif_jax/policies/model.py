@@ -18,8 +18,8 @@ from motif_jax.devices.releases import is_release, usable
 from motif_jax.envs.own_code import owner
 from motif_jax.envs.world import ActionSpace, space_from
 from motif_jax.envs.worlds import make_world
+from motif_jax.networks.actions import OptionHeads
 from motif_jax.networks.kinds import find_prompt_network, from_record, is_own
-from motif_jax.networks.options import OptionHeads
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.rewards.options import mixtures
 from motif_jax.rewards.sources import PATHS, RewardSources, sources_from
@@ -57,12 +57,10 @@ class Model(NamedTuple):
 def make_policy_model(spec: Mapping[str, Any], seed: int | None) -> Model:
     """Makes a network; its `nnx.Param` are trained, its other variables are `frozen`.
 
-    Args:
-      spec: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
-        observations by name; for a policy with options, `options` (`OptionPlan.record`); for actions of several choices
-        or numbers, `action_space` (`ActionSpace.record`); for networks that read prompts, under their name,
-        see language_policy.py and contrib/drrn/q_learning.py.
-      seed: for the initial parameters; None: those of a checkpoint will replace them.
+    `spec`: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
+    observations by name; for a policy with options, `options` (`OptionPlan.record`); for actions of several choices or
+    numbers, `action_space` (`ActionSpace.record`); for networks that read prompts, under their name, see
+    language_policy.py and contrib/drrn/q_learning.py. `seed`: None: a checkpoint will replace the initial parameters.
     """
     if network := find_prompt_network(spec["network"]):
         return Model(**network.fields(spec, seed))
@@ -132,7 +130,8 @@ def read_policy(
             )
         if is_release(directory) and "reads" in spec:
             spec = {**spec, "reads": reads_in_order(spec, metadata["config"]["env"], directory)}
-        if actions and scores_names(spec):
+        network = find_prompt_network(name)
+        if actions and network and network.scores_names(spec):  # they can be renamed
             spec = with_actions(spec, actions)
         model = make_policy_model(spec, None)
         params = rebuild(model.params, leaves_by_path(saved["learner"]["params"]), directory)
@@ -154,12 +153,6 @@ def reads_in_order(spec: Mapping[str, Any], env: Mapping[str, Any], directory: P
             "(--stage=export)"
         )
     return {name: reads[name] for name in order}
-
-
-def scores_names(spec: Mapping[str, Any]) -> bool:
-    """Whether a network chooses actions by their names, so they can be renamed."""
-    network = find_prompt_network(spec["network"])
-    return network is not None and network.scores_names(spec)
 
 
 def with_actions(spec: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

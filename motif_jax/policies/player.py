@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from motif_jax.envs.world import WAIT, ActionSpace
-from motif_jax.networks.actions import draw
+from motif_jax.networks.actions import CHOICES, OptionHeads, draw
 from motif_jax.networks.kinds import BEHAVIOUR
-from motif_jax.networks.options import CHOICES, OptionHeads
 from motif_jax.policies.model import Model
 from motif_jax.rewards.options import Weights
 from motif_jax.structs import ArraySpec
@@ -167,7 +166,7 @@ def join(arrays: Sequence[jax.Array], types: Sequence[str]) -> jax.Array:
 
 
 def padded_size(count: int, group_size: int) -> int:
-    """The padded number of games of a call for `count` games, for each of which the step is compiled once.
+    """The padded number of games of a call for `count` games; the step is compiled once for each.
 
     Whole groups are padded to a power of two of groups if more than EXACT, any other count to a power of two.
     """
@@ -188,11 +187,7 @@ def play_step(
     before = cores[games]
     params, frozen, prepared = weights
     logits, values, after = step(params, frozen, observations, first, before, prepared)
-    key = jax.random.fold_in(key, call)
-    if space:
-        actions = draw(space, key, logits, greedy)
-    else:
-        actions = (logits.argmax(-1) if greedy else jax.random.categorical(key, logits)).astype(jnp.int32)
+    actions = draw(space, jax.random.fold_in(key, call), logits, greedy)
     return cores.at[games].set(after), before, actions, logits, values
 
 
@@ -214,10 +209,9 @@ def play_turn(
     params, frozen, prepared = weights
     seen = {**observations, BEHAVIOUR: heads.behaviour(charge, mixture)}
     logits, values, after = step(params, frozen, seen, first, before, prepared)
-    drawn = []
+    key, drawn = jax.random.fold_in(key, call), []
     for number, head in enumerate(heads.split(logits)):
-        head_key = jax.random.fold_in(jax.random.fold_in(key, call), number)
-        drawn.append((head.argmax(-1) if greedy else jax.random.categorical(head_key, head)).astype(jnp.int32))
+        drawn.append(draw(None, jax.random.fold_in(key, number), head, greedy))
     action, (option, length) = drawn[0], heads.joint(drawn[1:])
     decides = charge == heads.options
     left = jnp.where(decides, jnp.array(heads.lengths, jnp.int32)[length], steps_left - 1)
@@ -254,9 +248,8 @@ class EpisodePlayer(PolicyPlayer):
         if not over.any():
             return super().__call__(observations, first, games)
         actions = np.full(len(games), WAIT, np.int32)
-        outputs: dict[str, Any] = {
-            name: np.zeros((len(games), *spec.shape), spec.dtype) for name, spec in (self.outputs | self.starts).items()
-        }
+        specs = self.outputs | self.starts
+        outputs: dict[str, Any] = {name: np.zeros((len(games), *one.shape), one.dtype) for name, one in specs.items()}
         outputs["version"][:] = self._played.version
         plays = np.flatnonzero(~over)
         if len(plays):

@@ -54,12 +54,9 @@ class Policy:
         self.metadata, self.reward = dict(metadata), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
         spec, self._encode = metadata["model"], model.encode
-        if "reads" in spec:
-            self._specs = from_record(spec["reads"])
-        elif spec["network"] in FIXED:  # NetHack's frames
+        self._specs = from_record(spec.get("reads", {}))  # empty: a prompt, of any length
+        if spec["network"] in FIXED:  # NetHack's frames
             self._specs = select_specs(make_world({}).specs, self.reads)
-        else:  # a prompt, of any length
-            self._specs = {}
         self._weights, self._core_size = jax.device_put((model.params, model.frozen)), model.core_size
         self._prepared = jax.jit(model.prepare)(*self._weights)
         self._step = jax.jit(model.step)
@@ -79,11 +76,10 @@ class Policy:
 
     def __repr__(self) -> str:
         model, task = self.metadata["model"], self.metadata.get("config", {}).get("env", {}).get("task")
-        words = [f"network={model['network']!r}", f"num_actions={model['num_actions']}", f"reads={list(self.reads)}"]
-        words += [f"task={task!r}"] if task else []
-        if steps := self.metadata.get("progress", {}).get("env_steps"):
-            words.append(f"env_steps={steps:,}")
-        return f"<Policy {' '.join(words)} reward={self.reward is not None}>"
+        steps = self.metadata.get("progress", {}).get("env_steps")
+        words = f"network={model['network']!r} num_actions={model['num_actions']} reads={list(self.reads)}"
+        words += (f" task={task!r}" if task else "") + (f" env_steps={steps:,}" if steps else "")
+        return f"<Policy {words} reward={self.reward is not None}>"
 
     def begin(self, games: int | None = None) -> None:
         """Starts new episodes: resets the recurrent state.
@@ -107,11 +103,10 @@ class Policy:
     def __call__(self, observation: Mapping[str, Any], greedy: bool = False) -> Act:
         """Chooses an action for an observation; after `begin(games)`, for each game.
 
-        Args:
-          observation: one game: arrays as the environments of `motif_jax.envs` return them, or in the shapes of
-            `World.specs`; a prompt may also be a `str`. Many games: arrays with one more leading axis, as gymnasium's
-            vector environments return them, or a list with one entry per game. Names beyond `reads` are ignored.
-          greedy: take the most probable action instead of sampling one.
+        One game: arrays as the environments of `motif_jax.envs` return them, or in the shapes of `World.specs`; a
+        prompt may also be a `str`. Many games: arrays with one more leading axis, as gymnasium's vector environments
+        return them, or a list with one entry per game. Names beyond `reads` are ignored. `greedy`: take the most
+        probable action instead of sampling one.
         """
         if missing := [name for name in self.reads if name not in observation]:
             raise TypeError(f"this policy reads {', '.join(self.reads)}; {missing[0]!r} is missing")
@@ -202,13 +197,9 @@ def padded(prompts: Sequence[str | np.ndarray]) -> np.ndarray:
 
 
 def load_policy(
-    path: str | Path,
-    which: str | int = "last",
-    seed: int = 0,
-    option: str | None = None,
-    mixture: str | Mapping[str, float] | None = None,
-    trusted: str | Iterable[str] = (),
-) -> Policy:
+    path: str | Path, which: str | int = "last", seed: int = 0, option: str | None = None,
+    mixture: str | Mapping[str, float] | None = None, trusted: str | Iterable[str] = (),
+) -> Policy:  # fmt: skip
     """Loads a policy of `--stage=train_policy`, from the checkpoint alone.
 
     `policy.begin()` starts an episode and resets the recurrent state; `policy.begin(games)` starts many.

@@ -1,33 +1,322 @@
-"""Writes a policy's next text in many conversations at a time, decoded with beta (Q - V).
+"""Policies that write texts: a language model with values, from the directory of `--stage=train_values`.
 
-All numbers of a sweep (beta, clip, temperature, top-k, top-p, factors of logits and ranks) are arguments of the
-compiled program, and the number of conversations and the widths of contexts are padded to few sizes. So a sweep of beta
-needs the same compiled programs as one beta.
+A policy writes its next text in many conversations at a time, decoded with beta (Q - V). All numbers of a sweep (beta,
+clip, temperature, top-k, top-p, factors of logits and ranks) are arguments of the compiled program, and the number of
+conversations and the widths of contexts are padded to few sizes. So a sweep of beta needs the same compiled programs as
+one beta.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from motif_jax.devices.checkpoints import find_checkpoints, reading
 from motif_jax.devices.mesh import DATA, local_mesh
+from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import game_seed, to_row, to_text
-from motif_jax.language.generation import TokenSampling
+from motif_jax.language.adapt import with_additions
+from motif_jax.language.config import LanguageConfig
+from motif_jax.language.generation import FREE, TokenLimits, TokenSampling, generate, search
+from motif_jax.language.hub import read_language_model, read_model_tokeniser
+from motif_jax.language.model import Decoder, PrefixState, Types, repeat_rows
 from motif_jax.language.packing import pad_rows
+from motif_jax.offline import mdp
+from motif_jax.offline.losses import Replies
+from motif_jax.offline.recipes import Recipe, recipe_of
+from motif_jax.offline.values import (
+    ModelFunctions,
+    ShiftArguments,
+    advantages,
+    begin_shift,
+    condition,
+    make_shift,
+    value_of_texts,
+)
 from motif_jax.policies.decoding import Decoding, check_decoding
-from motif_jax.policies.programs import DecodingNumbers, make_probabilities, make_program
-from motif_jax.policies.values import ValueModel
 from motif_jax.structs import ArraySpec, Episode, UserError
-from motif_jax.transcripts.render import ConversationTokens
+from motif_jax.tokens import Tokeniser
+from motif_jax.transcripts.render import TEMPLATES, ConversationTokens, LiveRenderer, Rows
 
-# Equal contexts of at least this length are read once; for shorter ones, compiling another program takes longer.
-SHARED_FROM = 64
+POLICY = "policy"  # beside the checkpoints: directory of the language model that training began with
+
+
+class ValueModel(NamedTuple):
+    """A language model that writes texts, and the values of these texts."""
+
+    config: LanguageConfig
+    graph: Any  # `nnx.merge(graph, parameters)` is a language model
+    policy: Any  # parameters
+    target: Any  # parameters of "trunk" and "q", if the recipe has them
+    online: Any  # parameters of "trunk", "v" and "condition", if the recipe has them
+    recipe: Recipe
+    tokeniser: Tokeniser
+    renderer: LiveRenderer
+    allowed: np.ndarray  # tokens that may be generated. [V] bool
+    reward_scale: float = 1.0  # rewards were divided by it
+    bounds: tuple[float, float] = (-math.inf, math.inf)  # of the targets' Q, as in training
+
+    def checksum(self) -> str:
+        return sum_of_arrays({"policy": self.policy, "target": self.target, "online": self.online})
+
+
+def list_values(path: Path) -> tuple[Path, list[int]]:
+    """The directory of checkpoints of a workdir (or of its `values`), and their numbers, ascending."""
+    directory = find_checkpoints(path, "values").resolve()
+    with reading(directory) as checkpoints:
+        return directory, checkpoints.steps()
+
+
+def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[str, Any]]:
+    """Reads a checkpoint of `--stage=train_values` and its metadata from a directory of `list_values`, alone.
+
+    `which`: "last", the number of a checkpoint, or "best": by the return of the games during training, or by the
+    validation loss if no games were played.
+    """
+    with reading(directory) as checkpoints:
+        _, saved, metadata = checkpoints.readable(which)
+    if "emitted" not in metadata:
+        raise UserError(f"the checkpoints in {str(directory)!r} are not of train_values")
+    config_of_run = metadata["config"]
+    section, training = config_of_run["language"], config_of_run["train_values"]
+    bounds = float(training["value_min"]), float(training["value_max"])  # infinite ones are texts
+    learnt, target = saved["train"]["learnt"], saved["train"].get("target") or {}
+    folder = directory.parent / POLICY
+    rank = section.get("lora_rank", 0)
+    graph, params, config = read_language_model(folder, Types.trained(section["dtype"], rank))
+    tokeniser = read_model_tokeniser(folder, config)
+    check_parameters(saved["train"], directory)
+
+    def values_from(parts: dict[str, Any]) -> dict[str, Any]:
+        arrays = jax.tree.map(np.asarray, parts)
+        models = arrays.keys() & {"policy", "trunk"}
+        if rank:
+            factor = section["lora_alpha"] / rank
+            return arrays | {name: with_additions(params, arrays[name], factor) for name in models}
+        return arrays | {name: rebuild(params, leaves_by_path(parts[name]), directory) for name in models}
+
+    online = values_from({name: part for name, part in learnt.items() if name != "q"})
+    policy = online.pop("policy", params)
+    renderer = LiveRenderer(tokeniser, TEMPLATES[config_of_run["transcripts"]["template"]])
+    allowed = allowed_tokens(config.vocabulary, np.array(metadata["emitted"], np.int64), renderer)
+    model = ValueModel(
+        config, graph, policy, values_from(target), online, recipe_of(metadata["recipe"]), tokeniser, renderer,
+        allowed, training["reward_scale"], bounds,
+    )  # fmt: skip
+    return model, metadata
+
+
+def allowed_tokens(vocabulary: int, emitted: np.ndarray, renderer: LiveRenderer) -> np.ndarray:
+    """Tokens that may be generated: the agent's tokens in the transcripts and its end mark, no other mark. [V] bool"""
+    allowed = np.zeros(vocabulary, bool)
+    allowed[emitted] = True
+    allowed[list(renderer.marks())] = False
+    allowed[renderer.stop] = True
+    return allowed
+
+
+# Programs that write with a model: pure functions of its parameters and of the numbers of a decoding.
+
+
+class DecodingNumbers(NamedTuple):
+    """The numbers of a decoding; they are arguments of the program, so changing them compiles nothing."""
+
+    sampling: TokenSampling
+    logits: jax.Array  # factor of the policy's logits: 1, or 0 to decode without them
+    beta: jax.Array
+    clip: jax.Array
+    rerank_values: jax.Array
+    rerank_log_prob: jax.Array
+    wanted_return: jax.Array  # divided by the scale of rewards
+
+
+class Written(NamedTuple):
+    """The generated texts, one per context."""
+
+    tokens: jax.Array  # with the end mark if it was generated; arbitrary after `lengths`. [B, N]
+    lengths: jax.Array  # [B]
+    log_prob: jax.Array  # of the whole text, shift included. [B]
+    log_probs: jax.Array  # of each token. [B, N]
+
+
+def make_program(model: ValueModel, kind: str, count: int, length: int, clipped: bool) -> Any:
+    """Makes a function to compile: (policy, target, online, tokens, segments, key, drawn, numbers) -> `Written`.
+
+    The model gives only the structure; parameters are arguments of the function. `kind`: sample, beam or rerank, with
+    `count` beams or candidates. A text of fewer than `length` tokens ends where the model's context is full. If `drawn`
+    has more rows than there are contexts, each context is read once, and continued by as many neighbours.
+    """
+    language = as_functions(model.graph, model.config)
+    shift = make_shift(language, clipped) if model.recipe.per_token else None
+    allowed, bounds = jnp.asarray(model.allowed), model.bounds
+
+    def program(
+        policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, key: jax.Array,
+        drawn: jax.Array, numbers: DecodingNumbers,
+    ) -> Written:  # fmt: skip
+        decoder = nnx.merge(model.graph, policy)
+        writer: Any = Writer(decoder, numbers.logits, online.get("condition"), numbers.wanted_return)
+        if model.recipe.of_replies:
+            target = target | {"trunk": policy}  # Q reads the policy's hidden states
+        shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, bounds)
+        contexts, repeats = (tokens, segments), len(drawn) // len(tokens)
+        keys_of = jax.vmap(jax.random.fold_in, (None, 0))  # one key per number
+        keys = keys_of(key, drawn)
+        if kind == "rerank":
+            keys, repeats = jax.vmap(keys_of, (0, None))(keys, jnp.arange(count)).reshape(-1), repeats * count
+        rows: tuple[jax.Array, jax.Array] = repeat_rows(contexts, repeats)
+        limits, left, ended = limit(model.config, rows[1], allowed, model.renderer.stop, length)
+        memory: Any = begin_shift(language, shifting, *contexts, length, clipped) if shift else ()
+        inputs: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": repeat_rows(memory, repeats)}
+        if kind == "beam":
+            generated = search(writer, *rows, count, limits, length, **inputs)
+        else:
+            generated = generate(writer, *contexts, keys, numbers.sampling, limits, length, **inputs, repeats=repeats)
+        lengths = jnp.minimum(generated.lengths, left)  # without a forced end mark
+        log_probs = jnp.where(ended, 0.0, generated.log_probs)
+        written = Written(generated.tokens, lengths, log_probs.sum(1), log_probs)
+        if kind != "rerank":
+            return written
+        value = value_of_texts(language, model.recipe, shifting, *rows, generated.tokens, lengths)
+        rank = numbers.rerank_values * value + numbers.rerank_log_prob * written.log_prob
+        best = jnp.arange(len(drawn)) * count + rank.reshape(-1, count).argmax(1)
+        return Written(*(array[best] for array in written))
+
+    return program
+
+
+def limit(
+    config: LanguageConfig, segments: jax.Array, allowed: jax.Array, stop: int, length: int
+) -> tuple[TokenLimits, jax.Array, jax.Array]:
+    """The limits of texts after contexts, their longest lengths [B], and where a full context has ended them [B, N].
+
+    There the end mark is forced. Only the comparison of beams counts its log-probability.
+    """
+    left = jnp.full(len(segments), length)
+    if config.max_positions:
+        left = jnp.minimum(left, config.max_positions - (segments > 0).sum(1))
+    ended = jnp.arange(length) >= left[:, None]
+    stops = jnp.zeros(len(allowed), bool).at[stop].set(True)
+    return TokenLimits(allowed, stops, jnp.where(ended, stop, FREE)), left, ended
+
+
+def make_probabilities(model: ValueModel) -> Any:
+    """The function of `ValueWriter.probabilities`: (..., tokens [1, T], segments, numbers) -> three arrays [T, V]."""
+    language, allowed = as_functions(model.graph, model.config), jnp.asarray(model.allowed)
+
+    def probabilities(
+        policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, numbers: DecodingNumbers
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        writer, added = nnx.merge(model.graph, policy), None
+        if model.recipe.conditioned:
+            first = jnp.arange(tokens.shape[1])[None] == 0
+            added = condition(online["condition"], jnp.broadcast_to(numbers.wanted_return, tokens.shape), first)
+        logits = writer.logits(writer(tokens, segments, added))[0]
+        shift = advantage = jnp.zeros_like(logits)
+        if model.recipe.per_token:
+            shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, model.bounds)
+            advantage = advantages(language, shifting, tokens, segments)[0]
+            shift = jnp.minimum(numbers.beta * advantage, numbers.clip)
+        policy_odds, shifted_odds = (
+            jax.nn.softmax(jnp.where(allowed, array, -jnp.inf), -1)
+            for array in (logits, numbers.logits * logits + shift)
+        )
+        return policy_odds, shifted_odds, advantage
+
+    return probabilities
+
+
+def as_functions(graph: Any, config: LanguageConfig) -> ModelFunctions:
+    """A decoder as functions of its parameters."""
+
+    def hidden(params: Any, tokens: jax.Array, segments: jax.Array, added: jax.Array | None) -> jax.Array:
+        return nnx.merge(graph, params)(tokens, segments, added)
+
+    def logits(params: Any, hidden: jax.Array) -> jax.Array:
+        return nnx.merge(graph, params).logits(hidden)
+
+    def spread(reading: PrefixState) -> PrefixState:  # the rows share the index of the next slot
+        return reading._replace(at=jnp.broadcast_to(reading.at, len(reading.seen)))
+
+    def begin(params: Any, tokens: jax.Array, segments: jax.Array, room: int) -> Any:
+        return spread(nnx.merge(graph, params).begin(tokens, segments, room)[0])
+
+    def read(params: Any, memory: Any, token: jax.Array) -> tuple[Any, jax.Array]:
+        reading, hidden = nnx.merge(graph, params).read(memory._replace(at=memory.at[0]), token)
+        return spread(reading), hidden
+
+    return ModelFunctions(hidden, logits, config.width, config.vocabulary, begin, read)
+
+
+class Writer:
+    """A decoder whose logits are multiplied by a factor before the shift is added.
+
+    It may be conditioned on the episode's return at the first token (the recipe decision_transformer).
+    """
+
+    def __init__(self, decoder: Decoder, factor: jax.Array, params: Any, wanted: jax.Array):
+        """With a factor of 0 only the shift decides. `params`: of `offline.values.condition`, or None."""
+        self._decoder, self._factor, self._params, self._wanted = decoder, factor, params, wanted
+        self.config, self.read = decoder.config, decoder.read
+
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        return self._factor * self._decoder.logits(hidden)
+
+    def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[PrefixState, jax.Array]:
+        if self._params is None:
+            return self._decoder.begin(tokens, segments, room)
+        first = jnp.arange(tokens.shape[1])[None] == jnp.argmax(segments > 0, 1)[:, None]
+        added = condition(self._params, jnp.broadcast_to(self._wanted, tokens.shape), first)
+        return self._decoder.begin(tokens, segments, room, added)
+
+
+def make_replies(
+    graph: Any, allowed: jax.Array, stop: int, count: int, length: int, max_texts: int
+) -> Callable[[Any, Rows, jax.Array], Replies]:
+    """The function that samples replies, to be compiled: (the policy's parameters, rows, keys [B]) -> `Replies`.
+
+    Each of the agent's first `max_texts` texts of a row gets `count` replies and random features. A reply has at most
+    `length` of the `allowed` tokens, [V] bool; it ends with `stop`, or where the model's context is full.
+    """
+
+    def sample(params: Any, rows: Rows, keys: jax.Array) -> Replies:
+        policy = nnx.merge(graph, params)
+        num_rows, width = rows.tokens.shape
+        starts = jnp.where(mdp.utterance_starts(rows), jnp.arange(width), width)
+        start = jnp.sort(starts, 1)[:, :max_texts]  # [B, K]; `width` where there are fewer texts
+        start = jnp.pad(start, ((0, 0), (0, max(max_texts - width, 0))), constant_values=width)
+        segment = jnp.take_along_axis(rows.segments, jnp.minimum(start, width - 1), 1)
+        before = (rows.segments[:, None] == segment[..., None]) & (jnp.arange(width) <= start[..., None])  # [B, K, T]
+        contexts = jnp.repeat(rows.tokens, max_texts, 0), before.reshape(-1, width).astype(jnp.int32)  # [B * K, T]
+        tokens, segments = repeat_rows(contexts, count)  # [B * K * n, T]
+        each = jax.vmap(lambda key: jax.random.split(key, max_texts * count))(keys).reshape(-1)
+        limits, _, ended = limit(policy.config, segments, allowed, stop, length)
+        generated = generate(policy, *contexts, each, TokenSampling(), limits, length, repeats=count)
+        log_probs = jnp.where(ended, 0.0, generated.log_probs).sum(1)
+
+        # ---- features: one pass over the context and the reply, without a forced end mark
+        valid = (jnp.arange(length) < generated.lengths[:, None]) & ~ended
+        read = jnp.concatenate([segments, valid.astype(jnp.int32)], 1)
+        hidden = policy(jnp.concatenate([tokens, generated.tokens], 1), read).astype(jnp.float32)
+        feature = jnp.where(read[..., None] > 0, hidden, 0.0).sum(1) / jnp.maximum(read.sum(1), 1)[:, None]
+        shape = num_rows, max_texts, count
+        random = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), (*shape[1:], hidden.shape[-1]),
+                                                         minval=-1.0))(keys)  # fmt: skip
+        return Replies(feature.reshape(*shape, -1), log_probs.reshape(shape), random)
+
+    return sample
+
+
+SHARED_FROM = 64  # equal contexts of this length are read once; for shorter ones, compiling a program takes longer
 WIDTHS = 32  # contexts are padded to a multiple of this; a smaller one saves reading but compiles more programs
 
 
@@ -204,7 +493,8 @@ def play_tokens(
         games.append(world.game(shown=False))
         games[-1].begin(game_seed(seed, stream, number), number)
         talks.append(ConversationTokens(renderer, games[-1].heard, longest, decoding.max_tokens))
-    texts, log_probs = ([[before] * len(talk.tokens) for talk in talks] for before in (NOT_WRITTEN, 0.0))
+    texts = [[NOT_WRITTEN] * len(talk.tokens) for talk in talks]
+    log_probs = [[0.0] * len(talk.tokens) for talk in talks]
     turn = 0
     while playing := [at for at, game in enumerate(games) if not game.end]:
         contexts = [talks[at].context() for at in playing]
@@ -218,8 +508,8 @@ def play_tokens(
             texts[at] += [turn] * len(reply.tokens) + [NOT_WRITTEN] * len(after)
             log_probs[at] += reply.log_probs.tolist() + [0.0] * len(after)
         turn += 1
-    for game, talk, *rest in zip(games, talks, texts, log_probs, strict=True):
-        played.append(Played._make((game.record(), talk.tokens, *rest)))
+    for game, talk, text, of_text in zip(games, talks, texts, log_probs, strict=True):
+        played.append(Played(game.record(), talk.tokens, text, of_text))
         game.close()
     return played
 

@@ -131,9 +131,9 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
     return OptionPlan(tuple(names), tuple(sources.values())[1:], np.array(factors, np.float32), lengths)
 
 
-def chosen(config: NamedSources, plan: OptionPlan | None) -> list[SourceChoice]:
+def chosen(config: NamedSources) -> list[SourceChoice]:
     """The reward sources that the config names: those that its options mix or, without options, those of the list."""
-    section = config.policy
+    section, plan = config.policy, find_plan(config)
     return list(plan.sources) if plan else parse_sources(section.sources, section.intrinsic_coefficient)
 
 

@@ -15,6 +15,7 @@ the policy, on the learner's devices. Rewards are computed on one of these from 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,8 +30,9 @@ from jax.sharding import Mesh
 from motif_jax.devices.mesh import local_copy, map_update, replicate, total
 from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.world import select_specs, waited
+from motif_jax.networks.images import elu
 from motif_jax.networks.kinds import from_record, to_record
-from motif_jax.networks.presets import CELL_SIZE, CELLS, NoveltyNetwork, features, size_of
+from motif_jax.networks.policy import Layers, scale, trigrams
 from motif_jax.rewards.preference import in_chunks
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.rewards.statistics import RunningStats
@@ -38,10 +40,10 @@ from motif_jax.structs import ArraySpec, UserError
 
 CHUNK = 4096  # observations per call
 SEED = 81  # so that its networks differ from the policy's
-
-
 LIMIT = 5.0  # maximum absolute value of normalised features
 FLOOR = 1e-8  # added to variances
+PLACES = 256  # buckets of hashed trigrams
+CELLS, CELL_SIZE = 256, 4  # kinds of cells (further kinds share their vectors), and numbers per cell
 LEAST = 1e-6  # number of values that a batch without any counts as, so that nothing is divided by 0
 Specs = Mapping[str, ArraySpec]
 
@@ -60,6 +62,55 @@ def add_values(stats: RunningStats, values: jax.Array, weight: jax.Array) -> Run
     weight = weight.reshape(-1, *[1] * (values.ndim - 1))
     mean = total((weight * values).sum(0)) / new
     return stats.merge(RunningStats(new, mean, total((weight * (values - mean) ** 2).sum(0)) / new))
+
+
+# Features of any observations are not trained: trigrams of texts are counted, cells of maps get fixed random vectors,
+# numbers are unchanged.
+
+
+def size_of(name: str, spec: ArraySpec) -> int:
+    """Returns the number of features of an observation."""
+    if is_text(spec):
+        return PLACES
+    return math.prod(spec.shape) * (CELL_SIZE if is_picture(spec) else 1)
+
+
+def is_text(spec: ArraySpec) -> bool:
+    """Whether an observation is a text."""
+    return spec.kind in ("", "text") and spec.dtype == "uint8" and len(spec.shape) == 1
+
+
+def is_picture(spec: ArraySpec) -> bool:
+    """Whether an observation is a map of kinds of cells."""
+    return spec.kind != "vector" and np.dtype(spec.dtype).kind in "iu" and len(spec.shape) > 1
+
+
+def features(specs: Mapping[str, ArraySpec], cells: jax.Array, observations: Mapping[str, jax.Array]) -> jax.Array:
+    """Returns the features of N observations, concatenated in the order of `specs`. [N, D] float32"""
+    parts = []
+    for name, spec in specs.items():
+        array = observations[name]
+        if is_text(spec):
+            part = trigrams(array, PLACES)
+        elif is_picture(spec):
+            part = cells[array.astype(jnp.int32) % CELLS]
+        else:
+            part = scale(array) if name == "blstats" else array.astype(jnp.float32)
+        parts.append(part.reshape(len(array), -1))
+    return jnp.concatenate(parts, -1)
+
+
+class NoveltyNetwork(Layers):
+    """A multilayer perceptron with ELU after each layer except the last, and orthogonal weights of gain sqrt(2)."""
+
+    GAIN = math.sqrt(2)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[N, sizes[0]] -> [N, sizes[-1]]"""
+        *hidden, last = self.linears
+        for linear in hidden:
+            x = elu(linear(x))
+        return last(x)
 
 
 class Fixed(NamedTuple):

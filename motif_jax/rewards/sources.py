@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.rewards.options import chosen, find_plan
+from motif_jax.rewards.options import chosen
 from motif_jax.rewards.registry import FLAG, PATHS, find_class, user_code
 from motif_jax.rewards.section import NamedSources
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
@@ -136,13 +136,13 @@ class RewardSources:
 
 def trusted_classes(config: NamedSources, network: str) -> list[str]:
     """The classes (`module:Class`) that the config names, which checkpoints may therefore import."""
-    return [network, *(choice.path for choice in chosen(config, find_plan(config)))]
+    return [network, *(choice.path for choice in chosen(config))]
 
 
 def make_sources(setting: Setting) -> RewardSources:
     """Makes the sources that the config names."""
     sources = []
-    for choice in chosen(setting.config, find_plan(setting.config)):
+    for choice in chosen(setting.config):
         with user_code(choice.path):
             source = find_class(choice.path).make(setting._replace(choice=choice))
             sources.append(Weighted(choice.name, choice.path, choice.coefficient, source))

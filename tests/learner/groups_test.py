@@ -8,7 +8,7 @@ from linear_policy import BASE, VERSION, A, B, T, assert_same, make_params, make
 from ppo_test import NO_MEMORY, forgetful
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.learner.groups import FLOOR, group_advantages, relative
+from motif_jax.learner.samples import FLOOR, group_advantages, relative
 from motif_jax.learner.settings import GroupSettings
 from motif_jax.learner.update import init_state, make_policy_update
 from motif_jax.stages.train_policy import Policy

@@ -11,7 +11,7 @@ from linear_policy import BASE, VERSION, B, D, H, T, make_rollouts, unroll
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.learner.options import Control
 from motif_jax.learner.update import TrainingRewards, init_state, make_policy_update
-from motif_jax.networks.options import OptionHeads
+from motif_jax.networks.actions import OptionHeads
 from motif_jax.rewards.options import mixtures
 from motif_jax.rewards.section import ControlSection
 

@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from motif_jax.envs.nethack.observations import OBSERVATIONS, scale_blstats
-from motif_jax.networks import tiles
+from motif_jax.networks import images
 from motif_jax.networks.images import convolve, convolve_looked_up
 from motif_jax.networks.kinds import BEHAVIOUR
 from motif_jax.networks.layers import Core
@@ -75,7 +75,7 @@ def test_equal_to_pytorchs_layers():
     core = np.random.default_rng(0).normal(size=(4, 512)).astype(np.float32)
     for t in range(3):
         seen, first = observations(4, seed=t), np.array([t == 1, False, True, False])
-        inputs = np.asarray(tiles.render(seen["crop"])), scale_blstats(seen["blstats"]), seen["message"], first, core
+        inputs = np.asarray(images.render(seen["crop"])), scale_blstats(seen["blstats"]), seen["message"], first, core
         with torch.no_grad():
             expected = theirs(*(torch.from_numpy(np.array(x)) for x in inputs))
         results = step(ours, seen, first, core)

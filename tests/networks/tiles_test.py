@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from motif_jax.networks.tiles import PALETTE, render, tile_atlas
+from motif_jax.networks.images import PALETTE, render, tile_atlas
 
 pytestmark = pytest.mark.quick
 

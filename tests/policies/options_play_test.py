@@ -9,7 +9,7 @@ from benchmarks.random_policy import RandomPolicy
 from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.world import WAIT
-from motif_jax.networks.options import OptionHeads
+from motif_jax.networks.actions import OptionHeads
 from motif_jax.policies.model import Model
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.rewards.options import mixtures

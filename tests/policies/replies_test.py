@@ -6,7 +6,7 @@ from flax import nnx
 from tiny_writer import POSITIONS, TOKENISER, make_value_model
 
 from motif_jax.offline.mdp import first_of_segment, utterance_starts, utterance_steps
-from motif_jax.policies.programs import make_replies
+from motif_jax.policies.writing import make_replies
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.render import TEMPLATES, Renderer, make_batch, planner
 from motif_jax.transcripts.store import turns_of

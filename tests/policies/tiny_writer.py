@@ -8,7 +8,7 @@ from motif_jax.language.config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import new_condition, new_head
-from motif_jax.policies.values import ValueModel
+from motif_jax.policies.writing import ValueModel
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.render import TEMPLATES, LiveRenderer
 

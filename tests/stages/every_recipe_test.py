@@ -15,8 +15,7 @@ from motif_jax import experiment
 from motif_jax.devices.mesh import map_update
 from motif_jax.files import read_json
 from motif_jax.offline.recipes import RECIPES, recipe_of
-from motif_jax.policies.values import list_values, read_values
-from motif_jax.policies.writing import play_tokens
+from motif_jax.policies.writing import list_values, play_tokens, read_values
 from motif_jax.stages import offline, train_values
 from motif_jax.stages.train_language.model import make_parts, write_model
 from motif_jax.stages.train_values import learning

@@ -34,7 +34,7 @@ def rollouts_of(config, parts, seed):
     arrays |= {name: rng.random(shape, np.float32) for name in ("value", "reward")}
     arrays |= {name: rng.random(shape) < 0.2 for name in ("terminated", "truncated")}
     ended = arrays["terminated"] | arrays["truncated"]
-    return make_place(parts.model, parts.sources, parts.mesh)(arrays | {
+    return make_place(parts)(arrays | {
         "first": np.concatenate([np.ones_like(ended[:1]), ended]),
         "core": np.zeros((1, shape[1], parts.model.core_size), np.float32),
         "action": rng.integers(len(parts.world.action_names), size=shape, dtype=np.int32),

@@ -15,8 +15,8 @@ from motif_jax.envs.nethack.observations import OBSERVATIONS
 from motif_jax.learner.options import Control
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, init_state, make_policy_update
+from motif_jax.networks.actions import CHOICES
 from motif_jax.networks.kinds import to_record
-from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import make_policy_model
 from motif_jax.policies.player import PolicyPlayer, pack
 from motif_jax.rewards import preference

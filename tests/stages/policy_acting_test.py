@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from motif_jax.envs.world import ActionSpace
-from motif_jax.networks.options import CHOICES, OptionHeads
+from motif_jax.networks.actions import CHOICES, OptionHeads
 from motif_jax.policies.model import Model
 from motif_jax.policies.player import PolicyPlayer, play_step, play_turn
 

@@ -14,7 +14,7 @@ from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.files import read_json, write_json
 from motif_jax.language.hub import read_language_model
 from motif_jax.policies import writing
-from motif_jax.policies.values import read_values
+from motif_jax.policies.writing import read_values
 from motif_jax.stages import train_values
 from motif_jax.stages.evaluate.results import report_evaluation
 from motif_jax.stages.report import write_page_over_seeds

@@ -11,7 +11,7 @@ target = r + discount max_a' Q(s', a'), or r at the end of the episode
 loss = mean of huber(Q(s, a) - target), without gradient through the target
 
 Q are the network's logits, so that sampling actions from their softmax explores. Targets are computed with the current
-parameters, without a target network. As in vtrace.py, the last state before a time limit replaces the unseen state
+parameters, without a target network. As in samples.py, the last state before a time limit replaces the unseen state
 after it; with bootstrap = "never", a time limit is an end.
 
 The buffer is a ring of whole batches of rollouts on the device; the newest batch replaces the oldest. The observation

@@ -1,6 +1,6 @@
 """The stage collect: scripted players or trained policies play, and pairs of moments from their games are a dataset.
 
-With `--config.collect.policies=PATH,...` trained policies play (policies/mixture.py) instead of the scripted
+With `--config.collect.policies=PATH,...` trained policies play (policies/choice.py) instead of the scripted
 `collector`. With `--config.collect.dataset=DIR` a dataset in the published layout is checked and used as it is.
 With `--config.collect.transcripts=N` games are recorded as text.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from motif_jax.networks.kinds import PROMPT
 from motif_jax.pages.blocks import quoted, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.pages.formats import amount, esc, exact
-from motif_jax.policies.choice import parse_mixture
+from motif_jax.policies.choice import Mixture, parse_mixture
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.shards import NOT_ASKED, count
 from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, annotation_folder, labels_file
@@ -153,9 +153,6 @@ def report_transcripts(workdir: Path) -> str:
 
 NAMED = 5  # files in the line about those that are not read
 HEAD_BYTES = 4096  # most bytes before the data of a .npy file
-
-if TYPE_CHECKING:
-    from motif_jax.policies.mixture import Mixture
 
 NAME, DATASET, TRANSCRIPTS = "collect", "dataset", "transcripts"  # the stage; its directories
 PARTIAL = f"{DATASET}.partial"  # until the dataset is complete
@@ -468,7 +465,6 @@ def load_mixture(config: CollectConfig, world: World, begun: Path | None = None)
     section = config.collect
     if not section.policies:
         return None
-    from motif_jax.policies.mixture import Mixture
     from motif_jax.rewards.sources import trusted_classes
 
     return Mixture(

@@ -173,7 +173,7 @@ def _locate(workdir: Path, policy: str, flag: str, stage: str) -> tuple[str, str
     else:  # the path of a sweep's workdir may contain a comma
         choice = parse_one(f".{policy}", flag)._replace(path=str(workdir))
     if stage == "values":
-        from motif_jax.policies.values import list_values  # loads JAX
+        from motif_jax.policies.writing import list_values  # loads JAX
 
         try:
             directory, steps = list_values(Path(choice.path))

@@ -57,8 +57,7 @@ from motif_jax.policies.decoding import PRETRAINED, SCORE, Decoding, describe_un
 from motif_jax.policies.language_policy import make_language_policy
 from motif_jax.policies.model import Model, probabilities, read_policy
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.policies.values import read_values
-from motif_jax.policies.writing import Probabilities, ValueWriter, WritingPlayer
+from motif_jax.policies.writing import Probabilities, ValueWriter, WritingPlayer, read_values
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -30,7 +29,7 @@ from motif_jax.language.model import Types, make_language_model
 from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.offline.recipes import OfflineSection, Recipe, recipe_of, settings_of
 from motif_jax.offline.update import init_state
-from motif_jax.policies.programs import as_functions
+from motif_jax.policies.writing import as_functions
 from motif_jax.run import Run, StageRun
 from motif_jax.stages.collect import report_transcripts
 from motif_jax.stages.offline import Done, LanguageParts, Session, TrainingJob, make_job, write_summary
@@ -154,8 +153,7 @@ def make_parts(
 
     `training`: the section `stage`, and `recipe` the one in it. `flag`: the value of the config that names the model.
     """
-    compute, max_length = jnp.dtype(section.dtype), training.max_length
-    types = Types(compute, compute if section.lora_rank else jnp.dtype(jnp.float32))
+    types, max_length = Types.trained(section.dtype, section.lora_rank), training.max_length
     if section.model:
         directory = Path(section.model)
         with naming(flag):

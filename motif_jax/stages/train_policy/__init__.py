@@ -1,6 +1,6 @@
 """The stage train_policy: trains a policy on the game's reward and other reward sources.
 
-This module is quick to import; loop.py trains.
+Here are its config and the checks, without JAX; loop.py trains.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from motif_jax.stages.annotate import AnnotateConfig
 from motif_jax.structs import UserError, refuse
 from motif_jax.system.machine import available_mib, usable_cores
 from motif_jax.system.meeting import find_meeting
-
-# The sections policy and profile of the config, and functions of their values. Nothing here loads JAX.
 
 DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flags that decide how much an update uses
 
@@ -56,9 +54,7 @@ class PlayingSection:
     rollout_length: int = deciding(32, Whole(1), "steps of a rollout")
     max_episode_steps: int = deciding(0, Whole(), "time limit of episodes in training; 0: env.max_episode_steps")
     warmup_steps: int = value(1000, Whole(0, 1_000_000), "up to this many random first actions decorrelate the games")
-    hang_timeout_s: float = value(
-        30.0, Number(0.1, MANY_SECONDS), "seconds of silence after which a worker is replaced"
-    )
+    hang_timeout_s: float = value(30.0, Number(0.1, MANY_SECONDS), "seconds after which a silent worker is replaced")
     wait_for_learner: bool = value(False, Flag(), "games wait for the learner: samples are one or two updates old")
     batch_size: int = deciding(4096, Whole(1), "steps per update, over all hosts")
 
@@ -77,9 +73,7 @@ class Keeping:
     """Duration, checkpoints and metrics."""
 
     train_for_env_steps: int = value(2_000_000_000, Whole(1, 10**15), "environment steps to train for")
-    train_for_seconds: float = value(
-        0.0, Number(0, MANY_SECONDS), "seconds to train from the first update; 0: no limit"
-    )
+    train_for_seconds: float = value(0.0, Number(0, MANY_SECONDS), "seconds to train from the first update; 0: off")
     save_every_steps: int = value(10_000_000, Whole(1, 10**15), "steps between checkpoints")
     save_every_s: float = value(
         600.0,
@@ -151,11 +145,12 @@ def check_batch(section: Policy, num_devices: int, hosts: int) -> int:
         f"{hosts} hosts x {games} games of a group": length * hosts * games,
         f"{num_devices} devices x {minibatches} minibatches": length * num_devices * minibatches,
     }
-    refuse({
-        f"batch_size {size} must be a multiple of {count} = {length} steps of a rollout x {what} "
-        "(--config.policy.batch_size, .rollout_length, .games_per_worker, .groups, .num_minibatches)": size % count
-        for what, count in parts.items()
-    })  # fmt: skip
+    for what, count in parts.items():
+        if size % count:
+            raise UserError(
+                f"batch_size {size} must be a multiple of {count} = {length} steps of a rollout x {what} "
+                "(--config.policy.batch_size, .rollout_length, .games_per_worker, .groups, .num_minibatches)"
+            )
     return size // (length * hosts * games)
 
 
@@ -209,10 +204,8 @@ def check(config: TrainConfig) -> None:
             "playing (--config.env.world, --config.policy.network)"
         )
     if section.max_episode_steps and "max_episode_steps" in parse_options(config.env["options"]):
-        raise UserError(
-            "the world's options have a time limit too: remove it from --config.env.options "
-            "(--config.policy.max_episode_steps)"
-        )
+        what = "the world's options have a time limit too: remove it from --config.env.options"
+        raise UserError(f"{what} (--config.policy.max_episode_steps)")
     check_reads(section.network, world.specs, world.reads, world.name)
     if is_own(section.network):
         from motif_jax.networks.policy import find_encoder
@@ -220,15 +213,15 @@ def check(config: TrainConfig) -> None:
         find_encoder(section.network)
     if network := find_prompt_network(section.network):
         network.check(section)
-    plan = find_plan(config)
+    plan, algorithm = find_plan(config), find_algorithm(section.algorithm)
     if space_of(world):
         check_parts(section, world.name, bool(plan))
     limit = section.max_episode_steps or config.env["max_episode_steps"]
     meeting = find_meeting(config.distributed)  # raises UserError for bad values
     hosts = meeting.num_processes if meeting else 1
-    find_algorithm(section.algorithm).check(section, limit, hosts, bool(plan))
+    algorithm.check(section, limit, hosts, bool(plan))
     if plan:
-        if not find_algorithm(section.algorithm).learns_options:
+        if not algorithm.learns_options:
             able = [name for name in ALGORITHMS if find_algorithm(name).learns_options]
             learnt = f"options are learnt by {' and '.join(able)}, not by {section.algorithm!r}"
             raise UserError(f"{learnt} (--config.policy.algorithm, {OPTIONS_FLAG})")
@@ -254,12 +247,10 @@ def check(config: TrainConfig) -> None:
 def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) -> None:
     """Raises UserError for rewards that do not exist or cannot work together."""
     section = config.policy
-    choices, which = chosen(config, plan), section.reward_checkpoint
-    if not plan and not section.extrinsic_coefficient and not any(choice.coefficient for choice in choices):
-        raise UserError(
-            "a policy needs at least one reward (--config.policy.extrinsic_coefficient, .intrinsic_coefficient, "
-            ".sources)"
-        )
+    choices, which = chosen(config), section.reward_checkpoint
+    if not (plan or section.extrinsic_coefficient or any(choice.coefficient for choice in choices)):
+        flags = "--config.policy.extrinsic_coefficient, .intrinsic_coefficient, .sources"
+        raise UserError(f"a policy needs at least one reward ({flags})")
     for choice in choices:
         choice.check(config, world)
     if which not in ("last", "best") and not (which.isascii() and which.isdecimal()):
@@ -275,9 +266,8 @@ def check_updates(section: Policy, hosts: int) -> None:
     """Raises UserError for batches that cannot be cut as asked, that are too large, or that are too many."""
     check_batch(section, num_devices=1, hosts=1)  # those that take part are known later
     check_end(section.learning_rate_decay, section.anneal_learning_rate_to, "--config.policy.anneal_learning_rate_to")
-    size, steps, epochs, minibatches = (
-        section.batch_size, section.train_for_env_steps, section.num_epochs, section.num_minibatches
-    )  # fmt: skip
+    size, steps = section.batch_size, section.train_for_env_steps
+    epochs, minibatches = section.num_epochs, section.num_minibatches
     needed, available = size // hosts * STEP_BYTES >> 20, available_mib()
     refuse({
         f"the {size} steps of a batch cannot be cut into {minibatches} minibatches (--config.policy.batch_size, "

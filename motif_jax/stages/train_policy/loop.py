@@ -15,20 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
-from motif_jax.actors.acting import RolloutBatch, RolloutLoop
 from motif_jax.console import print_line
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
-from motif_jax.devices.mesh import check_fits, host_part, local_copy, place
-from motif_jax.devices.parameters import name_of
-from motif_jax.files import write_whole
+from motif_jax.devices.mesh import check_fits, local_copy, place
 from motif_jax.networks.kinds import find_prompt_network
 from motif_jax.rewards.sources import make_sources
 from motif_jax.run import Run, StageRun
 from motif_jax.stages.train_policy import DEVICE_MEMORY, Policy, TrainConfig, finished, setup, takes_turns
 from motif_jax.stages.train_policy.page import report_training
-from motif_jax.stages.train_policy.record import MetricsCollector, Trace, audited_source, make_probes, summarise_recent
+from motif_jax.stages.train_policy.record import MetricsCollector, Trace, make_probes, summarise_recent
 from motif_jax.stages.train_policy.setup import PolicyCheckpoints, TrainerParts, TrainingProgress
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import describe
@@ -38,10 +34,6 @@ from motif_jax.system.startup import StopAsked
 EPISODES_PER_HOST = 2**40  # so that hosts play different games
 REPORT_EVERY_S = 600.0  # it reads all metrics
 PATIENCE_S = 0.5  # how often a learner without batches checks for signals
-
-
-# An update that the device may not have finished: its number, the steps after it, its batch and metrics.
-Pending = tuple[int, int, RolloutBatch, dict[str, jax.Array]]
 
 
 def train(config: TrainConfig, workdir: Path) -> None:
@@ -84,25 +76,18 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
         if not done.updates:
             ask_probes(params, done)
         pool = stack.enter_context(setup.open_pool(config, parts, player, host * EPISODES_PER_HOST + done.next_episode))
-        audited = audited_source(section.online, parts.sources)
-        placed = setup.make_place(
-            parts.model, parts.sources, parts.mesh, audited, parts.plan, parts.grouped, parts.learner
-        )
-        rollout_loop = setup.make_rollout_loop(section, parts, pool, player, placed)
-        stack.callback(rollout_loop.close)
-        trace = Trace(config.profile, folder / "profile")
-        stack.callback(trace.close)
+        rollout_loop = stack.enter_context(contextlib.closing(setup.make_rollout_loop(section, parts, pool, player)))
+        trace = stack.enter_context(contextlib.closing(Trace(config.profile, folder / "profile")))
         row_file = stack.enter_context(
             stage.metrics("env_steps", done.env_steps, section.tensorboard, section.wandb, config, "policy")
         )
-        collector = MetricsCollector(section, folder, done, parts, pool, rollout_loop, row_file, audited)
+        collector = MetricsCollector(section, folder, done, parts, pool, rollout_loop, row_file)
         stack.callback(collector.close)
 
         # ---- learn
         before, timed_from, broken = replace(done), done.env_steps, ""
         start = saved = reported = time.monotonic()
         saved_steps, save_every_s = done.env_steps, hosts.save_every_s(section.save_every_s)
-        pending: Pending | None = None
         while not broken:
             # wait for a batch; all hosts agree whether to go on
             with saved_on_error(checkpoints, state, done):  # a worker's error, for example
@@ -152,11 +137,9 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             ask_probes(params, done)
 
             # log one update late, so as not to wait for the device; save
-            if pending:
-                broken = check_metrics(pending, collector, folder, rollout_loop)
-            pending = done.updates, done.env_steps, batch, metrics
+            broken = collector.read_metrics()
             with saved_on_error(checkpoints, state, done):
-                collector.after_update(done, batch)
+                collector.after_update(done, batch, metrics)
             now = time.monotonic()
             due = done.env_steps - saved_steps >= section.save_every_steps or now - saved >= save_every_s
             if checkpoints and due and not broken:
@@ -165,8 +148,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                 if saved - reported > REPORT_EVERY_S:
                     report_training(workdir)
                     reported = time.monotonic()
-        if pending and not broken:
-            broken = check_metrics(pending, collector, folder, rollout_loop)
+        broken = broken or collector.read_metrics()
         collector.last(done)
 
     # ---- results
@@ -238,23 +220,3 @@ def saved_on_error(checkpoints: PolicyCheckpoints | None, state: Any, done: Trai
         if checkpoints and done.updates:
             checkpoints.save_policy(state, done)
         raise
-
-
-def check_metrics(pending: Pending, collector: MetricsCollector, folder: Path, rollout_loop: RolloutLoop) -> str:
-    """Reads an update's metrics from the device; returns "" or, if the loss is not finite, an error message."""
-    update, env_steps, batch, on_device = pending
-    with rollout_loop.timers("update"):
-        metrics = {name: float(value) for name, value in jax.device_get(on_device).items()}
-    collector.update(metrics)
-    if metrics["finite"]:
-        return ""
-    of_host = f"-host{jax.process_index()}" if jax.process_count() > 1 else ""
-    file = folder / f"broken-batch-{update}{of_host}.npz"
-    leaves, _ = jax.tree_util.tree_flatten_with_path(batch.arrays.rollouts)
-    arrays: dict[str, Any] = {".".join(name_of(path)): host_part(leaf) for path, leaf in leaves}
-    write_whole(file, lambda out: np.savez(out, **arrays))
-    return (
-        f"the loss is not finite at update {update} ({env_steps:,} steps); the batch, in "
-        f"{str(file)!r}, has not changed the policy, which the checkpoint holds: start another --workdir from it, with "
-        f"--config.policy.init_from={str(folder.parent)!r} and a smaller --config.policy.learning_rate"
-    )

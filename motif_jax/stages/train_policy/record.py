@@ -23,21 +23,21 @@ from motif_jax.audit.examine import audit_in_flight
 from motif_jax.audit.pay import Steps
 from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
+from motif_jax.devices.mesh import host_part
+from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.world import World, to_row
-from motif_jax.files import json_line, keep_lines, write_json
+from motif_jax.files import json_line, keep_lines, write_json, write_whole
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.policies.model import Model, probabilities
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.registry import LEARNT, ONLINE, return_name
-from motif_jax.rewards.section import OnlineValues
-from motif_jax.rewards.sources import RewardSources
 from motif_jax.run import Metrics
 from motif_jax.stages.train_policy import Policy, Profile
 from motif_jax.stages.train_policy.setup import PlacedBatch, TrainerParts, TrainingProgress, add_up
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
 
-# Audits the online reward during training: which captions it rewarded in recent episodes (`audit/in_flight`).
+# ---- audits of the online reward during training: which captions it rewarded in recent episodes (audit/examine.py)
 #
 # Only the first host audits, and only its own games. `policy/audit.jsonl` has one row for each audit. A resumed run
 # begins with new games, so it begins with new episodes here, too.
@@ -46,8 +46,6 @@ FILE = "audit.jsonl"  # in the policy's directory
 AUDITED = 100  # episodes that are looked at
 MOST = 1_000_000  # paid steps in memory
 TOLD = 3  # findings of one audit in the terminal
-
-
 Group = tuple[int, int]  # of games: a worker's number, and the group's in it
 
 
@@ -64,7 +62,8 @@ class Episodes:
     def __init__(self) -> None:
         self.ended: collections.deque[int] = collections.deque(maxlen=AUDITED)  # numbers of episodes, which ascend
         self._last: dict[Group, np.ndarray] = {}  # each game's last episode. [E]
-        self._steps: list[Steps] = []  # by rollout
+        nothing = np.zeros(0, np.int64)
+        self._steps = [Steps(nothing, nothing, nothing.astype(np.float32))]  # by rollout
         self._next = self._kept = 0  # number for the next episode; number of steps in `_steps`
 
     def add(self, batch: RolloutBatch, caption: np.ndarray, pay: np.ndarray) -> None:
@@ -87,9 +86,7 @@ class Episodes:
 
     def _forget(self) -> None:
         """Drops the steps of earlier episodes, and the oldest steps beyond half of MOST."""
-        nothing = np.zeros(0, np.int64)
-        columns = zip(Steps(nothing, nothing, nothing.astype(np.float32)), *self._steps, strict=True)
-        steps = Steps(*map(np.concatenate, columns))
+        steps = Steps(*map(np.concatenate, zip(*self._steps, strict=True)))
         wanted = np.isin(steps.episode, np.concatenate([list(self.ended), *self._last.values()]))
         self._steps = [Steps(*(column[wanted][-MOST // 2 :] for column in steps))]
         self._kept = len(self._steps[0].pay)
@@ -102,12 +99,6 @@ class Episodes:
         own = np.isin(steps.episode, paid)
         first = len(self.ended) - len(paid)
         return Steps(first + np.searchsorted(paid, steps.episode[own]), steps.caption[own], steps.pay[own])
-
-
-def audited_source(section: OnlineValues, sources: RewardSources) -> OnlineSource | None:
-    """The source whose rewards are audited; None without one, or if audits are off."""
-    source = sources.get(ONLINE)
-    return source if section.audit_every_steps and isinstance(source, OnlineSource) else None
 
 
 class FlightAudit:
@@ -150,9 +141,8 @@ class FlightAudit:
             file.write(json_line(row))
         self._figures = {"findings": float(len(found)), "neutral": audit.neutral}
         for one in [one for one in found if one.check not in self._told][:TOLD]:
-            print_line(
-                f"train_policy: audit at {env_steps:,} steps: {one.check}: {clean(one.sentence)}. Try {one.advice}."
-            )
+            sentence = clean(one.sentence)
+            print_line(f"train_policy: audit at {env_steps:,} steps: {one.check}: {sentence}. Try {one.advice}.")
         self._told = {one.check for one in found}
 
     def figures(self) -> dict[str, float]:
@@ -160,6 +150,8 @@ class FlightAudit:
         figures, self._figures = self._figures, {}
         return {f"reward/{ONLINE}_audit_{name}": value for name, value in figures.items()}
 
+
+# ---- metrics
 
 UNPAID = 1_000_000  # steps without a reward, after which a message says so
 FEW_CALLS = 2  # of the policy, whose time is measured
@@ -199,7 +191,7 @@ class MetricsCollector:
 
     def __init__(
         self, section: Policy, folder: Path, done: TrainingProgress, parts: TrainerParts, pool: ActorPool,
-        rollout_loop: RolloutLoop, metrics: Metrics | None, audited: OnlineSource | None,
+        rollout_loop: RolloutLoop, metrics: Metrics | None,
     ):  # fmt: skip
         """Goes on after `done`. `folder`: for the rows of audits. `metrics`: None on other hosts than the first."""
         self._section, self._sources, self._metrics = section, parts.sources, metrics
@@ -214,15 +206,18 @@ class MetricsCollector:
         self._seen, self._told = (0, 0.0), False
         self._bar: Any = metrics and Progress("train_policy", section.train_for_env_steps, "steps", done.env_steps)
         self._audit: FlightAudit | None = None
+        # an update that the device may not have finished: its number, the steps after it, its batch and metrics
+        self._pending: tuple[int, int, RolloutBatch, dict[str, jax.Array]] | None = None
+        self._folder = folder
         if metrics:
             keep_lines(folder / FILE, "env_steps", done.env_steps)  # also if audits are off now
-        if metrics and audited:
-            self._audit = FlightAudit(audited, section.online.audit_every_steps, folder, done.env_steps)
+        if metrics and parts.audited:
+            self._audit = FlightAudit(parts.audited, section.online.audit_every_steps, folder, done.env_steps)
         self.clear()
 
     def clear(self) -> None:
         self._ended: list[Ended] = []
-        self._updates: list[dict[str, float]] = []
+        self._updates: list[dict[str, float]] = []  # metrics
         self._depths: list[int] = []
         self._turns: list[np.ndarray] = []
         self._rewards: dict[str, list[tuple[float, float]]] = {}  # of each batch: mean, share that is not 0
@@ -245,9 +240,6 @@ class MetricsCollector:
             own = array if placed.played.all() else array[placed.played]  # games may wait for others
             if own.size:
                 self._rewards.setdefault(name, []).append((float(own.mean()), float((own != 0).mean())))
-
-    def update(self, metrics: dict[str, float]) -> None:
-        self._updates.append(metrics)
 
     def row(self, done: TrainingProgress) -> dict[str, Any]:
         now = time.monotonic()
@@ -302,8 +294,34 @@ class MetricsCollector:
             f"for all {left:,} (--config.policy.train_for_env_steps, .batch_size, .num_epochs)"
         )
 
-    def after_update(self, done: TrainingProgress, batch: RolloutBatch) -> None:
-        """Takes a batch to audit, updates the progress line, and writes a row if `log_every_s` have passed."""
+    def read_metrics(self) -> str:
+        """Reads the last update's metrics from the device; returns an error message if the loss is not finite."""
+        if not self._pending:
+            return ""
+        update, env_steps, batch, on_device = self._pending
+        self._pending = None
+        with self.rollout_loop.timers("update"):
+            metrics = {name: float(value) for name, value in jax.device_get(on_device).items()}
+        self._updates.append(metrics)
+        if metrics["finite"]:
+            return ""
+        of_host = f"-host{jax.process_index()}" if jax.process_count() > 1 else ""
+        file = self._folder / f"broken-batch-{update}{of_host}.npz"
+        leaves = leaves_by_path(batch.arrays.rollouts)
+        arrays: dict[str, Any] = {".".join(name): host_part(leaf) for name, leaf in leaves.items()}
+        write_whole(file, lambda out: np.savez(out, **arrays))
+        return (
+            f"the loss is not finite at update {update} ({env_steps:,} steps); the batch, in {str(file)!r}, has not "
+            "changed the policy, which the checkpoint holds: start another --workdir from it, with "
+            f"--config.policy.init_from={str(self._folder.parent)!r} and a smaller --config.policy.learning_rate"
+        )
+
+    def after_update(self, done: TrainingProgress, batch: RolloutBatch, metrics: dict[str, jax.Array]) -> None:
+        """Takes a batch to audit, updates the progress line, and writes a row if `log_every_s` have passed.
+
+        The row is of the updates before: their `metrics` are read one update late, so as not to wait for the device.
+        """
+        self._pending = done.updates, done.env_steps, batch, metrics
         if self._metrics is None:
             self.clear()  # rows are the first host's
             return
@@ -311,9 +329,8 @@ class MetricsCollector:
             self._audit.after_update(done.env_steps, batch)
         if self._unpaid is not None and self._unpaid >= UNPAID:
             self._unpaid = None  # said once
-            print_line(
-                f"train_policy: the controller received no reward in {UNPAID:,} steps (--config.policy.controller)"
-            )
+            what = f"the controller received no reward in {UNPAID:,} steps"
+            print_line(f"train_policy: {what} (--config.policy.controller)")
         if time.monotonic() - self._written > self._section.log_every_s and self._updates:
             self._metrics.write(done.env_steps, self.row(done))
         notes = {}
@@ -382,7 +399,6 @@ class Trace:
     """Traces some updates for XProf, TensorBoard or Perfetto."""
 
     def __init__(self, section: Profile, folder: Path):
-        """A `num_steps` of 0 traces nothing."""
         self._first, self._end, self._folder = section.start_step, section.start_step + section.num_steps, folder
         self._seen, self._open = 0, False
 

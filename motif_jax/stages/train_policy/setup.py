@@ -31,11 +31,12 @@ from motif_jax.learner.options import Control
 from motif_jax.learner.samples import calls_of
 from motif_jax.learner.settings import LearnerSection, Learning, Settings, find_algorithm
 from motif_jax.learner.update import LearnerState, Rollouts, ShapeRewards, TrainingRewards
+from motif_jax.networks.actions import CHOICES
 from motif_jax.networks.kinds import BY_SPECS, find_prompt_network, is_own, to_record
-from motif_jax.networks.options import CHOICES
 from motif_jax.policies.model import Model, make_policy_model, read_policy
 from motif_jax.policies.player import EpisodePlayer, PolicyPlayer
-from motif_jax.rewards.learnt_source import Captioned, Mix, extrinsic_reward, make_mix
+from motif_jax.rewards.learnt_source import Mix, extrinsic_reward, make_mix
+from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.options import GAME, OptionPlan, behaviours_of, find_plan
 from motif_jax.rewards.registry import ONLINE
 from motif_jax.rewards.source import Setting
@@ -62,19 +63,12 @@ class PlacedBatch(NamedTuple):
     paid_messages: np.ndarray | None = None  # of the steps with a positive online reward, if it is audited. [P, 256]
 
 
-def make_place(
-    model: Model,
-    sources: RewardSources,
-    mesh: Mesh,
-    audited: Captioned | None = None,  # the online reward, if its pay is audited
-    plan: OptionPlan | None = None,
-    grouped: Grouped | None = None,
-    learner: Settings | None = None,  # whose minibatches are packed
-) -> Callable[[Arrays], PlacedBatch]:
-    """Makes the function that rewards the arrays of rollouts and places them on `mesh`."""
-    packs = learner is not None and find_algorithm(learner.algorithm).cuts_steps
-    if not packs or jax.process_count() > 1 or batch_parts(mesh) > mesh.shape[DATA]:  # hosts need equal shapes
-        learner = None
+def make_place(parts: TrainerParts) -> Callable[[Arrays], PlacedBatch]:
+    """Makes the function that rewards the arrays of rollouts and places them on the devices."""
+    model, sources, mesh, plan, grouped = parts.model, parts.sources, parts.mesh, parts.plan, parts.grouped
+    cuts = find_algorithm(parts.learner.algorithm).cuts_steps
+    alone = jax.process_count() == 1 and batch_parts(mesh) == mesh.shape[DATA]  # hosts need equal shapes
+    pack = model.pack if cuts and alone else None
 
     def place(arrays: Arrays) -> PlacedBatch:
         moments = sources.moments(arrays)
@@ -83,14 +77,14 @@ def make_place(
         played = ~waited(arrays["action"])
         if plan or grouped:
             rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
-        paid = arrays[audited.message][: len(played)][rewards[ONLINE] > 0] if audited is not None else None
+        paid = arrays[parts.audited.message][: len(played)][rewards[ONLINE] > 0] if parts.audited else None
         seen = {key: arrays[key] for key in model.reads}
         rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays and key not in seen}
         observations = model.encode(seen)
-        if learner is not None and model.pack:
+        if pack:
             steps, games = played.shape
-            calls = calls_of(steps, games, mesh.shape[DATA], learner, model.chunk)
-            observations = model.pack(observations, calls)
+            calls = calls_of(steps, games, mesh.shape[DATA], parts.learner, model.chunk)
+            observations = pack(observations, calls)
         rows |= {"observations": observations, "reward_inputs": moments}
         if plan:
             rows["control"] = {key: arrays[key] for key in CHOICES}
@@ -111,13 +105,13 @@ def at_position(rollouts: Rollouts, position: float, mesh: Mesh) -> Rollouts:
     return rollouts._replace(schedule_position=shard(np.full((1, columns), position, np.float32), mesh, axis=1))
 
 
-# ---- groups of episodes that began alike, for grpo and gigpo (learner/groups.py)
+# ---- groups of episodes that began alike, for grpo and gigpo (learner/samples.py)
 
 
 class Grouped(NamedTuple):
-    """The layout of batches in groups."""
+    """The layout of batches in groups of `size` episodes."""
 
-    size: int  # episodes of a group, G
+    size: int
     parts: int = 0  # for devices, along the columns, whose played steps come first; 0: all steps stay where they are
     multiple: int = 1  # the number of steps of each part is a multiple of this
 
@@ -184,7 +178,7 @@ def visits(seen: Mapping[str, np.ndarray], size: int) -> np.ndarray:
 def places(played: np.ndarray, parts: int, multiple: int) -> np.ndarray:
     """Indices of the played steps in each part, time first, padded with -1 to one of a few sizes. [1, parts * N]"""
     own = [np.flatnonzero(part) for part in np.split(played, parts, 1)]
-    least = max(AT_LEAST, *map(len, own)) if own else AT_LEAST
+    least = max(AT_LEAST, *map(len, own))
     room = 1 << (least - 1).bit_length()
     if least <= 3 * room // 4:
         room = 3 * room // 4
@@ -222,8 +216,8 @@ def add_up(figures: list[np.ndarray], names: tuple[str, ...]) -> dict[str, float
     for number, name in enumerate(names):
         row[f"option/{name}/share"] = float(steps[number] / (steps.sum() or 1))
         row[f"option/{name}/length"] = float(steps[number] / (turns[number] or 1))
-        for other, what in enumerate((*names, "controller")):
-            row[f"option/{name}/earns/{what}"] = float(earned[other][number] / (steps[number] or 1))
+        for what, sums in zip((*names, "controller"), earned, strict=True):
+            row[f"option/{name}/earns/{what}"] = float(sums[number] / (steps[number] or 1))
     return row
 
 
@@ -251,6 +245,7 @@ class TrainerParts(NamedTuple):
     spec: dict[str, Any]  # of the network, as checkpoints hold it
     model: Model
     sources: RewardSources
+    audited: OnlineSource | None  # the online reward, if its pay is audited
     learner: Settings
     plan: OptionPlan | None  # of a policy with options
     grouped: Grouped | None  # of grpo and gigpo
@@ -268,11 +263,13 @@ def assemble(
     world = make_world(env)
     mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
     rollouts, grouped = check_batch(section, batch_parts(mesh), hosts), make_grouped(section, mesh)
-    spec, model = make_network(config, world, workdir)
+    mix, plan = make_mix(section, None), find_plan(config)
+    spec, model = make_network(config, world, workdir, plan)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
+    online = sources.get(ONLINE)
+    audited = online if section.online.audit_every_steps and isinstance(online, OnlineSource) else None
     values = {name: getattr(section, name) for name in table_of(LearnerSection)}
     learner = Settings(**values, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
-    mix, plan = make_mix(section, None), find_plan(config)
     if plan and max(plan.lengths) > section.rollout_length:
         print_line(
             f"train_policy: turns of up to {max(plan.lengths)} steps are longer than a rollout; the controller's value "
@@ -285,15 +282,19 @@ def assemble(
     state = jax.eval_shape(make_state, model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return TrainerParts(env, world, mesh, rollouts, spec, model, sources, learner, plan, grouped, make_state, mapped)
+    return TrainerParts(
+        env, world, mesh, rollouts, spec, model, sources, audited, learner, plan, grouped, make_state, mapped
+    )
 
 
-def make_network(config: TrainConfig, world: World, workdir: Path) -> tuple[dict[str, Any], Model]:
+def make_network(
+    config: TrainConfig, world: World, workdir: Path, plan: OptionPlan | None
+) -> tuple[dict[str, Any], Model]:
     """The network's spec, as checkpoints hold it, and the network with its initial parameters."""
     section = config.policy
     if network := find_prompt_network(section.network):
         return network.start(config, world, workdir)
-    space, plan = space_of(world), find_plan(config)
+    space = space_of(world)
     actions = space.outputs if space else len(world.action_names)
     spec: dict[str, Any] = {"network": section.network, "num_actions": actions, "dtype": section.dtype}
     spec |= {name: one.record() for name, one in {"action_space": space, "options": plan}.items() if one}
@@ -306,13 +307,13 @@ def make_player(config: TrainConfig, model: Model, seed: int) -> PolicyPlayer:
     """Makes the player that chooses the actions in all games of this host, and of its hosts of games."""
     section = config.policy
     games = workers_of(config.cluster, section.num_workers) * section.games_per_worker
-    player = EpisodePlayer if find_algorithm(section.algorithm).in_groups else PolicyPlayer
-    return player(model, games, section.games_per_worker // section.groups, seed)
+    make = EpisodePlayer if find_algorithm(section.algorithm).in_groups else PolicyPlayer
+    return make(model, games, section.games_per_worker // section.groups, seed)
 
 
 def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, first_episode: int) -> ActorPool:
     """Starts the games of this host; `first_episode` is the number of their first episode."""
-    section = config.policy
+    section, algorithm = config.policy, find_algorithm(config.policy.algorithm)
     observations = {*parts.model.reads, *parts.sources.observations}
     groups = workers_of(config.cluster, section.num_workers) * section.groups
     spare = 0 if section.wait_for_learner and not takes_turns(section) else 1  # to fill while the others wait
@@ -324,7 +325,7 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
             "are then as many updates old: use fewer games, a larger batch, or games that wait for the learner "
             "(--config.policy.games_per_worker, .batch_size, .wait_for_learner)"
         )
-    if find_algorithm(section.algorithm).on_policy and parts.rollouts % groups:
+    if algorithm.on_policy and parts.rollouts % groups:
         print_line(
             f"train_policy: {groups} groups of games play in rounds, of which a batch of {section.batch_size:,} steps "
             "is not a multiple, so it has samples of earlier policies: use a multiple of "
@@ -335,24 +336,25 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
         games_per_worker=section.games_per_worker, rollout_length=section.rollout_length, groups=section.groups,
         outputs=player.outputs, starts=player.starts, warmup_steps=section.warmup_steps, slots_per_group=slots,
         seed=config.seed, stream=SeedStream.TRAIN, first_episode=first_episode,
-        alike=section.grpo.group_size if find_algorithm(section.algorithm).in_groups else 1,
+        alike=section.grpo.group_size if algorithm.in_groups else 1,
         hang_timeout_s=section.hang_timeout_s, flag="--config.policy",
     )  # fmt: skip
     player.timers = pool.timers  # its waiting for the device is a part of the time called `policy`
     return pool
 
 
-def make_rollout_loop(
-    section: Policy, parts: TrainerParts, pool: ActorPool, player: PolicyPlayer, place: Callable[[Arrays], Any]
-) -> RolloutLoop:
+def make_rollout_loop(section: Policy, parts: TrainerParts, pool: ActorPool, player: PolicyPlayer) -> RolloutLoop:
     """Makes the loop that turns the games of `pool` into batches for the learner."""
-    inputs = pool, player, parts.rollouts, place
+    inputs = pool, player, parts.rollouts, make_place(parts)
     if isinstance(player, EpisodePlayer):
         return SyncLoop(*inputs, player.begin)
+    if not takes_turns(section):
+        return AsyncLoop(*inputs)
     alike = not parts.rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
     network = find_prompt_network(section.network)
-    overlaps = network and network.overlaps and section.groups > 1 and alike
-    return (AsyncLoop if not takes_turns(section) else OverlappedLoop if overlaps else SyncLoop)(*inputs)
+    if network and network.overlaps and section.groups > 1 and alike:
+        return OverlappedLoop(*inputs)
+    return SyncLoop(*inputs)
 
 
 def make_shape_rewards(
@@ -389,18 +391,15 @@ class PolicyCheckpoints(Checkpoints):
         section, self._sources = config.policy, parts.sources
         super().__init__(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
         self.frozen: Any = ()  # parameters that are not trained; every checkpoint has them
-        self._always: dict[str, Any] = {"model": parts.spec, "config": to_plain(config)}
-        self._always |= {"versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__}}
+        versions = {"motif_jax": motif_jax.__version__, "jax": jax.__version__}
+        self._always: dict[str, Any] = {"model": parts.spec, "config": to_plain(config), "versions": versions}
 
     def save_policy(self, state: LearnerState, done: TrainingProgress) -> None:
         """Starts to write a checkpoint, unless there is one with the same number of steps."""
         if done.env_steps in self.steps():
             return
-        arrays: dict[str, Any] = {"learner": state}
-        if jax.tree.leaves(self.frozen):
-            arrays["frozen"] = self.frozen
-        if of_sources := self._sources.arrays():
-            arrays["sources"] = of_sources
+        others: dict[str, Any] = {"frozen": self.frozen, "sources": self._sources.arrays()}
+        arrays = {"learner": state} | {name: one for name, one in others.items() if jax.tree.leaves(one)}
         metadata = self._always | {"sources": self._sources.facts(), "progress": asdict(done)}
         self.save(done.env_steps, arrays, metadata, milestone=done.env_steps == 0)
 

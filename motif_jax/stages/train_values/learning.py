@@ -30,16 +30,15 @@ from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import checkpoint_steps
 from motif_jax.language.config import find_trained
-from motif_jax.learner.groups import relative
+from motif_jax.learner.samples import relative
 from motif_jax.offline.losses import Play, Replies, TranscriptBatch
 from motif_jax.offline.rankings import Rankings, best_texts, make_readers, ranks
 from motif_jax.offline.recipes import GroupLearning, Recipe, recipe_of, settings_of
 from motif_jax.offline.update import OfflineState, Sums, group_objective, make_update, restricted
 from motif_jax.pages.blocks import quoted, table
+from motif_jax.policies import writing
 from motif_jax.policies.decoding import decoding_in_training
-from motif_jax.policies.programs import make_replies
-from motif_jax.policies.values import POLICY, ValueModel, allowed_tokens
-from motif_jax.policies.writing import NOT_WRITTEN, WIDTHS, Played, ValueWriter, play_games, play_tokens
+from motif_jax.policies.writing import POLICY, Played, ValueModel, ValueWriter, allowed_tokens, play_games, play_tokens
 from motif_jax.run import StageRun
 from motif_jax.stages import is_first_host
 from motif_jax.stages.offline import (
@@ -159,7 +158,7 @@ def reply_source(config: ValuesConfig, model: ValueModel, mesh: Mesh) -> ReplySo
     def sample(rows: Rows, max_texts: int, drawn_by: tuple[int, int, int]) -> Replies:
         max_texts = max(-(-max_texts // REPLIED) * REPLIED, REPLIED)
         if max_texts not in programs:
-            programs[max_texts] = jax.jit(make_replies(model.graph, allowed, stop, count, length, max_texts))
+            programs[max_texts] = jax.jit(writing.make_replies(model.graph, allowed, stop, count, length, max_texts))
         key = jax.random.key(drawn_by[0])
         for number in drawn_by[1:]:
             key = jax.random.fold_in(key, number)
@@ -322,7 +321,7 @@ def as_batch(games: Sequence[Played], group: GroupLearning, discount: float | No
     `games`: neighbours are groups. `discount`: of gigpo; None: grpo.
     """
     longest = min(max(len(game.tokens) for game in games), max_length)
-    shape = len(games), -(-longest // WIDTHS) * WIDTHS
+    shape = len(games), -(-longest // writing.WIDTHS) * writing.WIDTHS
     tokens, segments, end = np.zeros((3, *shape), np.int32)
     is_action, closes = np.zeros((2, *shape), bool)
     reward, advantage, log_written = np.zeros((3, *shape), np.float32)
@@ -332,7 +331,7 @@ def as_batch(games: Sequence[Played], group: GroupLearning, discount: float | No
         tokens[row, :size], segments[row, :size] = game.tokens[:size], 1
         end[row, size - 1] = TERMINAL if size == len(game.tokens) and game.episode.terminal else UNFINISHED
         text = np.array(game.text[:size])
-        places = np.flatnonzero(text != NOT_WRITTEN)
+        places = np.flatnonzero(text != writing.NOT_WRITTEN)
         is_action[row, places - 1], log_written[row, places - 1] = True, np.array(game.log_probs)[places]
         advantage[row, places - 1] = of_texts[row][text[places]]
     rows = Rows(tokens, segments, is_action, closes, reward, end.astype(np.int8))

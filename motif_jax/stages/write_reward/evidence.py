@@ -117,8 +117,7 @@ def record_episodes(
     """Plays episodes by scripted players, or by the agents of these workdirs, and keeps what programs may read."""
     section, policy, games = config.write_reward, None, max(GAMES, len(agents))
     if agents:
-        from motif_jax.policies.choice import LAST, PlayerChoice
-        from motif_jax.policies.mixture import Mixture  # loads JAX
+        from motif_jax.policies.choice import LAST, Mixture, PlayerChoice
         from motif_jax.rewards.sources import trusted_classes
 
         choices = [PlayerChoice(str(agent), LAST, 1.0) for agent in agents]
