@@ -224,9 +224,9 @@ class ProcessWorker(WorkerHandle):
     """A worker in a process, which imports only its own modules."""
 
     def _launch(self) -> None:
-        self._closed = False
-        worker_in, self._out = os.pipe()
-        self.messages, worker_out = os.pipe()  # the pool polls `messages`
+        worker_in, out = os.pipe()
+        messages, worker_out = os.pipe()  # the pool polls `messages`
+        self._out, self.messages, self._closed = out, messages, False
         # NLE keeps a folder per game in the temporary directory, which a killed worker cannot remove.
         self._folder = WorkerFolder()
         environment = os.environ | ONE_THREAD | {"TMPDIR": str(self._folder.path)}

@@ -178,7 +178,7 @@ def replay_of(
         "episode": row["episode"], "end": row["end_status"], "cause": row["cause"], "task": title(env),
         "action_names": names, "figures": dict(row),
     }  # fmt: skip
-    return Replay({**metadata, **own}, **(track._asdict() | {"action": action} | unpacked(packed)))
+    return Replay({**metadata, **own}, **track._replace(action=action)._asdict(), **unpacked(packed))
 
 
 def numbered(texts: list[str]) -> tuple[np.ndarray, list[str]]:

@@ -23,6 +23,7 @@ from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 FLAG = "--config.transcripts.import_from"
 LARGEST_JSON = 2**30  # bytes of a file with one JSON value
 MOST_TURNS = 100_000
+FINITE = Number()
 REVEALED = 0.5  # a dialogue ends when the rank has risen by this share of the possible rise
 SCORED = ("text", "score", "parent_text")  # columns
 
@@ -75,7 +76,7 @@ def _respelt(episode: Episode) -> Episode:
     """The game in our world's format; raises ValueError for an unknown format."""
     first, turns = episode.turns[:1], []
     if not first or first[0].is_action or first[0].text.strip() != "Wordle:":
-        raise ValueError("it does not begin with 'Wordle:'")
+        raise ValueError("it does not begin with 'Wordle:', as LMRL-Gym's do")
     for turn in episode.turns[1:]:
         letters = "".join(turn.text.split())
         if turn.is_action:
@@ -83,7 +84,7 @@ def _respelt(episode: Episode) -> Episode:
         elif re.fullmatch("[gyb]{5}", letters):
             turns.append(Turn("".join(f"<{colour}>" for colour in letters)))
         elif letters:
-            raise ValueError(f"its answer {shown(turn.text)} is not five colours g, y or b")
+            raise ValueError(f"its answer {shown(turn.text)} is not five colours g, y or b, as LMRL-Gym's are")
     return episode._replace(turns=tuple(turns))
 
 
@@ -214,7 +215,7 @@ def _take(row: Any, name: str, kind: type, default: Any = None) -> Any:
 
 def check_number(value: Any, what: str) -> None:
     """Raises ValueError if a value is not a finite number of float32."""
-    if not Number().allows(value):
+    if not FINITE.allows(value):
         raise ValueError(f"{what} is {shown(value)}, not a finite number")
 
 
@@ -295,8 +296,10 @@ def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) ->
     """
     if form == "turns":
         rows = _written_turns(transcripts, most_mib)
+    elif form == "messages":
+        rows = _written_messages(transcripts)
     else:
-        rows = (_written_messages if form == "messages" else _written_preferences)(transcripts)
+        rows = _written_preferences(transcripts)
     count = 0
 
     def write(opened: Any) -> None:

@@ -152,7 +152,7 @@ class Transcripts:
 
 
 class TranscriptWriter:
-    """Collects episodes, and writes them as a store; it cannot be used further after `add` has raised an error."""
+    """Collects episodes, and writes them as a store."""
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
@@ -169,10 +169,11 @@ class TranscriptWriter:
             self._info = {name: array("d") for name in episode.info}
         if episode.info.keys() != self._info.keys():
             raise ValueError(f"it has the metrics {[*episode.info]!s:.80}, and others have {[*self._info]!s:.80}")
-        for turn in episode.turns:
+        for turn in episode.turns:  # all of them, so that a refused episode leaves nothing behind
             turn.text.encode()  # UnicodeEncodeError is a ValueError
             if not abs(turn.reward or 0.0) <= LARGEST:
                 raise ValueError(f"its reward {turn.reward} is not finite")
+        for turn in episode.turns:
             self._text.append(self._ids.setdefault(turn.text, len(self._ids)))
             self._is_action.append(turn.is_action)
             self._reward.append(turn.reward or 0.0)

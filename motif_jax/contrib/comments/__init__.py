@@ -28,6 +28,7 @@ MOST_BYTES = 2**28  # of a table
 MOST_REMEMBERED = 100_000  # scores of a server in memory, without a cache on disk
 AT_ONCE = 64  # texts per request
 MOST = 2  # largest score of a lexicon
+SCORE = Number(-1e9, 1e9)
 
 
 class Scorer:
@@ -130,20 +131,22 @@ def _read_table(path: str) -> dict[str, float]:
         lines = read_bytes(Path(path), MOST_BYTES).split(b"\n")
         if not any(map(bytes.strip, lines)):
             raise ValueError("it is empty")
-    scores = {}
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            with legible(f"line {number} of the table {path!r}", OPTIONS_FLAG, TypeError, KeyError, RecursionError):
+    scores, number = {}, 0
+    try:
+        for number, line in enumerate(lines, 1):  # noqa: B007  (an error names it)
+            if line.strip():
                 entry = json.loads(line)
                 if not isinstance(entry["text"], str):
                     raise ValueError("its text is not a string")
                 scores[entry["text"]] = _score(entry["score"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UserError(f"cannot read line {number} of the table {path!r}: {error} ({OPTIONS_FLAG})") from error
     return scores
 
 
 def _score(value: Any) -> float:
     """A finite number; raises ValueError for anything else."""
-    if not Number(-1e9, 1e9).allows(value):
+    if not SCORE.allows(value):
         raise ValueError("a score is not a finite number")
     return float(value)
 

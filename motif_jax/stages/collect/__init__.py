@@ -56,6 +56,7 @@ from motif_jax.transcripts.store import (
     RECORD,
     Transcripts,
     TranscriptWriter,
+    are_decision_points,
     decision_point,
     game_returns,
     vocabulary,
@@ -132,21 +133,23 @@ def report_transcripts(workdir: Path) -> str:
     store = Transcripts(workdir / "transcripts", "--workdir")
     returns, made = game_returns(store), store.record["provenance"]
     by = ", then ".join(str(made[name]) for name in ("collector", "policies", "branch_player") if made.get(name))
+    games, texts = ("games", "moments") if are_decision_points(store) else ("episodes", "texts of the agent")
     figures = [
-        (f"{len(returns):,}", "episodes"),
-        (f"{store.record['actions']:,}", "texts of the agent"),
+        (f"{len(returns):,}", games),
+        (f"{store.record['actions']:,}", texts),
         (f"{store.record['texts']:,}", "different texts"),
     ]
+    mean = exact(float(returns.mean()))
     if returns.any() or "games" in made:  # a manual is without rewards
-        mean, error = exact(float(returns.mean())), exact(float(returns.std() / np.sqrt(len(returns))))
-        figures += [(f"{mean} ± {error}", "mean return"), (exact(float(returns.max())), "best return")]
+        error = f" ± {exact(float(returns.std() / np.sqrt(len(returns))))}" if len(returns) > 1 else ""
+        figures += [(f"{mean}{error}", "mean return"), (exact(float(returns.max())), "best return")]
     body = [f'<p class="soft">Played by {esc(by)}.</p>' if by else "", tiles(figures)]
     if np.ptp(returns):
         body += ["<h3>Returns</h3>", _histogram(returns, exact)]
     stage = Run(workdir).stage("collect", "transcripts")
     stage.section("The transcripts", *body)
     who = f" played by <b>{esc(by)}</b>" if by else ""
-    asked = f"From <b>{len(returns):,}</b> episodes{who}, mean return {exact(float(returns.mean()))}."
+    asked = f"From <b>{len(returns):,}</b> {games}{who}, mean return {mean}."
     stage.report(Head(subject="Transcripts", without_aim="of games", asked=asked if returns.any() else None))
     return ", ".join(f"{figure} {what}" for figure, what in figures)
 
@@ -252,8 +255,8 @@ def run(config: CollectConfig, workdir: Path) -> None:
         adopt(Path(source), config.collect.follow_links, stage.path)
         stage.bind(config)
         stage.path.replace(dataset)
-        names = ", ".join(PairDataset(dataset).preference_names()) or "no annotations"
-        print_line(f"collect: uses {clean(source)} as it is: {report_pairs(workdir)}; {names}")
+        names, figures = ", ".join(PairDataset(dataset).preference_names()) or "no annotations", report_pairs(workdir)
+        print_line(f"collect: uses {clean(source)} as it is: {figures}; {names}")
     else:
         collect_pairs(config, workdir)
 
@@ -298,8 +301,8 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
     if mixture:
         made["policies"], ran["groups_of_policies"] = mixture.metadata(), mixture.counts
     writer.finish(made, ran)
-    speed = f"{steps:,} steps in {played_s:,.0f} s ({steps / played_s:,.0f} steps/s)"
-    print_line(f"collect: {report_pairs(workdir)}; {speed}")
+    figures = report_pairs(workdir)
+    print_line(f"collect: {figures}; {played_s:,.0f} s")
 
 
 def recorded_keys(section: Collect, world: World) -> list[str]:
@@ -401,8 +404,8 @@ def collect_transcripts(config: CollectConfig, workdir: Path) -> None:
         writer = TranscriptWriter()
         record_games(writer, config, world, mixture)
         writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)
-    by = clean(str(provenance[player]))
-    print_line(f"collect: {report_transcripts(workdir)}, played by {by}; {time.monotonic() - start:,.0f} s")
+    figures = report_transcripts(workdir)
+    print_line(f"collect: {figures}, played by {clean(str(provenance[player]))}; {time.monotonic() - start:,.0f} s")
     stage.bind(config)  # last: then the stage is complete
 
 
@@ -582,7 +585,7 @@ def _record_of(source: Path, name: str, codes: np.ndarray) -> dict[str, Any] | N
     outside = leads_out(folder, source.parent) or leads_out(file, folder)
     if outside or not (source / "dataset.json").is_file() or not file.is_file():
         return None
-    with legible(repr(str(file)), FLAG):
+    with legible(f"{str(file)!r} as this program's annotation", FLAG):
         record = {NOT_ASKED: 0} | parse_foreign_json(read_bytes(file, LIMIT))
         _check_kinds(record, {"facts": dict, "missing_shards": list, NOT_ASKED: int})
         _check_kinds({"tie_margin": 0.0} | record["facts"], {"dataset": str, "tie_margin": float})
@@ -597,24 +600,26 @@ def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pai
         file = folder / name
         if not file.is_file() or leads_out(file, folder):
             continue
-        with legible(repr(str(file)), FLAG):
+        with legible(f"{str(file)!r} as this program's annotation", FLAG):
             data = read_bytes(file, limit)
             if name == NEUTRAL:
-                neutral = parse_foreign_json(data)
-                _check_kinds(neutral, {"captions": list, "prob": list})
-                numbers, prob = neutral["captions"], neutral["prob"]
-                known = all(type(one) is int and 0 <= one < num_captions for one in numbers)
-                if len(numbers) != len(prob) or not known:
-                    raise ValueError(f"its captions are not numbers below {num_captions}, each with a probability")
-                between = all(isinstance(one, float | int) and 0 <= one <= 1 for one in prob)
+                _check_neutral(parse_foreign_json(data), num_captions)
             else:
                 prob = read_array(file)
                 if prob.dtype != "float32" or prob.shape != (num_pairs,):
                     raise ValueError(f"it holds {prob.shape} {prob.dtype}")
-                between = not ((prob < 0) | (prob > 1)).any()
-            if not between:
-                raise ValueError("it has numbers that are not between 0 and 1")
+                if ((prob < 0) | (prob > 1)).any():
+                    raise ValueError("it has numbers that are not between 0 and 1")
         write_whole(target / name, data)
+
+
+def _check_neutral(record: dict[str, Any], num_captions: int) -> None:
+    _check_kinds(record, {"captions": list, "prob": list})
+    numbers, prob = record["captions"], record["prob"]
+    if len(numbers) != len(prob) or not all(type(one) is int and 0 <= one < num_captions for one in numbers):
+        raise ValueError(f"its captions are not numbers below {num_captions}, each with a probability")
+    if not all(isinstance(one, float | int) and 0 <= one <= 1 for one in prob):
+        raise ValueError("it has numbers that are not between 0 and 1")
 
 
 def _check_kinds(record: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
