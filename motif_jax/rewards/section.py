@@ -25,7 +25,10 @@ class Options:
     """Options over rewards."""
 
     options: str = value(
-        "", Text(longest=2000), "sums of rewards, as gold:1,down=stairs+learnt:0.1 (docs/options.md)", decides=True
+        "",
+        Text(longest=2000),
+        "sums of rewards, one per option: gold:1,stairs:20,down=stairs+learnt:0.1 (docs/options.md); empty: none",
+        decides=True,
     )
     controller: str = value("", Text(longest=1000), "sum of rewards for which the controller chooses", decides=True)
     controller_chooses: str = value("options", Text(("options", MIXTURES)), "single options, or mixtures", decides=True)
@@ -145,7 +148,9 @@ class OnlineValues:
     learning_rate: float = value(1e-4, Number(0, 1, above=True), "learning rate of the networks", decides=True)
     batch_size: int = value(256, Whole(1, 65_536), "captions or pairs per update of the networks", decides=True)
     lessons_early: int = value(32, Whole(0, 100_000), "updates when labels arrive, until switch_at", decides=True)
-    lessons_late: int = value(1, Whole(0, 100_000), "updates per update of the policy, from switch_at on", decides=True)
+    lessons_late: int = value(
+        1, Whole(0, 100_000), "updates of the networks per update of the policy, from switch_at on", decides=True
+    )
     switch_at: int = value(25_000, Whole(0, 10**12), "number of labels from which lessons_late applies", decides=True)
     pairs_per_update: int = value(10, Whole(1, 100_000), ".anchor=none: pairs to ask about per update", decides=True)
     sample: str = value("count", Text(("count", "distinct")), ".anchor=none: draw by count, or uniformly", decides=True)
@@ -249,7 +254,9 @@ class RewardsSection(Options, Repeatable):
         decides=True,
     )
     extrinsic_coefficient: float = value(0.1, Number(-1e6, 1e6), "coefficient of the game's reward", decides=True)
-    intrinsic_coefficient: float = value(0.1, Number(-1e6, 1e6), "of the learnt reward; 0: none needed", decides=True)
+    intrinsic_coefficient: float = value(
+        0.1, Number(-1e6, 1e6), "coefficient of the learnt reward; 0: none needed", decides=True
+    )
     reward_dir: str = value("", PATH, "workdir or checkpoints of the learnt reward; empty: this workdir", decides=True)
     reward_checkpoint: str = value("last", Text(longest=20), "last, best, or the number of an epoch", decides=True)
     reward_scale: float = value(0.1, Number(-1e6, 1e6), "scale of the game's reward, before clipping", decides=True)

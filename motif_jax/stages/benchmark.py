@@ -30,7 +30,9 @@ PARTS = (
 class Benchmark:
     """Benchmarks of this machine."""
 
-    parts: tuple[str, ...] = value(("env", "annotation", "reward", "policy"), List(Text(PARTS), "part"), "to measure")
+    parts: tuple[str, ...] = value(
+        ("env", "annotation", "reward", "policy"), List(Text(PARTS), "part"), "parts to measure"
+    )
     networks: tuple[str, ...] = value(
         ("reference", "small"), List(Text((*FIXED, *BY_SPECS, *PROMPT_NETWORKS)), "network"), "networks of the policy"
     )

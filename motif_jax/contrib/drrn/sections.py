@@ -22,5 +22,9 @@ class DrrnSection:
 class ReplaySettings:
     """The replay buffer of q_learning, from which all minibatches are drawn."""
 
-    capacity: int = value(100_000, Whole(1, 2**30), "steps; each takes over 2 bytes per drrn.max_tokens", decides=True)
-    minibatch_size: int = value(64, Whole(1, 2**20), "steps; an update has num_epochs * num_minibatches", decides=True)
+    capacity: int = value(
+        100_000, Whole(1, 2**30), "steps; each takes over 2 bytes per token of drrn.max_tokens", decides=True
+    )
+    minibatch_size: int = value(
+        64, Whole(1, 2**20), "steps per minibatch; an update has num_epochs * num_minibatches", decides=True
+    )

@@ -52,7 +52,10 @@ class Evaluate:
     """Evaluation of policies and scripted players."""
 
     policy: str = value(
-        "", PATH, "WORKDIR[@STEP]; random; explorer; a language model: directory, GGUF file, smollm2; empty: own"
+        "",
+        PATH,
+        "WORKDIR[@STEP] of a policy, or random or explorer; or a language model: directory, GGUF file, or smollm2; "
+        "empty: of this workdir",
     )
     beside: str = value("random", PATHS, "players of the same games, comma-separated: a scripted one, WORKDIR, @STEP")
     protocol: str = value(
@@ -62,7 +65,9 @@ class Evaluate:
         "", Text(longest=4000), "more variations of babyai: rewording=synonyms;level=GoToFrench+actions=french"
     )
     controls: str = value(
-        "", Text(tuple(protocols.CONTROLS)), "controls of babyai, in one table; grounding: does it read its mission?"
+        "",
+        Text(tuple(protocols.CONTROLS)),
+        "controls of babyai, in one table with zero-shot and random play; grounding: does it read its mission?",
     )
     episodes: int = value(100, Whole(1, 1_000_000), "episodes, played to their end; they are not used in training")
     replays: str = value(

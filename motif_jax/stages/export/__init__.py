@@ -32,12 +32,18 @@ class Export:
     """A release of policy and reward."""
 
     to: str = value("", PATH, "output directory, or file of transcripts; empty: in the workdir")
-    licence: str = value("", Text(longest=60, letters="A-Za-z0-9.-"), "as the Hugging Face Hub spells it: apache-2.0")
+    licence: str = value(
+        "", Text(longest=60, letters="A-Za-z0-9.-"), "licence as the Hugging Face Hub spells it, such as apache-2.0"
+    )
     about: str = value("", Text(longest=2000), "sentences of your own for the card")
-    transcripts: str = value("none", Text(("none", *FORMATS)), "transcripts for TRL instead (docs/transcripts.md)")
+    transcripts: str = value(
+        "none", Text(("none", *FORMATS)), "write transcripts for TRL instead (docs/transcripts.md)"
+    )
     turns_mib: int = value(100, Whole(1), "maximum MiB per episode: lines of transcripts=turns repeat conversations")
     language: str = value(
-        "none", Text(("none", "merged", "adapter")), "the policy's language model instead: merged, or a LoRA adapter"
+        "none",
+        Text(("none", "merged", "adapter")),
+        "write the policy's language model instead: merged, in the Hugging Face layout; or its LoRA adapter, in PEFT's",
     )
 
 
