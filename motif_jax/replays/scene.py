@@ -191,7 +191,8 @@ def list_rows(rows: int, keys: bool) -> int:
 def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
     left_out = LEFT_OUT[: max(len(STATUS_LINES) - room, 0)]
     shown = [name for name in STATUS_LINES if name not in left_out][: max(room, 0)]
-    replay, frame, last = story.replay, view.frame, max(canvas.columns - 13, 53)
+    replay, frame = story.replay, view.frame
+    middle, last = 32, max(canvas.columns - 13, 53)  # columns; what is in the middle ends before the last
     why, message = replay.chosen, replay.message_text(frame)
     title = [(f" {replay.title} ", COOL), (f"({why}) " if why else "", SOFT), (f"· {replay.ending} ", TEXT)]
     game = [*_amount(replay.reward, frame), (" sum ", SOFT), _sum(story.earned[frame])]
@@ -202,14 +203,14 @@ def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
     odds = [span for name, odds, style in actions for span in ((f"{name} {odds:.0%}", style), ("  ", SOFT))]
     spans: dict[str, dict[int, list[Span]]] = {  # by line and column
         "title": {0: [("─" * canvas.columns, SOFT)], 2: title},
-        "status": {1: _pace(view), 12: [(_step(story, view), WHITE)], 32: _actions(story, frame), last: value},
+        "status": {1: _pace(view), 12: [(_step(story, view), WHITE)], middle: _actions(story, frame), last: value},
         "message": {1: [("message", SOFT)], 12: [(message or "-", _weight(story, frame))]},
-        "rewards": {1: [("game", SOFT)], 12: game, 32: learnt, last: gained},
+        "rewards": {1: [("game", SOFT)], 12: game, middle: learnt, last: gained},
         "bars": {1: odds},
     }
     for row, name in enumerate(shown, story.rows):
         for column, some in spans[name].items():
-            canvas.put(row, column, *some, width=last - 33 if column == 32 else None)
+            canvas.put(row, column, *some, width=last - middle - 1 if column == middle else None)
         if name == "bars" and replay.odds is None:
             _bars(canvas, row, story, frame)
 
