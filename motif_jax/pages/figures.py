@@ -21,6 +21,7 @@ WORDS = {  # of the evaluation's figures: title and note
     "scout": ("squares seen", ""), "steps": ("steps", "until the end"), "success": ("success", "share of episodes"),
     "intrinsic_return": ("learnt return", "what the preferences reward"),
 }  # fmt: skip
+HIGHER_IS_BETTER = WORDS.keys() - {"steps"} | {"kills"}
 COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # on the first screen
 Curve = tuple[str, str, str]  # metric of training, title, note
 CURVES: tuple[Curve, ...] = (
@@ -58,8 +59,7 @@ def better(figure: str, figures: Iterable[str]) -> str:
     """
     if figure == "steps":
         return "lower" if "success" in figures else ""
-    of_family = figure.startswith("success_")  # in one kind of missions
-    return "higher" if figure in WORDS or figure == "kills" or of_family else ""
+    return "higher" if figure in HIGHER_IS_BETTER or figure.startswith("success_") else ""  # of a family of missions
 
 
 def compared(figures: Iterable[str]) -> list[str]:

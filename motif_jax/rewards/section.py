@@ -152,7 +152,9 @@ class OnlineValues:
         1, Whole(0, 100_000), "updates of the networks per update of the policy, from switch_at on", decides=True
     )
     switch_at: int = value(25_000, Whole(0, 10**12), "number of labels from which lessons_late applies", decides=True)
-    pairs_per_update: int = value(10, Whole(1, 100_000), ".anchor=none: pairs to ask about per update", decides=True)
+    pairs_per_update: int = value(
+        10, Whole(1, 100_000), ".anchor=none: pairs to ask about per update of the policy", decides=True
+    )
     sample: str = value("count", Text(("count", "distinct")), ".anchor=none: draw by count, or uniformly", decides=True)
 
 
