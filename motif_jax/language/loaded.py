@@ -349,7 +349,7 @@ def load_language(
 #
 # A token attends to the beginning and to its ancestors, at the same position as in a text of its own.
 
-KEPT = 4  # states of beginnings
+KEPT = 4  # beginnings
 ENDS = 4  # nodes per text that a tree has room for
 
 
@@ -367,7 +367,7 @@ class NextTokens:
     def __init__(self, language: Language, ids: Sequence[int]):
         """`ids`: tokens whose log-probabilities are wanted. [K]"""
         self._language, self._ids = language, jnp.asarray(ids)
-        self._states: dict[tuple[tuple[int, ...], int], PrefixState] = {}  # by beginning and room for nodes
+        self._states: dict[tuple[int, ...], dict[int, PrefixState]] = {}  # by beginning, and by the room for nodes
         self._nodes = 256 if jax.default_backend() == "cpu" else 2048  # of a tree
         graph = language.graph
 
@@ -405,17 +405,18 @@ class NextTokens:
         least = min(map(len, rows)) - 1  # the last token of each row stays
         first, last = min(map(tuple, rows)), max(map(tuple, rows))  # in the order of tokens, all rows lie between
         shared = first[: min(common(first, last), least)]
-        cached = [begin for begin, _ in self._states if begin and shared[: len(begin)] == begin]
+        cached = [begin for begin in self._states if begin and shared[: len(begin)] == begin]
         return max(cached, key=len, default=shared)
 
     def _state(self, begin: tuple[int, ...], room: int) -> PrefixState:
-        if (begin, room) not in self._states:
+        if begin not in self._states and len(self._states) == KEPT:
+            del self._states[next(iter(self._states))]  # the oldest one, before there is another
+        states = self._states.setdefault(begin, {})
+        if room not in states:
             tokens = np.array([begin or (0,)], np.int32)
             segments = np.full(tokens.shape, bool(begin), np.int32)  # a place of padding, if nothing is common
-            self._states[begin, room] = self._read_begin(self._language.params, tokens, segments, room)
-            if len(self._states) > KEPT:
-                del self._states[next(iter(self._states))]  # the oldest one
-        return self._states[begin, room]
+            states[room] = self._read_begin(self._language.params, tokens, segments, room)
+        return states[room]
 
 
 def common(first: Sequence[int], second: Sequence[int]) -> int:

@@ -150,7 +150,9 @@ class ValueTerms:
     q_weight: float = deciding(1.0, Number(0), "weight of Q's loss", only_for=VALUES)
     conservative_weight: float = deciding(0.01, Number(0), "weight of CQL's term", only_for=CONSERVATIVE)
     conservative_temperature: float = deciding(1.0, POSITIVE, "temperature of CQL's term", only_for=BY_TOKEN)
-    margin_weight: float = deciding(0.0, Number(0), "weight of the loss that keeps other tokens below", only_for=TOKEN)
+    margin_weight: float = deciding(
+        0.0, Number(0), "weight of the margin loss, which keeps other tokens below", only_for=TOKEN
+    )
     margin: float = deciding(0.0, Number(0), "the margin", only_for=MARGIN)
     policy_weight: float = deciding(1.0, Number(0), "weight of cloning", only_for=CLONES)
     advantage_beta: float = deciding(4.0, Number(0), "AWAC's factor of advantages in the exponent", only_for=WEIGHTED)

@@ -59,14 +59,14 @@ def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) 
 def audit_workdir(config: AuditConfig, stage: StageRun, open_backend: OpenBackend) -> tuple[dict[str, Any], int]:
     """The record of the workdir's reward and agent, and how many questions the judge's server refused."""
     workdir, section = stage.workdir, config.audit
-    rewards, players = load_rewards(config, workdir), find_players(workdir)
+    players = find_players(workdir)
     if not players and not (workdir / "reward").is_dir():
         raise UserError(
             f"there is nothing in {str(workdir)!r} to audit yet: run --stage=train_reward or --stage=evaluate first "
             "(--workdir)"
         )
     stage.bind(config)
-    evidence = gather(config, workdir, players, *rewards)
+    evidence = gather(config, workdir, players, *load_rewards(config, workdir))
     limits = QuestionLimits(section.flips, section.triples, section.repeats)
     plan = make_plan(evidence, limits, config.seed)
     answers = ask(config, plan, stage.path / "answers.json", open_backend)
