@@ -158,10 +158,11 @@ def make_parts(config: ConfigDict) -> TrainerParts:
 def play(config: ConfigDict) -> Rollouts:
     """A batch of rollouts, as NumPy arrays."""
     parts = make_parts(config)
+    unpacked = parts._replace(model=parts.model._replace(pack=None))  # whole observations, for the programs below
     typed = train_policy.STAGE.view(config.to_dict())
     player = make_player(typed, parts.model, seed=0)
     with open_pool(typed, parts, player, first_episode=0) as pool:
-        source = SyncLoop(pool, player, parts.rollouts, make_place(parts))
+        source = SyncLoop(pool, player, parts.rollouts, make_place(unpacked))
         batch = None
         while batch is None:
             batch = source.get(1.0)

@@ -198,8 +198,10 @@ def heads_of(space: ActionSpace | None, logits: jax.Array, batch: Rollouts) -> t
         return (losses.numbers_head(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
     if space is None:
         return (losses.choice_head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
-    new, old = (map(jax.nn.log_softmax, split(space, all_logits)) for all_logits in (logits, batch.logits))
-    return tuple(map(losses.choice_head, new, old, jnp.moveaxis(batch.action, -1, 0)))
+    parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
+    return tuple(
+        losses.choice_head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts
+    )
 
 
 def check(rollouts: Rollouts) -> None:

@@ -355,7 +355,7 @@ class GeneralEncoder(nnx.Module):
         self.features = sum(kind.FEATURES for kind in kinds.values())
 
     def prepare(self) -> None:
-        """See PRESETS."""
+        """Nothing depends on the parameters alone."""
 
     def __call__(self, observations: Observations, prepared: None = None) -> jax.Array:
         """Observations [N, ...] -> [N, features]"""
@@ -460,7 +460,7 @@ class OwnEncoder(nnx.Module):
         self._check(features, ROWS + 1)
 
     def prepare(self) -> None:
-        """See PRESETS."""
+        """Nothing depends on the parameters alone."""
 
     def __call__(self, observations: Observations, prepared: None = None) -> jax.Array:
         """Observations [N, ...] -> [N, features]"""

@@ -18,7 +18,7 @@ import numpy as np
 from motif_jax.devices.releases import find_release, released_step
 from motif_jax.envs.world import World
 from motif_jax.files import read_json
-from motif_jax.rewards.options import to_number
+from motif_jax.rewards.registry import to_number
 from motif_jax.structs import ArraySpec, UserError, naming
 
 if TYPE_CHECKING:

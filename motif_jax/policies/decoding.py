@@ -11,7 +11,7 @@ from motif_jax.config import table
 from motif_jax.config.table import LARGEST, PATH, Flag, Number, Text, Use, Whole, deciding, value
 from motif_jax.language.config import check_model
 from motif_jax.offline.recipes import Recipe
-from motif_jax.rewards.options import to_number
+from motif_jax.rewards.registry import to_number
 from motif_jax.structs import UserError, refuse
 
 FLAG = "--config.decoding"

@@ -320,7 +320,8 @@ class OnlineJudge:
         """Opens the judge of the first goal; raises UserError if it does not answer."""
         self._config, self._texts, self._section = config, texts, config.policy.online
         self._file, self._name = folder / "opinions.jsonl", str(config.annotate.model or config.annotate.backend)
-        self._goal, self._log_begun, self._fetched = goal, False, 0  # number of answers at the last fetch
+        self._goal, self._log_begun = goal, False
+        self._fetched = 0  # number of answers at the last fetch
         self.stream = open_stream(config, texts, goal, 0, at_once=True)
         self._down_s = self._warned_s = 0.0
         self._first_seen_s: dict[int, float] = {}  # when each open question began to wait

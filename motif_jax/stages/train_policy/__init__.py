@@ -73,7 +73,9 @@ class Keeping:
     """Duration, checkpoints and metrics."""
 
     train_for_env_steps: int = value(2_000_000_000, Whole(1, 10**15), "environment steps to train for")
-    train_for_seconds: float = value(0.0, Number(0, MANY_SECONDS), "seconds to train from the first update; 0: off")
+    train_for_seconds: float = value(
+        0.0, Number(0, MANY_SECONDS), "seconds to train from the first update; 0: no limit"
+    )
     save_every_steps: int = value(10_000_000, Whole(1, 10**15), "steps between checkpoints")
     save_every_s: float = value(
         600.0,
