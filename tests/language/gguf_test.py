@@ -7,23 +7,13 @@ import json
 import struct
 import unicodedata
 
+import gguf_models
 import jax
 import ml_dtypes
 import numpy as np
 import pytest
 from flax import nnx
-from gguf_models import (
-    CUTS,
-    FAMILIES,
-    HOSTILE,
-    ROWS,
-    TEXTS,
-    SlowTokeniser,
-    make_model,
-    metadata_of,
-    tensors_of,
-    write_gguf,
-)
+from gguf_models import HOSTILE, ROWS, SlowTokeniser, make_model, metadata_of, tensors_of, write_gguf
 from own_models import same
 
 from motif_jax.language import hub
@@ -39,7 +29,7 @@ gguf = pytest.importorskip("gguf", reason="needs gguf: pip install motif_jax[lan
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", gguf_models.FAMILIES)
 def test_a_file_is_read_as_written(family, tmp_path):
     file = write_gguf(tmp_path / "m.gguf", family)
     _, params, config = hub.read_language_model(file)
@@ -129,7 +119,7 @@ def test_contexts_extended_as_in_llama_3_1_are_known_by_their_frequencies(tmp_pa
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("pre", CUTS)
+@pytest.mark.parametrize("pre", gguf_models.CUTS)
 def test_tokens_are_those_of_a_slow_tokeniser(pre, tmp_path):
     pytest.importorskip("regex", reason="needs regex: pip install motif_jax[dev]")
     ours = read_gguf_tokeniser(write_gguf(tmp_path / "m.gguf", pre=pre))
@@ -332,7 +322,7 @@ def test_smollm2_has_the_logits_and_texts_of_transformers(smollm2):
     torch = pytest.importorskip("torch", reason="needs PyTorch: bash launch/test.sh installs it")
     config = hub.read_config(smollm2)
     tokeniser = hub.read_model_tokeniser(smollm2, config)
-    text = " ".join(TEXTS) * 4 + "<|im_start|>user\nWhich message is better?<|im_end|>\n"
+    text = " ".join(gguf_models.TEXTS) * 4 + "<|im_start|>user\nWhich message is better?<|im_end|>\n"
     tokens = np.array([tokeniser.encode(text, marks=True)])
     assert tokens.size > 300
     wanted, logits, theirs, model = both_logits(smollm2, tokens)
@@ -352,7 +342,7 @@ def test_smollm2_has_the_tokens_of_its_published_tokeniser(smollm2):
     pytest.importorskip("regex", reason="needs regex: pip install motif_jax[dev]")
     ours, metadata = read_gguf_tokeniser(smollm2), read_header(smollm2).metadata
     slow = SlowTokeniser(metadata)
-    for text in [*HOSTILE, *TEXTS]:
+    for text in [*HOSTILE, *gguf_models.TEXTS]:
         assert ours.encode(text, marks=True) == slow.encode(text), text
     assert len(ours.encode("1234567")) == 7
     assert ours.encode("a\x04b") == ours.encode("a") + ours.encode("b")

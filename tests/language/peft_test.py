@@ -10,17 +10,10 @@ import pytest
 from flax import nnx
 from safetensors.numpy import load_file, save_file
 
+from motif_jax.language import hub
 from motif_jax.language.adapt import add_low_rank, merge_low_rank
 from motif_jax.language.config import make_config
-from motif_jax.language.hub import (
-    ADAPTER,
-    ADAPTER_CONFIG,
-    LORA_PLAIN,
-    read_config,
-    read_language_model,
-    write_adapter,
-    write_language_model,
-)
+from motif_jax.language.hub import ADAPTER, ADAPTER_CONFIG, read_language_model, write_language_model
 from motif_jax.language.model import make_language_model
 from motif_jax.structs import UserError
 
@@ -64,7 +57,7 @@ def theirs(family, base, adapter=None):
 def written(family, folder):
     model, low = adapted(family)
     write_language_model(folder / "base", model)
-    write_adapter(folder / "adapter", low, str(folder / "base"))
+    hub.write_adapter(folder / "adapter", low, str(folder / "base"))
     return model, low
 
 
@@ -72,7 +65,7 @@ def written(family, folder):
 def test_our_adapter_is_read_back(family, tmp_path):
     model, low = written(family, tmp_path)
     graph, params, config = read_language_model(tmp_path / "adapter")
-    assert config == read_config(tmp_path / "adapter") == read_config(tmp_path / "base")
+    assert config == hub.read_config(tmp_path / "adapter") == hub.read_config(tmp_path / "base")
     logits = logits_of(nnx.merge(graph, params))
     np.testing.assert_allclose(logits, logits_of(low), atol=1e-5)
     assert abs(logits - logits_of(model)).max() > 0.01
@@ -219,7 +212,7 @@ def test_an_adapter_with_any_config_is_read_or_refused_with_one_sentence(tmp_pat
     written("llama", tmp_path)
     before = json.loads((tmp_path / "adapter" / ADAPTER_CONFIG).read_text())
     sentences = []
-    for name in (*before, *LORA_PLAIN, "use_rslora"):
+    for name in (*before, *hub.LORA_PLAIN, "use_rslora"):
         for value in ODD:
             write_config(tmp_path, before | {name: value})
             try:

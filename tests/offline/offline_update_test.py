@@ -14,19 +14,10 @@ from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 
 from motif_jax.config.table import table_of
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.offline import update as updates
 from motif_jax.offline.losses import Replies, TranscriptBatch, Weights
 from motif_jax.offline.recipes import OfflineSettings, ValueTerms, names, recipe_of
-from motif_jax.offline.update import (
-    count,
-    follow,
-    init_state,
-    make_measure,
-    make_update,
-    means_of,
-    objective_of,
-    sum_terms,
-    zero_sums,
-)
+from motif_jax.offline.update import count, init_state, make_measure, means_of, objective_of, sum_terms
 from motif_jax.offline.values import ModelFunctions
 from motif_jax.stages.train_values import unused_values
 
@@ -72,7 +63,7 @@ def learner(recipe, settings, devices):
     """The compiled update, which most tests call with a batch of one shape, and its mesh."""
     mesh = make_mesh(devices)
     update = map_update(
-        make_update(objective_of(LANGUAGE, recipe, settings), settings), mesh, batch_axis=0, num_constants=1
+        updates.make_update(objective_of(LANGUAGE, recipe, settings), settings), mesh, batch_axis=0, num_constants=1
     )
     return update, mesh
 
@@ -176,7 +167,7 @@ def test_only_what_a_recipe_learns_is_changed_and_its_target_follows():
 def test_targets_may_be_copied_at_some_steps_instead():
     settings, target = OfflineSettings(hard_update_every=3), {"q": jnp.zeros(2)}
     learnt = {"q": jnp.ones(2), "v": jnp.ones(1)}
-    copied = [float(follow(target, learnt, jnp.int32(step), settings)["q"][0]) for step in range(1, 7)]
+    copied = [float(updates.follow(target, learnt, jnp.int32(step), settings)["q"][0]) for step in range(1, 7)]
     assert copied == [0, 0, 1, 0, 0, 1]
 
 
@@ -196,7 +187,7 @@ def test_measuring_many_batches_equals_measuring_one(name):
     state, given = start(recipe)
     mesh = make_mesh(1)
     measure = map_update(make_measure(objective_of(LANGUAGE, recipe, SETTINGS)), mesh, batch_axis=0, num_constants=2)
-    sums = replicate(zero_sums(recipe, SETTINGS), mesh)
+    sums = replicate(updates.zero_sums(recipe, SETTINGS), mesh)
     for start_row in range(0, 8, 2):
         part = jax.tree.map(lambda array, at=start_row: array[at : at + 2], whole)
         sums = measure(sums, state, given, part)
@@ -237,7 +228,7 @@ def written_out(recipe, settings):
     def program(state, given, batch):
         weights = Weights(state.learnt, state.target, given)
         sums = sum_terms(PLAIN, recipe, settings, weights, batch) | count(recipe, batch)
-        return sums, follow(state.target, state.learnt, state.step, settings) if state.target else ()
+        return sums, updates.follow(state.target, state.learnt, state.step, settings) if state.target else ()
 
     return str(jax.make_jaxpr(program)(state, given, batch_of(num_rows=1))), *means_by(recipe, settings)
 
