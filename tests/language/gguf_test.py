@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import struct
 import unicodedata
 
@@ -12,6 +11,7 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from conftest import change_json, refusal
 from flax import nnx
 from gguf_models import HOSTILE, ROWS, SlowTokeniser, make_model, metadata_of, tensors_of, write_gguf
 from own_models import same
@@ -169,10 +169,7 @@ def read_both(file):
 
 
 def refuse(file, sentence):
-    with pytest.raises(UserError, match=sentence) as error:
-        read_both(file)
-    assert len(str(error.value).splitlines()) == 1
-    assert len(str(error.value)) < 1000
+    refusal(lambda: read_both(file), match=sentence)
 
 
 @pytest.mark.quick
@@ -281,8 +278,7 @@ def test_an_adapter_of_a_file_is_added_to_it(tmp_path):
     (tmp_path / "adapter").mkdir()
     write_adapter(tmp_path / "adapter", model, str(write_gguf(tmp_path / "m.gguf")))
     for base in (tmp_path / "m.gguf", "../m.gguf"):
-        settings = tmp_path / "adapter/adapter_config.json"
-        settings.write_text(json.dumps(json.loads(settings.read_text()) | {"base_model_name_or_path": str(base)}))
+        change_json(tmp_path / "adapter/adapter_config.json", base_model_name_or_path=str(base))
         _, params, config = hub.read_language_model(tmp_path / "adapter")
         merged = hub.read_language_model(tmp_path / "merged")[1]
         jax.tree.map(lambda ours, wanted: np.testing.assert_allclose(ours, wanted, atol=1e-6), params, merged)

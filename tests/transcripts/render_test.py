@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from conftest import refusal
 from talks import Greedy, Letters, random_store, wordle_game, write
 
-from motif_jax.structs import Episode, Turn, UserError
+from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts import render
 from motif_jax.transcripts.render import TEMPLATES, Renderer, Template
 from motif_jax.transcripts.store import turns_of
@@ -87,12 +88,9 @@ def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
 # ---- what is refused
 
 
-def refusal(tokeniser, template, *turns):
-    with pytest.raises(UserError) as caught:
-        Renderer(turns_of([Episode(turns, True)]), tokeniser, template)
-    assert "--config.transcripts.template" in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
+def refused(tokeniser, template, *turns):
+    act = lambda: Renderer(turns_of([Episode(turns, True)]), tokeniser, template)  # noqa: E731
+    return refusal(act, "--config.transcripts.template")
 
 
 @pytest.mark.parametrize(("template", "turns"), [
@@ -102,7 +100,7 @@ def refusal(tokeniser, template, *turns):
     (Template("", "x", "b", "", ""), [Turn("x"), Turn("a", 1.0)]),
 ])  # fmt: skip
 def test_pieces_that_the_tokeniser_would_join_are_refused(template, turns):
-    assert "other tokens as a whole than text by text" in refusal(Greedy(), template, *turns)
+    assert "other tokens as a whole than text by text" in refused(Greedy(), template, *turns)
 
 
 def test_prompts_and_names_are_read_apart_by_a_policy_and_may_be_when_they_are_cloned():
@@ -117,12 +115,12 @@ def test_whole_texts_show_joins_that_no_pair_shows():
             return super().encode(text.replace("abc", "z"))
 
     turns = Turn("a"), Turn("b"), Turn("c")
-    assert "as a whole" in refusal(Three(), TEMPLATES["none"], *turns)
+    assert "as a whole" in refused(Three(), TEMPLATES["none"], *turns)
 
 
 def test_a_template_must_leave_the_agent_something_to_choose():
-    assert "no mark to begin with" in refusal(Letters(), Template("", "", "\n", "\n", ""), Turn("a", 1.0))
-    assert "no mark for its end" in refusal(Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))
+    assert "no mark to begin with" in refused(Letters(), Template("", "", "\n", "\n", ""), Turn("a", 1.0))
+    assert "no mark for its end" in refused(Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))
 
 
 # ---- batches

@@ -4,6 +4,7 @@ import hashlib
 
 import numpy as np
 import pytest
+from conftest import refusal
 from talks import random_episode, wordle_game, write
 
 from motif_jax.files import read_json, write_array, write_json
@@ -55,15 +56,6 @@ def test_no_store_is_written_over_or_without_episodes(tmp_path):
 # ---- what is no store
 
 
-def refusal(path):
-    with pytest.raises(UserError) as caught:
-        Transcripts(path)
-    said = str(caught.value)
-    assert len(said.splitlines()) == 1
-    assert "--config.transcripts.path" in said
-    return said
-
-
 def forge(path, **changes):
     """Changes arrays, and writes checksums that fit."""
     record = read_json(path / RECORD)
@@ -94,7 +86,7 @@ def put(index, value):
 def test_arrays_that_do_not_belong_together_are_refused(tmp_path, changes, said):
     write(tmp_path / "transcripts", [wordle_game()])
     forge(tmp_path / "transcripts", **changes)
-    assert said in refusal(tmp_path / "transcripts")
+    refusal(lambda: Transcripts(tmp_path / "transcripts"), "--config.transcripts.path", said)
 
 
 @pytest.mark.parametrize(("is_link", "said"), [(True, "leads out"), (False, "it has more than 16,777,216 bytes")])
@@ -105,4 +97,4 @@ def test_records_that_lead_elsewhere_or_are_huge_are_refused(tmp_path, is_link, 
         record.symlink_to(tmp_path / "elsewhere")
     else:
         record.write_text(record.read_text() + " " * 2**24)
-    assert said in refusal(tmp_path / "transcripts")
+    refusal(lambda: Transcripts(tmp_path / "transcripts"), "--config.transcripts.path", said)
