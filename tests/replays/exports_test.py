@@ -5,9 +5,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from emulator import Emulator
 from PIL import Image
-from real_replay import NEEDED, made, play
+from real_replay import NEEDED, Emulator, made, play
 
 from motif_jax.envs.gym_world import encode_picture
 from motif_jax.replays.film import COLOURS, HEIGHT, PICTURE_ROWS, WIDTH, film, find_ffmpeg, paint, write_film

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from emulator import Emulator
-from real_replay import NEEDED, made, play
+from real_replay import NEEDED, Emulator, made, play
 
 from motif_jax.replays.replay import ROWS, Story, describe, summary
 from motif_jax.replays.scene import HELP, MESSAGES, TEXT, Canvas, View, changes, compose

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from conftest import ROOT
-from emulator import Emulator
-from real_replay import play
+from real_replay import Emulator, play
 
 from motif_jax.replays.replay import describe, save_replay
 from motif_jax.replays.scene import ENTER, LEAVE, Canvas, View, compose, open_terminal
