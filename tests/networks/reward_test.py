@@ -22,10 +22,9 @@ def test_the_default_has_the_published_number_of_parameters():
     assert count(MessageClassifier(rngs=nnx.Rngs(0))) == 306_945 - head + classifier == 471_554
 
 
-@pytest.mark.parametrize(
-    ("encoder", "longest", "width"),
-    [(MessageEncoder, 0, 1), (MessageEncoder, 79, 80), (MessageEncoder, 250, 253), (SmallMessageEncoder, 16, 16)],
-)
+@pytest.mark.parametrize(("encoder", "longest", "width"), [
+    (MessageEncoder, 0, 1), (MessageEncoder, 79, 80), (MessageEncoder, 250, 253), (SmallMessageEncoder, 16, 16),
+])  # fmt: skip
 def test_skipping_the_zeros_changes_nothing(encoder, longest, width):
     model = encoder(rngs=nnx.Rngs(1))
     text = messages(9, longest)
