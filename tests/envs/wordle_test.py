@@ -109,14 +109,10 @@ def test_colours_of_all_guesses_for_a_word_are_those_of_each_guess(vocabulary):
         assert vocabulary.colours_if(hidden).tolist() == wanted
 
 
-def play(game: wordle.WordleGame, *texts: str, episode: int = 0) -> list[float]:
-    game.reset(game_seed(1, SeedStream.COLLECT, episode), episode)
-    return [game.step(text) for text in texts]
-
-
 def test_malformed_guesses_cost_a_try_and_get_no_answer():
     game = make_world({"world": "wordle"}).game()
-    assert play(game, "crane", "cran", "x\0yzab", "levels and more than sixteen") == [-1.0] * 4
+    game.reset(game_seed(1, SeedStream.COLLECT, 0), 0)
+    assert {game.step(text) for text in ("crane", "cran", "x\0yzab", "levels and more than sixteen")} == {-1.0}
     assert [turn.is_action for turn in game.turns] == [True, False, True, True, False, True]
     assert game.turns[3].text == "xyzab"  # arrays hold no zeros, so texts have none
     assert game.turns[-1].text == "levels and more "  # cut at 16 bytes

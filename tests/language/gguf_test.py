@@ -73,10 +73,7 @@ def test_blocks_are_dequantised_as_in_transformers(kind, tmp_path):
         data[..., first : first + 2] = halves[..., None].view(np.uint8)
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
     writer.add_tensor("x", data.reshape(64, -1), raw_dtype=quantised)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    gguf_models.finish(writer)
     ours = read_header(tmp_path / "m.gguf").tensors["x"].array
     theirs = dequant.dequantize(torch.tensor(data.reshape(64, -1)), int(quantised)).numpy()
     assert ours.std() > 0.5
