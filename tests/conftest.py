@@ -219,7 +219,6 @@ def run_stage(stage, config, workdir: Path) -> None:
 
 
 def is_complete(stage, config, workdir: Path) -> bool:
-    """Whether a stage has nothing left to do."""
     return stage.STAGE.is_complete(stage.STAGE.view(config.to_dict()), workdir)
 
 

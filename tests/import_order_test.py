@@ -82,7 +82,6 @@ MODULES = {  # the files of the package by the names that they are imported by
 
 @functools.cache
 def nodes_of(module: str) -> list[ast.AST]:
-    """The syntax of its file."""
     return list(ast.walk(ast.parse(MODULES[module].read_text())))
 
 

@@ -202,7 +202,6 @@ class Twin:
 
 
 def compare(game, twin, seed, actions) -> list[bytes]:
-    """Plays both, to the end of the episode or of the actions; returns the captions."""
     game.reset(seed)
     twin.reset(seed)
     captions = [game.message]

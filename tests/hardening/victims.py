@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple, Self
 
 MODULES = (  # what a victim shall not have to load first
     "stages.collect", "stages.annotate", "stages.train_reward", "stages.train_reward.fitting", "stages.train_policy",
-    "stages.train_policy.loop", "stages.evaluate", "stages.evaluate.play", "stages.report", "policies.mixture",
+    "stages.train_policy.loop", "stages.evaluate", "stages.evaluate.play", "stages.report", "policies.choice",
 )  # fmt: skip
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree"}
 WRITING = os.O_WRONLY | os.O_RDWR

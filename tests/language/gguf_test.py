@@ -60,7 +60,6 @@ def test_numbers_are_dequantised(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K"])
 def test_blocks_are_dequantised_as_in_transformers(kind, tmp_path):
-    """Random bytes, with scales that are finite."""
     torch = pytest.importorskip("torch", reason="needs PyTorch: bash launch/test.sh installs it")
     dequant = pytest.importorskip("transformers.integrations.gguf.dequant", reason="needs transformers 5.20")
     quantised = gguf.GGMLQuantizationType[kind]

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from linear_policy import BASE, A, B, T, assert_same, initial, make_params, make_rollouts, shape_rewards, train
 from ppo_test import NO_MEMORY, forgetful
+from slow_terms import relative as slow_relative
 
 from motif_jax.devices.mesh import make_mesh
-from motif_jax.learner.samples import FLOOR, group_advantages, relative
+from motif_jax.learner.samples import group_advantages, relative
 from motif_jax.learner.settings import GroupSettings
 from motif_jax.stages.train_policy import Policy
 from motif_jax.stages.train_policy.setup import make_grouped, places
@@ -21,14 +22,6 @@ LENGTHS = RNG.integers(1, T + 1, B)
 PLAYED = np.arange(T)[:, None] < LENGTHS
 PLAYED[:, 8:12] = False  # an incomplete group
 VISIT = RNG.integers(4, size=(T, B)).astype(np.int32)
-
-
-def slow_relative(values, by_deviation):
-    if len(values) < 2:
-        return [0.0] * len(values)
-    mean = sum(values) / len(values)
-    deviation = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
-    return [(value - mean) / (max(deviation, FLOOR) if by_deviation else 1) for value in values]
 
 
 def slow_advantages(reward, group, discount, with_steps):

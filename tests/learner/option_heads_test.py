@@ -136,7 +136,6 @@ def test_advantages_are_normalised_for_options_and_controller_by_themselves():
 
 
 def compare_devices() -> None:
-    """What the test below runs where there are eight devices."""
     batch = make_batch()
     assert_near(train(batch), train(batch, devices=8))
     assert_near(train(batch, num_minibatches=2), train(batch, devices=8, num_minibatches=2))

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from policy_test import count
+from policy_test import assert_orthogonal, count
 
 from motif_jax.networks.reward import MessageClassifier, MessageEncoder, RewardModel, SmallMessageEncoder
 
@@ -40,9 +40,7 @@ def test_skipping_the_zeros_changes_nothing(encoder, longest, width):
 
 def test_initialisation_is_the_published_one():
     model = RewardModel(rngs=nnx.Rngs(0))
-    kernel = np.asarray(model.first.kernel[...])  # [128, 256]
-    np.testing.assert_allclose(kernel @ kernel.T, np.eye(128), atol=1e-5)
-    assert not np.asarray(model.first.bias[...]).any()
+    assert_orthogonal(model.first)
     for conv in model.message.convolutions:
         width, inputs, _ = conv.kernel[...].shape
         bound = 1 / (inputs * width) ** 0.5
@@ -62,10 +60,7 @@ def test_initialisation_is_the_published_one():
 def test_the_classifier_begins_with_orthogonal_layers():
     model = MessageClassifier("lt_cnn_small", rngs=nnx.Rngs(0))
     for layer in (model.first, model.second, model.head):
-        kernel = np.asarray(layer.kernel[...])
-        kernel = kernel if len(kernel) < kernel.shape[1] else kernel.T
-        np.testing.assert_allclose(kernel @ kernel.T, np.eye(len(kernel)), atol=1e-5)
-        assert not np.asarray(layer.bias[...]).any()
+        assert_orthogonal(layer)
 
 
 def test_the_crop_is_what_is_around_the_hero():

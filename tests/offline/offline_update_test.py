@@ -221,7 +221,6 @@ PLAIN = ModelFunctions(  # so that programs are traced quickly
 
 
 def written_out(recipe, settings):
-    """What an update computes, but for the optimizer, as text."""
     state, given = start(recipe, settings)
 
     def program(state, given, batch):
