@@ -4,8 +4,10 @@ import collections
 import contextlib
 import fcntl
 import functools
+import json
 import os
 import random
+import re
 import runpy
 import shutil
 import signal
@@ -162,6 +164,26 @@ assert jax.device_count() == {number}
     assert done.returncode == 0, done.stderr[-4000:]
 
 
+def refusal(act: Callable[[], object], *parts: str, match: str = "", kind: type[Exception] | None = None) -> str:
+    """The sentence that refuses something: one, fit for a terminal, with these parts. `kind`: other than UserError."""
+    from motif_jax.structs import UserError
+
+    kind = kind or UserError
+    with pytest.raises(kind) as caught:
+        act()
+    said = getattr(caught.value, "sentence", str(caught.value))
+    assert caught.type is kind, said
+    assert said.isprintable(), said
+    assert len(said) < 1000
+    assert re.search(match, said), said
+    assert not [part for part in parts if part not in said], said
+    return said
+
+
+def change_json(file: Path, **values: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
 def interrupt() -> None:
     raise KeyboardInterrupt
 
@@ -197,7 +219,6 @@ def run_stage(stage, config, workdir: Path) -> None:
 
 
 def is_complete(stage, config, workdir: Path) -> bool:
-    """Whether a stage has nothing left to do."""
     return stage.STAGE.is_complete(stage.STAGE.view(config.to_dict()), workdir)
 
 

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from conftest import parents
 
-LISTENS = "0A"  # a state of a socket, as the kernel writes it
-
 
 def tree(process: int) -> set[int]:
     found, known = {process}, parents()
@@ -28,6 +26,7 @@ def listening(process: int) -> set[str]:
     for table in ("tcp", "tcp6", "udp", "udp6"):
         for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
             _, local, _, state, *_, inode = line.split()[:10]
-            if inode in sockets and (state == LISTENS or table.startswith("udp")):
+            # 0A: a socket that listens, as the kernel writes it
+            if inode in sockets and (state == "0A" or table.startswith("udp")):
                 found.add(local.partition(":")[0])
     return found

@@ -146,20 +146,15 @@ def test_what_only_prints_ends_well_without_a_report(tmp_path, arguments, number
     assert ("--stage=collect,check_judge," in calls[-1]) == ("--judge=smollm2" in arguments)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "workdir", "said"),
-    [
-        (["--goal=golf"], "w", "unknown goal 'golf'"),
-        (["--goal=find the princess"], "w", "in your own words needs a language model, --judge=smollm2"),
-        (["--judge=nowhere.gguf"], "w", "there is no directory and no file 'nowhere.gguf' (--judge)"),
-        (["ilql", "--judge=smollm2"], "w", "--judge=smollm2 judges messages of NetHack, and ilql plays games of words"),
-        (["--workdir=x"], "w", "WORKDIR=elsewhere"),
-        (["glam", "--goal=gold"], "w", "--goal=gold is of NetHack, and glam plays BabyAI-Text"),
-        (["code", "--goal=gold"], "w", "--goal=gold is of NetHack, and code plays MiniGrid's DoorKey"),
-        ([], "a,b", "has a comma"),
-        (["code:golf"], "w", "unknown game 'golf'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "workdir", "said"), [
+    (["--goal=golf"], "w", "unknown goal 'golf'"), (["code:golf"], "w", "unknown game 'golf'"),
+    (["--goal=find the princess"], "w", "in your own words needs a language model, --judge=smollm2"),
+    (["--judge=nowhere.gguf"], "w", "there is no directory and no file 'nowhere.gguf' (--judge)"),
+    (["ilql", "--judge=smollm2"], "w", "--judge=smollm2 judges messages of NetHack, and ilql plays games of words"),
+    (["glam", "--goal=gold"], "w", "--goal=gold is of NetHack, and glam plays BabyAI-Text"),
+    (["code", "--goal=gold"], "w", "--goal=gold is of NetHack, and code plays MiniGrid's DoorKey"),
+    (["--workdir=x"], "w", "WORKDIR=elsewhere"), ([], "a,b", "has a comma"),
+])  # fmt: skip
 def test_it_refuses_what_it_cannot_do_before_anything_runs(tmp_path, arguments, workdir, said):
     done, calls = quickstart(tmp_path, *arguments, workdir=workdir, status=2)
     assert said in done.stderr

@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT
 
 SOURCES = ("LICENSE", "README.md", "configs", "motif_jax", "pyproject.toml", "setup.cfg")
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 RUN = """
 import json, sys
 from motif_jax.launch import command
@@ -41,8 +42,7 @@ def wheel(tmp_path_factory):
     pack = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
     run([sys.executable, "-c", pack, folder], folder / "src")
     (archive,) = folder.glob("*.tar.gz")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", archive], folder)
+    run([*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", archive], folder)
     (made,) = folder.glob("*.whl")
     return made
 
@@ -59,8 +59,7 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel):
 @pytest.mark.journey
 def test_an_installed_copy_runs_by_the_names_of_its_configs(wheel, tmp_path):
     site, script = tmp_path / "site", tmp_path / "site/bin/motif-jax"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    run([*pip, "install", "--no-deps", "--no-index", "--target", site, wheel], tmp_path)
+    run([*PIP, "install", "--no-deps", "--no-index", "--target", site, wheel], tmp_path)
     flags = ["--config=quickstart:toy", "--workdir=run", "--stage=collect"]
     flags += ["--config.collect.num_pairs=20", "--config.collect.num_workers=1"]
     out = run([sys.executable, "-c", RUN, *flags], tmp_path, PYTHONPATH=str(site))

@@ -27,8 +27,8 @@ class CountingPool(ActorPool):
         return super().poll(timeout_s)
 
 
-def make_pool(slots):
-    return CountingPool({"task": "toy"}, ("message",), num_workers=0, games_per_worker=2 * GROUPS, groups=GROUPS,
+def make_pool(slots, workers=0):
+    return CountingPool({"task": "toy"}, ("message",), num_workers=workers, games_per_worker=2 * GROUPS, groups=GROUPS,
                         rollout_length=T, slots_per_group=slots)  # fmt: skip
 
 
@@ -70,8 +70,7 @@ class StartedPolicy(RandomPolicy):
 @pytest.mark.parametrize("share", [1, 2])
 def test_games_play_while_the_device_works_for_another_group(workers, share):
     policy, rollouts = StartedPolicy(23), GROUPS * max(workers, 1) * share
-    with CountingPool({"task": "toy"}, ("message",), num_workers=workers, games_per_worker=2 * GROUPS, groups=GROUPS,
-                      rollout_length=T, slots_per_group=share + 1) as pool:  # fmt: skip
+    with make_pool(share + 1, workers) as pool:
         for batch in itertools.islice(OverlappedLoop(pool, policy, rollouts), 2):
             numbers = [(full.worker, full.group) for full in batch.fulls]
             assert numbers == [*itertools.product(range(max(workers, 1)), range(GROUPS))] * share

@@ -27,11 +27,7 @@ OUTPUTS, STARTS = {"value": ArraySpec((), "float32")}, {"core": ArraySpec((3,), 
 class MessagePolicy:
     """A policy that depends on what it sees, and stores something: action = checksum of the message + game mod 9."""
 
-    reads = ("message", "blstats")
-
-    def __init__(self):
-        self.outputs = {"value": ArraySpec((), "float32")}
-        self.starts: dict[str, ArraySpec] = {}
+    reads, outputs, starts = ("message", "blstats"), OUTPUTS, {}
 
     def room(self, count):
         return count + 3

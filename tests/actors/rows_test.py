@@ -1,7 +1,11 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from motif_jax.actors import recorder
 from motif_jax.actors.worker import MANY, find_places, read_rows, write_rows
+from motif_jax.envs.world import SCREEN_SHAPE, Screen
 
 pytestmark = pytest.mark.quick
 SLOTS, STEPS, SIZE = MANY + 3, 4, 3
@@ -37,3 +41,20 @@ def test_rows_are_read_and_written_as_one_by_one(key, count):
     for number, (slot, step) in enumerate(pairs):
         written[key][slot, step] = values[number * SIZE : (number + 1) * SIZE]
     assert all(np.array_equal(rollouts[name], written[name]) for name in SHAPES)
+
+
+@pytest.mark.parametrize(("steps", "kept"), [(9, True), (10, False), (30, False)])
+def test_too_many_bytes_of_pictures_drop_all_pictures(monkeypatch, steps, kept):
+    monkeypatch.setattr(recorder, "MOST_PICTURES", 1000)
+    blank = np.zeros(SCREEN_SHAPE, np.uint8)
+    game = SimpleNamespace(
+        screen=lambda: Screen(blank, blank, np.zeros(2, np.uint8)), picture=lambda: bytes(100), message=b"",
+        message_count=1, step=lambda action: 0.0,
+    )  # fmt: skip
+    frames = recorder.RecordedFrames(game)
+    for _ in range(steps):
+        frames.step(0)
+    arrays = recorder.unpacked(frames.packed())
+    assert frames.too_many_pictures == (not kept)
+    assert len(arrays["chars"]) == len(arrays["message"]) == steps + 1
+    assert ("pictures" in arrays) == ("picture_ends" in arrays) == kept

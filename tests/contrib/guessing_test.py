@@ -17,7 +17,6 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus, UserError
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("few_tries")]
-FLAG = r"\(--config.env.options\)"
 SCENE = Scene("a dog in a park", None, {
     "animal": "dog", "place": "park", "weather": "sunny", "color": "black", "people": "two", "action": "running",
     "time": "midday", "size": "small",
@@ -37,8 +36,7 @@ def files(tmp_path) -> dict[str, str]:
 
 
 def remote(url: str, files: dict[str, str], **options):
-    given = {"server": url, "timeout_s": LONG_S, "patience_s": LONG_S} | files | options
-    return make_world({"world": "guessing", "options": json.dumps(given)})
+    return local(**{"server": url, "timeout_s": LONG_S, "patience_s": LONG_S} | files | options)
 
 
 def local(**options):
@@ -175,12 +173,8 @@ def test_any_answer_becomes_one_harmless_line(text, files):
 # ---- bad input
 
 
-def broken(tmp_path, text: str) -> str:
-    (tmp_path / "broken.json").write_text(text)
-    return str(tmp_path / "broken.json")
-
-
 @pytest.mark.parametrize("text", ["", '[{"caption": 5}]', "[" * 100_000])
 def test_scenes_that_cannot_be_read_are_refused(tmp_path, text):
-    with pytest.raises(UserError, match=rf"cannot read the scenes '.*broken.json': .*{FLAG}$"):
-        remote("http://127.0.0.1:9", {"scenes": broken(tmp_path, text)}).check()
+    (tmp_path / "broken.json").write_text(text)
+    with pytest.raises(UserError, match=r"cannot read the scenes '.*broken.json': .*\(--config.env.options\)$"):
+        remote("http://127.0.0.1:9", {"scenes": str(tmp_path / "broken.json")}).check()

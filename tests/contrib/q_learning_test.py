@@ -12,19 +12,8 @@ from flax import nnx
 from jax import export
 from linear_policy import make_rollouts
 
-from motif_jax.contrib.drrn.q_learning import (
-    RelevanceNetwork,
-    StoredSteps,
-    Transitions,
-    add,
-    count_steps,
-    draw,
-    init_q_state,
-    make_q_update,
-    make_replay,
-    td_loss,
-    td_targets,
-)
+from motif_jax.contrib.drrn import q_learning
+from motif_jax.contrib.drrn.q_learning import StoredSteps, draw, make_q_update, make_replay, td_targets
 from motif_jax.contrib.drrn.sections import ReplaySettings
 from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.learner.settings import Settings
@@ -67,7 +56,7 @@ def transitions(steps):
                terminated, truncated)  # fmt: skip
 
 
-add_batch, draw_some = jax.jit(add), jax.jit(draw, static_argnums=2)
+add_batch, draw_some = jax.jit(q_learning.add), jax.jit(draw, static_argnums=2)
 
 
 def drawn_ones(*arguments):
@@ -84,7 +73,7 @@ def test_the_buffer_holds_what_a_list_of_the_newest_batches_holds():
         replay = add_batch(replay, batch(number))
         plain = [*plain, batch(number)][-N:]
         known = {one for steps in plain for one in transitions(steps)}
-        assert int(count_steps(replay)) == len(known) == len(plain) * T * B
+        assert int(q_learning.count_steps(replay)) == len(known) == len(plain) * T * B
         counts = collections.Counter(drawn_ones(replay, jax.random.key(number), 2400))
         assert counts.keys() == known  # every one, and no other
     assert min(counts.values()) > 50  # of 24, each is expected 100 times, give or take 10
@@ -99,7 +88,7 @@ def made_up():
     q, following = 3 * rng.normal(size=(2, 7, 3)).astype(np.float32)
     truncated = np.array([False, True, False, True, False, False, True])
     terminated = np.array([True, False, False, False, True, False, False])
-    drawn = Transitions({}, rng.integers(3, size=7, dtype=np.int32),
+    drawn = q_learning.Transitions({}, rng.integers(3, size=7, dtype=np.int32),
                         rng.normal(size=7).astype(np.float32), {}, terminated, truncated)  # fmt: skip
     return q, following, drawn
 
@@ -120,7 +109,7 @@ def slow_loss(q, following, drawn, discount, never):
 def test_the_loss_is_that_of_the_slow_twin(bootstrap):
     q, following, drawn = made_up()
     target = td_targets(jnp.asarray(following), drawn, 0.9, bootstrap)
-    loss, metrics = td_loss(jnp.asarray(q), drawn, target)
+    loss, metrics = q_learning.td_loss(jnp.asarray(q), drawn, target)
     assert float(loss) == pytest.approx(slow_loss(q, following, drawn, 0.9, bootstrap == "never"), rel=1e-5)
     assert float(metrics["value_mean"]) == pytest.approx(np.mean([q[i][a] for i, a in enumerate(drawn.action)]))
     gradient = jax.grad(lambda following: td_targets(following, drawn, 0.9, bootstrap).sum())(jnp.asarray(following))
@@ -139,7 +128,7 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew():
     )
     params = {"q": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)}
     empty = make_replay(2, 5, 16, {"x": jax.ShapeDtypeStruct((4,), np.float32)})
-    state = init_q_state(params, Q, empty)._replace(version=jnp.int32(7))
+    state = q_learning.init_q_state(params, Q, empty)._replace(version=jnp.int32(7))
     update = jax.jit(jax.vmap(make_q_update(linear, just_the_games, Q, ReplaySettings(minibatch_size=9), seed=3),
                               in_axes=(None, None, 0), axis_name="data"))  # fmt: skip
 
@@ -183,7 +172,7 @@ def test_acting_and_an_update_lower_for_gpus_and_tpus():
     update = make_q_update(model.unroll, just_the_games, replace(Q, num_minibatches=2), ReplaySettings(), seed=0)
     program = map_update(update, make_mesh(1), 1, num_constants=1)
     seen = {"tokens": jax.ShapeDtypeStruct((32,), np.int16)}
-    state = jax.eval_shape(lambda params: init_q_state(params, Q, make_replay(N, 5, 16, seen)), model.params)
+    state = jax.eval_shape(lambda params: q_learning.init_q_state(params, Q, make_replay(N, 5, 16, seen)), model.params)
 
     def act(params, tokens):
         return model.step(params, (), {"tokens": tokens}, None, np.zeros((16, 0)), model.prepare(params, ()))
@@ -225,7 +214,7 @@ def slow_values(network, prompt, names):
 
 @pytest.mark.quick
 def test_values_are_those_of_a_slow_network_for_any_padding():
-    network = RelevanceNetwork(9, WIDTH, dtype="float32", rngs=nnx.Rngs(3))
+    network = q_learning.RelevanceNetwork(9, WIDTH, dtype="float32", rngs=nnx.Rngs(3))
     for bias in (network.hidden.bias, network.last.bias):
         bias[...] = bias[...] + 0.3
     prompts, names = [[3, 1, 4, 1, 5], [2], [], [8, 0, 8]], [[7, 7], [6], [0, 1, 2]]

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import bytes_of, get_config, is_complete, run_stage
+from conftest import assert_same_bits, bytes_of, get_config, is_complete, refusal, run_stage
 from safetensors.numpy import load_file, save
 from toy_policies import TASK, TRAINING, policies
 
@@ -52,20 +52,12 @@ def release(original, tmp_path):
     return shutil.copytree(original, tmp_path / "toy")
 
 
-def assert_same(one, other):
-    one, other = leaves_by_path(one), leaves_by_path(other)
-    assert one.keys() == other.keys()
-    for path, array in one.items():
-        assert np.asarray(array).dtype == np.asarray(other[path]).dtype
-        assert np.array_equal(array, other[path])
-
-
 def test_a_release_gives_what_the_workdir_gives(workdir, original):
     (model, facts, sources), (theirs, their_facts, their_sources) = read_policy(workdir), read_policy(original)
-    assert_same((model.params, model.frozen), (theirs.params, theirs.frozen))
+    assert_same_bits(leaves_by_path((model.params, model.frozen)), leaves_by_path((theirs.params, theirs.frozen)))
     assert facts["model"] == their_facts["model"]
     assert sources.facts() == their_facts["sources"] == their_sources.facts()
-    assert_same(sources.arrays(), their_sources.arrays())
+    assert_same_bits(sources.arrays(), their_sources.arrays())
     reward, released = motif_jax.load_reward(workdir), motif_jax.load_reward(original)
     captions = ["You descend the stairs.", "It's a wall.", "something else"]
     assert np.array_equal(reward(captions).normalised, released(captions).normalised)
@@ -127,9 +119,7 @@ def test_every_changed_byte_is_refused_in_one_sentence(original, tmp_path):
                 with pytest.raises(UserError, match="cannot be used: 'best.npz'"):
                     releases.released_replay(directory)
                 continue
-            with pytest.raises(UserError, match="cannot be used: ") as error:
-                releases.read_release(directory, kind, "last")
-            assert len(str(error.value).splitlines()) == 1
+            refusal(lambda: releases.read_release(directory, kind, "last"), "cannot be used: ")
         for shorter in (b"", data[: len(data) // 2]):
             (directory / file.name).write_bytes(shorter)
             with pytest.raises(UserError, match="cannot be used: "):
@@ -168,10 +158,7 @@ def set_fact(*path, value):
 def test_invalid_metadata_is_refused_in_one_sentence(release, path, value):
     load_it = motif_jax.load_reward if path[0] == "reward" else motif_jax.load_policy
     changed = rewritten(release, set_fact(*path, value=value))
-    with pytest.raises(UserError) as error:
-        load_it(changed)
-    assert len(str(error.value).splitlines()) == 1
-    assert str(release) in str(error.value) or {"sources", "network"} & set(path)
+    assert str(release) in refusal(lambda: load_it(changed)) or {"sources", "network"} & set(path)
 
 
 def test_code_that_a_card_names_is_never_imported(release):
@@ -204,9 +191,7 @@ def test_tensors_that_are_not_the_networks_are_refused(release):
         None,  # damaged
     ):
         with_data(save(changed) if changed else save(tensors)[:-1])
-        with pytest.raises(UserError) as error:
-            motif_jax.load_policy(release)
-        assert len(str(error.value).splitlines()) == 1
+        refusal(lambda: motif_jax.load_policy(release))
 
 
 def test_the_hub_is_told_only_figures_of_the_task_as_it_is_trained(original):

@@ -1,20 +1,30 @@
 """BabyAI-Text's games: levels, held-out pairs, families by seed, the bot, what is seen and said, what is refused."""
 
+import random
 import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from babyai_games import MIXED, begin, make, play_by_bot
 from minigrid.minigrid_env import MiniGridEnv
 
-from motif_jax.envs.babyai.game import DOOR_COLOURS, LEVELS, LocalLevel, all_reached, makers_of, plan
+from motif_jax.envs.babyai.game import DOOR_COLOURS, LEVELS, BotPlayer, LocalLevel, all_reached, makers_of, plan
 from motif_jax.envs.babyai.words import HELD_OUT, describe
 from motif_jax.envs.gym_world import quiet
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
+
+MIXED = "MixedTrainLocal"
+
+
+def make(level="GoToLocal", **values):
+    return make_world({"world": "babyai", "babyai": {"level": level, **values}})
+
+
+def begin(game, episode):
+    game.reset(game_seed(0, SeedStream.TRAIN, episode), episode)
 
 
 @pytest.mark.parametrize("pairs", ["train", "test"])
@@ -98,9 +108,14 @@ def test_as_published_each_game_keeps_its_family_in_training_but_not_in_evaluati
 
 @pytest.mark.parametrize("level", [*LEVELS, "GoToLocal", "PutNextLocal", "GoToSeqS5R2", "BlockedUnlockPickup"])
 def test_the_bot_accomplishes_its_missions(level):
-    game = make(level).game()
+    game, player = make(level).game(), BotPlayer()
     for episode in range(5):
-        actions = play_by_bot(game, episode)
+        actions = []
+        player.begin(random.Random(episode))
+        begin(game, episode)
+        while not game.end:
+            actions.append(player.choose(game))
+            game.step(actions[-1])
         assert game.end == EndStatus.TASK_SUCCESSFUL, (level, episode, game.mission)
         assert {*actions} <= {*range(6)}
         info = game.info()
@@ -188,13 +203,11 @@ def test_without_minigrid_one_sentence_says_what_to_install():
 
 
 def test_a_shuffled_mission_changes_what_players_read_and_not_the_game():
-    own, shuffled = (
-        make_world({"world": "babyai", "babyai": {"mission": name}}).game() for name in ("own", "shuffled")
-    )
+    own, shuffled = (make(mission=name).game() for name in ("own", "shuffled"))
     differ = 0
     for episode in range(20):
         for game in (own, shuffled):
-            game.reset(game_seed(0, SeedStream.TRAIN, episode), episode)
+            begin(game, episode)
         assert str(own.env.mission) == str(shuffled.env.mission) == own.mission
         np.testing.assert_array_equal(own.seen["image"], shuffled.seen["image"])
         differ += own.mission != shuffled.mission

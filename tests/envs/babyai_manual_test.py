@@ -27,10 +27,6 @@ def probes_of(**values):
     return BabyAIWorld(BabyAISettings(**values)).probes
 
 
-def goal_of(prompt):
-    return prompt.split("\n")[1]
-
-
 def manual(tmp_path, text):
     file = tmp_path / "mine.toml"
     file.write_text(text)
@@ -48,7 +44,7 @@ def test_a_lesson_becomes_prompts_of_the_world_and_actions(tmp_path):
         (shown,) = [sentence for sentence in seen.split(", ") if thing in sentence]
         assert action == f"turn {shown.split()[-1]}"
     assert list(make_examples(read_manual(manual(tmp_path, ONE)), window=1)) == examples  # the same every time
-    goals = [goal_of(prompt) for prompt, _ in make_examples(read_manual(find_manual("mixed")), 1)]
+    goals = [prompt.split("\n")[1] for prompt, _ in make_examples(read_manual(find_manual("mixed")), 1)]
     assert not any(pair in goal for goal in goals for pair in HELD_OUT)
     longer = [prompt for prompt, _ in make_examples(read_manual(manual(tmp_path, ONE)), window=3)]
     assert any("Action 0: turn" in prompt for prompt in longer)
@@ -71,9 +67,8 @@ def test_exercises_with_goals_name_no_pair_that_is_held_out(monkeypatch):
     "a = " + "[" * 9999,
 ])  # fmt: skip
 def test_a_manual_of_other_forms_is_refused(tmp_path, text):
-    (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(UserError, match=r"mine.toml' is not a manual: .*\(--config.transcripts.import_from\)"):
-        read_manual(tmp_path / "mine.toml")
+        read_manual(manual(tmp_path, text))
 
 
 def test_a_tokeniser_of_all_words_knows_manuals_probes_actions_and_rewordings():

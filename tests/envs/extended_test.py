@@ -8,17 +8,9 @@ import pytest
 from nle import nethack
 
 from motif_jax.envs.nethack import engine
+from motif_jax.envs.nethack import game as rules
 from motif_jax.envs.nethack.explorer import ExplorerPlayer
-from motif_jax.envs.nethack.game import (
-    EXTENDED_FIGURES,
-    EXTENDED_KEYS,
-    EXTENDED_NAMES,
-    KEYS,
-    ORACLE_GLYPH,
-    STAIRS_HERE,
-    ExtendedGame,
-    NetHackGame,
-)
+from motif_jax.envs.nethack.game import ExtendedGame, NetHackGame
 from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.envs.nethack.world import GameSettings
@@ -117,7 +109,7 @@ class Twin:
         self.text = text or self.text
 
     def step(self, action):
-        before, asked, key = self.caption, self.question, chr(EXTENDED_KEYS[action])
+        before, asked, key = self.caption, self.question, chr(rules.EXTENDED_KEYS[action])
         if self.reference and "you kill " in before.lower():
             self.kills += 1
         choosing = "What do you want to eat" in before or "What do you want to drink" in before
@@ -204,13 +196,12 @@ class Twin:
         else:
             x, y = blstats[:2].tolist()
             around = {(x + dx, y + dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1)}
-            cells = {(int(column), int(row)) for row, column in np.argwhere(self.frame["glyphs"] == ORACLE_GLYPH)}
+            cells = {(int(column), int(row)) for row, column in np.argwhere(self.frame["glyphs"] == rules.ORACLE_GLYPH)}
             self.won = bool(around & cells) and not (self.task.sober and blstats[25] & 512)
         return 50.0 * self.won
 
 
 def compare(game, twin, seed, actions) -> list[bytes]:
-    """Plays both, to the end of the episode or of the actions; returns the captions."""
     game.reset(seed)
     twin.reset(seed)
     captions = [game.message]
@@ -230,7 +221,7 @@ def compare(game, twin, seed, actions) -> list[bytes]:
             assert np.array_equal(game.buffers[name], twin.frame[name]), (name, step)
         if game.end:
             break
-    assert game.info().named(EXTENDED_FIGURES)["kills"] == twin.kills
+    assert game.info().named(rules.EXTENDED_FIGURES)["kills"] == twin.kills
     return captions
 
 
@@ -279,10 +270,10 @@ def test_play_with_rare_texts_is_that_of_the_twin(task, reference):
 
 @pytest.mark.quick
 def test_the_28_actions_are_those_of_the_specification():
-    assert EXTENDED_KEYS[:23] == KEYS
-    assert bytes(EXTENDED_KEYS) == b"\rkljhunbyKLJHUNBY<>.\x04es" + b"Zq\xf0,p"
-    assert EXTENDED_NAMES[22:] == ("search", "cast", "quaff", "pray", "pickup", "pay")
-    assert GameSettings(actions="extended").action_names == EXTENDED_NAMES
+    assert rules.EXTENDED_KEYS[:23] == rules.KEYS
+    assert bytes(rules.EXTENDED_KEYS) == b"\rkljhunbyKLJHUNBY<>.\x04es" + b"Zq\xf0,p"
+    assert rules.EXTENDED_NAMES[22:] == ("search", "cast", "quaff", "pray", "pickup", "pay")
+    assert GameSettings(actions="extended").action_names == rules.EXTENDED_NAMES
     assert GameSettings(actions="extended").make(Frames(1, FRAME).views(0)).num_actions == 28
 
 
@@ -307,6 +298,6 @@ def test_a_step_onto_stairs_has_a_message_as_with_motifs_actions():
     game.reset(game_seed(0, SeedStream.EVALUATE, 1), 1)
     player.begin(random.Random(0))
     while not game.on_stairs:
-        assert game.message != STAIRS_HERE
+        assert game.message != rules.STAIRS_HERE
         game.step(player.choose(game))
-    assert game.message == STAIRS_HERE
+    assert game.message == rules.STAIRS_HERE

@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
+from conftest import refusal
 from gym_world_test import EVERYTHING, Corridor, Walk
 from gymnasium import spaces
 from PIL import Image
@@ -105,19 +106,16 @@ WRONG = {  # by method: what it returns
 RIGHT = Wrong
 
 
-def refused(method="", value=None, kind=UserError) -> str:
+def refused(method="", value=None, kind=None) -> str:
     """The sentence with which a world is refused whose method or attribute is wrong."""
     global Wrong
     Wrong = type(
         "Wrong", (RIGHT,), {"method": method, "value": value} | {method: value for _ in [0] if method.isidentifier()}
     )
     try:
-        with pytest.raises(UserError) as caught:
-            check_world({"world": "gym_answers_test:Wrong"})
+        return refusal(lambda: check_world({"world": "gym_answers_test:Wrong"}), "(--config.env.world)", kind=kind)
     finally:
         Wrong = RIGHT
-    assert caught.type is kind, (method, value)
-    return str(caught.value)
 
 
 def test_wrong_return_values_are_refused_with_one_sentence():
@@ -125,9 +123,7 @@ def test_wrong_return_values_are_refused_with_one_sentence():
     for method, values in WRONG.items():
         for value in values:
             sentence = refused(method, value)
-            assert "\n" not in sentence
             assert len(sentence) < 400
-            assert "(--config.env.world)" in sentence
             if method in ("reset()", "step()", "caption()", "screen()", "measure()", "succeeded()", "make()"):
                 assert sentence.startswith(f"{method} of the world 'gym_answers_test:Wrong' must return "), sentence
 
@@ -142,7 +138,6 @@ def test_whatever_a_method_raises_names_the_world(error):
         with stopped_by_signals():
             sentence = refused(method, error, UserCodeError)
         assert sentence.startswith("the world 'gym_answers_test:Wrong' failed with "), method
-        assert "(--config.env.world)" in sentence
 
 
 def test_errors_about_non_finite_numbers_name_method_and_value():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, change_json
 from nle.nethack.nethack import DLPATH
 
 from motif_jax.actors.pool import ActorPool
@@ -67,7 +67,7 @@ def test_a_library_that_plays_another_game_is_not_kept(folder, tmp_path, monkeyp
 @pytest.mark.parametrize(("damage", "why"), [
     (lambda folder: (folder / engine.NAME).write_bytes(b"half"), "it is damaged"),
     (lambda folder: (folder / engine.NAME).unlink(), "No such file"),
-    (lambda folder: edit(folder, machine="elsewhere"), "built for another machine"),
+    (lambda folder: change_json(folder / engine.RECORD, machine="elsewhere"), "built for another machine"),
 ])  # fmt: skip
 def test_a_library_that_does_not_belong_here_is_not_loaded(folder, damage, why):
     folder.mkdir(parents=True)
@@ -87,11 +87,6 @@ def test_a_build_that_cannot_begin_says_why_in_one_sentence():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.startswith("motif_jax: unexpected argument '--source=elsewhere'")
-
-
-def edit(folder, **values):
-    record = folder / engine.RECORD
-    record.write_text(json.dumps(json.loads(record.read_text()) | values))
 
 
 BUILT = engine.find_library().path != DLPATH

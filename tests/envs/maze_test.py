@@ -69,12 +69,6 @@ def test_moves_walls_and_other_texts():
 EAST, WEST, SEARCH = (ACTIONS.index(name) for name in ("east", "west", "search"))
 
 
-def new_game(**settings) -> TreasureGame:
-    game = TreasureGame(**settings)
-    game.reset(game_seed(0, SeedStream.TRAIN, 0))
-    return game
-
-
 @functools.cache
 def all_ends() -> dict[tuple[int, bool], float]:
     """The return of every end that can be played to, by its gold and whether the stairs were reached.
@@ -82,7 +76,8 @@ def all_ends() -> dict[tuple[int, bool], float]:
     All moments are played on with all actions, step by step. Moments with the same hero and the same squares after
     equally many steps are one, because the rules know nothing else. The hero stays with every action but east and west.
     """
-    moments, ends = {"start": new_game()}, {}
+    moments, ends = {"start": TreasureGame()}, {}
+    moments["start"].reset(game_seed(0, SeedStream.TRAIN, 0))
     while moments:
         after = {}
         for game in moments.values():

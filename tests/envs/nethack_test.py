@@ -14,20 +14,8 @@ from nle import nethack
 
 from motif_jax.actors.players import ScriptedPlayers
 from motif_jax.envs.nethack import engine
-from motif_jax.envs.nethack.game import (
-    BRANCH,
-    BY_DEPTH,
-    BY_EXPERIENCE,
-    CONDITION,
-    FIGURES,
-    KEYS,
-    ORACLE_GLYPH,
-    STAIRS_LEVEL,
-    NetHackGame,
-    X,
-    Y,
-    offered_key,
-)
+from motif_jax.envs.nethack import game as rules
+from motif_jax.envs.nethack.game import FIGURES, KEYS, ORACLE_GLYPH, NetHackGame
 from motif_jax.envs.nethack.observations import FRAME, Frames
 from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import GameSeed, SeedStream, game_seed
@@ -133,7 +121,7 @@ def test_training_and_evaluation_never_play_the_same_game():
 @pytest.mark.quick
 def test_an_eat_prompt_whose_first_offer_is_not_a_letter_is_declined():
     for offers in ("[*]", "[$ab or ?*]", "[]", "[\xe9a or ?*]", ""):
-        assert offered_key(ord("y"), f"What do you want to eat? {offers} ".encode("latin-1")) == ord(" ")
+        assert rules.offered_key(ord("y"), f"What do you want to eat? {offers} ".encode("latin-1")) == ord(" ")
 
 
 def descend(game: NetHackGame, episode: int, steps: int = 3000):
@@ -165,7 +153,7 @@ def test_staircase_pays_50_once_and_ends():
 
 
 def put_oracle_beside_hero(game: NetHackGame, dx: int, dy: int) -> None:
-    x, y = game.buffers["blstats"][[X, Y]]
+    x, y = game.buffers["blstats"][[rules.X, rules.Y]]
     game.buffers["glyphs"][y + dy, x + dx] = ORACLE_GLYPH
 
 
@@ -191,7 +179,7 @@ def test_sober_oracle_requires_not_hallucinating(condition, reference, paid):
     game = make_game("oracle_sober", reference_sober=reference)
     game.reset(SEED)
     put_oracle_beside_hero(game, 1, 1)
-    game.buffers["blstats"][CONDITION] = condition
+    game.buffers["blstats"][rules.CONDITION] = condition
     assert (game.goal_reward(b"") == 50.0) == paid
 
 
@@ -235,7 +223,7 @@ def test_scout_counts_what_is_drawn_of_every_level_visited():
     levels: dict = {}
     for _ in descend(game, 1):
         if not game.end:
-            here = tuple(game.buffers["blstats"][[BRANCH, STAIRS_LEVEL]])
+            here = tuple(game.buffers["blstats"][[rules.BRANCH, rules.STAIRS_LEVEL]])
             levels[here] = int((game.buffers["glyphs"] != nethack.GLYPH_CMAP_OFF).sum())
             assert game.info().named(FIGURES)["scout"] == sum(levels.values())
     assert len(levels) >= 2
@@ -265,8 +253,8 @@ def test_memory_is_flat_over_two_thousand_resets():
 @pytest.mark.quick
 def test_progression_is_that_of_the_best_frame():
     """Against a slow twin that looks every frame up, as BALROG does."""
-    chances = {f"Dlvl:{at}": chance for at, chance in enumerate(BY_DEPTH, 1)}
-    chances |= {f"Xp:{at}": chance for at, chance in enumerate(BY_EXPERIENCE, 1)}
+    chances = {f"Dlvl:{at}": chance for at, chance in enumerate(rules.BY_DEPTH, 1)}
+    chances |= {f"Xp:{at}": chance for at, chance in enumerate(rules.BY_EXPERIENCE, 1)}
     buffers = {name: np.zeros(spec.shape, spec.dtype) for name, spec in FRAME.items()}
     game = NetHackGame(GameSettings(max_episode_steps=2000), buffers)
     rng, progressions = np.random.default_rng(1), []

@@ -68,10 +68,9 @@ def test_blstats_scaling_by_hand():
     assert observations.scale_blstats(blstats).dtype == np.float32
 
 
-def make(num_games: int, task: str = "score", **settings) -> tuple[GameVector, dict]:
-    vector = GameVector(
-        num_games, GameSettings(task=task, **settings), (*observations.POLICY_OBSERVATIONS, "event_blstats")
-    )
+def make(num_games: int, *names: str, **settings) -> tuple[GameVector, dict]:
+    names = names or (*observations.POLICY_OBSERVATIONS, "event_blstats")
+    vector = GameVector(num_games, GameSettings(**settings), names)
     vector.reset()
     specs = step_specs() | vector.observer.specs
     return vector, {key: np.zeros((num_games, *spec.shape), spec.dtype) for key, spec in specs.items()}
@@ -84,9 +83,7 @@ def advance(vector: GameVector, actions: list[int], rows: dict) -> None:
 
 def test_readings_are_changes_of_the_bottom_line():
     names = ("event_score", "event_health", "event_gold", "event_idle")
-    vector = GameVector(2, GameSettings(max_episode_steps=60), ("blstats", "event_blstats", *names))
-    vector.reset()
-    rows = {key: np.zeros((2, *spec.shape), spec.dtype) for key, spec in (step_specs() | vector.observer.specs).items()}
+    vector, rows = make(2, "blstats", "event_blstats", *names, max_episode_steps=60)
     seen = set()
     for actions in np.random.default_rng(0).integers(23, size=(150, 2)).tolist():
         vector.observe(observations.open_rows(rows))
@@ -129,7 +126,6 @@ def test_reference_time_limit_is_a_true_end():
 
 
 def slow_distance(start: tuple, goals: set, walkable: set, doors: set) -> int | None:
-    """Breadth-first search, square by square."""
     seen, edge, distance = {start}, {start}, 0
     while edge:
         if edge & goals:

@@ -9,22 +9,14 @@ import string
 import pytest
 
 from motif_jax.actors.recorder import play_branches, play_episodes
-from motif_jax.envs.wordle.world import (
-    ALL_GREEN,
-    PATTERNS,
-    TRIES,
-    Position,
-    Vocabulary,
-    WordleGame,
-    guess,
-    load_vocabulary,
-)
+from motif_jax.envs.wordle import world as wordle
+from motif_jax.envs.wordle.world import TRIES, Vocabulary
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
-SMALL = load_vocabulary("small")
+SMALL = wordle.load_vocabulary("small")
 # Words of few letters: nearly all of them have one twice.
 DICE = random.Random(3)
 REPEATS = Vocabulary(tuple(dict.fromkeys("".join(DICE.choices("abel", k=5)) for _ in range(60))))
@@ -68,11 +60,11 @@ class Knowledge:
         return True
 
 
-def members(words: Vocabulary, position: Position) -> list[str]:
+def members(words: Vocabulary, position: wordle.Position) -> list[str]:
     return [words.words[index] for index in words.members(position.fitting)]
 
 
-def a_guess(rng: random.Random, words: Vocabulary, position: Position) -> str:
+def a_guess(rng: random.Random, words: Vocabulary, position: wordle.Position) -> str:
     kind = rng.random()
     if kind < 0.4:
         return rng.choice(members(words, position))
@@ -83,23 +75,23 @@ def a_guess(rng: random.Random, words: Vocabulary, position: Position) -> str:
     return rng.choice(("", "abc", "abcdef", "Crane", "cran3", "naïve", "     "))
 
 
-@pytest.mark.parametrize(("words", "games"), [(SMALL, 100), (REPEATS, 100), (load_vocabulary("larger"), 8)])
+@pytest.mark.parametrize(("words", "games"), [(SMALL, 100), (REPEATS, 100), (wordle.load_vocabulary("larger"), 8)])
 def test_games_are_those_of_a_slow_twin_that_knows_letters(words, games):
     rng = random.Random(0)
     for number in range(games):
-        twin, position, tries = Knowledge(), Position(words.everything), 0
+        twin, position, tries = Knowledge(), wordle.Position(words.everything), 0
         dice, same_dice = random.Random(number), random.Random(number)
         while True:
             fitting = [word for word in words.words if twin.allows(word)]
             assert members(words, position) == fitting
             text = a_guess(rng, words, position)
             tries += 1
-            position = guess(words, position, text, dice)
+            position = wordle.guess(words, position, text, dice)
             colours = position.guesses[-1].colours
             worth = -1.0
             if len(text) == 5 and all(letter in string.ascii_lowercase for letter in text):
                 reply = twin.learn(text, fitting[int(same_dice.random() * len(fitting))])
-                assert PATTERNS[colours] == reply
+                assert wordle.PATTERNS[colours] == reply
                 left = [word for word in words.words if twin.allows(word)]
                 worth = 0.0 if left == [text] and reply == "<g>" * 5 else -1.0
             else:
@@ -117,14 +109,10 @@ def test_colours_of_all_guesses_for_a_word_are_those_of_each_guess(vocabulary):
         assert vocabulary.colours_if(hidden).tolist() == wanted
 
 
-def play(game: WordleGame, *texts: str, episode: int = 0) -> list[float]:
-    game.reset(game_seed(1, SeedStream.COLLECT, episode), episode)
-    return [game.step(text) for text in texts]
-
-
 def test_malformed_guesses_cost_a_try_and_get_no_answer():
     game = make_world({"world": "wordle"}).game()
-    assert play(game, "crane", "cran", "x\0yzab", "levels and more than sixteen") == [-1.0] * 4
+    game.reset(game_seed(1, SeedStream.COLLECT, 0), 0)
+    assert {game.step(text) for text in ("crane", "cran", "x\0yzab", "levels and more than sixteen")} == {-1.0}
     assert [turn.is_action for turn in game.turns] == [True, False, True, True, False, True]
     assert game.turns[3].text == "xyzab"  # arrays hold no zeros, so texts have none
     assert game.turns[-1].text == "levels and more "  # cut at 16 bytes
@@ -169,7 +157,7 @@ def worth(words: Vocabulary, choose, fitting: int, tries: int) -> float:
             inside = words.members(fitting)
             for group in {int(colours[hidden]) for hidden in inside}:
                 left = fitting & words.fitting(words.words[index], group)
-                rest = 0.0 if group == ALL_GREEN else -1.0 + value(left, tries - 1)
+                rest = 0.0 if group == wordle.ALL_GREEN else -1.0 + value(left, tries - 1)
                 total += left.bit_count() / len(inside) * rest
             returns.append(total)
         return statistics.fmean(returns)

@@ -1,5 +1,6 @@
 """Stages are killed many times, at moments all over their lives, and end as if nothing had happened."""
 
+import functools
 import hashlib
 import random
 import shutil
@@ -21,8 +22,6 @@ from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import annotate, train_policy
 
-KILLS = 6
-
 
 class Trial:
     def __init__(self, victims: Victims, folder: Path, stage: str, *arguments: str, **constants: object):
@@ -31,7 +30,7 @@ class Trial:
         self.killed: list[Outcome] = []
         self.terminate = stage in ("collect", "annotate", "train_reward")  # others end with 0, and say what they saved
 
-    def kill(self, prepare: Callable[[Path], object], check: Callable[[Path], object], count: int = KILLS) -> None:
+    def kill(self, prepare: Callable[[Path], object], check: Callable[[Path], object], count: int = 6) -> None:
         """Kills it so often, and lets it finish in between; `check` first gets the workdir of an undisturbed run.
 
         What is in the workdir after a kill depends on the changes of files before it alone, so each kill is at one of
@@ -116,20 +115,18 @@ def pairs(workdir: Path) -> None:
     write_dataset(workdir / "dataset", random_pairs(300, events=MANY))
 
 
-def labels(name: str) -> Callable[[Path], object]:
-    def describe(workdir):
-        folder = workdir / "annotations"
-        merged = read_json(folder / name / "merged.json")
-        assert not merged["missing_shards"]
-        assert merged["counts"]["unknown"] == 0
-        assert (workdir / "annotations" / f"{name}.html").read_text().endswith("</html>\n")
-        found = {name: data for name, data in files(folder).items() if name.endswith(".npy")}
-        assert f"{name}/prob.npy" in found
-        assert [file.name for file in (workdir / "dataset/preference").iterdir()] == [f"{name}.npy"]
-        found["labels"] = digest(workdir / f"dataset/preference/{name}.npy")
-        return merged["counts"], found
-
-    return describe
+def labels(workdir: Path) -> object:
+    name = "server_msg_defaultgoal_default"
+    folder = workdir / "annotations"
+    merged = read_json(folder / name / "merged.json")
+    assert not merged["missing_shards"]
+    assert merged["counts"]["unknown"] == 0
+    assert (workdir / "annotations" / f"{name}.html").read_text().endswith("</html>\n")
+    found = {name: data for name, data in files(folder).items() if name.endswith(".npy")}
+    assert f"{name}/prob.npy" in found
+    assert [file.name for file in (workdir / "dataset/preference").iterdir()] == [f"{name}.npy"]
+    found["labels"] = digest(workdir / f"dataset/preference/{name}.npy")
+    return merged["counts"], found
 
 
 def test_annotate_by_a_server(victims, tmp_path):
@@ -140,11 +137,7 @@ def test_annotate_by_a_server(victims, tmp_path):
             f"--config.annotate.server.url={chat.url}", "--config.annotate.server.in_flight=4",
             "--config.annotate.batch_size=20", "--config.annotate.both_orders=0.3", "--config.annotate.cache_dir=",
         )  # fmt: skip
-        trial.kill(pairs, Same(labels("server_msg_defaultgoal_default")))
-
-
-def copy_of(made: Path) -> Callable[[Path], object]:
-    return lambda workdir: shutil.copytree(made, workdir, dirs_exist_ok=True)
+        trial.kill(pairs, Same(labels))
 
 
 def labelled(workdir: Path) -> None:
@@ -176,7 +169,8 @@ def test_train_reward(victims, tmp_path):
         victims, tmp_path, "train_reward", "--config=configs/quickstart.py", "--config.reward.batch_size=32",
         "--config.reward.num_epochs=3", "--config.reward.message=lt_cnn_small",
     )  # fmt: skip
-    trial.kill(copy_of(tmp_path / "made"), Same(reward), count=4)
+    copy = functools.partial(shutil.copytree, tmp_path / "made", dirs_exist_ok=True)
+    trial.kill(copy, Same(reward), count=4)
 
 
 TRAINING = {
@@ -222,24 +216,21 @@ EVALUATION = (
 OFTEN = {"stages__evaluate__play__KEEP_EVERY_S": 0.02}
 
 
-def evaluated(name: str) -> Callable[[Path], object]:
-    def describe(workdir):
-        folder = workdir / "evaluate" / name
-        rows = list(read_lines(folder / "episodes.jsonl"))
-        assert [row["episode"] for row in rows] == list(range(60))
-        summary = read_json(folder / "summary.json")
-        del summary["seconds"], summary["steps_per_s"]
-        kept = {f"episode-{number:05}.npz" for number in summary["replays"].values()}
-        assert {file.name for file in (folder / "replays").iterdir()} == kept
-        assert summary["replays"].keys() == {"best", "worst", "liked"}
-        for file in kept:
-            load_replay(folder / "replays" / file, "--workdir")
-        made_of = {file: data for file, data in files(folder).items() if file not in ("summary.json", "config.json")}
-        return summary, made_of
-
-    return describe
+def evaluated(workdir: Path) -> object:
+    folder = workdir / "evaluate/random"
+    rows = list(read_lines(folder / "episodes.jsonl"))
+    assert [row["episode"] for row in rows] == list(range(60))
+    summary = read_json(folder / "summary.json")
+    del summary["seconds"], summary["steps_per_s"]
+    kept = {f"episode-{number:05}.npz" for number in summary["replays"].values()}
+    assert {file.name for file in (folder / "replays").iterdir()} == kept
+    assert summary["replays"].keys() == {"best", "worst", "liked"}
+    for file in kept:
+        load_replay(folder / "replays" / file, "--workdir")
+    made_of = {file: data for file, data in files(folder).items() if file not in ("summary.json", "config.json")}
+    return summary, made_of
 
 
 def test_evaluate(victims, tmp_path):
     trial = Trial(victims, tmp_path, "evaluate", *EVALUATION, "--config.evaluate.policy=random", **OFTEN)
-    trial.kill(lambda workdir: None, Same(evaluated("random")))
+    trial.kill(lambda workdir: None, Same(evaluated))

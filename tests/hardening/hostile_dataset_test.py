@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from attacks import ATTACKS, SECRET, make_outside
-from conftest import get_config, run_stage
+from conftest import get_config, refusal, run_stage
 from small_dataset import PUBLISHED_PAIRS, write_published
 
 from motif_jax.files import write_json
@@ -71,11 +71,8 @@ def test_what_is_needed_is_refused_in_one_sentence(source, outside, tmp_path, ca
         adopt(source, tmp_path / "run")
         assert f"collect: not read in {source}: {name}" in capsys.readouterr().out
     else:
-        with pytest.raises(UserError, match="--config.collect.dataset|--config.collect.follow_links=True") as caught:
-            adopt(source, tmp_path / "run")
-        assert "\n" not in str(caught.value)
-        assert str(caught.value).isprintable()
-        assert name in str(caught.value)
+        flags = "--config.collect.dataset|--config.collect.follow_links=True"
+        refusal(lambda: adopt(source, tmp_path / "run"), name, match=flags)
     check_harmless(tmp_path / "run", source, outside)
 
 

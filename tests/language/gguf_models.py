@@ -116,33 +116,25 @@ def write_gguf(
     """Writes a model. `kind`: of its matrices. `changes` and `tensors` replace values, or remove them with None."""
     gguf = pytest.importorskip("gguf", reason="needs gguf: pip install motif_jax[language]")
     writer = gguf.GGUFWriter(file, arch or family)
+    add = {bool: "add_bool", int: "add_uint32", float: "add_float32", str: "add_string", list: "add_array"}
     for name, value in (metadata_of(family, width, pre) | (changes or {})).items():
-        match value:
-            case None:
-                continue
-            case bool():
-                writer.add_bool(name, value)
-            case int():
-                writer.add_uint32(name, value)
-            case float():
-                writer.add_float32(name, value)
-            case str():
-                writer.add_string(name, value)
-            case list():
-                writer.add_array(name, value)
+        if value is not None:
+            getattr(writer, add[type(value)])(name, value)
     quantised = gguf.GGMLQuantizationType[kind]
     for name, tensor in (tensors_of(family, width) | (tensors or {})).items():
-        if tensor is None:
-            continue
-        if kind == "F32" or tensor.ndim == 1:
-            writer.add_tensor(name, tensor)
-        else:
+        if tensor is not None and kind != "F32" and tensor.ndim > 1:
             writer.add_tensor(name, gguf.quants.quantize(tensor, quantised), raw_dtype=quantised)
+        elif tensor is not None:
+            writer.add_tensor(name, tensor)
+    finish(writer)
+    return file
+
+
+def finish(writer: Any) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return file
 
 
 # ---- a slow tokeniser

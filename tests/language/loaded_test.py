@@ -24,7 +24,6 @@ ACTIONS = ["turn left", "turn right", "go forward", "pick up", "drop", "toggle"]
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """One of each kind, by name."""
     folder = tmp_path_factory.mktemp("models")
     names = ("gpt2", "t5")
     return {

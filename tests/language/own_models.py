@@ -39,12 +39,10 @@ def make_random(config):
 
 
 def write_own(name, directory: Path, **more):
-    """Its directory, with a tokeniser of words."""
     write_tokeniser(directory, TOKENISER)
     write_language_model(directory, make_own(name), **more)
     return directory
 
 
 def same(one, other):
-    """Whether two trees have equal arrays."""
     return jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(np.asarray(a), np.asarray(b)), one, other))

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from linear_policy import BASE, VERSION, A, B, T, assert_same, make_params, make_rollouts, shape_rewards
+from linear_policy import BASE, A, B, T, assert_same, initial, make_params, make_rollouts, shape_rewards, train
 from ppo_test import NO_MEMORY, forgetful
+from slow_terms import relative as slow_relative
 
-from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.learner.samples import FLOOR, group_advantages, relative
+from motif_jax.devices.mesh import make_mesh
+from motif_jax.learner.samples import group_advantages, relative
 from motif_jax.learner.settings import GroupSettings
-from motif_jax.learner.update import init_state, make_policy_update
 from motif_jax.stages.train_policy import Policy
 from motif_jax.stages.train_policy.setup import make_grouped, places
 from motif_jax.structs import UserError
@@ -22,14 +22,6 @@ LENGTHS = RNG.integers(1, T + 1, B)
 PLAYED = np.arange(T)[:, None] < LENGTHS
 PLAYED[:, 8:12] = False  # an incomplete group
 VISIT = RNG.integers(4, size=(T, B)).astype(np.int32)
-
-
-def slow_relative(values, by_deviation):
-    if len(values) < 2:
-        return [0.0] * len(values)
-    mean = sum(values) / len(values)
-    deviation = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
-    return [(value - mean) / (max(deviation, FLOOR) if by_deviation else 1) for value in values]
 
 
 def slow_advantages(reward, group, discount, with_steps):
@@ -81,13 +73,8 @@ def batch(index=None):
 
 
 def update_of(settings, group, rollouts, devices=1, fsdp=1):
-    mesh = make_mesh(devices, fsdp)
-    update = make_policy_update(forgetful, shape_rewards, settings, group=group)
-    compiled = map_update(update, mesh, batch_axis=1, num_constants=1)
-    state = init_state(make_params(), settings, group)._replace(version=jnp.int32(VERSION))
-    state = replicate(jax.tree.map(np.array, state), mesh)
-    state, metrics = jax.device_get(compiled(state, (), shard(rollouts, mesh, axis=1)))
-    return state, {name: float(value) for name, value in metrics.items()}
+    state = initial(settings, group)
+    return train(settings, rollouts, state, devices, fsdp=fsdp, policy=forgetful, group=group)
 
 
 def slow_loss(params, settings, group):

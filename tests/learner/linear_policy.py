@@ -63,17 +63,18 @@ def make_rollouts(seed: int = 1, **changes) -> Rollouts:
 
 
 @functools.cache
-def compiled(settings: Settings, devices: int):
-    mesh = make_mesh(devices)
-    return mesh, map_update(make_policy_update(unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
+def compiled(settings: Settings, devices: int, fsdp: int, policy, **parts):
+    mesh = make_mesh(devices, fsdp)
+    update = make_policy_update(policy, shape_rewards, settings, **parts)
+    return mesh, map_update(update, mesh, batch_axis=1, num_constants=1)
 
 
-def initial(settings: Settings = BASE, version: int = VERSION) -> LearnerState:
-    return init_state(make_params(), settings)._replace(version=jnp.int32(version))
+def initial(settings: Settings = BASE, *group, version: int = VERSION) -> LearnerState:
+    return init_state(make_params(), settings, *group)._replace(version=jnp.int32(version))
 
 
-def train(settings: Settings = BASE, rollouts=None, state=None, devices: int = 1, updates: int = 1):
-    mesh, update = compiled(settings, devices)
+def train(settings: Settings = BASE, rollouts=None, state=None, devices=1, updates=1, fsdp=1, policy=unroll, **parts):
+    mesh, update = compiled(settings, devices, fsdp, policy, **parts)
     # a copy: the state is given away
     state = replicate(jax.tree.map(np.array, initial(settings) if state is None else state), mesh)
     placed = shard(make_rollouts() if rollouts is None else rollouts, mesh, axis=1)

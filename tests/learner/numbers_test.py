@@ -1,18 +1,15 @@
 """The terms of the loss for actions that are numbers, against numerical integrals; for several choices, against one."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from linear_policy import assert_same, make_params, make_rollouts, shape_rewards, unroll
+from linear_policy import assert_same, make_rollouts, train, unroll
 from losses_test import mean
 from scipy import stats
 
-from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.world import ActionSpace
 from motif_jax.learner.losses import log_density, numbers_head, part_of_mean
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import init_state, make_policy_update
 from motif_jax.networks.actions import Gaussian, gaussian, squash, unsquash
 
 RNG = np.random.default_rng(0)
@@ -65,15 +62,6 @@ def test_numbers_come_back_from_what_was_recorded():
     assert (np.abs(np.asarray(gaussian(jnp.full((1, 6), 1e6)))) <= 3).all()
 
 
-def update(settings, unroll, rollouts, space):
-    mesh = make_mesh(1)
-    mapped = map_update(make_policy_update(unroll, shape_rewards, settings, space=space), mesh, batch_axis=1,
-                        num_constants=1)  # fmt: skip
-    state = init_state(make_params(), settings)._replace(version=jnp.int32(7))
-    state, metrics = mapped(replicate(state, mesh), (), shard(rollouts, mesh, axis=1))
-    return jax.device_get((state, metrics))
-
-
 @pytest.mark.parametrize("settings", [
     Settings(exploration_coefficient=0.1), Settings(algorithm="impala"),
     Settings(algorithm="ppo", num_epochs=2, num_minibatches=2),
@@ -97,8 +85,8 @@ def test_two_choices_learn_as_one_choice_among_all_their_pairs(settings):
     logits = RNG.normal(size=(5, 16, 5)).astype(np.float32)
     parts = rollouts._replace(action=np.stack([first, second], -1), logits=logits)
     pairs = rollouts._replace(action=3 * first + second, logits=np.asarray(joint(logits)))
-    several, metrics = update(settings, unroll_parts, parts, ActionSpace((2, 3)))
-    one, expected = update(settings, unroll_pairs, pairs, None)
+    several, metrics = train(settings, parts, policy=unroll_parts, space=ActionSpace((2, 3)))
+    one, expected = train(settings, pairs, policy=unroll_pairs)
     assert_same(several, one, atol=1e-5)
     for name, value in expected.items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-3, atol=1e-5, err_msg=name)

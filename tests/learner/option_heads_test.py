@@ -1,10 +1,10 @@
 from dataclasses import replace
 
-import columns_twin
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from columns_test import slow_vtrace
 from conftest import on_devices
 from linear_policy import BASE, VERSION, B, D, H, T, make_rollouts, unroll
 
@@ -107,7 +107,7 @@ def test_all_mixtures_share_one_column():
     decides, after = charge == 4, np.where(batch.first[1:], 4, batch.control["next"])
     chosen = np.concatenate([option[1:], np.full((1, B), -1)])
     column_at_end, alike = (after[-1] == 4).astype(int), np.array([0, 1, 2, 0, 4])  # 0 and 3 are the same mixture
-    expected = columns_twin.vtrace_in_columns(
+    expected = slow_vtrace(
         values[:-2], rewards, np.full((T, B), settings.discount), ratio, decides.astype(int),
         (after == 4) & (alike[chosen] != alike[charge]) & ~decides & ~np.asarray(batch.first[1:]),
         np.asarray(batch.terminated), np.asarray(batch.truncated),
@@ -136,7 +136,6 @@ def test_advantages_are_normalised_for_options_and_controller_by_themselves():
 
 
 def compare_devices() -> None:
-    """What the test below runs where there are eight devices."""
     batch = make_batch()
     assert_near(train(batch), train(batch, devices=8))
     assert_near(train(batch, num_minibatches=2), train(batch, devices=8, num_minibatches=2))

@@ -180,7 +180,6 @@ def test_rates_are_annealed_and_then_constant():
 
 
 def compare_devices() -> None:
-    """What the test below runs where there are four devices."""
     rollouts = garbage(make_rollouts(), 3)
     impala = replace(BASE, algorithm="impala", bootstrap="inferred", normalise_over_all=True)
     for settings in (replace(BASE, num_minibatches=2, num_epochs=2), impala):

@@ -117,10 +117,14 @@ def test_initialisation_is_the_published_one():
             assert 0.9 * inputs**-0.5 < np.abs(array[...]).max() <= inputs**-0.5
     encoder = network.encoder
     for linear in (*encoder.vector.linears, *encoder.message.linears, network.value, network.policy):
-        kernel = np.asarray(linear.kernel[...])
-        kernel = kernel.T if kernel.shape[0] > kernel.shape[1] else kernel
-        np.testing.assert_allclose(kernel @ kernel.T, np.eye(len(kernel)), atol=1e-5)
-        assert not np.asarray(linear.bias[...]).any()
+        assert_orthogonal(linear)
+
+
+def assert_orthogonal(linear: nnx.Linear) -> None:
+    kernel = np.asarray(linear.kernel[...])
+    kernel = kernel.T if kernel.shape[0] > kernel.shape[1] else kernel
+    np.testing.assert_allclose(kernel @ kernel.T, np.eye(len(kernel)), atol=1e-5)
+    assert not np.asarray(linear.bias[...]).any()
 
 
 @pytest.mark.parametrize("preset", PRESETS)

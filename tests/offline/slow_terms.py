@@ -157,7 +157,6 @@ def reply_means(settings, weights, rows, replies):
 
 
 def spans(rows, row):
-    """Start and end of each segment of a row."""
     segments = rows.segments[row]
     for number in range(1, int(segments.max(initial=0)) + 1):
         places = np.flatnonzero(segments == number)
@@ -218,20 +217,21 @@ def returns_to_go(rows, discount):
 # ---- written games
 
 
+def relative(values, by_deviation):
+    if len(values) < 2:
+        return [0.0] * len(values)
+    mean = sum(values) / len(values)
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return [(value - mean) / (max(deviation, 1e-4) if by_deviation else 1.0) for value in values]
+
+
 def advantages(returns, rewards, moments, size, by_deviation, discount, step_weight):
     """By episode and text. `rewards`: of each text; `moments`: what was read before each; discount None: grpo."""
-
-    def relative(value, others):
-        if len(others) == 1:
-            return 0.0
-        mean = sum(others) / len(others)
-        deviation = math.sqrt(sum((one - mean) ** 2 for one in others) / (len(others) - 1))
-        return (value - mean) / (max(deviation, 1e-4) if by_deviation else 1.0)
 
     rows = []
     for episode in range(len(returns)):
         group = range(episode // size * size, episode // size * size + size)
-        of_episode = relative(returns[episode], [returns[other] for other in group])
+        of_episode = relative([returns[other] for other in group], by_deviation)[episode % size]
         row = []
         for text in range(len(rewards[episode])):
             value = of_episode
@@ -244,7 +244,7 @@ def advantages(returns, rewards, moments, size, by_deviation, discount, step_wei
                     sum(reward * discount**later for later, reward in enumerate(rewards[other][number:]))
                     for other, number in alike
                 ]
-                value += step_weight * relative(to_go[alike.index((episode, text))], to_go)
+                value += step_weight * relative(to_go, by_deviation)[alike.index((episode, text))]
             row.append(value)
         rows.append(row)
     return rows

@@ -29,11 +29,10 @@ def hidden_states(params, tokens, segments, added):
     return x + jax.nn.relu(x @ params["mlp"])
 
 
-def logits(params, hidden):
-    return (hidden @ params["embedding"].T).astype(jnp.float32)
-
-
-LANGUAGE = ModelFunctions(hidden_states, logits, WIDTH, VOCABULARY, None, None)
+LANGUAGE = ModelFunctions(
+    hidden_states, lambda params, hidden: (hidden @ params["embedding"].T).astype(jnp.float32), WIDTH, VOCABULARY,
+    None, None,
+)  # fmt: skip
 
 
 def random_rows(seed, num_rows=4, length=24, packed=False):

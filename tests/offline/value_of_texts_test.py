@@ -6,19 +6,15 @@ import numpy as np
 import pytest
 from slow_terms import head, hidden_of
 from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params
+from tiny_writer import make_heads
 
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.values import ShiftArguments, new_head, value_of_texts
+from motif_jax.offline.values import ShiftArguments, value_of_texts
 from motif_jax.transcripts.render import Rows
 
 CONTEXTS = [[3, 1, 4, 1, 5], [9], [2, 6, 5]]
 SAID = [[3, 5, 8], [9, 7, 9, 3], [2]]
 LOW, HIGH = -1.5, 1.0  # bounds of the targets' Q per token or utterance
-
-
-def heads(seed, outputs, count):
-    made = [new_head(key, WIDTH, outputs, -1.0) for key in jax.random.split(jax.random.key(seed), count)]
-    return [one | {"out_kernel": 50 * one["out_kernel"]} for one in made]
 
 
 def hidden_states(params, tokens):
@@ -56,8 +52,8 @@ def padded(rows):
 def test_values_of_texts_are_those_of_loops(name):
     recipe = recipe_of(name)
     outputs = VOCABULARY if recipe.per_token else 1
-    target = {"trunk": new_params(1), "q": heads(2, outputs, 2)}
-    online = {"trunk": new_params(3), "v": heads(4, 1, 1)[0]}
+    target = {"trunk": new_params(1), "q": make_heads(2, outputs, 2, WIDTH)}
+    online = {"trunk": new_params(3), "v": make_heads(4, 1, 1, WIDTH)[0]}
 
     def worth(target, online, *rows):
         return value_of_texts(LANGUAGE, recipe, ShiftArguments(0.0, 0.0, target, online, (LOW, HIGH)), *rows)

@@ -7,10 +7,9 @@ import pytest
 from conftest import on_devices
 from flax import nnx
 from jax import export
-from small_language import ACTIONS, PROMPTS, WORDS, as_prompts, options
 
 from motif_jax.devices.mesh import make_mesh, map_update, place
-from motif_jax.language.config import from_record
+from motif_jax.language.config import from_record, make_config, to_record
 from motif_jax.language.model import make_language_model
 from motif_jax.language.scoring import Scores, make_tree, score
 from motif_jax.learner.samples import calls_of
@@ -20,10 +19,30 @@ from motif_jax.policies.language_policy import PADDING, TanhHead, action_logits,
 from motif_jax.policies.model import make_policy_model, with_actions
 from motif_jax.policies.player import PolicyPlayer
 from motif_jax.structs import UserError
+from motif_jax.tokens import WordTokeniser
 
+ACTIONS = ("turn left", "turn right", "go forward", "drop")
+PROMPTS = ("go to the red ball, you see a red ball 2 steps left", "go to the box", "you see a wall")
+WORDS = WordTokeniser.from_texts([*ACTIONS, *PROMPTS, "rotate shift release"])
 NOTHING = np.zeros((len(PROMPTS), 0), np.float32)
 FIRST = np.ones(len(PROMPTS), bool)
 WORD_LIST = " ".join(PROMPTS).replace(",", "").split()
+
+
+def options(family: str = "llama", actions=ACTIONS, **own):
+    more = {"n_positions": 64} if family == "gpt2" else {}
+    config = make_config(family, WORDS.size, 16, 1, 2, **more)
+    values = {
+        "config": to_record(config), "tokeniser": WORDS.text, "actions": list(actions), "head": "score",
+        "formula": "sum", "hidden": 8, "lora_rank": 0, "lora_alpha": 4.0, "lora_names": "q,v", "max_tokens": 32,
+        "chunk": 0, "remat": False,
+    }  # fmt: skip
+    return {"network": "language", "num_actions": len(actions), "dtype": "float32", "language": values | own}
+
+
+def as_prompts(texts=PROMPTS, width: int = 80) -> dict[str, np.ndarray]:
+    """Observations as a world gives them. [B, width]"""
+    return {"prompt": np.stack([np.frombuffer(text.encode().ljust(width, b"\0"), np.uint8) for text in texts])}
 
 
 @functools.cache
@@ -196,19 +215,22 @@ def test_an_update_on_packed_prompts_is_the_update_on_padded_ones(devices):
     on_devices(devices, update_both_ways, devices)
 
 
-def update_both_ways(devices):
-    model = make_policy_model(options(max_tokens=64), 3)
-    plain = model.encode({"prompt": games_of(4, 8)})
-    packed = model.pack(plain, calls_of(3, 8, devices, SETTINGS))
-    rng = np.random.default_rng(1)
-    size = 3, 8
-    rollouts = Rollouts(
-        observations={}, first=np.zeros((4, 8), bool), core=np.zeros((1, 8, 0), np.float32),
+def rollouts_of(steps, games):
+    rng, size = np.random.default_rng(1), (steps, games)
+    return Rollouts(
+        observations={}, first=np.zeros((steps + 1, games), bool), core=np.zeros((1, games, 0), np.float32),
         action=rng.integers(4, size=size).astype(np.int32), logits=np.zeros((*size, 4), np.float32),
         value=rng.normal(size=size).astype(np.float32), version=np.zeros(size, np.int32),
         reward=rng.normal(size=size).astype(np.float32), terminated=rng.random(size) < 0.2,
         truncated=np.zeros(size, bool), reward_inputs={},
     )  # fmt: skip
+
+
+def update_both_ways(devices):
+    model = make_policy_model(options(max_tokens=64), 3)
+    plain = model.encode({"prompt": games_of(4, 8)})
+    packed = model.pack(plain, calls_of(3, 8, devices, SETTINGS))
+    rollouts = rollouts_of(3, 8)
     update = make_policy_update(model.unroll, lambda rollouts: TrainingRewards(*[rollouts.reward] * 3), SETTINGS)
     mesh = make_mesh(devices)
     program = map_update(update, mesh, 1, num_constants=1)
@@ -260,12 +282,7 @@ def test_acting_and_an_update_lower_for_gpus_and_tpus(family, algorithm):
         moment = model.pack(moment, np.zeros(4, int))
     if model.pack and algorithm == "ppo":
         seen = model.pack(seen, calls_of(2, 4, 1, settings, model.chunk))
-    rollouts = Rollouts(
-        observations=seen, first=np.zeros((3, 4), bool), core=np.zeros((1, 4, 0), np.float32),
-        action=np.zeros((2, 4), np.int32), logits=np.zeros((2, 4, 4), np.float32), value=np.zeros((2, 4), np.float32),
-        version=np.zeros((2, 4), np.int32), reward=np.zeros((2, 4), np.float32), terminated=np.zeros((2, 4), bool),
-        truncated=np.zeros((2, 4), bool), reward_inputs={},
-    )  # fmt: skip
+    rollouts = rollouts_of(2, 4)._replace(observations=seen)
     update = make_policy_update(model.unroll, lambda rollouts: TrainingRewards(*[rollouts.reward] * 3), settings)
     program = map_update(update, make_mesh(1), 1, num_constants=1)
     state = jax.eval_shape(lambda params: init_state(params, settings), model.params)

@@ -23,8 +23,8 @@ def make_params(seed):
     return config, graph, jax.tree.map(np.asarray, params)
 
 
-def make_heads(seed, outputs, count):
-    heads = [new_head(key, WIDTH, outputs, -1.0) for key in jax.random.split(jax.random.key(seed), count)]
+def make_heads(seed, outputs, count, width=WIDTH):
+    heads = [new_head(key, width, outputs, -1.0) for key in jax.random.split(jax.random.key(seed), count)]
     return [head | {"out_kernel": 60 * head["out_kernel"]} for head in heads]
 
 

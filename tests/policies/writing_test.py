@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import on_devices
+from conftest import on_devices, refusal
 from flax import nnx
 from tiny_writer import POSITIONS, TOKENISER, make_value_model
 
@@ -18,7 +18,7 @@ from motif_jax.policies import writing
 from motif_jax.policies.decoding import KINDS, SHARED, Decoding, describe_unused
 from motif_jax.policies.writing import ValueWriter, as_functions, pad_contexts
 from motif_jax.stages.evaluate.play import turns_of
-from motif_jax.structs import Turn, UserError
+from motif_jax.structs import Turn
 
 CONTEXTS = [TOKENISER.encode(text, marks=True) for text in (
     "<a>", "<a>abcde</a><b><y><g><b><b></s>", "<s>ab</s>c</a>", "<a>dd</a><y><y></s>eabcd</a><g></s>",
@@ -185,10 +185,7 @@ def test_a_decision_transformer_is_told_the_return():
     ("ilql", Decoding(max_tokens=POSITIONS), f"too long for a model that reads {POSITIONS}"),
 ])  # fmt: skip
 def test_decodings_without_their_values_are_refused(recipe, decoding, sentence):
-    with pytest.raises(UserError) as caught:
-        writer_of(recipe).check(decoding)
-    assert sentence in str(caught.value)
-    assert "--config.decoding." in str(caught.value)
+    refusal(lambda: writer_of(recipe).check(decoding), sentence, "--config.decoding.")
 
 
 OTHER = {  # values that are not the defaults, each of which is seen in what is written wherever it is used

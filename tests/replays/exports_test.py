@@ -5,9 +5,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from emulator import Emulator
 from PIL import Image
-from real_replay import NEEDED, made, play
+from real_replay import NEEDED, Emulator, made, play
 
 from motif_jax.envs.gym_world import encode_picture
 from motif_jax.replays.film import COLOURS, HEIGHT, PICTURE_ROWS, WIDTH, film, find_ffmpeg, paint, write_film
@@ -15,10 +14,6 @@ from motif_jax.replays.replay import COLUMNS, LEAST_ROWS, ROWS, describe, load_r
 from motif_jax.replays.scene import STATUS_LINES
 from motif_jax.screens import BACKGROUND, SHOWN
 from motif_jax.structs import UserError
-
-
-def ignore(_: int) -> None:
-    """Nobody waits for it."""
 
 
 def test_a_cast_played_in_a_terminal_shows_every_frame(tmp_path):
@@ -43,7 +38,7 @@ def test_a_cast_played_in_a_terminal_shows_every_frame(tmp_path):
 
 def test_a_gif_decodes_to_the_sheets(tmp_path):
     story = describe(play())
-    write_film(tmp_path / "a.gif", story, 30.0, ignore)
+    write_film(tmp_path / "a.gif", story, 30.0, print)
     sheets, total = list(film(story, 30.0)), 0
     with Image.open(tmp_path / "a.gif") as gif:
         assert gif.n_frames == len(sheets)
@@ -67,7 +62,7 @@ def ffmpeg() -> str:
 
 def test_an_mp4_decodes_to_the_sheets(tmp_path, ffmpeg):
     story = describe(made([f"message {number}" for number in range(9)], reward=[0] * 8))
-    write_film(tmp_path / "a.mp4", story, 4.0, ignore)
+    write_film(tmp_path / "a.mp4", story, 4.0, print)
     sheets = list(film(story, 4.0))
     height, width = NEEDED[1] * HEIGHT, NEEDED[0] * WIDTH
     decoded = subprocess.run(
@@ -85,14 +80,14 @@ def test_films_show_the_games_pictures_and_crop_unused_rows(tmp_path):
     replay = made([str(number) for number in range(4)], reward=[0] * 3)
     replay.chars[...] = ord(" ")
     small = describe(replay)
-    write_film(tmp_path / "small.gif", small, 10.0, ignore)
+    write_film(tmp_path / "small.gif", small, 10.0, print)
     with Image.open(tmp_path / "small.gif") as gif:
         assert gif.size == (NEEDED[0] * WIDTH, (LEAST_ROWS + len(STATUS_LINES)) * HEIGHT)
     red, blue = (encode_picture(np.full((30, 40, 3), color, np.uint8)) for color in ((200, 40, 40), (40, 40, 200)))
     ends = np.cumsum([len(red), 0, len(blue), 0])
     pictures = np.frombuffer(red + blue, np.uint8)
     pictured = replay._replace(pictures=pictures, picture_ends=ends)
-    write_film(tmp_path / "pictured.gif", describe(pictured), 10.0, ignore)
+    write_film(tmp_path / "pictured.gif", describe(pictured), 10.0, print)
     with Image.open(tmp_path / "pictured.gif") as gif:
         assert gif.size == (NEEDED[0] * WIDTH, (PICTURE_ROWS + len(STATUS_LINES)) * HEIGHT)
         middle = []

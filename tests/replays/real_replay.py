@@ -1,4 +1,4 @@
-"""Replays for tests: a real game played at random, with rewards that are easy to check."""
+"""Replays for tests, with rewards that are easy to check, and a terminal to look at them (what pyte makes of bytes)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import numpy as np
+import pyte
 
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.game import ACTION_NAMES
@@ -13,7 +14,8 @@ from motif_jax.envs.nethack.observations import FRAME, Frames, frame_keys
 from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.replays.replay import ARRAYS, COLUMNS, ROWS, Replay
-from motif_jax.replays.scene import STATUS_LINES
+from motif_jax.replays.scene import STATUS_LINES, Canvas
+from motif_jax.screens import REVERSED
 
 NEEDED = COLUMNS, ROWS + len(STATUS_LINES)  # columns and rows that show everything of a game that uses the whole screen
 SCREEN = ("tty_chars", "tty_colors", "tty_cursor")
@@ -22,6 +24,38 @@ ABOUT: dict[str, Any] = {
     "cause": "killed by a jackal", "action_names": list(ACTION_NAMES), "threshold": 0.0, "count_exponent": 1.0,
     "goal": None, "figures": {"score": 12, "max_depth": 1, "steps": 60},
 }  # fmt: skip
+
+
+COLORS = ("black", "red", "green", "brown", "blue", "magenta", "cyan", "white")
+
+
+class Emulator:
+    """Takes text with escape sequences, and says what is to be seen then."""
+
+    def __init__(self, rows: int, columns: int):
+        self._screen = pyte.Screen(columns, rows)
+        self._stream = pyte.Stream(self._screen)
+
+    def feed(self, text: str) -> None:
+        self._stream.feed(text)
+
+    @property
+    def lines(self) -> list[str]:
+        return list(self._screen.display)
+
+    def style(self, row: int, column: int) -> int:
+        """Colour and reversal, as the game numbers them."""
+        cell = self._screen.buffer[row][column]
+        color = COLORS.index(cell.fg.removeprefix("bright")) + 8 * cell.fg.startswith("bright")
+        return color + REVERSED * cell.reverse
+
+    def assert_shows(self, canvas: Canvas) -> None:
+        """Character by character and colour by colour."""
+        assert self.lines == canvas.text()
+        for row in range(canvas.rows):
+            for column in range(canvas.columns):
+                style = int(canvas.styles[row, column])
+                assert self.style(row, column) == (style if style % REVERSED else style + 8)  # black is shown as grey
 
 
 @functools.cache

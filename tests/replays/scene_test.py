@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from emulator import Emulator
-from real_replay import NEEDED, made, play
+from real_replay import NEEDED, Emulator, made, play
 
 from motif_jax.replays.replay import ROWS, Story, describe, summary
 from motif_jax.replays.scene import HELP, MESSAGES, TEXT, Canvas, View, changes, compose
@@ -19,10 +18,6 @@ def story() -> Story:
     return describe(replay)
 
 
-def text(story: Story, view: View, rows: int, columns: int) -> list[str]:
-    return compose(story, view, rows, columns, keys=True).text()
-
-
 def words(line: str) -> str:
     """What stands in a line, without rules and gaps."""
     return " ".join(line.strip(" ─│").split())
@@ -30,7 +25,7 @@ def words(line: str) -> str:
 
 @pytest.mark.quick
 def test_status_lines_below_the_game(story):
-    lines = text(story, View(1, True, 20.0), NEEDED[1] + 1, 80)[ROWS:]
+    lines = compose(story, View(1, True, 20.0), NEEDED[1] + 1, 80, keys=True).text()[ROWS:]
     assert words(lines[0]) == "policy-7680, episode 17 (best) · killed by a jackal"
     assert words(lines[1]) == "▶ 20/s step 1 of 3 north → far ne 42% value +3.25"
     assert words(lines[2]) == "message You see here a gold piece."

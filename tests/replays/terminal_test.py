@@ -9,12 +9,11 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from conftest import ROOT
-from emulator import Emulator
-from real_replay import play
+from real_replay import Emulator, play
 
 from motif_jax.replays.replay import describe, save_replay
 from motif_jax.replays.scene import ENTER, LEAVE, Canvas, View, compose, open_terminal
@@ -33,15 +32,10 @@ class Session:
             cwd=ROOT, stdin=self.slave, stdout=self.slave, stderr=self.slave, env=os.environ | {"TERM": "xterm"},
         )  # fmt: skip
 
-    def press(self, keys: str) -> None:
+    def press(self, keys: str, shown: str = "", gone: str = "") -> None:
+        """Presses keys, and waits until the screen has one text and not the other."""
         os.write(self.master, keys.encode())
-
-    def wait_for(self, condition: Callable[[str], bool]) -> str:
-        """The screen, as soon as it is as wanted."""
-        while True:
-            screen = "\n".join(self.emulator.lines)
-            if condition(screen):
-                return screen
+        while shown not in (screen := "\n".join(self.emulator.lines)) or (gone and gone in screen):
             self._read(0.1)
 
     def wait_until_it_shows(self, canvas: Canvas) -> None:
@@ -87,25 +81,17 @@ def session(tmp_path) -> Iterator[Session]:
 
 def test_keys_move_through_the_episode_and_the_terminal_is_restored(session):
     story = describe(play())
-    session.wait_for(lambda screen: "step 0 of 60" in screen)
+    session.press("", "step 0 of 60")
     assert ENTER.encode() in session.output
-    session.press(" ")
-    session.wait_for(lambda screen: "‖ 0.01/s" in screen)
-    session.press("gl\033[C")
-    session.wait_for(lambda screen: "step 2 of 60" in screen)
-    session.press("\033OD")
-    session.wait_for(lambda screen: "step 1 of 60" in screen)
+    session.press(" ", "‖ 0.01/s")
+    session.press("gl\033[C", "step 2 of 60")
+    session.press("\033OD", "step 1 of 60")
     session.wait_until_it_shows(compose(story, View(1, False, 0.01), 30, 80, keys=True))
-    session.press("+\033[A")
-    session.wait_for(lambda screen: "‖ 1/s" in screen)
-    session.press("\033[F")
-    session.wait_for(lambda screen: "step 60 of 60" in screen)
-    session.press("t")
-    session.wait_for(lambda screen: "top messages" in screen)
-    session.press("\033")
-    session.wait_for(lambda screen: "top messages" not in screen)
-    session.press("?")
-    session.wait_for(lambda screen: "next, previous step with a reward" in screen)
+    session.press("+\033[A", "‖ 1/s")
+    session.press("\033[F", "step 60 of 60")
+    session.press("t", "top messages")
+    session.press("\033", gone="top messages")
+    session.press("?", "next, previous step with a reward")
     session.press("q")
     assert session.end() == 0
     assert termios.tcgetattr(session.slave) == session.before

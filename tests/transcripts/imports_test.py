@@ -6,38 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import check_stage, get_config, run_stage
+from conftest import check_stage, get_config, refusal, run_stage
 from talks import write
 
 from motif_jax.contrib.tweets import Tweet, code_of, find_rows, read_tweets, retrofit
 from motif_jax.stages import export
 from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.transcripts.imports import (
-    FORMATS,
-    import_episodes,
-    read_lmrl,
-    read_lmrl_wordle,
-    read_reddit,
-    read_trl,
-    read_visdial,
-    write_trl,
-)
+from motif_jax.transcripts import imports
+from motif_jax.transcripts.imports import FORMATS, read_lmrl, read_trl, write_trl
 
 pytestmark = pytest.mark.quick
 GREEN, YELLOW, BLACK, WHITE, ORANGE, BLUE = ["🟩", "🟨", "⬛", "⬜", "🟧", "🟦"]
 
 
-def refusal(read, *names):
-    with pytest.raises(UserError) as caught:
-        list(read())
-    sentence = str(caught.value)
-    assert len(sentence.splitlines()) == 1, sentence
-    assert sentence.isprintable(), sentence
-    assert len(sentence) < 700
-    assert "--config.transcripts.import_from" in sentence
-    for name in names:
-        assert name in sentence
-    return sentence
+def refused(read, *names):
+    refusal(lambda: list(read()), "--config.transcripts.import_from", *names)
 
 
 # ---- LMRL-Gym
@@ -64,10 +47,10 @@ def test_lmrl_games_of_wordle_are_written_as_the_world_writes_them(tmp_path):
     file = lines(tmp_path, {"sequence": sequence, "reward": [-1.0, 0.0, -10.0, 0.0, 0.0, 0.0], "done": True})
     turns = (Turn("crane", -1.0), Turn("<b><b><y><b><g>"), Turn("zz", -10.0), Turn("abide", 0.0),
              Turn("<g><g><g><g><g>"))  # fmt: skip
-    assert list(read_lmrl_wordle(file)) == [Episode(turns, True)]
+    assert list(imports.read_lmrl_wordle(file)) == [Episode(turns, True)]
     row = {"sequence": [["Wordle:\n", 0], ["c r a n e\n", 1], ["b b x b g\n", 0]], "reward": [0, 0], "done": False}
-    refusal(lambda: read_lmrl_wordle(lines(tmp_path, row)), "line 1 of", "'b b x b g", "not five colours")
-    refusal(lambda: read_lmrl_wordle(lines(tmp_path, ROW)), "does not begin with 'Wordle:'")
+    refused(lambda: imports.read_lmrl_wordle(lines(tmp_path, row)), "line 1 of", "'b b x b g", "not five colours")
+    refused(lambda: imports.read_lmrl_wordle(lines(tmp_path, ROW)), "does not begin with 'Wordle:'")
 
 
 ROW = {"sequence": [["a", 0], ["b", 1]], "reward": [0.0, 1.0], "done": True}
@@ -79,7 +62,7 @@ ROW = {"sequence": [["a", 0], ["b", 1]], "reward": [0.0, 1.0], "done": True}
 ], ids=lambda row: str(row)[:40])  # fmt: skip
 def test_lines_that_are_no_episode_are_named(tmp_path, row):
     file = lines(tmp_path, ROW, row)
-    refusal(lambda: read_lmrl(file), "line 2 of", str(file))
+    refused(lambda: read_lmrl(file), "line 2 of", str(file))
 
 
 @pytest.mark.parametrize("what", ["none", "folder", "bytes"])
@@ -89,8 +72,8 @@ def test_files_that_cannot_be_read_are_named(tmp_path, what):
         file.mkdir()
     elif what == "bytes":
         file.write_bytes(b"\xff\xfe\x80" * 9)
-    for read in (read_lmrl, read_visdial, lambda file: read_reddit([file]), read_tweets):
-        refusal(lambda read=read: read(file), str(file))
+    for read in (read_lmrl, imports.read_visdial, lambda file: imports.read_reddit([file]), read_tweets):
+        refused(lambda read=read: read(file), str(file))
 
 
 # ---- visual dialogue
@@ -110,7 +93,7 @@ def visdial(tmp_path, dialogues, ranks=None):
 
 
 def test_a_dialogue_costs_one_per_question_but_the_last(tmp_path):
-    (episode,) = read_visdial(*visdial(tmp_path, [dialogue(3)]))
+    (episode,) = imports.read_visdial(*visdial(tmp_path, [dialogue(3)]))
     questions = [Turn("is it 0?", -1.0), Turn("is it 1?", -1.0), Turn("is it 2?", 0.0)]
     answers = [Turn("no"), Turn("yes"), Turn("no")]
     turns = [turn for pair in zip(questions, answers, strict=True) for turn in pair]
@@ -120,9 +103,9 @@ def test_a_dialogue_costs_one_per_question_but_the_last(tmp_path):
 def test_a_dialogue_ends_when_half_of_what_was_hidden_is_found(tmp_path):
     """0.2 at first, so 0.8 are left; after 0.1 + 0.3 = half of it, the second answer ends it."""
     ranks = [[0.2, 0.1, 0.3, *[0.0] * 8]]
-    (episode,) = read_visdial(*visdial(tmp_path, [dialogue()], ranks))
+    (episode,) = imports.read_visdial(*visdial(tmp_path, [dialogue()], ranks))
     assert [turn.reward for turn in episode.turns if turn.is_action] == [-1.0, 0.0]
-    (whole,) = read_visdial(*visdial(tmp_path, [dialogue()], [[0.2, *[0.01] * 10]]))
+    (whole,) = imports.read_visdial(*visdial(tmp_path, [dialogue()], [[0.2, *[0.01] * 10]]))
     assert whole.episode_return == -9
 
 
@@ -131,7 +114,7 @@ def test_a_dialogue_ends_when_half_of_what_was_hidden_is_found(tmp_path):
     ([dialogue(1)], [[0.1, float("inf")]]), ([{"caption": "a", "dialog": [{"question": "a", "answer": 3}]}], None),
 ], ids=lambda row: str(row)[:40])  # fmt: skip
 def test_files_that_are_no_dialogues_are_refused(tmp_path, dialogues, ranks):
-    refusal(lambda: read_visdial(*visdial(tmp_path, dialogues, ranks)))
+    refused(lambda: imports.read_visdial(*visdial(tmp_path, dialogues, ranks)))
 
 
 # ---- comments
@@ -147,7 +130,7 @@ def comments(tmp_path, *rows, header=("id", "subreddit", "text", "score", "paren
 def test_comments_answer_others_and_are_rewarded_by_votes(tmp_path):
     one = comments(tmp_path, ("1", "a", 'nice,\n"really"', "3", "what?"), ("2", "a", "bad", "0", "why"))
     two = comments(tmp_path, ("3", "a", "worse", "-7", ""), name="two.csv")
-    by_votes = list(read_reddit([one, two]))
+    by_votes = list(imports.read_reddit([one, two]))
     assert by_votes[0] == Episode((Turn("what?"), Turn('nice,\n"really"', 1.0)), True, {"score": 3.0})
     assert [episode.turns[1].reward for episode in by_votes] == [1.0, -1.0, -1.0]
 
@@ -159,7 +142,7 @@ def test_comments_answer_others_and_are_rewarded_by_votes(tmp_path):
 ])  # fmt: skip
 def test_lines_that_are_no_comment_are_named(tmp_path, rows, header, sentence):
     file = comments(tmp_path, *rows, header=header)
-    refusal(lambda: read_reddit([file]), str(file), sentence)
+    refused(lambda: imports.read_reddit([file]), str(file), sentence)
 
 
 # ---- tweets
@@ -186,9 +169,9 @@ def test_tweets_are_games_of_a_puzzle(tmp_path):
         ])  # fmt: skip
     assert list(read_tweets(file)) == [Tweet(210, ("bbbbb", "ggggg"))]
     file.write_text(file.read_text() + "x,,,,\n")
-    refusal(lambda: read_tweets(file), "line 5 of", "'x'")
+    refused(lambda: read_tweets(file), "line 5 of", "'x'")
     file.write_text("1,2\n")
-    refusal(lambda: read_tweets(file), "line 1 of", "has 2 values")
+    refused(lambda: read_tweets(file), "line 1 of", "has 2 values")
 
 
 def plain_patterns(words):
@@ -216,10 +199,10 @@ def test_words_are_drawn_that_show_the_colours_of_the_tweet():
 
 
 def test_imported_episodes_keep_their_provenance(tmp_path):
-    store = import_episodes(read_lmrl(lines(tmp_path, ROW, ROW)), tmp_path / "transcripts", {"format": "lmrl"})
+    store = imports.import_episodes(read_lmrl(lines(tmp_path, ROW, ROW)), tmp_path / "transcripts", {"format": "lmrl"})
     assert len(store) == 2
     assert store.record["provenance"] == {"format": "lmrl"}
-    refusal(lambda: import_episodes(read_lmrl(lines(tmp_path)), tmp_path / "other", {}), "no episode")
+    refused(lambda: imports.import_episodes(read_lmrl(lines(tmp_path)), tmp_path / "other", {}), "no episode")
 
 
 @pytest.mark.parametrize(("turn", "sentence"), [
@@ -227,7 +210,7 @@ def test_imported_episodes_keep_their_provenance(tmp_path):
 ])  # fmt: skip
 def test_episodes_that_a_store_cannot_hold_are_refused_by_their_number(tmp_path, turn, sentence):
     episodes = [Episode((Turn("what?"), turn), True)]
-    refusal(lambda: import_episodes(episodes, tmp_path / "transcripts", {}), "episode 0", sentence)
+    refused(lambda: imports.import_episodes(episodes, tmp_path / "transcripts", {}), "episode 0", sentence)
 
 
 EPISODES = [
@@ -324,7 +307,7 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
 ])  # fmt: skip
 def test_other_lines_are_refused_by_their_number(row, sentence, tmp_path):
     file = lines(tmp_path, {"prompt": "a", "completion": "b"}, row)
-    refusal(lambda: read_trl(file), "line 2 of", sentence)
+    refused(lambda: read_trl(file), "line 2 of", sentence)
 
 
 def test_the_stage_export_writes_them_and_overwrites_no_file_of_the_user(store, tmp_path):

@@ -2,22 +2,12 @@
 
 import numpy as np
 import pytest
+from conftest import refusal
 from talks import Greedy, Letters, random_store, wordle_game, write
 
-from motif_jax.structs import Episode, Turn, UserError
+from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts import render
-from motif_jax.transcripts.render import (
-    CUT,
-    TEMPLATES,
-    TERMINAL,
-    UNFINISHED,
-    Renderer,
-    Template,
-    bucket_widths,
-    make_batch,
-    plan_packed,
-    planner,
-)
+from motif_jax.transcripts.render import TEMPLATES, Renderer, Template
 from motif_jax.transcripts.store import turns_of
 
 pytestmark = pytest.mark.quick
@@ -57,7 +47,7 @@ def test_the_worked_example_of_ilql():
     assert {index: value for index, value in enumerate(rows.reward[0].tolist()) if value} == {5: -1.0}
     assert np.flatnonzero(rows.closes[0]).tolist() == [5, 17]
     assert rows.segments[0].tolist() == [1] * 26 + [0] * 6
-    assert {index: value for index, value in enumerate(rows.end[0].tolist()) if value} == {25: TERMINAL}
+    assert {index: value for index, value in enumerate(rows.end[0].tolist()) if value} == {25: render.TERMINAL}
 
 
 @pytest.mark.differs(
@@ -89,21 +79,18 @@ def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
         cut = sum(reward[width:])
         wanted = ([*reward[:size], cut, *[0.0] * (width - size)])[1:]
         np.testing.assert_allclose(rows.reward[row], wanted, atol=1e-6)
-        end = TERMINAL if store.episode(index).terminal else UNFINISHED
-        if len(tokens) > width and (end == UNFINISHED or any(agent[width:])):
-            end = UNFINISHED if agent[width] else CUT
+        end = render.TERMINAL if store.episode(index).terminal else render.UNFINISHED
+        if len(tokens) > width and (end == render.UNFINISHED or any(agent[width:])):
+            end = render.UNFINISHED if agent[width] else render.CUT
         assert rows.end[row].tolist() == [0] * (size - 1) + [end] + [0] * (width - size)
 
 
 # ---- what is refused
 
 
-def refusal(tokeniser, template, *turns):
-    with pytest.raises(UserError) as caught:
-        Renderer(turns_of([Episode(turns, True)]), tokeniser, template)
-    assert "--config.transcripts.template" in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
+def refused(tokeniser, template, *turns):
+    act = lambda: Renderer(turns_of([Episode(turns, True)]), tokeniser, template)  # noqa: E731
+    return refusal(act, "--config.transcripts.template")
 
 
 @pytest.mark.parametrize(("template", "turns"), [
@@ -113,7 +100,7 @@ def refusal(tokeniser, template, *turns):
     (Template("", "x", "b", "", ""), [Turn("x"), Turn("a", 1.0)]),
 ])  # fmt: skip
 def test_pieces_that_the_tokeniser_would_join_are_refused(template, turns):
-    assert "other tokens as a whole than text by text" in refusal(Greedy(), template, *turns)
+    assert "other tokens as a whole than text by text" in refused(Greedy(), template, *turns)
 
 
 def test_prompts_and_names_are_read_apart_by_a_policy_and_may_be_when_they_are_cloned():
@@ -128,12 +115,12 @@ def test_whole_texts_show_joins_that_no_pair_shows():
             return super().encode(text.replace("abc", "z"))
 
     turns = Turn("a"), Turn("b"), Turn("c")
-    assert "as a whole" in refusal(Three(), TEMPLATES["none"], *turns)
+    assert "as a whole" in refused(Three(), TEMPLATES["none"], *turns)
 
 
 def test_a_template_must_leave_the_agent_something_to_choose():
-    assert "no mark to begin with" in refusal(Letters(), Template("", "", "\n", "\n", ""), Turn("a", 1.0))
-    assert "no mark for its end" in refusal(Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))
+    assert "no mark to begin with" in refused(Letters(), Template("", "", "\n", "\n", ""), Turn("a", 1.0))
+    assert "no mark for its end" in refused(Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))
 
 
 # ---- batches
@@ -151,11 +138,11 @@ def seen(plan):
 @pytest.mark.parametrize("packed", [False, True])
 def test_every_episode_is_seen_once_per_epoch_in_an_order_of_its_own(renderer, packed):
     episodes = np.arange(0, 100, 2)
-    plans = planner(renderer, episodes, packed=packed, max_length=48, batch_rows=4, seed=3)
+    plans = render.planner(renderer, episodes, packed=packed, max_length=48, batch_rows=4, seed=3)
     assert seen(plans(0)) == seen(plans(1)) == episodes.tolist()
     assert plans(0) == plans(0)
     assert plans(0) != plans(1)
-    assert plans(0) != planner(renderer, episodes, packed=packed, max_length=48, batch_rows=4, seed=4)(0)
+    assert plans(0) != render.planner(renderer, episodes, packed=packed, max_length=48, batch_rows=4, seed=4)(0)
     assert all(len(batch.rows) == 4 for batch in plans(0))
 
 
@@ -164,21 +151,21 @@ def test_in_order_early_episodes_come_in_early_batches(renderer, packed, monkeyp
     monkeypatch.setattr(render, "PART", 5)
     episodes = np.arange(0, 100, 2)
     layout = {"packed": packed, "max_length": 48, "batch_rows": 4, "seed": 3}
-    plans = planner(renderer, episodes, **layout, in_order=True)
+    plans = render.planner(renderer, episodes, **layout, in_order=True)
     met = [episode for batch in plans(0) for row in batch.rows for episode in row]
     assert sorted(met) == episodes.tolist()
     assert met != sorted(met)
     for part in range(0, 50, 20):  # five times four
         assert sorted(met[part : part + 20]) == episodes[part : part + 20].tolist()
-    widest = bucket_widths(renderer.lengths[episodes], 48)
+    widest = render.bucket_widths(renderer.lengths[episodes], 48)
     assert packed or {batch.width for batch in plans(0)} <= {*widest}  # no shape for a part alone: each is compiled
 
 
 def test_packed_rows_hold_the_same_tokens_as_single_ones(renderer):
-    plan = plan_packed(np.arange(100), renderer.lengths, 40, 4, seed=0, epoch=0)
+    plan = render.plan_packed(np.arange(100), renderer.lengths, 40, 4, seed=0, epoch=0)
     assert sum(len(batch.rows) for batch in plan) < 60  # rows for 100 episodes
     for step in range(len(plan)):
-        batch = make_batch(renderer, plan, step)
+        batch = render.make_batch(renderer, plan, step)
         for row, inside in enumerate(plan[step].rows):
             start = 0
             for number, episode in enumerate(inside, 1):
