@@ -64,8 +64,7 @@ def directory(tmp_path_factory):
 @pytest.mark.slow
 def test_it_learns_by_ppo_and_starts_each_update_from_where_it_is(trained):
     *_, row = read_lines(trained / "policy/metrics.jsonl")
-    assert row["env_steps"] == 64
-    assert row["train/finite"] == 1
+    assert (row["env_steps"], row["train/finite"]) == (64, 1)
     assert row["train/ratio_deviation_of_first_step"] < 1e-5 < row["train/ratio_deviation"]
     assert row["train/kl_of_last_epoch"] > 0
     assert {f"time/{name}" for name in ("policy", "encode", "wait_for_device", "place", "update")} <= row.keys()

@@ -72,8 +72,7 @@ def whole(tmp_path_factory):
 
 def test_rows_say_how_training_and_validation_go(whole):
     outcome, lines, folder = whole
-    assert outcome.done.steps == 12
-    assert outcome.done.epoch == 3
+    assert (outcome.done.steps, outcome.done.epoch) == (12, 3)
     assert [row["steps"] for row in lines if "loss" in row] == [2, 4, 6, 8, 10, 12]
     assert [row["steps"] for row in lines if "valid_loss" in row] == [0, 4, 5, 8, 12]
     assert [row["epoch"] for row in lines if "valid_loss" in row] == [0, 0, 1, 2, 3]
