@@ -6,19 +6,8 @@ import math
 
 import pytest
 
-from motif_jax.annotation.annotator import (
-    PAUSE,
-    AnswerCache,
-    Answered,
-    Asking,
-    AskingCounts,
-    Incomplete,
-    Question,
-    QuestionAnswer,
-    Ratings,
-    Sampled,
-    read_answers,
-)
+from motif_jax.annotation import annotator as loop
+from motif_jax.annotation.annotator import PAUSE, AnswerCache, AskingCounts, Question, QuestionAnswer, read_answers
 from motif_jax.files import read_json
 
 pytestmark = pytest.mark.quick
@@ -45,7 +34,7 @@ class Scripted:
 
 def ask(annotator, questions, cache=None):
     taken, counts = [], AskingCounts("test")
-    Asking(annotator, cache, counts).ask(questions, taken.append)
+    loop.Asking(annotator, cache, counts).ask(questions, taken.append)
     return counts, taken
 
 
@@ -72,11 +61,11 @@ def test_a_known_answer_does_not_wait_for_a_silent_judge():
 
     def endless():
         yield ONE
-        assert taken == [Answered(ONE, QuestionAnswer(1.0), 0.0, True)]
-        raise Incomplete("enough")
+        assert taken == [loop.Answered(ONE, QuestionAnswer(1.0), 0.0, True)]
+        raise loop.Incomplete("enough")
 
-    with pytest.raises(Incomplete):
-        Asking(Scripted(), cache, AskingCounts("test")).ask(endless(), taken.append)
+    with pytest.raises(loop.Incomplete):
+        loop.Asking(Scripted(), cache, AskingCounts("test")).ask(endless(), taken.append)
 
 
 def test_a_question_in_flight_is_not_asked_twice_and_strangers_are_left_out():
@@ -101,7 +90,7 @@ def test_the_answer_is_the_share_of_the_samples_with_a_verdict():
         QuestionAnswer(0.5),
         QuestionAnswer(None, "?"),
     )
-    sampled = Sampled(annotator, 4)
+    sampled = loop.Sampled(annotator, 4)
     found = dict(sampled.answers([ONE, PAUSE, OTHER]))
     assert annotator.asked == [ONE] * 4 + [PAUSE] + [OTHER] * 4
     # (1 + 0 + 1/2) / 3; the answer without a verdict does not count, its tokens do.
@@ -119,7 +108,7 @@ def rate(worths, questions):
         yield from ((one, QuestionAnswer(worths.get(one.first), "hm")) for one in new)
 
     annotator.answers = answers
-    Ratings(annotator, None, AskingCounts("test")).ask(questions, taken.append)
+    loop.Ratings(annotator, None, AskingCounts("test")).ask(questions, taken.append)
     return [one.answer for one in taken], annotator.asked
 
 

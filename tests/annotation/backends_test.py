@@ -175,9 +175,6 @@ def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, fact
         assert folder_of(backend, tmp_path, model) == folder
 
 
-# ---- oracles
-
-
 def oracle(name, seed=0):
     config = config_of(backend=name)
     made = find_backend(config.annotate)(config.annotate, NETHACK, seed)

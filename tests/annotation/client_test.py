@@ -171,9 +171,6 @@ def test_addresses_that_cannot_work_are_refused(url):
     assert len(str(caught.value)) < 500
 
 
-# ---- the judge of contrib
-
-
 @pytest.mark.parametrize(("goal", "mode", "version", "prefill"), [
     ("defaultgoal", "reason", "default", False), ("combat", "reason", "reworded", True),
     ("combat", "score", "default", True),

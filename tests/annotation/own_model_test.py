@@ -63,8 +63,6 @@ def test_a_rating_is_the_log_odds_of_good_averaged_over_the_orders_of_the_exampl
         assert found[question].yes == pytest.approx(1 / (1 + np.exp(-odds)), abs=1e-5)
 
 
-# ---- mode reason
-
 WORDS = ["best_description helpful : ( )", "1", "2", "None", "yes", "no", "a b You find gold. stop"]
 STOPS = ChatFormat("stops", {"system": ("", ""), "user": ("", ""), "assistant": ("", "stop")}, ())
 FIRST, SECOND = (("a", "You", "find", "gold", "a a", "b b", ". .", "find find", ""), ("b", "a b", "gold gold"))

@@ -69,9 +69,6 @@ def test_the_worth_of_a_caption_is_the_sum_over_the_rules_that_match_its_lines()
     assert worth("") == worth("You kill the newt!") == (0.0, ())  # beating a monster is worth 0 to this goal
 
 
-# ---- the rules that stand in for a language model
-
-
 # From best to worst; those in one set are worth the same.
 ORDER = {
     "defaultgoal": [
@@ -109,12 +106,3 @@ def test_captions_are_ordered_by_worth(goal):
     for same in ORDER[goal]:
         for first, second in itertools.product(same, same):
             assert lexicon.answer(Question(first, second)).yes == 0.5, (first, second)
-
-
-def test_with_a_temperature_small_differences_are_small_preferences():
-    lexicon = Lexicon(NETHACK, "gold", 1.0)
-    gold, door, wall = "$ - 3 gold pieces.", "The door opens.", "It's a wall."  # worth 3, 0.25 and 0
-    assert lexicon.answer(Question(gold, door)).yes == pytest.approx(0.0600867, abs=1e-7)  # 1 / (1 + exp(2.75))
-    assert lexicon.answer(Question(wall, door)).yes == pytest.approx(0.5621765)  # 1 / (1 + exp(-0.25))
-    assert lexicon.answer(Question(wall, "")).yes == 0.5
-    assert lexicon.answer(Question(door)).yes == 1.0  # a single caption is helpful or not

@@ -10,17 +10,8 @@ from code_attacks_test import mutations
 from code_slow import GAMES, SMALL_WORLD, SlowGame, cut_in_pieces, play, program_text
 from conftest import ROOT
 
-from motif_jax.rewards.code.grammar import (
-    FUNCTIONS,
-    MOST_LEVELS,
-    MOST_NODES,
-    OPERATORS,
-    PREFIXES,
-    ProgramError,
-    as_ebnf,
-    check,
-    terms_of,
-)
+from motif_jax.rewards.code import grammar
+from motif_jax.rewards.code.grammar import ProgramError, as_ebnf, check, terms_of
 from motif_jax.rewards.code.names import Readable, find_readable, readable_from
 from motif_jax.rewards.code.recogniser import Grammar, ProgramGuide, Speller
 from motif_jax.rewards.code.running import MOST_PAID, Runner
@@ -60,7 +51,7 @@ def texts(number):
 def test_the_docs_have_the_functions_and_operators_of_the_table():
     table = (ROOT / "docs/code-rewards.md").read_text().partition("| operator | value |")[2].partition("\n\n")[0]
     told = {word for row in table.splitlines() for word in re.findall(r"`([^`(]+)", row.partition(" | ")[0])}
-    assert told - {" "} == FUNCTIONS.keys() | OPERATORS.keys() | PREFIXES.keys()
+    assert told - {" "} == grammar.FUNCTIONS.keys() | grammar.OPERATORS.keys() | grammar.PREFIXES.keys()
 
 
 def test_every_prefix_of_a_program_that_is_accepted_is_viable_and_a_refused_text_never_ends():
@@ -111,7 +102,7 @@ def test_what_can_be_begun_can_be_completed(seed, speller):
      "1-(1-(1-(1-(1-(1-(1-(1-(1-(1-(1-(1-"),
 ])  # fmt: skip
 def test_the_limits_are_exact(longest, longer, begun):
-    assert (MOST_NODES, MOST_LEVELS) == (64, 12)
+    assert (grammar.MOST_NODES, grammar.MOST_LEVELS) == (64, 12)
     assert is_accepted(longest) == bool((spelling := spelt(longest)) and SPELLER.ends(spelling))
     if longer:
         assert is_accepted(longest)
@@ -186,9 +177,6 @@ def test_two_texts_in_quotes_are_parts_of_different_texts():
     assert few.ends(spelt('says("a") + says("a")', few))  # there is no other
 
 
-# ---- tokens
-
-
 def guide_of(tokeniser, speller=SPELLER):
     return ProgramGuide(speller, tokeniser, "mine", (1,), tokeniser.size)
 
@@ -216,9 +204,6 @@ def test_tokens_are_allowed_exactly_if_their_characters_are(speller):
 def test_a_tokeniser_that_cannot_write_programs_is_refused():
     with pytest.raises(UserError, match=r"^the tokeniser of 'mine' has no tokens for the characters .*annotate.model"):
         guide_of(WordTokeniser.from_texts(["gained ( gold )"]))
-
-
-# ---- for servers
 
 
 @pytest.mark.parametrize("readable", [READABLE, Readable({}, {}, ())], ids=["small", "without names"])

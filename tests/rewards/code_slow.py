@@ -264,8 +264,6 @@ def compare(operator, left, right):
     }[operator]  # fmt: skip
 
 
-# ---- programs
-
 GRIDS = ("view", "map", "image", "crop", "heights", "stats", "body")
 
 

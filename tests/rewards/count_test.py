@@ -64,9 +64,6 @@ def test_messages_are_counted_by_the_game():
     assert CountBonus("event_message", 0.0).rewards({"event_message_count": counts}).tolist() == [[1, 1], [1, 1]]
 
 
-# ---- new squares
-
-
 STEPS, GAMES, CALLS = 8, 3, 30
 
 

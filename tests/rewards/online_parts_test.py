@@ -72,9 +72,6 @@ def make(tmp_path, **values):
     return OnlineSource.make(Setting(viewed(config), tmp_path, {}))
 
 
-# ---- the store
-
-
 @pytest.mark.differs(
     "oni",
     there='an answer that cannot be parsed counts as "not helpful", or as a tie, for ever',
@@ -112,9 +109,6 @@ def test_a_pair_that_was_dropped_waits_again_when_it_is_seen_again():
         assert store.waiting.tolist() == [0, 1]
         store.drop(np.array([1]))
         assert store.waiting.tolist() == [0]
-
-
-# ---- hosts
 
 
 @pytest.mark.quick
@@ -191,8 +185,6 @@ def test_hosts_exchange_their_news_before_the_first_one_fails(tmp_path, monkeypa
     assert len(sent) == 1
 
 
-# ---- words
-
 VECTORS = "3 2\nnewt 1 0\ngold 0 1\nkill 1 1\n"
 
 
@@ -231,9 +223,6 @@ def test_words_reward_closeness_to_the_goal(tmp_path, vectors):
     later = make_words(tmp_path, vectors, floor=0.1)
     later.restore(source.arrays(), source.facts())
     assert later.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
-
-
-# ---- an earlier reward
 
 
 def earlier_reward():

@@ -33,9 +33,6 @@ def observations(rng, kinds=200, steps=T + 1):
     }
 
 
-# ---- slow twins
-
-
 def slow_features(cells, moment):
     vector = np.clip(moment["blstats"].astype(np.float32) * BLSTATS_SCALE, -5, 5)
     picture = [cells[cell] for cell in moment["crop"].reshape(-1)]
@@ -113,9 +110,6 @@ def test_running_statistics_still_change_after_two_billion_steps():
     assert float(moments.number) == pytest.approx(2e9 + 4096, abs=256)
 
 
-# ---- on several devices
-
-
 def compare_devices() -> None:
     found = []
     for devices in (1, 8):
@@ -132,9 +126,6 @@ def compare_devices() -> None:
 
 def test_eight_devices_do_what_one_does():
     on_devices(8, compare_devices)
-
-
-# ---- the source
 
 
 def make_source(**values):

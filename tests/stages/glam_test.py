@@ -98,9 +98,7 @@ def test_probes_record_probabilities_before_and_after_each_update(trained):
 @pytest.mark.slow
 def test_it_is_evaluated_in_variations_and_before_training(trained):
     names = {path.parent.name for path in (trained / "evaluate").glob("*/summary.json")}
-    assert names == {
-        "bot", "policy-0", "policy-64", f"policy-0-{VARIATION}", f"policy-64-{VARIATION}",
-    }  # fmt: skip
+    assert names == {"bot", "policy-0", "policy-64", f"policy-0-{VARIATION}", f"policy-64-{VARIATION}"}
     played = [read_lines(trained / f"evaluate/{name}/episodes.jsonl") for name in names]
     assert len({tuple(sorted((row["episode"], row["bot_steps"]) for row in rows)) for rows in played}) == 1  # the same
     page = (trained / "report/index.html").read_text()

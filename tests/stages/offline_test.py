@@ -82,9 +82,7 @@ def test_rows_say_how_training_and_validation_go(whole):
         assert set(checkpoints.steps()) == {outcome.done.best["steps"], 11, 12}
 
 
-@pytest.mark.parametrize(("how", "at"), [
-    ("kill", 1), ("kill", 6), ("kill", 12), ("stop", 4), ("end", 2),
-])  # fmt: skip
+@pytest.mark.parametrize(("how", "at"), [("kill", 1), ("kill", 6), ("kill", 12), ("stop", 4), ("end", 2)])
 def test_it_goes_on_after_any_update_to_the_same_end(tmp_path, whole, how, at):
     if how == "kill":
         with pytest.raises(Killed):

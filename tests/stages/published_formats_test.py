@@ -57,9 +57,7 @@ def test_the_published_loader_reads_what_is_annotated_here(workdir):
         label(workdir, num_shards=3, shard=shard)
         load_published(workdir / "dataset")  # also between the jobs
     label(workdir, goal="gold", max_pairs=40)
-    assert {path.name for path in (workdir / "dataset/preference").iterdir()} == {
-        f"{NAME}.npy", "lexicon_msg_gold.npy",
-    }  # fmt: skip
+    assert {path.name for path in (workdir / "dataset/preference").iterdir()} == {f"{NAME}.npy", "lexicon_msg_gold.npy"}
     ours = PairDataset(workdir / "dataset")
     theirs = load_published(workdir / "dataset", info=["score"], preference=[NAME, "lexicon_msg_gold"])
     known = np.asarray(ours.preference("lexicon_msg_gold")) != 3
