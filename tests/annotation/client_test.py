@@ -139,7 +139,7 @@ def test_scores_are_read_where_the_verdict_stands(prefill):
             # p(verdict) = 0.80, p(one other) = 0.10, p(the third) = 0.06, in the order 1, 2, 0
             expected = {0.0: (0.10 + 0.03) / 0.96, 1.0: (0.80 + 0.03) / 0.96, 0.5: (0.06 + 0.40) / 0.96}
             assert answer.yes == pytest.approx(expected[LEXICON.answer(question).yes])
-            assert answer.mass == pytest.approx(0.96)
+            assert (answer.mass, *answer[3:6]) == (pytest.approx(0.96), 300, 256, 20)
         assert (chat.asked[0]["messages"][-1] == {"role": "assistant", "content": "("}) == prefill
 
 

@@ -66,6 +66,7 @@ def test_the_worth_of_a_caption_is_the_sum_over_the_rules_that_match_its_lines()
         3 - 1 + 1.5,
         ("picks up gold", "goes down", "sees gold"),
     )
+    assert Lexicon(NETHACK, "gold", 1.0).answer(Question("The door opens.")).yes == 1.0  # one is helpful or not
     assert worth("") == worth("You kill the newt!") == (0.0, ())  # beating a monster is worth 0 to this goal
 
 
