@@ -96,8 +96,7 @@ def test_two_judges_of_a_stranger_with_other_metadata_never_share_a_cache_or_a_s
 
 
 def test_a_judge_of_a_stranger_is_checked_and_named(tmp_path):
-    config = config_of(backend=OWN)
-    assert annotate.label_name(config.annotate) == "backends-test-longer_msg_defaultgoal"
+    assert annotate.label_name(config_of(backend=OWN).annotate) == "backends-test-longer_msg_defaultgoal"
     with pytest.raises(UserError, match="the exponent cannot be 0"):
         check_stage(annotate, config_of(backend=OWN, sampling__temperature=0.0))
     for name, said in (("json:JSONDecoder", "must be a subclass of"), ("json:Nobody", "has no class 'Nobody'"),
@@ -164,8 +163,7 @@ EARLIER = [
 
 @pytest.mark.parametrize(("values", "model", "folder", "facts"), EARLIER)
 def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, facts, dataset, tmp_path):
-    config = viewed(config_of(**values), "annotate")
-    backend = make_backend(config)
+    backend = make_backend(viewed(config_of(**values), "annotate"))
     found = make_metadata(backend, dataset)
     assert found.pop("dataset")
     assert bool(found.pop("beside")) == (backend.section.captions == "msg_minbl")

@@ -47,8 +47,7 @@ class ChatServer:
         return f"http://127.0.0.1:{self._port}/v1"
 
     def start(self) -> None:
-        handler = type("Handler", (self.handler,), {"chat": self})
-        self._server = LoopbackServer(self._port, handler)
+        self._server = LoopbackServer(self._port, type("Handler", (self.handler,), {"chat": self}))
         self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 

@@ -139,8 +139,7 @@ def test_a_server_gives_the_same_scores_as_the_engine_in_this_process(model, ser
     assert name == "small_msg_gold_default_score"
     expected = probabilities(dataset, name)
     assert np.ptp(expected) > 0.01
-    codes = dataset.preference(name)
-    assert set(np.unique(codes)) == {0, 1, 2}
+    assert set(np.unique(dataset.preference(name))) == {0, 1, 2}
     record = json.loads((annotation_folder(dataset.path, name) / "merged.json").read_text())
     log = record["shards"]["shard-00000-of-00001"]
     assert log["asked"] == 2 * len(Questions(dataset, "msg"))

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import planted_worlds
 import pytest
+from conftest import ROOT
 
 import motif_jax
 from motif_jax.audit import command, trajectories
@@ -19,7 +20,6 @@ from motif_jax.audit.trajectory_checks import audit_file
 from motif_jax.files import LineFile, read_json
 from motif_jax.structs import UserError
 
-PAGE = Path(__file__).parents[2] / "docs/trajectories.md"
 ROW = {"episode": 0, "step": 0, "reward": 1.0}
 
 
@@ -293,6 +293,7 @@ BAD = {
     '{"episode": 1.5, "reward": 1}': "line 2: episode is 1.5, not a whole number or a text",
     '{"episode": 1, "reward": 1, "step": -1}': "line 2: step is -1, not a whole number from 0 to",
     '{"episode": 0, "reward": 1, "step": 0}': "line 2: step 0 of episode 0 is on line 1, too",
+    '{"episode": 1, "reward": 1, "ended": true}\n{"episode": 1, "reward": 1}': "line 3: episode 1 has ended before",
     '{"episode": 1, "reward": 1, "caption": ["x"]}': "line 2: caption is ['x'], not a text",
     '{"episode": 1, "reward": 1, "worth": "good"}': "line 2: worth is 'good', not a number up to 1e+30",
     '{"episode": 1, "reward": 1, "ended": 1}': "line 2: ended is 1, not true or false",
@@ -440,15 +441,9 @@ def test_an_own_outcome_alone_is_read_and_a_failed_write_frees_the_file(tmp_path
     rows.close()
 
 
-def test_rows_after_the_end_of_an_episode_need_a_step(tmp_path):
-    rows = [{"episode": 0, "reward": 1, "ended": True}, {"episode": 0, "reward": 1}]
-    with pytest.raises(UserError, match="line 2: episode 0 has ended before, and the row has no step"):
-        trajectories.read_trajectories(write(tmp_path / "rows.jsonl", rows))
-
-
 def test_the_guide_goes_from_a_bent_cartpole_to_its_finding(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    makes, trains, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    makes, trains, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs/trajectories.md").read_text(), re.DOTALL)
     names: dict = {}
     exec(makes, names)
     if importlib.util.find_spec("stable_baselines3"):

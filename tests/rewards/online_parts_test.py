@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import get_config, viewed
 from nethack_texts import NETHACK
+from policy_rewards_test import MESSAGES, make_reward
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
@@ -18,9 +19,8 @@ from motif_jax.rewards.online import source as online_source
 from motif_jax.rewards.online import store as online_store
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, News, Store, cut, join, pack, unpack
-from motif_jax.rewards.preference import make_reward_model
 from motif_jax.rewards.source import Setting
-from motif_jax.rewards.statistics import RewardStatistics, summarise_values
+from motif_jax.rewards.statistics import summarise_values
 from motif_jax.structs import UserError
 
 LEXICON = Lexicon(NETHACK, "defaultgoal")
@@ -185,12 +185,9 @@ def test_hosts_exchange_their_news_before_the_first_one_fails(tmp_path, monkeypa
     assert len(sent) == 1
 
 
-VECTORS = "3 2\nnewt 1 0\ngold 0 1\nkill 1 1\n"
-
-
 @pytest.fixture
 def vectors(tmp_path):
-    (tmp_path / "tiny.vec").write_text(VECTORS)
+    (tmp_path / "tiny.vec").write_text("3 2\nnewt 1 0\ngold 0 1\nkill 1 1\n")
     return str(tmp_path / "tiny.vec")
 
 
@@ -225,17 +222,11 @@ def test_words_reward_closeness_to_the_goal(tmp_path, vectors):
     assert later.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
 
 
-def earlier_reward():
-    """A reward with random parameters, as if it had been learnt."""
-    options = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
-    params = make_reward_model(options, 3)[1]
-    counts = np.ones(len(TEXTS), np.int32)
-    raw = Reward(options, params, RewardStatistics(0.0, 1.0, {}), messages(*TEXTS), counts, {})(TEXTS).raw
-    return Reward(options, params, summarise_values(raw, counts), messages(*TEXTS), counts, {})
-
-
 def start_from(tmp_path, monkeypatch, **values):
-    reward = earlier_reward()
+    """A reward with random parameters, as if it had been learnt, and a source that begins with it."""
+    untrained, counts = make_reward(), np.ones(len(TEXTS), np.int32)
+    statistics = summarise_values(untrained(TEXTS).raw, counts)
+    reward = Reward(MESSAGES, untrained.params, statistics, messages(*TEXTS), counts, {})
     monkeypatch.setattr(online_source, "load_reward", lambda path, which: reward)
     return reward, make(tmp_path, init_from=str(tmp_path), **values)
 
@@ -253,8 +244,7 @@ def test_an_earlier_reward_is_the_opinion_until_the_judge_has_one(tmp_path, monk
     answered = source.store.questions["state"] == ANSWERED
     assert answered.sum() == 2
     rows = source.store.captions.lookup.find(messages(*TEXTS))
-    judged = [bool(LEXICON.answer(Question(text)).yes) for text in TEXTS]
-    expected = np.where(answered[rows], judged, helpful)
+    expected = np.where(answered[rows], [bool(LEXICON.answer(Question(text)).yes) for text in TEXTS], helpful)
     assert source.worth(messages(*TEXTS)).tolist() == expected.tolist()
     again = OnlineSource.rebuild(source.arrays(), source.facts())
     assert again.worth(messages(*TEXTS)).tolist() == expected.tolist()

@@ -103,14 +103,10 @@ def test_labels_that_teach_nothing_are_refused(target, sentence):
     fitting.check_targets(np.array([0, 1, 0.5, NAN], np.float32), "mine")
 
 
-HELD_OUT = np.array([False, False, True, True, True, True])
-WORTH = np.array([3.0, 0.0, 0.25, 1.5, 3.0, -6.0])
-COUNTS = np.array([30, 50, 0, 0, 0, 0])
-
-
 def test_a_door_that_is_paid_half_of_gold_is_inflated_six_times():
-    values = np.array([5.6, 0.0, 2.8, 2.8, 5.0, -1.0])
-    comparison = figures.compare_with_worth(values, WORTH, COUNTS, HELD_OUT, neutral=0.0)
+    values, worth = np.array([5.6, 0.0, 2.8, 2.8, 5.0, -1.0]), np.array([3.0, 0.0, 0.25, 1.5, 3.0, -6.0])
+    held_out = np.array([False, False, True, True, True, True])
+    comparison = figures.compare_with_worth(values, worth, np.array([30, 50, 0, 0, 0, 0]), held_out, neutral=0.0)
     # Worth 0.25 of 3 is paid 2.8 of 5.6: 6 times its share; worth 1.5 of 3 is paid the same: once. The median is 3.5.
     assert comparison["inflation"] == pytest.approx(3.5)
     level = {"worth": 0.25, "due": pytest.approx(1 / 12), "share": pytest.approx(0.5), "captions": 1}

@@ -108,8 +108,7 @@ def test_a_published_reward_gives_the_same_values_here_and_back(published, tmp_p
     with torch.no_grad():
         np.testing.assert_allclose(again(torch.from_numpy(text)).numpy(), expected, atol=1e-5)
     for name, tensor in model.state_dict().items():
-        unused = name.startswith(("critic", "action"))
-        assert unused or torch.equal(tensor, whole["model"][name]), name
+        assert name.startswith(("critic", "action")) or torch.equal(tensor, whole["model"][name]), name
     assert (float(whole["reward_mean"]), float(whole["reward_var"])) == (10.5, 4.0)
     assert whole["num_iter"] == 10
     assert quantiles == reward.statistics.quantiles

@@ -51,12 +51,8 @@ def make_job(stop, kill_at=None, broken_at=None, **facts):
 
 def run(folder, stop=None, pace=PACE, **changes):
     stop = stop or Stop()
-    return train_in(folder, make_job(stop, **changes), pace, stop)
-
-
-def train_in(folder, job, pace=PACE, stop=None):
     with Hosts() as hosts, Run(folder.parent).stage("train_language", folder.name) as stage:
-        return train(job, Session(stage, pace, hosts, stop or Stop(), None, None))
+        return train(make_job(stop, **changes), Session(stage, pace, hosts, stop, None, None))
 
 
 def rows(folder):

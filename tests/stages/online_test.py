@@ -104,8 +104,7 @@ def test_a_checkpoint_is_evaluated_and_replayed_with_the_reward_that_it_had(trai
     worth = source.worth(np.array([encode(text) for text in texts]))
     assert worth.tolist() == [labels.get(text, 0.0) for text in texts]
 
-    config = settings(evaluate__replays="liked")
-    run_stage(evaluate, config, workdir)
+    run_stage(evaluate, settings(evaluate__replays="liked"), workdir)
     rows = list(read_lines(workdir / "evaluate/policy-640/episodes.jsonl"))
     summary = read_json(workdir / "evaluate/policy-640/summary.json")
     assert summary["sources"]["online"]["goal"] == "defaultgoal"

@@ -112,8 +112,7 @@ def test_a_part_of_an_annotation_that_comes_with_a_dataset_is_gone_on_with(workd
     adopt(workdir / "dataset", tmp_path / "other")
     prob = tmp_path / "other/annotations" / NAME / "prob.npy"
     known = np.load(prob)
-    marked = np.where(np.isnan(known), known, np.float32(0.75))
-    np.save(prob, marked)
+    np.save(prob, np.where(np.isnan(known), known, np.float32(0.75)))
     label(tmp_path / "other")
     labels = np.load(prob)
     assert (labels[known > 0.5] == 0.75).all()
