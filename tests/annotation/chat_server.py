@@ -149,13 +149,9 @@ class Handler(ChatHandler):
                 self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page))
             case ["nonsense"]:
                 self.reply(200, {"choices": []})
-            case ["mumble"]:
+            case ["mumble" | "silence"]:
                 reply = self.chat.complete(body)
-                reply["choices"][0]["message"]["content"] = "Hard to say."
-                self.reply(200, reply)
-            case ["silence"]:
-                reply = self.chat.complete(body)
-                reply["choices"][0]["message"]["content"] = None
+                reply["choices"][0]["message"]["content"] = "Hard to say." if fault == "mumble" else None
                 self.reply(200, reply)
             case [status, *rest]:
                 key = self.headers.get("Authorization", "")

@@ -9,7 +9,8 @@ from motif_jax.envs.gym_world import encode_picture
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.stages import report
 
-pytestmark = pytest.mark.skipif(find_chromium() is None, reason="no Chromium; launch/test.sh installs one as root")
+NO_BROWSER = "no Chromium; launch/test.sh installs one as root"
+pytestmark = [pytest.mark.journey, pytest.mark.skipif(find_chromium() is None, reason=NO_BROWSER)]
 
 STEP = "Number(document.querySelector('.player .step').textContent)"
 PICTURE = "document.querySelector('.player .screen').toDataURL()"
@@ -55,7 +56,6 @@ def page(show, tab, made):
     return tab
 
 
-@pytest.mark.journey
 def test_it_loads_without_errors_and_asks_for_nothing_else(page, made):
     assert page.requests == [(made / "gold/report/index.html").resolve().as_uri()]
     shapes = page.run("[...document.querySelectorAll('.chart')].map(one => one.querySelectorAll('polyline').length)")
@@ -64,7 +64,6 @@ def test_it_loads_without_errors_and_asks_for_nothing_else(page, made):
     assert page.run("[...document.querySelectorAll('.chart .plot svg')].every(one => one.clientHeight > 100)")
 
 
-@pytest.mark.journey
 def test_the_player_plays_to_the_end_and_from_the_start_again(page):
     assert page.run(STEP) == 0
     before = page.run(PICTURE)
@@ -81,7 +80,6 @@ def test_the_player_plays_to_the_end_and_from_the_start_again(page):
     assert page.run("document.querySelector('.player .play').textContent") == "Play"
 
 
-@pytest.mark.journey
 def test_keys_step_play_seek_and_jump_to_rewards(page):
     page.run(FOCUS)
     for key, step in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", STEPS), ("Home", 0)):
@@ -105,7 +103,6 @@ def test_keys_step_play_seek_and_jump_to_rewards(page):
     assert float(page.run("document.querySelector('.player .speed').value")) > float(speed)
 
 
-@pytest.mark.journey
 def test_hostile_words_do_no_harm(show, tab, made):
     show(made / "hostile")
     tab.run(FOCUS)
@@ -115,7 +112,6 @@ def test_hostile_words_do_no_harm(show, tab, made):
     assert HOSTILE[1] in tab.run("document.querySelector('.player .choice').selectedOptions[0].textContent")
 
 
-@pytest.mark.journey
 def test_pictures_of_the_game_are_shown(show, tab, tmp_path):
     write_workdir(tmp_path / "gold")
     colours = {0: (200, 40, 40), STEPS // 2: (40, 40, 200)}  # from this step on
