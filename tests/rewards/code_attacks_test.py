@@ -242,6 +242,5 @@ def test_what_a_world_declares_is_checked(attributes, said):
 ])  # fmt: skip
 def test_the_examples_fit_their_worlds(name, game, monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
-    config = get_config(argument="toy")
-    config.env.world = game
+    config = get_config(argument="toy", env__world=game)
     read_program(str(ROOT / f"examples/rewards/{name}.reward"), make_world(config.env.to_dict()))

@@ -66,8 +66,7 @@ def test_steps_of_a_waiting_game_are_not_valued():
 
 
 def make(tmp_path, **values):
-    config = get_config(argument="score")
-    config.policy.synchronous = True
+    config = get_config(argument="score", policy__synchronous=True)
     config.policy.online.update({"message": "lt_cnn_small"} | values)
     return OnlineSource.make(Setting(viewed(config), tmp_path, {}))
 
@@ -193,8 +192,8 @@ def vectors(tmp_path):
 
 def make_words(tmp_path, vectors, **values):
     config = get_config(argument="score")
-    values = {"kind": "words", "vectors": vectors, "goals": "My gold is all@0,kill the newt now@10"} | values
-    config.policy.online.update(values)
+    known = {"kind": "words", "vectors": vectors, "goals": "My gold is all@0,kill the newt now@10"}
+    config.policy.online.update(known | values)
     return OnlineSource.make(Setting(viewed(config), tmp_path, {}))
 
 

@@ -67,8 +67,7 @@ def test_own_sources_are_imported_before_anything_starts(tmp_path, monkeypatch):
     (tmp_path / "own_rewards.py").write_text(OWN)
     (tmp_path / "broken_rewards.py").write_text("value = 1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    config = get_config(argument="toy")
-    config.policy.sources = "own_rewards:Steps:0.5"
+    config = get_config(argument="toy", policy__sources="own_rewards:Steps:0.5")
     train_policy.check(viewed(config))
     sources = make_sources(Setting(viewed(config), Path(), {}))
     assert [(one.name, one.coefficient) for one in sources] == [("Steps", 0.5)]

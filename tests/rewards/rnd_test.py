@@ -11,6 +11,7 @@ import pytest
 from conftest import get_config, on_devices, viewed
 
 from motif_jax.devices.mesh import local_copy, make_mesh, map_update, replicate, shard
+from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.rnd import RandomDistillation, add_values, make_novelty, no_stats
@@ -46,30 +47,18 @@ def slow_features(cells, moment):
 
 
 def slow_network(params, x):
-    layers = params["linears"]
-    for number in sorted(layers, key=int):
-        x = x @ np.asarray(layers[number]["kernel"][...], np.float64) + np.asarray(layers[number]["bias"][...])
-        if int(number) < len(layers) - 1:
-            x = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+    arrays = {path[1:]: np.asarray(array, np.float64) for path, array in leaves_by_path(params).items()}
+    layers = len(arrays) // 2
+    for number in map(str, range(layers)):
+        x = x @ arrays[number, "kernel"] + arrays[number, "bias"]
+        x = x if number == str(layers - 1) else np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
     return x
 
 
 def slow_errors(state, seen, x):
     """Prediction errors, normalised by all features `seen` so far."""
     x = np.clip((x - np.mean(seen, 0)) / np.sqrt(np.var(seen, 0) + 1e-8), -5, 5)
-    target = slow_network({"linears": pure(state.fixed.target)["linears"]}, x)
-    return ((slow_network(pure(state.params), x) - target) ** 2).mean(-1)
-
-
-def pure(params):
-    found = {}
-    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
-        *names, last = [str(getattr(part, "key", getattr(part, "idx", part))) for part in path if hasattr(part, "key")]
-        inner = found
-        for name in names:
-            inner = inner.setdefault(name, {})
-        inner[last] = np.asarray(leaf)
-    return found
+    return ((slow_network(state.params, x) - slow_network(state.fixed.target, x)) ** 2).mean(-1)
 
 
 def test_bonus_and_normalisation_are_those_of_everything_seen():

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, is_complete, run_stage
 
 pytest.importorskip("torch", reason="needs PyTorch's build for CPUs: bash launch/test.sh installs it where it is found")
 import torch
@@ -52,12 +52,9 @@ def read_as_published(folder):
 
 
 def take(workdir, checkpoint):
-    config = get_config()
-    config.reward.import_from = str(checkpoint)
-    view = train_reward.STAGE.view(config.to_dict())
-    train_reward.check(view)
-    train_reward.STAGE.run(view, workdir)
-    assert train_reward.is_complete(view, workdir)
+    config = get_config(reward__import_from=str(checkpoint))
+    run_stage(train_reward, config, workdir)
+    assert is_complete(train_reward, config, workdir)
     return load_reward(workdir)
 
 

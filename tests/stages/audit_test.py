@@ -31,9 +31,7 @@ WEST = 4
 
 
 def settings(**values):
-    config = get_config("quickstart.py", "toy")
-    config.audit.update(values)
-    return config
+    return get_config("quickstart.py", "toy", **{f"audit.{name}": value for name, value in values.items()})
 
 
 def write_player(workdir, name: str, path: str, walls: float) -> None:

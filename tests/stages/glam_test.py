@@ -5,7 +5,7 @@ from conftest import check_stage, get_config, is_complete, last_checkpoint, run_
 from flax import nnx
 from gguf_models import write_gguf
 
-from motif_jax import load_language, load_policy
+from motif_jax import experiment, load_language, load_policy
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.babyai.words import CANONICAL, all_words
 from motif_jax.envs.worlds import make_world
@@ -18,7 +18,7 @@ from motif_jax.language.model import make_language_model
 from motif_jax.policies.language_policy import language_of, make_language_policy
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
-from motif_jax.stages import collect, evaluate, export, report, train_language, train_policy
+from motif_jax.stages import collect, evaluate, export, report, train_policy
 from motif_jax.stages.evaluate import file_of
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser, tokeniser_from_text, write_tokeniser
@@ -194,11 +194,7 @@ def test_a_policy_begins_with_the_weights_of_a_directory_its_embeddings_or_neith
 def test_the_recipe_for_a_pretrained_player_runs_with_all_its_words(words, tmp_path):
     config = get_config("glam.py", f"goto_local,smollm2{words},rehearsal")
     config.evaluate.update({"controls": "", "episodes": 1})
-    for name in config.stages:
-        stage = {"collect": collect, "train_language": train_language, "train_policy": train_policy,
-                 "evaluate": evaluate, "report": report}[name].STAGE  # fmt: skip
-        stage.check(stage.view(config.to_dict()))
-        stage.run(stage.view(config.to_dict()), tmp_path)
+    experiment.run(config.to_dict(), tmp_path, [*config.stages])
     assert read_json(tmp_path / "policy/summary.json")["updates"] == 2
     assert list(read_lines(tmp_path / "policy/metrics.jsonl"))[-1]["train/finite"] == 1
 

@@ -40,10 +40,8 @@ def label(workdir, **annotating):
 
 
 def adopt(source, workdir):
-    config = get_config()
-    config.collect.dataset = str(source)
     workdir.mkdir(exist_ok=True)
-    run_stage(collect, config, workdir)
+    run_stage(collect, get_config(collect__dataset=str(source)), workdir)
 
 
 @pytest.fixture

@@ -31,9 +31,7 @@ def made(tmp_path_factory):
     write_workdir(home / "gold")
     write_workdir(home / "hostile", events=HOSTILE, cause=HOSTILE[1])
     for name, other in (("gold", "hostile"), ("hostile", "gold")):
-        config = get_config("quickstart.py")
-        config.report.runs = str(home / other)
-        run_stage(report, config, home / name)
+        run_stage(report, get_config("quickstart.py", report__runs=str(home / other)), home / name)
     return home
 
 

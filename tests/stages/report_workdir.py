@@ -32,9 +32,7 @@ MACHINE = {"processor": "A fine processor", "cores": 2, "memory_gib": 8, "versio
 def write_workdir(path: Path, goal: str = "gold", events: tuple[str, ...] = EVENTS, cause: str = "killed by a newt"):
     """Everything; `events` are the messages, `cause` is how an episode ended."""
     write_pairs(path, events)
-    config = get_config("quickstart.py")
-    config.annotate.goal = goal
-    config.reward.annotators = f"lexicon_msg_{goal}"
+    config = get_config("quickstart.py", annotate__goal=goal, reward__annotators=f"lexicon_msg_{goal}")
     run_stage(annotate, config, path)
     write_reward(path, f"lexicon_msg_{goal}")
     write_policy(path, config)

@@ -5,7 +5,7 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
 from motif_jax.captions import encode
-from motif_jax.devices.checkpoints import Checkpoints
+from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.files import read_json, read_lines
@@ -87,12 +87,9 @@ def test_the_reward_reloads_without_the_dataset(trained):
 
 
 def params_of(workdir):
-    checkpoints = Checkpoints(workdir / "reward/checkpoints")
-    try:
-        step = checkpoints.steps()[-1]
-        return step, leaves_by_path(checkpoints.readable(str(step))[1]["train"])
-    finally:
-        checkpoints.close()
+    with reading(workdir / "reward/checkpoints") as checkpoints:
+        step, arrays, _ = checkpoints.readable("last")
+        return step, leaves_by_path(arrays["train"])
 
 
 @pytest.mark.journey
