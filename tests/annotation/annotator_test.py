@@ -112,7 +112,7 @@ def rate(worths, questions):
     return [one.answer for one in taken], annotator.asked
 
 
-def test_a_message_is_rated_once_and_pairs_follow_from_the_log_odds():
+def test_a_message_is_rated_once_and_pairs_follow_from_the_log_odds_if_both_can_be_read():
     found, asked = rate(
         {"": 0.2, "a": 0.8, "b": 0.5, "c": 1.0}, [ONE, PAUSE, Question("b", "c"), Question("b", ""), Question("a")]
     )
@@ -120,9 +120,6 @@ def test_a_message_is_rated_once_and_pairs_follow_from_the_log_odds():
     odds = {"": -math.log(4), "a": math.log(4), "b": 0.0, "c": math.log(1e6)}  # 1 after rounding is not endless
     wanted = [odds["b"] - odds["a"], odds["c"] - odds["b"], odds[""] - odds["b"], odds["a"] - odds[""]]
     assert [one.yes for one in found] == pytest.approx([1 / (1 + math.exp(-z)) for z in wanted])
-
-
-def test_a_pair_with_a_message_whose_rating_cannot_be_read_has_no_answer():
     found, _ = rate({"": 0.5, "a": 0.5, "c": 0.6, "d": 0.7}, [ONE, OTHER])
     assert [(one.yes is None, one.said) for one in found] == [(True, "hm"), (False, "")]
 

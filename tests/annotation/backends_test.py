@@ -61,14 +61,11 @@ def backend_of(one=False, **values):
     return find_backend(config.annotate)(config.annotate, NETHACK, 5, one)
 
 
-def folder_of(backend, tmp_path, model):
-    return AnswerCache(backend.cache_metadata(model), tmp_path).folder.name
-
-
-def model_of(backend) -> str:
-    """The full name, as the opened model has it."""
+def folder_of(backend, tmp_path, model=""):
+    """`model`: the full name, as the opened model has it."""
     rules = backend.metadata().get("rules")
-    return f"lexicon-{rules}" if rules else backend.section.model
+    model = model or (f"lexicon-{rules}" if rules else backend.section.model)
+    return AnswerCache(backend.cache_metadata(model), tmp_path).folder.name
 
 
 @pytest.fixture
@@ -137,14 +134,14 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
         facts = [made.flat_metadata() | {"goal": made.section.goal} for made in (before, after)]
         assert (facts[0] != facts[1]) == (not without_effect), name
         if before.is_model and (backend, name) != ("judge", "model"):  # that has no effect on its answers
-            folders = [folder_of(made, tmp_path / "cache", model_of(made)) for made in (before, after)]
+            folders = [folder_of(made, tmp_path / "cache") for made in (before, after)]
             assert (folders[0] != folders[1]) == (not without_effect), name
 
 
 # What version 0.1 wrote: backend and values, the folder of its cache (about one caption), its facts in shards.
-PROMPT = {"reason": "521152515cca8809", "score": "605b7a2065cffd53"}
 SAMPLING = {"sampling.max_tokens": 1024, "sampling.temperature": 0.1, "sampling.top_k": 50, "sampling.top_p": 0.95}
-REASON = SAMPLING | {"mode": "reason", "prompt": PROMPT["reason"], "tie_margin": 0.1, "both_orders": 0.05, "model": ""}
+REASON = SAMPLING | {"mode": "reason", "prompt": "521152515cca8809", "tie_margin": 0.1, "both_orders": 0.05}
+REASON["model"] = ""
 SERVER = {"server.extra": "{}", "server.prefill": False}
 EARLIER = [
     ({"backend": "server"}, "judge", "judge-reason-b229046352cf52e7", REASON | SERVER),

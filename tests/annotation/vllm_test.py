@@ -36,14 +36,10 @@ SETTINGS = {
     "TORCHDYNAMO_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # no compiler at the first structured output
 }  # fmt: skip
 KV_CACHE = 256 << 20  # bytes; SmolLM2 needs 45 KiB per token
-ENGINE = {
-    "enforce_eager": True,
-    "max_num_seqs": 64,
-    "block_size": 32,  # so that prefixes of some hundred tokens are found again
-    "max_num_batched_tokens": 16384,
-    "kv_cache_memory_bytes": KV_CACHE,
-    "distributed_executor_backend": "uni",
-}
+ENGINE = {  # with blocks so small that prefixes of some hundred tokens are found again
+    "enforce_eager": True, "max_num_seqs": 64, "block_size": 32, "max_num_batched_tokens": 16384,
+    "kv_cache_memory_bytes": KV_CACHE, "distributed_executor_backend": "uni",
+}  # fmt: skip
 THINGS = ("grid bug", "hill orc", "gnome lord", "floating eye", "soldier ant")
 SENTENCES = ("You kill the {}!", "The {} bites!", "You miss the {}.", "You see here a {} corpse.", "You hear a {}.")
 CAPTIONS = [*EVENTS, *(sentence.format(thing) for sentence in SENTENCES for thing in THINGS)]  # 35: 595 questions

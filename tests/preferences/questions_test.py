@@ -9,7 +9,6 @@ from motif_jax.preferences.questions import AnswerTable, Questions, caption, cap
 from motif_jax.preferences.store import PairDataset
 
 pytestmark = pytest.mark.quick
-NAN = float("nan")
 
 
 def stats(**values) -> list[int]:
@@ -84,7 +83,7 @@ def test_both_orders_are_averaged_and_one_is_not_enough():
     for answer in ((0, False, 0.9), (0, True, 0.3), (1, False, None), (1, True, 0.2), (2, False, 1.0)):
         asked.put(*answer)
     # (0.9 + (1 - 0.3)) / 2 = 0.8
-    np.testing.assert_allclose(asked.labels(), [0.8, NAN, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(asked.labels(), [0.8, np.nan, 1.0], rtol=1e-6)
     assert list(asked.missing(wanted)) == [(1, False)]
     np.testing.assert_allclose(asked.both_answers(), [[0.9, 0.7]], rtol=1e-6)
 

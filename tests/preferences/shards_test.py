@@ -16,7 +16,6 @@ from motif_jax.structs import UserError
 pytestmark = pytest.mark.quick
 METADATA = {"backend": "test", "dataset": "d1", "num_shards": 1}
 ONLY = Part(0, 1)
-NAN = float("nan")
 
 
 @given(st.lists(st.integers(-1, 6), min_size=1, max_size=60), st.integers(1, 9))
@@ -33,7 +32,7 @@ def test_every_pair_and_every_question_is_in_one_shard(of_pair, num_shards):
 
 
 def test_codes():
-    values = np.array([0.0, 0.39, 0.41, 0.5, 0.6, 0.61, 1.0, NAN])
+    values = np.array([0.0, 0.39, 0.41, 0.5, 0.6, 0.61, 1.0, np.nan])
     assert shards.to_codes(values, 0.1).tolist() == [0, 0, 2, 2, 2, 1, 1, 3]
     assert shards.to_codes(np.array([0.0, 0.5, 0.51, 1.0]), 0.0).tolist() == [0, 2, 1, 1]
     on_the_edge = np.array([0.4, 0.6], np.float32)  # a pair and the same pair turned
@@ -79,7 +78,7 @@ def test_killed_between_any_two_files_it_goes_on(tmp_path, monkeypatch, survivor
             else:
                 assert survivors == 3
     with Shard(tmp_path, ONLY, 3, METADATA) as shard:
-        np.testing.assert_array_equal(shard.prob, [NAN if fresh else 1, *([0, 0] if survivors >= 2 else [NAN, NAN])])
+        np.testing.assert_array_equal(shard.prob, [np.nan if fresh else 1, *[0 if survivors >= 2 else np.nan] * 2])
 
 
 def label(dataset, name, number, of, of_pair, finished=True):

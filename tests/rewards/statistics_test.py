@@ -70,21 +70,18 @@ def test_calibration_compares_what_is_predicted_with_what_was_said():
     assert high["predicted"] == pytest.approx(1 / (1 + np.exp(-5)))
 
 
-NAN = float("nan")
-
-
 def test_targets():
     codes = np.array([0, 1, 2, 3], np.int8)
-    np.testing.assert_array_equal(shards.soft_target(codes, None), [0, 1, 0.5, NAN])
-    prob = np.array([0.1, NAN, 0.55, NAN], np.float32)
-    np.testing.assert_allclose(shards.soft_target(codes, prob), [0.1, 1, 0.55, NAN])
+    np.testing.assert_array_equal(shards.soft_target(codes, None), [0, 1, 0.5, np.nan])
+    prob = np.array([0.1, np.nan, 0.55, np.nan], np.float32)
+    np.testing.assert_allclose(shards.soft_target(codes, prob), [0.1, 1, 0.55, np.nan])
 
 
 def test_several_annotators_are_mixed_and_all_must_know_and_a_tie_stays_one():
     weights = train_reward.parse_annotators("a:3,b")
     assert weights == {"a": 0.75, "b": 0.25}
-    mixed = shards.mix({"a": np.array([0, 1, NAN, 0.5]), "b": np.array([1, 1, 0, NAN])}, weights)
-    np.testing.assert_allclose(mixed, [0.25, 1, NAN, NAN])
+    mixed = shards.mix({"a": np.array([0, 1, np.nan, 0.5]), "b": np.array([1, 1, 0, np.nan])}, weights)
+    np.testing.assert_allclose(mixed, [0.25, 1, np.nan, np.nan])
     assert train_reward.parse_annotators("") == {}
     assert train_reward.parse_annotators("a") == {"a": 1.0}
     weights = train_reward.parse_annotators("a:1,b:2,c:3,d:1")  # sevenths, which add up to 1 + 1.2e-7 in float32
@@ -93,14 +90,14 @@ def test_several_annotators_are_mixed_and_all_must_know_and_a_tie_stays_one():
 
 
 @pytest.mark.parametrize(("target", "sentence"), [
-    ([NAN, NAN], "no pair has a known label"),
-    ([0.5, NAN, 0.5], "all 2 labels are ties"),
+    ([np.nan, np.nan], "no pair has a known label"),
+    ([0.5, np.nan, 0.5], "all 2 labels are ties"),
     ([0, 0.5], "all 1 preferences are for the first moment"),
 ])  # fmt: skip
 def test_labels_that_teach_nothing_are_refused(target, sentence):
     with pytest.raises(UserError, match=sentence + r".*'mine' \(--config.reward.annotators\)"):
         fitting.check_targets(np.array(target, np.float32), "mine")
-    fitting.check_targets(np.array([0, 1, 0.5, NAN], np.float32), "mine")
+    fitting.check_targets(np.array([0, 1, 0.5, np.nan], np.float32), "mine")
 
 
 def test_a_door_that_is_paid_half_of_gold_is_inflated_six_times():
