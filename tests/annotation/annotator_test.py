@@ -38,22 +38,6 @@ def ask(annotator, questions, cache=None):
     return counts, taken
 
 
-def test_known_questions_are_answered_by_the_cache_and_the_others_by_the_judge_and_kept():
-    cache = AnswerCache(ABOUT, None)
-    cache.add(OTHER, QuestionAnswer(0.25))
-    annotator = Scripted(QuestionAnswer(1.0, "so", 1.0, 5, 2, 7), QuestionAnswer(None, "hm", 1.0, 5, 2, 7))
-    counts, taken = ask(annotator, [ONE, OTHER, PAUSE, THIRD], cache)
-    assert annotator.asked == [ONE, PAUSE, THIRD]
-    assert [(one.question, one.answer.yes, one.cached) for one in taken] == [
-        (OTHER, 0.25, True), (THIRD, 1.0, False), (ONE, None, False)
-    ]  # fmt: skip
-    assert counts.logged() == {
-        "asked": 2, "from_cache": 1, "no_verdict": 1, "prompt_tokens": 10, "cached_tokens": 4, "output_tokens": 14
-    }  # fmt: skip
-    assert cache.get(THIRD) == QuestionAnswer(1.0)
-    assert cache.get(ONE) is None  # it has no verdict, and is asked again
-
-
 def test_a_known_answer_does_not_wait_for_a_silent_judge():
     """The stream of an online reward never ends: answers may not be held back until the judge gives one."""
     cache, taken = AnswerCache(ABOUT, None), []

@@ -88,6 +88,9 @@ def test_a_server_is_asked_every_question_once_and_never_again(workdir):
         assert labels(workdir, name) == expected(workdir)
         assert 300 < questions < 600
         assert log_of(workdir, name) == {"asked": questions, "from_cache": 0, "no_verdict": 0}
+        (log,) = read_json(workdir / f"annotations/{name}/merged.json")["shards"].values()
+        tokens = [log[f"{kind}_tokens"] / questions for kind in ("prompt", "cached", "output")]
+        assert tokens == [300, 256, 20]  # as the server counts
 
         # Another dataset with the same captions: all from the cache. Shards, too.
         (workdir / "second").mkdir()

@@ -126,5 +126,5 @@ def test_answers_about_the_neutral_moment_come_with_an_annotation(workdir, tmp_p
     assert read_json(tmp_path / "other/annotations" / NAME / "neutral.json") == read_json(file)
     for number, (captions, prob) in enumerate([([10**6], [0.5]), ([True], [0.5]), ([1], [2.0]), ([1], [])]):
         write_json(file, {"captions": captions, "prob": prob})
-        with pytest.raises(UserError, match="neutral.json': it"):
+        with pytest.raises(UserError, match="neutral.json' as this program's annotation: it"):
             adopt(workdir / "dataset", tmp_path / f"wrong-{number}")
