@@ -22,7 +22,6 @@ pytestmark = pytest.mark.quick
 OWN = f"{__name__}:Longer"
 # Values of the section that decide labels, but not answers; the others decide answers.
 LABELLING = {"backend", "captions", "both_orders", "tie_margin", "custom_name", "num_shards"}
-OF_RULES = {"goal", "lexicon", "rules_temperature"}
 
 
 class Longer(CaptionBackend):
@@ -130,7 +129,7 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
             "sampling": mode == "score", "rules_temperature": True, "chat_format": backend != "model",
         }.get(section, False)  # fmt: skip
         if backend == "lexicon":
-            without_effect = name not in OF_RULES
+            without_effect = name not in {"goal", "lexicon", "rules_temperature"}
         facts = [made.flat_metadata() | {"goal": made.section.goal} for made in (before, after)]
         assert (facts[0] != facts[1]) == (not without_effect), name
         if before.is_model and (backend, name) != ("judge", "model"):  # that has no effect on its answers

@@ -5,13 +5,13 @@ import functools
 import numpy as np
 import pytest
 from conftest import get_config
+from nethack_texts import NETHACK
 from own_models import write_own
 
 from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.own_model import OwnModel, OwnReasons
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection
-from motif_jax.envs.texts import texts_of
 from motif_jax.language.chat import CHATML, ChatFormat
 from motif_jax.language.config import make_config
 from motif_jax.language.loaded import Language
@@ -25,10 +25,6 @@ pytestmark = pytest.mark.quick
 PAIRS = [Question("You kill the jackal!", "It's a wall."), Question("", "You find gold."), Question("a", "b")]
 
 
-def texts():
-    return texts_of({"world": "nethack"}, "")
-
-
 @functools.cache
 def model_with(*words, positions=4096):
     tokeniser = WordTokeniser.from_texts(words)
@@ -38,7 +34,7 @@ def model_with(*words, positions=4096):
 
 def make_judge(version="examples", mode="score"):
     language = model_with("1", "2", "0", "(", "You kill the jackal!", "It's a wall. a b find gold.", " good", " bad")
-    template = make_prompt(texts(), mode, "defaultgoal", version, one=mode == "rate")
+    template = make_prompt(NETHACK, mode, "defaultgoal", version, one=mode == "rate")
     return OwnModel(language, template, None, "tiny"), language
 
 
@@ -76,7 +72,7 @@ AGAIN = "\n[asked again] "
 
 def make_reasons(seed=0, positions=4096, file="", one=False, temperature=1.0):
     language = model_with(*FEW, positions=positions)
-    template = make_prompt(texts(), "reason", "gold", "default", file, one=one)
+    template = make_prompt(NETHACK, "reason", "gold", "default", file, one=one)
     judge = OwnReasons(language, template, STOPS, SamplingSection(temperature, 1.0, -1, 24), seed, "tiny")
     return judge, language, template
 

@@ -251,7 +251,8 @@ GRIDS = ("view", "map", "image", "crop", "heights", "stats", "body")
 def number_text(chances, size, moment=False):
     """A random expression that is a number; with `moment`, one of a moment."""
     if size <= 1:
-        leaves = ["gold", "row", "health", "level", literal(chances), cell(chances)]
+        literal = chances.choice(("0", "1", "2", "0.5", "1e6", "3", "1e-3"))
+        leaves = ["gold", "row", "health", "level", literal, cell(chances)]
         leaves += [] if moment else ["event_found", "found", "hurt", "event_hurt", "message_count"]
         return chances.choice(leaves)
     inner = size - 1
@@ -316,10 +317,6 @@ def cell(chances):
     name = chances.choice(GRIDS)
     sizes = SMALL_WORLD.specs[name].shape
     return f"at({', '.join([name, *(str(chances.randrange(size)) for size in sizes)])})"
-
-
-def literal(chances):
-    return chances.choice(("0", "1", "2", "0.5", "1e6", "3", "1e-3"))
 
 
 def program_text(seed):

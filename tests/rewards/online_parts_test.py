@@ -184,27 +184,17 @@ def test_hosts_exchange_their_news_before_the_first_one_fails(tmp_path, monkeypa
     assert len(sent) == 1
 
 
-@pytest.fixture
-def vectors(tmp_path):
-    (tmp_path / "tiny.vec").write_text("3 2\nnewt 1 0\ngold 0 1\nkill 1 1\n")
-    return str(tmp_path / "tiny.vec")
-
-
-def make_words(tmp_path, vectors, **values):
-    config = get_config(argument="score")
-    known = {"kind": "words", "vectors": vectors, "goals": "My gold is all@0,kill the newt now@10"}
-    config.policy.online.update(known | values)
-    return OnlineSource.make(Setting(viewed(config), tmp_path, {}))
-
-
 @pytest.mark.differs(
     "oni",
     there="texts are split at white space alone and get fastText's token `</s>`; unknown words have subwords",
     here="words are looked up without punctuation, and in lower case if the file lacks them as written; "
     "unknown words are ignored",
 )
-def test_words_reward_closeness_to_the_goal(tmp_path, vectors):
-    source = make_words(tmp_path, vectors, floor=0.1)
+def test_words_reward_closeness_to_the_goal(tmp_path):
+    (tmp_path / "tiny.vec").write_text("3 2\nnewt 1 0\ngold 0 1\nkill 1 1\n")
+    goals = "My gold is all@0,kill the newt now@10"
+    words = {"kind": "words", "vectors": str(tmp_path / "tiny.vec"), "goals": goals, "floor": 0.1}
+    source = make(tmp_path, **words)
     assert isinstance(source, WordsSource)
     shown = ["You kill the newt!", "Gold, gold!", "kill gold", "It's a wall.", "", "A newt."]
     # The goal is (0, 1); the messages are (2, 1), (0, 2), (1, 2), nothing, nothing, (1, 0).
@@ -216,7 +206,7 @@ def test_words_reward_closeness_to_the_goal(tmp_path, vectors):
     source.advance(SimpleNamespace(steps=10), None)  # now the goal is (2, 1)
     expected = [1.0, 1 / 5**0.5, 4 / 5, 0.0, 0.0, 2 / 5**0.5]
     assert source.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
-    later = make_words(tmp_path, vectors, floor=0.1)
+    later = make(tmp_path, **words)
     later.restore(source.arrays(), source.facts())
     assert later.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
 

@@ -123,11 +123,6 @@ def make_source(**values):
     return RandomDistillation.make(Setting(viewed(config), Path(), SPECS, tuple(SPECS), make_mesh(1)))
 
 
-def rollouts(arrays, ended=None):
-    ended = np.zeros((T, B), bool) if ended is None else ended
-    return arrays | {"terminated": ended, "truncated": np.zeros((T, B), bool)}
-
-
 def batch_of(arrays):
     placed = SimpleNamespace(observations=shard(arrays, make_mesh(1), axis=1), action=ACTIONS)
     return SimpleNamespace(arrays=SimpleNamespace(rollouts=placed))
@@ -148,7 +143,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_changes_nothing():
 def test_a_snapshot_is_never_torn():
     """Rewards asked for while the predictor learns are those of one update, none of a mixture of two."""
     source, rng = make_source(), np.random.default_rng(7)
-    probe, batch = rollouts(observations(rng)), batch_of(observations(rng))
+    probe = observations(rng) | dict.fromkeys(("terminated", "truncated"), np.zeros((T, B), bool))
+    batch = batch_of(observations(rng))
     source.advance(batch, None)
     snapshots, asked, stop = [source.arrays()], [], threading.Event()
 
