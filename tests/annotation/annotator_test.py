@@ -6,19 +6,8 @@ import math
 
 import pytest
 
-from motif_jax.annotation.annotator import (
-    PAUSE,
-    AnswerCache,
-    Answered,
-    Asking,
-    AskingCounts,
-    Incomplete,
-    Question,
-    QuestionAnswer,
-    Ratings,
-    Sampled,
-    read_answers,
-)
+from motif_jax.annotation import annotator as loop
+from motif_jax.annotation.annotator import PAUSE, AnswerCache, AskingCounts, Question, QuestionAnswer, read_answers
 from motif_jax.files import read_json
 
 pytestmark = pytest.mark.quick
@@ -45,24 +34,8 @@ class Scripted:
 
 def ask(annotator, questions, cache=None):
     taken, counts = [], AskingCounts("test")
-    Asking(annotator, cache, counts).ask(questions, taken.append)
+    loop.Asking(annotator, cache, counts).ask(questions, taken.append)
     return counts, taken
-
-
-def test_known_questions_are_answered_by_the_cache_and_the_others_by_the_judge_and_kept():
-    cache = AnswerCache(ABOUT, None)
-    cache.add(OTHER, QuestionAnswer(0.25))
-    annotator = Scripted(QuestionAnswer(1.0, "so", 1.0, 5, 2, 7), QuestionAnswer(None, "hm", 1.0, 5, 2, 7))
-    counts, taken = ask(annotator, [ONE, OTHER, PAUSE, THIRD], cache)
-    assert annotator.asked == [ONE, PAUSE, THIRD]
-    assert [(one.question, one.answer.yes, one.cached) for one in taken] == [
-        (OTHER, 0.25, True), (THIRD, 1.0, False), (ONE, None, False)
-    ]  # fmt: skip
-    assert counts.logged() == {
-        "asked": 2, "from_cache": 1, "no_verdict": 1, "prompt_tokens": 10, "cached_tokens": 4, "output_tokens": 14
-    }  # fmt: skip
-    assert cache.get(THIRD) == QuestionAnswer(1.0)
-    assert cache.get(ONE) is None  # it has no verdict, and is asked again
 
 
 def test_a_known_answer_does_not_wait_for_a_silent_judge():
@@ -72,11 +45,11 @@ def test_a_known_answer_does_not_wait_for_a_silent_judge():
 
     def endless():
         yield ONE
-        assert taken == [Answered(ONE, QuestionAnswer(1.0), 0.0, True)]
-        raise Incomplete("enough")
+        assert taken == [loop.Answered(ONE, QuestionAnswer(1.0), 0.0, True)]
+        raise loop.Incomplete("enough")
 
-    with pytest.raises(Incomplete):
-        Asking(Scripted(), cache, AskingCounts("test")).ask(endless(), taken.append)
+    with pytest.raises(loop.Incomplete):
+        loop.Asking(Scripted(), cache, AskingCounts("test")).ask(endless(), taken.append)
 
 
 def test_a_question_in_flight_is_not_asked_twice_and_strangers_are_left_out():
@@ -101,7 +74,7 @@ def test_the_answer_is_the_share_of_the_samples_with_a_verdict():
         QuestionAnswer(0.5),
         QuestionAnswer(None, "?"),
     )
-    sampled = Sampled(annotator, 4)
+    sampled = loop.Sampled(annotator, 4)
     found = dict(sampled.answers([ONE, PAUSE, OTHER]))
     assert annotator.asked == [ONE] * 4 + [PAUSE] + [OTHER] * 4
     # (1 + 0 + 1/2) / 3; the answer without a verdict does not count, its tokens do.
@@ -119,11 +92,11 @@ def rate(worths, questions):
         yield from ((one, QuestionAnswer(worths.get(one.first), "hm")) for one in new)
 
     annotator.answers = answers
-    Ratings(annotator, None, AskingCounts("test")).ask(questions, taken.append)
+    loop.Ratings(annotator, None, AskingCounts("test")).ask(questions, taken.append)
     return [one.answer for one in taken], annotator.asked
 
 
-def test_a_message_is_rated_once_and_pairs_follow_from_the_log_odds():
+def test_a_message_is_rated_once_and_pairs_follow_from_the_log_odds_if_both_can_be_read():
     found, asked = rate(
         {"": 0.2, "a": 0.8, "b": 0.5, "c": 1.0}, [ONE, PAUSE, Question("b", "c"), Question("b", ""), Question("a")]
     )
@@ -131,9 +104,6 @@ def test_a_message_is_rated_once_and_pairs_follow_from_the_log_odds():
     odds = {"": -math.log(4), "a": math.log(4), "b": 0.0, "c": math.log(1e6)}  # 1 after rounding is not endless
     wanted = [odds["b"] - odds["a"], odds["c"] - odds["b"], odds[""] - odds["b"], odds["a"] - odds[""]]
     assert [one.yes for one in found] == pytest.approx([1 / (1 + math.exp(-z)) for z in wanted])
-
-
-def test_a_pair_with_a_message_whose_rating_cannot_be_read_has_no_answer():
     found, _ = rate({"": 0.5, "a": 0.5, "c": 0.6, "d": 0.7}, [ONE, OTHER])
     assert [(one.yes is None, one.said) for one in found] == [(True, "hm"), (False, "")]
 

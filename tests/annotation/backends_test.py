@@ -22,7 +22,6 @@ pytestmark = pytest.mark.quick
 OWN = f"{__name__}:Longer"
 # Values of the section that decide labels, but not answers; the others decide answers.
 LABELLING = {"backend", "captions", "both_orders", "tie_margin", "custom_name", "num_shards"}
-OF_RULES = {"goal", "lexicon", "rules_temperature"}
 
 
 class Longer(CaptionBackend):
@@ -61,14 +60,11 @@ def backend_of(one=False, **values):
     return find_backend(config.annotate)(config.annotate, NETHACK, 5, one)
 
 
-def folder_of(backend, tmp_path, model):
-    return AnswerCache(backend.cache_metadata(model), tmp_path).folder.name
-
-
-def model_of(backend) -> str:
-    """The full name, as the opened model has it."""
+def folder_of(backend, tmp_path, model=""):
+    """`model`: the full name, as the opened model has it."""
     rules = backend.metadata().get("rules")
-    return f"lexicon-{rules}" if rules else backend.section.model
+    model = model or (f"lexicon-{rules}" if rules else backend.section.model)
+    return AnswerCache(backend.cache_metadata(model), tmp_path).folder.name
 
 
 @pytest.fixture
@@ -96,8 +92,7 @@ def test_two_judges_of_a_stranger_with_other_metadata_never_share_a_cache_or_a_s
 
 
 def test_a_judge_of_a_stranger_is_checked_and_named(tmp_path):
-    config = config_of(backend=OWN)
-    assert annotate.label_name(config.annotate) == "backends-test-longer_msg_defaultgoal"
+    assert annotate.label_name(config_of(backend=OWN).annotate) == "backends-test-longer_msg_defaultgoal"
     with pytest.raises(UserError, match="the exponent cannot be 0"):
         check_stage(annotate, config_of(backend=OWN, sampling__temperature=0.0))
     for name, said in (("json:JSONDecoder", "must be a subclass of"), ("json:Nobody", "has no class 'Nobody'"),
@@ -134,18 +129,18 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
             "sampling": mode == "score", "rules_temperature": True, "chat_format": backend != "model",
         }.get(section, False)  # fmt: skip
         if backend == "lexicon":
-            without_effect = name not in OF_RULES
+            without_effect = name not in {"goal", "lexicon", "rules_temperature"}
         facts = [made.flat_metadata() | {"goal": made.section.goal} for made in (before, after)]
         assert (facts[0] != facts[1]) == (not without_effect), name
         if before.is_model and (backend, name) != ("judge", "model"):  # that has no effect on its answers
-            folders = [folder_of(made, tmp_path / "cache", model_of(made)) for made in (before, after)]
+            folders = [folder_of(made, tmp_path / "cache") for made in (before, after)]
             assert (folders[0] != folders[1]) == (not without_effect), name
 
 
 # What version 0.1 wrote: backend and values, the folder of its cache (about one caption), its facts in shards.
-PROMPT = {"reason": "521152515cca8809", "score": "605b7a2065cffd53"}
 SAMPLING = {"sampling.max_tokens": 1024, "sampling.temperature": 0.1, "sampling.top_k": 50, "sampling.top_p": 0.95}
-REASON = SAMPLING | {"mode": "reason", "prompt": PROMPT["reason"], "tie_margin": 0.1, "both_orders": 0.05, "model": ""}
+REASON = SAMPLING | {"mode": "reason", "prompt": "521152515cca8809", "tie_margin": 0.1, "both_orders": 0.05}
+REASON["model"] = ""
 SERVER = {"server.extra": "{}", "server.prefill": False}
 EARLIER = [
     ({"backend": "server"}, "judge", "judge-reason-b229046352cf52e7", REASON | SERVER),
@@ -164,8 +159,7 @@ EARLIER = [
 
 @pytest.mark.parametrize(("values", "model", "folder", "facts"), EARLIER)
 def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, facts, dataset, tmp_path):
-    config = viewed(config_of(**values), "annotate")
-    backend = make_backend(config)
+    backend = make_backend(viewed(config_of(**values), "annotate"))
     found = make_metadata(backend, dataset)
     assert found.pop("dataset")
     assert bool(found.pop("beside")) == (backend.section.captions == "msg_minbl")
@@ -173,9 +167,6 @@ def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, fact
     assert found == common | {"goal": values.get("goal", "defaultgoal")} | facts
     if folder:
         assert folder_of(backend, tmp_path, model) == folder
-
-
-# ---- oracles
 
 
 def oracle(name, seed=0):

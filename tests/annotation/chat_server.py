@@ -47,8 +47,7 @@ class ChatServer:
         return f"http://127.0.0.1:{self._port}/v1"
 
     def start(self) -> None:
-        handler = type("Handler", (self.handler,), {"chat": self})
-        self._server = LoopbackServer(self._port, handler)
+        self._server = LoopbackServer(self._port, type("Handler", (self.handler,), {"chat": self}))
         self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -150,13 +149,9 @@ class Handler(ChatHandler):
                 self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page))
             case ["nonsense"]:
                 self.reply(200, {"choices": []})
-            case ["mumble"]:
+            case ["mumble" | "silence"]:
                 reply = self.chat.complete(body)
-                reply["choices"][0]["message"]["content"] = "Hard to say."
-                self.reply(200, reply)
-            case ["silence"]:
-                reply = self.chat.complete(body)
-                reply["choices"][0]["message"]["content"] = None
+                reply["choices"][0]["message"]["content"] = "Hard to say." if fault == "mumble" else None
                 self.reply(200, reply)
             case [status, *rest]:
                 key = self.headers.get("Authorization", "")

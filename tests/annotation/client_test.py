@@ -62,8 +62,7 @@ def test_many_questions_are_in_flight_and_never_more_than_allowed():
         answer = next(iter(answers.values()))
         assert (answer.prompt_tokens, answer.cached_tokens, answer.output_tokens) == (300, 256, 20)
         body = chat.asked[0]
-        assert body["model"] == "judge"
-        assert body["top_p"] == 0.95
+        assert (body["model"], body["top_p"]) == ("judge", 0.95)
         assert [message["role"] for message in body["messages"]] == ["system", "user"]
         assert "top_k" not in body  # not in the standard
 
@@ -140,7 +139,7 @@ def test_scores_are_read_where_the_verdict_stands(prefill):
             # p(verdict) = 0.80, p(one other) = 0.10, p(the third) = 0.06, in the order 1, 2, 0
             expected = {0.0: (0.10 + 0.03) / 0.96, 1.0: (0.80 + 0.03) / 0.96, 0.5: (0.06 + 0.40) / 0.96}
             assert answer.yes == pytest.approx(expected[LEXICON.answer(question).yes])
-            assert answer.mass == pytest.approx(0.96)
+            assert (answer.mass, *answer[3:6]) == (pytest.approx(0.96), 300, 256, 20)
         assert (chat.asked[0]["messages"][-1] == {"role": "assistant", "content": "("}) == prefill
 
 
@@ -170,9 +169,6 @@ def test_addresses_that_cannot_work_are_refused(url):
     assert "secret" not in str(caught.value)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 500
-
-
-# ---- the judge of contrib
 
 
 @pytest.mark.parametrize(("goal", "mode", "version", "prefill"), [

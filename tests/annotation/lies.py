@@ -78,8 +78,6 @@ def bomb(encoding: str, packed: bytes) -> Iterator[bytes]:
     return reply(packed, JSON + f"Content-Encoding: {encoding}\r\n".encode())
 
 
-ZEROS = bytes(2**27)  # unpacked they are more than a reply may take
-NESTED = "[" * 100_000
 ENDLESS: dict[str, Lie] = {
     "endless body": lambda: endless(JSON + b"Content-Length: 99999999999\r\n\r\n", b" " * BLOCK),
     "endless chunks": lambda: endless(CHUNKED, b"10000\r\n" + b" " * BLOCK + b"\r\n"),
@@ -89,7 +87,7 @@ ENDLESS: dict[str, Lie] = {
     "dripping status line": lambda: drip(b"", b"H"),
 }
 FINITE: dict[str, Lie] = {
-    "gzip bomb": lambda: bomb("gzip", gzip.compress(ZEROS, 1)),
+    "gzip bomb": lambda: bomb("gzip", gzip.compress(bytes(2**27), 1)),
     "more than a reply may have": lambda: itertools.chain(
         [JSON + b"Content-Length: %d\r\n\r\n" % 2**27], itertools.repeat(b" " * BLOCK, 2**27 // BLOCK)
     ),
@@ -102,7 +100,7 @@ FINITE: dict[str, Lie] = {
     ),
     "400": lambda: reply("", b"HTTP/1.1 400 No\r\n"),
     "elsewhere": lambda: reply("", b"HTTP/1.1 307 Go\r\nLocation: http://127.0.0.1:9/v1\r\n"),
-    "nested lists": lambda: reply(NESTED),
+    "nested lists": lambda: reply("[" * 100_000),
     "a number of 5,000 digits": lambda: reply('{"choices": ' + "9" * 5000 + "}"),
     "null": lambda: reply("null"),
     "bytes that are no text": lambda: reply(b'{"choices": [{"message": {"content": "\xff\xfe\x80"}}]}'),

@@ -22,12 +22,11 @@ pytestmark = pytest.mark.usefixtures("few_tries")
 
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 KEY = "ses\\ame/1'2+3"
-MEMORY_MIB = 80  # for 32 replies at a time; one endless body takes ten times as much within a second
 
 
 @pytest.fixture(autouse=True)
 def memory_stays_bounded():
-    with bounded(MEMORY_MIB):
+    with bounded(80):  # MiB, for 32 replies at a time; one endless body takes ten times as much within a second
         yield
 
 

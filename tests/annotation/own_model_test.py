@@ -5,13 +5,13 @@ import functools
 import numpy as np
 import pytest
 from conftest import get_config
+from nethack_texts import NETHACK
 from own_models import write_own
 
 from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.own_model import OwnModel, OwnReasons
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection
-from motif_jax.envs.texts import texts_of
 from motif_jax.language.chat import CHATML, ChatFormat
 from motif_jax.language.config import make_config
 from motif_jax.language.loaded import Language
@@ -25,17 +25,16 @@ pytestmark = pytest.mark.quick
 PAIRS = [Question("You kill the jackal!", "It's a wall."), Question("", "You find gold."), Question("a", "b")]
 
 
-def texts():
-    return texts_of({"world": "nethack"}, "")
+@functools.cache
+def model_with(*words, positions=4096):
+    tokeniser = WordTokeniser.from_texts(words)
+    config = make_config("qwen2", tokeniser.size, 16, 2, 2, max_position_embeddings=positions)
+    return Language(make_language_model(config, seed=1), tokeniser)
 
 
 def make_judge(version="examples", mode="score"):
-    tokeniser = WordTokeniser.from_texts(
-        ["1", "2", "0", "(", "You kill the jackal!", "It's a wall. a b find gold.", " good", " bad"]
-    )
-    config = make_config("qwen2", tokeniser.size, 16, 2, 2, max_position_embeddings=4096)
-    language = Language(make_language_model(config, seed=1), tokeniser)
-    template = make_prompt(texts(), mode, "defaultgoal", version, one=mode == "rate")
+    language = model_with("1", "2", "0", "(", "You kill the jackal!", "It's a wall. a b find gold.", " good", " bad")
+    template = make_prompt(NETHACK, mode, "defaultgoal", version, one=mode == "rate")
     return OwnModel(language, template, None, "tiny"), language
 
 
@@ -63,26 +62,17 @@ def test_a_rating_is_the_log_odds_of_good_averaged_over_the_orders_of_the_exampl
         assert found[question].yes == pytest.approx(1 / (1 + np.exp(-odds)), abs=1e-5)
 
 
-# ---- mode reason
-
-WORDS = ["best_description helpful : ( )", "1", "2", "None", "yes", "no", "a b You find gold. stop"]
+# So few words that some random texts of a model have a verdict.
+FEW = ["best_description helpful : ( )", "1", "2", "None", "yes", "no", "a b You find gold. stop"]
 STOPS = ChatFormat("stops", {"system": ("", ""), "user": ("", ""), "assistant": ("", "stop")}, ())
 FIRST, SECOND = (("a", "You", "find", "gold", "a a", "b b", ". .", "find find", ""), ("b", "a b", "gold gold"))
 ASKED = [Question(first, second) for first in FIRST for second in SECOND]
 AGAIN = "\n[asked again] "
 
 
-@functools.cache
-def few_words(positions):
-    """A model with few words, so that some of its random texts have a verdict."""
-    tokeniser = WordTokeniser.from_texts(WORDS)
-    config = make_config("qwen2", tokeniser.size, 16, 2, 2, max_position_embeddings=positions)
-    return Language(make_language_model(config, seed=1), tokeniser)
-
-
 def make_reasons(seed=0, positions=4096, file="", one=False, temperature=1.0):
-    language = few_words(positions)
-    template = make_prompt(texts(), "reason", "gold", "default", file, one=one)
+    language = model_with(*FEW, positions=positions)
+    template = make_prompt(NETHACK, "reason", "gold", "default", file, one=one)
     judge = OwnReasons(language, template, STOPS, SamplingSection(temperature, 1.0, -1, 24), seed, "tiny")
     return judge, language, template
 

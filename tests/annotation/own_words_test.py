@@ -4,16 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from nethack_texts import NETHACK
 
 from motif_jax.annotation.prompts import MOST_WAYS, SPECIAL, make_prompt, pattern_problem
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
-DOCS = Path(__file__).parents[2] / "docs" / "oni.md"
-PUBLISHED = next(
-    block for block in re.findall(r"```toml\n(.*?)```", DOCS.read_text(), re.DOTALL) if "answers.yes" in block
-)
+BLOCKS = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/oni.md").read_text(), re.DOTALL)
+PUBLISHED = next(block for block in BLOCKS if "answers.yes" in block)
 PLACES = {True: "{caption}", False: "{first} or {second}"}
 
 

@@ -60,9 +60,6 @@ def test_what_the_prompt_asks_for_can_be_read(version):
     assert all(verdict in prompt.retry and verdict in prompt.request for verdict in prompt.verdicts)
 
 
-# ---- one caption
-
-
 @pytest.mark.differs(
     "oni",
     there='any mention of the word for "helpful" counts',
@@ -81,22 +78,11 @@ def test_only_the_tagged_field_is_a_label(text, label):
     assert read_verdict(text, "helpful") == label
 
 
-# ---- mode score
-
-
 def test_spellings_of_a_verdict_are_added_up():
     tokens = [(token, 0.0) for token in ("1", " 2", "▁1", "Ġ0", "(2", '"1', "12", "", "(", "one", "None", "3")]
     assert verdict_probabilities(tokens) == {"1": 3.0, "2": 2.0, "0": 1.0}
     tokens = [("1", math.log(0.4)), (" 1", math.log(0.1)), ("2", math.log(0.2)), ("I", math.log(0.3))]
     assert verdict_probabilities(tokens) == pytest.approx({"1": 0.5, "2": 0.2, "0": 0.0})
-
-
-def test_neither_counts_half_and_the_mass_is_kept():
-    # (0.2 + 0.1 / 2) / (0.5 + 0.2 + 0.1) = 0.25 / 0.8
-    answer = to_answer({"1": 0.5, "2": 0.2, "0": 0.1}, (300, 256, 1))
-    assert answer.yes == pytest.approx(0.3125)
-    assert answer.mass == pytest.approx(0.8)
-    assert answer[3:6] == (300, 256, 1)
 
 
 @pytest.mark.parametrize("found", [{}, {"1": 1e-9}, {"1": float("nan"), "2": 0.1}])

@@ -15,12 +15,6 @@ pytestmark = pytest.mark.quick
 RULE = "[[rule]]\nname = 'a'\npattern = 'x'\nworth = { progress = 1 }\n"
 
 
-def test_annotations_by_the_rules_of_nethack_go_on():
-    """The version that is in the records of annotations since the rules were Python."""
-    version, meant = NETHACK.rules().version, "213f53e9319d496f"
-    assert version == meant, f"annotations by older rules do not go on; if that is meant, write {version!r} here"
-
-
 def test_prompts_of_nethack_are_known_by_the_same_hash():
     """Hashes of the records of annotations since there was one game."""
     hashes = [make_prompt(NETHACK, mode, "gold", version).hash for mode in ("reason", "score") for version in CHATS]
@@ -66,10 +60,8 @@ def test_the_worth_of_a_caption_is_the_sum_over_the_rules_that_match_its_lines()
         3 - 1 + 1.5,
         ("picks up gold", "goes down", "sees gold"),
     )
+    assert Lexicon(NETHACK, "gold", 1.0).answer(Question("The door opens.")).yes == 1.0  # one is helpful or not
     assert worth("") == worth("You kill the newt!") == (0.0, ())  # beating a monster is worth 0 to this goal
-
-
-# ---- the rules that stand in for a language model
 
 
 # From best to worst; those in one set are worth the same.
@@ -109,12 +101,3 @@ def test_captions_are_ordered_by_worth(goal):
     for same in ORDER[goal]:
         for first, second in itertools.product(same, same):
             assert lexicon.answer(Question(first, second)).yes == 0.5, (first, second)
-
-
-def test_with_a_temperature_small_differences_are_small_preferences():
-    lexicon = Lexicon(NETHACK, "gold", 1.0)
-    gold, door, wall = "$ - 3 gold pieces.", "The door opens.", "It's a wall."  # worth 3, 0.25 and 0
-    assert lexicon.answer(Question(gold, door)).yes == pytest.approx(0.0600867, abs=1e-7)  # 1 / (1 + exp(2.75))
-    assert lexicon.answer(Question(wall, door)).yes == pytest.approx(0.5621765)  # 1 / (1 + exp(-0.25))
-    assert lexicon.answer(Question(wall, "")).yes == 0.5
-    assert lexicon.answer(Question(door)).yes == 1.0  # a single caption is helpful or not

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("short_pauses")
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 ITEMS = [Item(number, 0, Question(text)) for number, text in enumerate(EVENTS)]
 NO_LIMIT = 2**62
-ABOUT = {"backend": "server", "model": "m", "mode": "reason"}
 
 
 class Gated:
@@ -101,8 +100,7 @@ def test_a_new_plan_replaces_all_but_the_questions_in_flight():
 
 def test_a_question_in_flight_that_one_plan_omits_is_not_asked_twice():
     annotator = Gated()
-    judge = begin(opening(annotator))
-    try:
+    with closing(begin(opening(annotator))) as judge:
         judge.plan(ITEMS[:1], NO_LIMIT)
         wait_for(lambda: annotator.asked)
         for plan in (ITEMS[2:4], ITEMS[:3]):
@@ -110,8 +108,6 @@ def test_a_question_in_flight_that_one_plan_omits_is_not_asked_twice():
         annotator.open_gate = True
         collect(judge, 3)
         all_is_asked(annotator)
-    finally:
-        judge.close()
     assert annotator.asked == [item.question for item in ITEMS[:3]]
 
 
@@ -140,7 +136,9 @@ def test_closing_does_not_wait_for_a_server_that_never_answers(monkeypatch):
 
 def test_without_a_thread_all_is_answered_at_once(tmp_path):
     annotator = Gated(open_gate=True)
-    judge = begin(opening(annotator, tmp_path, ABOUT), immediate=True, taken=1)
+    judge = begin(
+        opening(annotator, tmp_path, {"backend": "server", "model": "m", "mode": "reason"}), immediate=True, taken=1
+    )
     judge.plan([*ITEMS, ITEMS[0]._replace(number=99)], len(ITEMS))
     found = judge.answers()
     assert [one.item.number for one in found] == list(range(len(ITEMS) - 1))  # one was taken before

@@ -36,14 +36,10 @@ SETTINGS = {
     "TORCHDYNAMO_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # no compiler at the first structured output
 }  # fmt: skip
 KV_CACHE = 256 << 20  # bytes; SmolLM2 needs 45 KiB per token
-ENGINE = {
-    "enforce_eager": True,
-    "max_num_seqs": 64,
-    "block_size": 32,  # so that prefixes of some hundred tokens are found again
-    "max_num_batched_tokens": 16384,
-    "kv_cache_memory_bytes": KV_CACHE,
-    "distributed_executor_backend": "uni",
-}
+ENGINE = {  # with blocks so small that prefixes of some hundred tokens are found again
+    "enforce_eager": True, "max_num_seqs": 64, "block_size": 32, "max_num_batched_tokens": 16384,
+    "kv_cache_memory_bytes": KV_CACHE, "distributed_executor_backend": "uni",
+}  # fmt: skip
 THINGS = ("grid bug", "hill orc", "gnome lord", "floating eye", "soldier ant")
 SENTENCES = ("You kill the {}!", "The {} bites!", "You miss the {}.", "You see here a {} corpse.", "You hear a {}.")
 CAPTIONS = [*EVENTS, *(sentence.format(thing) for sentence in SENTENCES for thing in THINGS)]  # 35: 595 questions
@@ -139,8 +135,7 @@ def test_a_server_gives_the_same_scores_as_the_engine_in_this_process(model, ser
     assert name == "small_msg_gold_default_score"
     expected = probabilities(dataset, name)
     assert np.ptp(expected) > 0.01
-    codes = dataset.preference(name)
-    assert set(np.unique(codes)) == {0, 1, 2}
+    assert set(np.unique(dataset.preference(name))) == {0, 1, 2}
     record = json.loads((annotation_folder(dataset.path, name) / "merged.json").read_text())
     log = record["shards"]["shard-00000-of-00001"]
     assert log["asked"] == 2 * len(Questions(dataset, "msg"))

@@ -107,8 +107,7 @@ def write(file: Path, world: World, fault: str, seed: int) -> None:
             if fault == DRIFT:
                 paid *= 1 + 3 * episode / EPISODES
                 achieved -= 2.5 * float((chance * np.abs(worth)).sum()) * episode / EPISODES
-            middle = float((chance * worth).sum())
-            outcome = int(achieved > middle) if world.binary else float(achieved)
+            outcome = int(achieved > float((chance * worth).sum())) if world.binary else float(achieved)
             for at in range(world.steps):
                 reward = {"task": paid[at], "form": -world.cost + 0.01} if world.named else paid[at] - world.cost
                 row = {"episode": episode, "step": at, "reward": reward, "caption": caption[at], "worth": judged[at],

@@ -124,8 +124,7 @@ class Simulated:
                     quiet[at * STANDS :][:STANDS] = True
         assert texts[0] == ""
         self.still = still.ravel()
-        episode = np.repeat(np.arange(EPISODES), STEPS)
-        return Steps(episode, caption.ravel(), self._pay(caption).ravel())
+        return Steps(np.repeat(np.arange(EPISODES), STEPS), caption.ravel(), self._pay(caption).ravel())
 
     def _pay(self, caption: np.ndarray) -> np.ndarray:
         """z / n^3 above the threshold, as the program pays."""

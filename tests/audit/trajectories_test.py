@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import planted_worlds
 import pytest
+from conftest import ROOT
 
 import motif_jax
 from motif_jax.audit import command, trajectories
@@ -19,7 +20,6 @@ from motif_jax.audit.trajectory_checks import audit_file
 from motif_jax.files import LineFile, read_json
 from motif_jax.structs import UserError
 
-PAGE = Path(__file__).parents[2] / "docs/trajectories.md"
 ROW = {"episode": 0, "step": 0, "reward": 1.0}
 
 
@@ -42,6 +42,16 @@ def test_a_planted_fault_is_found(fault):
 @pytest.mark.parametrize("world", planted_worlds.WORLDS)
 def test_nothing_is_found_without_a_fault(world, texts):
     assert not planted_worlds.found(world, "", seed=0, texts=texts)
+
+
+def findings_of(tmp_path, rows) -> dict[str, str]:
+    return {one["check"]: one["sentence"] for one in audit_file(write(tmp_path / "rows.jsonl", rows))["findings"]}
+
+
+def paid(*steps: tuple[str, float, float], times: int = 1, episodes: int = 30) -> list[dict]:
+    """In each episode these steps, so often: what they show, what they are paid, and what they are worth."""
+    return [{"episode": at, "caption": caption, "reward": reward, "worth": worth}
+            for at in range(episodes) for caption, reward, worth in steps * times]  # fmt: skip
 
 
 def test_what_is_missing_is_named_and_the_rest_is_checked(tmp_path):
@@ -107,10 +117,8 @@ def test_the_torn_last_line_of_a_running_writer_is_left_out(tmp_path):
 
 
 def test_kinds_with_little_pay_are_put_together_where_the_table_would_be_large(tmp_path, monkeypatch):
-    rows = [{"episode": at, "step": step, "reward": 1.0 + 9 * (step == 0), "caption": "abcdefghij"[step], "worth": -1}
-            for at in range(30) for step in range(10)]  # fmt: skip
     monkeypatch.setattr("motif_jax.audit.trajectory_checks.MOST_CELLS", 30)
-    record = audit_file(write(tmp_path / "rows.jsonl", rows))
+    record = audit_file(write(tmp_path / "rows.jsonl", paid(("a", 10, -1), *((one, 1, -1) for one in "bcdefghij"))))
     shares = {one["captions"]: one["share"] for one in record["paid"]}
     assert shares == pytest.approx({"a": 10 / 19, "(rare captions)": 9 / 19})
 
@@ -138,36 +146,30 @@ def test_a_monitor_file_of_stable_baselines_is_one_row_per_episode(tmp_path):
 
 
 def test_a_last_row_without_a_caption_is_not_the_neutral_moment_where_the_worth_tells_it(tmp_path):
-    worth = {"good": 4.0, "small": 1.0, "nothing": 0.0}
-    rows = [{"episode": at, "reward": value, "worth": value, "caption": name}
-            for at in range(60) for name, value in worth.items() for _ in range(5)]  # fmt: skip
+    rows = paid(("good", 4, 4), ("small", 1, 1), ("nothing", 0, 0), times=5, episodes=60)
     rows += [{"episode": at, "step": 99, "reward": -10.0, "ended": True} for at in range(60)]
-    record = audit_file(write(tmp_path / "rows.jsonl", rows))
-    assert "inflation" not in [one["check"] for one in record["findings"]]
+    assert "inflation" not in findings_of(tmp_path, rows)
 
 
 def test_a_good_step_without_a_caption_is_not_neutral(tmp_path):
-    rows = [{"episode": at, "reward": worth, "worth": worth, "caption": "" if worth else "noise"}
-            for at in range(40) for worth in (0.0, 1.0)]  # fmt: skip
-    record = audit_file(write(tmp_path / "rows.jsonl", rows))
+    record = audit_file(write(tmp_path / "rows.jsonl", paid(("noise", 0, 0), ("", 1, 1), episodes=40)))
     assert (record["findings"], record["paid"][0]["captions"]) == ([], "(no caption)")
 
 
 def test_the_best_caption_may_contain_a_plus(tmp_path):
-    steps = [("wait", 0, 0), ("2 + 2", 1, 2), ("sum", 3, 1)]
-    rows = [{"episode": at, "reward": reward, "worth": worth, "caption": name}
-            for at in range(30) for _ in range(3) for name, reward, worth in steps]  # fmt: skip
-    found = {one["check"]: one["sentence"] for one in audit_file(write(tmp_path / "rows.jsonl", rows))["findings"]}
+    found = findings_of(tmp_path, paid(("wait", 0, 0), ("2 + 2", 1, 2), ("sum", 3, 1), times=3))
     assert found["inflation"].startswith("'sum' has 50 % of the worth of '# + #' and 300 % of its reward")
 
 
 def test_a_constant_reward_hides_no_other_finding(tmp_path):
     # What is worth 1 gets exactly twice its part of the best one's reward, without any spread.
-    worth = {"nothing": 0.0, "small": 1.0, "good": 2.0}
-    rows = [{"episode": at, "reward": 1.0, "worth": value, "caption": name}
-            for at in range(30) for _ in range(10) for name, value in worth.items()]  # fmt: skip
-    found = {one["check"] for one in audit_file(write(tmp_path / "rows.jsonl", rows))["findings"]}
-    assert found == {"pay for neutral captions", "loops"}
+    found = findings_of(tmp_path, paid(("nothing", 1, 0), ("small", 1, 1), ("good", 1, 2), times=10))
+    assert found.keys() == {"pay for neutral captions", "loops"}
+
+
+def need_pyarrow():
+    pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: pip install motif_jax[dev]")
+    return sys.modules["pyarrow"]
 
 
 def completion(at: int, **columns) -> dict:
@@ -188,15 +190,12 @@ def test_completions_of_trl_are_episodes_with_a_reward_for_each_function(tmp_pat
     if kind == "jsonl":
         write(file, rows)
     else:
-        pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install motif_jax[dev]")
-        from pyarrow import parquet
-
-        parts = {file: rows}
+        pyarrow, parts = need_pyarrow(), {file: rows}
         if kind == "folder":
             file.mkdir()
             parts = {file / f"completions_{at:05d}.parquet": rows[4 * at : 4 * at + 4] for at in range(2)}
         for name, part in parts.items():
-            parquet.write_table(pyarrow.Table.from_pylist(part), name)
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(part), name)
     found = trajectories.read_trajectories(file, outcome="right")
     assert {name: values.tolist() for name, values in found.rewards.items()} == {
         "right": [0, 1] * 3, "form": [0, 0, 0.5, 0.5, 0.5, 0.5],
@@ -233,7 +232,7 @@ def test_a_rollout_that_cannot_be_used_is_refused(tmp_path, row, why):
 
 
 def test_what_is_not_parquet_is_refused(tmp_path):
-    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install motif_jax[dev]")
+    need_pyarrow()
     (file := tmp_path / "rows.parquet").write_text("PAR1 and no more")
     with pytest.raises(UserError, match="rows.parquet: it is not Parquet"):
         trajectories.read_trajectories(file)
@@ -245,10 +244,7 @@ def test_what_is_not_parquet_is_refused(tmp_path):
     ("many numbers", "a row group has more than"),
 ])  # fmt: skip
 def test_parquet_that_stores_huge_equal_values_once_is_refused_before_it_is_decoded(tmp_path, kind, why):
-    pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install motif_jax[dev]")
-    from pyarrow import parquet
-
-    long, rows = "long " * 2**18, [completion(0, right=1.0)]  # 1.25 MiB
+    pyarrow, long, rows = need_pyarrow(), "long " * 2**18, [completion(0, right=1.0)]  # 1.25 MiB
     if kind == "long texts":
         rows = [completion(at, right=1.0) | {"completion": long} for at in range(100)]
     elif kind == "many messages":
@@ -257,7 +253,7 @@ def test_parquet_that_stores_huge_equal_values_once_is_refused_before_it_is_deco
     if kind == "many numbers":
         many = pyarrow.array(np.zeros(2**25 + 1, bool))
         table = table.append_column("more", pyarrow.ListArray.from_arrays([0, len(many)], many))
-    parquet.write_table(table, tmp_path / "rows.parquet", dictionary_pagesize_limit=2**24)
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet", dictionary_pagesize_limit=2**24)
     assert (tmp_path / "rows.parquet").stat().st_size < 2**21
     usual, pool = pyarrow.default_memory_pool(), pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())
     pyarrow.set_memory_pool(pool)
@@ -270,13 +266,10 @@ def test_parquet_that_stores_huge_equal_values_once_is_refused_before_it_is_deco
 
 
 def test_parquet_counts_the_parts_of_a_map_by_row(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install motif_jax[dev]")
-    from pyarrow import parquet
-
-    rows = [completion(at, right=1.0) for at in range(4096)]
+    pyarrow, rows = need_pyarrow(), [completion(at, right=1.0) for at in range(4096)]
     maps = pyarrow.array([[("text", f"{at} " * 4096)] for at in range(4096)], pyarrow.map_(*[pyarrow.string()] * 2))
     table = pyarrow.Table.from_pylist(rows).append_column("more", maps)
-    parquet.write_table(table, tmp_path / "rows.parquet")
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
     assert len(list(trajectories.parquet_rows([tmp_path / "rows.parquet"]))) == len(rows)
 
 
@@ -300,6 +293,7 @@ BAD = {
     '{"episode": 1.5, "reward": 1}': "line 2: episode is 1.5, not a whole number or a text",
     '{"episode": 1, "reward": 1, "step": -1}': "line 2: step is -1, not a whole number from 0 to",
     '{"episode": 0, "reward": 1, "step": 0}': "line 2: step 0 of episode 0 is on line 1, too",
+    '{"episode": 1, "reward": 1, "ended": true}\n{"episode": 1, "reward": 1}': "line 3: episode 1 has ended before",
     '{"episode": 1, "reward": 1, "caption": ["x"]}': "line 2: caption is ['x'], not a text",
     '{"episode": 1, "reward": 1, "worth": "good"}': "line 2: worth is 'good', not a number up to 1e+30",
     '{"episode": 1, "reward": 1, "ended": 1}': "line 2: ended is 1, not true or false",
@@ -447,15 +441,9 @@ def test_an_own_outcome_alone_is_read_and_a_failed_write_frees_the_file(tmp_path
     rows.close()
 
 
-def test_rows_after_the_end_of_an_episode_need_a_step(tmp_path):
-    rows = [{"episode": 0, "reward": 1, "ended": True}, {"episode": 0, "reward": 1}]
-    with pytest.raises(UserError, match="line 2: episode 0 has ended before, and the row has no step"):
-        trajectories.read_trajectories(write(tmp_path / "rows.jsonl", rows))
-
-
 def test_the_guide_goes_from_a_bent_cartpole_to_its_finding(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    makes, trains, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    makes, trains, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs/trajectories.md").read_text(), re.DOTALL)
     names: dict = {}
     exec(makes, names)
     if importlib.util.find_spec("stable_baselines3"):

@@ -4,20 +4,11 @@ import numpy as np
 import pytest
 from small_dataset import EVENTS, random_pairs, write_dataset
 
-from motif_jax.preferences.questions import (
-    KINDS,
-    AnswerTable,
-    Questions,
-    caption,
-    captions_to_ask,
-    neutral_pairs,
-    status,
-    write_neutral,
-)
+from motif_jax.preferences import questions as asking
+from motif_jax.preferences.questions import AnswerTable, Questions, caption, captions_to_ask
 from motif_jax.preferences.store import PairDataset
 
 pytestmark = pytest.mark.quick
-NAN = float("nan")
 
 
 def stats(**values) -> list[int]:
@@ -37,14 +28,14 @@ def test_captions(messages, text):
 def test_captions_with_the_bottom_line():
     first = stats(depth=1, gold=5, hp=9, max_hp=12, level=2, hunger=1)
     lines = [first, stats(depth=2, hunger=2), stats(depth=3, hunger=6)]
-    assert status(lines[0]) == "Dlvl:1 $:5 HP:9 (12) Xp:2 "
+    assert asking.status(lines[0]) == "Dlvl:1 $:5 HP:9 (12) Xp:2 "
     assert caption(["a", "a", "b"], lines) == "a (x2) Dlvl:1 $:5 HP:9 (12) Xp:2 \nb Dlvl:3 $:0 HP:0 (0) Xp:0 Starved"
     assert caption(["", "b", ""], lines) == "b Dlvl:2 $:0 HP:0 (0) Xp:0 Hungry"
     assert caption(["", ""], lines) == "Dlvl:1 $:5 HP:9 (12) Xp:2 "  # nothing was said: the first step's status
-    assert status(stats(hunger=9)) == "Dlvl:0 $:0 HP:0 (0) Xp:0 "
+    assert asking.status(stats(hunger=9)) == "Dlvl:0 $:0 HP:0 (0) Xp:0 "
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", asking.KINDS)
 @pytest.mark.parametrize("length", [1, 3])
 def test_pairs_that_ask_the_same_are_one_question(tmp_path, kind, length, monkeypatch):
     monkeypatch.setattr("motif_jax.preferences.questions.ROWS", 64)
@@ -86,21 +77,15 @@ def test_questions_are_found_by_their_captions(tmp_path):
     assert questions.find([])[0].shape == (0,)
 
 
-# ---- answers
-
-
 def test_both_orders_are_averaged_and_one_is_not_enough():
     asked, wanted = AnswerTable(np.array([True, True, False])), np.arange(3)
     assert list(asked.missing(wanted)) == [(0, False), (0, True), (1, False), (1, True), (2, False)]
     for answer in ((0, False, 0.9), (0, True, 0.3), (1, False, None), (1, True, 0.2), (2, False, 1.0)):
         asked.put(*answer)
     # (0.9 + (1 - 0.3)) / 2 = 0.8
-    np.testing.assert_allclose(asked.labels(), [0.8, NAN, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(asked.labels(), [0.8, np.nan, 1.0], rtol=1e-6)
     assert list(asked.missing(wanted)) == [(1, False)]
     np.testing.assert_allclose(asked.both_answers(), [[0.9, 0.7]], rtol=1e-6)
-
-
-# ---- questions about a moment without a message
 
 
 COMMON = [("You kill the newt!", "It's a wall.")] * 150 + [("It's a wall.", "It's a wall.")] * 49
@@ -128,8 +113,8 @@ def test_both_orders_are_asked_and_pairs_show_the_neutral_moment_on_either_side(
     die = next(at for at in range(len(table)) if table.text(at) == "You die...")
     # With a liking of 0.1 for what is shown second, and no answer that can be read about "You die...".
     answers = [[0.4 + 0.1, 0.6 + 0.1], [0.9 + 0.1, 0.1 + 0.1], [np.nan, np.nan]]
-    write_neutral(tmp_path, np.array([*asked, die]), np.array(answers))
-    more, prob = neutral_pairs(tmp_path, table, ids)
+    asking.write_neutral(tmp_path, np.array([*asked, die]), np.array(answers))
+    more, prob = asking.neutral_pairs(tmp_path, table, ids)
     # 1 % of 200 pairs: in proportion 249 to 150 these are 1.2 and 0.8, so one of each.
     assert [[[table.text(at) for at in moment] for moment in pair] for pair in more] == [
         [["It's a wall.", "", ""], ["", "", ""]],

@@ -8,25 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_dataset import random_pairs, write_dataset
 
-from motif_jax.preferences import shards as shards_module
-from motif_jax.preferences.shards import (
-    Part,
-    Shard,
-    count,
-    is_merged,
-    last_merge,
-    merge,
-    question_range,
-    rows_of,
-    to_codes,
-)
+from motif_jax.preferences import shards
+from motif_jax.preferences.shards import Part, Shard, merge, rows_of
 from motif_jax.preferences.store import PairDataset, annotation_folder, labels_file
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 METADATA = {"backend": "test", "dataset": "d1", "num_shards": 1}
 ONLY = Part(0, 1)
-NAN = float("nan")
 
 
 @given(st.lists(st.integers(-1, 6), min_size=1, max_size=60), st.integers(1, 9))
@@ -38,16 +27,17 @@ def test_every_pair_and_every_question_is_in_one_shard(of_pair, num_shards):
     asked = [set(of_pair[part][of_pair[part] >= 0].tolist()) for part in rows]
     assert sum(map(len, asked)) == len(set().union(*asked))
     for number, questions in enumerate(asked):
-        low, high = question_range(Part(number, num_shards), int(of_pair.max()) + 1)
+        low, high = shards.question_range(Part(number, num_shards), int(of_pair.max()) + 1)
         assert questions == set(range(low, high))
 
 
 def test_codes():
-    assert to_codes(np.array([0.0, 0.39, 0.41, 0.5, 0.6, 0.61, 1.0, NAN]), 0.1).tolist() == [0, 0, 2, 2, 2, 1, 1, 3]
-    assert to_codes(np.array([0.0, 0.5, 0.51, 1.0]), 0.0).tolist() == [0, 2, 1, 1]
+    values = np.array([0.0, 0.39, 0.41, 0.5, 0.6, 0.61, 1.0, np.nan])
+    assert shards.to_codes(values, 0.1).tolist() == [0, 0, 2, 2, 2, 1, 1, 3]
+    assert shards.to_codes(np.array([0.0, 0.5, 0.51, 1.0]), 0.0).tolist() == [0, 2, 1, 1]
     on_the_edge = np.array([0.4, 0.6], np.float32)  # a pair and the same pair turned
-    assert to_codes(on_the_edge, 0.1).tolist() == [2, 2]
-    assert count(np.array([0, 0, 1, 3], np.int8)) == {"first": 2, "second": 1, "tie": 0, "unknown": 1}
+    assert shards.to_codes(on_the_edge, 0.1).tolist() == [2, 2]
+    assert shards.count(np.array([0, 0, 1, 3], np.int8)) == {"first": 2, "second": 1, "tie": 0, "unknown": 1}
 
 
 class Killed(BaseException):
@@ -67,7 +57,7 @@ def kill_after(patch, survivors):
         return maybe
 
     for name in ("write_json", "write_array"):
-        patch.setattr(shards_module, name, dying(getattr(shards_module, name)))
+        patch.setattr(shards, name, dying(getattr(shards, name)))
 
 
 @pytest.mark.parametrize("fresh", [True, False])
@@ -88,10 +78,7 @@ def test_killed_between_any_two_files_it_goes_on(tmp_path, monkeypatch, survivor
             else:
                 assert survivors == 3
     with Shard(tmp_path, ONLY, 3, METADATA) as shard:
-        np.testing.assert_array_equal(shard.prob, [NAN if fresh else 1, *([0, 0] if survivors >= 2 else [NAN, NAN])])
-
-
-# ---- merging
+        np.testing.assert_array_equal(shard.prob, [np.nan if fresh else 1, *[0 if survivors >= 2 else np.nan] * 2])
 
 
 def label(dataset, name, number, of, of_pair, finished=True):
@@ -111,21 +98,21 @@ def test_shards_become_one_annotation_when_all_are_finished(tmp_path):
     assert dataset.preference_names() == []
 
     assert merge(dataset, "mine", 3, of_pair, METADATA, partial=True) == [1, 2]
-    counts, _ = last_merge(dataset, "mine")
+    counts, _ = shards.last_merge(dataset, "mine")
     assert (counts["unknown"], counts["not asked"]) == (0, len(rows_of(Part(1, 3), of_pair)))
-    assert not is_merged(dataset, "mine", METADATA)
+    assert not shards.is_merged(dataset, "mine", METADATA)
 
     label(dataset, "mine", 1, 3, of_pair)
     label(dataset, "mine", 2, 3, of_pair)
     assert merge(dataset, "mine", 3, of_pair, METADATA, partial=False) == []
-    assert last_merge(dataset, "mine")[1] == [{"asked": number} for number in range(3)]
+    assert shards.last_merge(dataset, "mine")[1] == [{"asked": number} for number in range(3)]
     assert dataset.preference_names() == ["mine"]
     assert dataset.preference("mine").tolist() == (of_pair % 2).tolist()
     np.testing.assert_allclose(
         np.load(tmp_path / "annotations/mine/prob.npy"), np.where(of_pair % 2, 0.9, 0), rtol=1e-6
     )
-    assert is_merged(dataset, "mine", METADATA)
-    assert not is_merged(dataset, "mine", METADATA | {"backend": "other"})
+    assert shards.is_merged(dataset, "mine", METADATA)
+    assert not shards.is_merged(dataset, "mine", METADATA | {"backend": "other"})
 
 
 @pytest.mark.parametrize("survivors", range(5))
@@ -139,7 +126,7 @@ def test_a_shard_is_not_finished_before_its_labels_are_there(tmp_path, monkeypat
             shard.commit(True, {})
     missing = merge(dataset, "mine", 1, np.arange(20), METADATA, partial=False)
     assert missing == ([] if survivors == 4 else [0])
-    assert missing or last_merge(dataset, "mine")[0]["first"] == 20
+    assert missing or shards.last_merge(dataset, "mine")[0]["first"] == 20
 
 
 def test_of_two_jobs_with_different_settings_the_first_to_commit_wins(tmp_path):

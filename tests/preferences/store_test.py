@@ -9,7 +9,7 @@ from motif_jax.preferences.store import PairDataset
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
-N = PUBLISHED_PAIRS
+N, LLAMA = PUBLISHED_PAIRS, "llama70b_msg_defaultgoal_default"
 
 
 @pytest.mark.parametrize("length", [1, 3])
@@ -19,8 +19,8 @@ def test_the_published_layout_opens_as_it_is(tmp_path, length):
     assert {"message", "blstats", "tty_chars"} <= dataset.data.keys()
     assert (len(dataset), dataset.length) == (N, length)
     assert dataset.info["character"][0, 0] == "mon-hum-neu-mal"
-    assert dataset.preference_names() == ["llama70b_msg_defaultgoal_default", "llama7b_msg_defaultgoal_default"]
-    assert np.array_equal(dataset.preference("llama70b_msg_defaultgoal_default"), codes)
+    assert dataset.preference_names() == [LLAMA, "llama7b_msg_defaultgoal_default"]
+    assert np.array_equal(dataset.preference(LLAMA), codes)
     table, ids = dataset.captions()
     assert ids.shape == (N, 2, length)
     assert len(table) <= 4
@@ -40,18 +40,15 @@ def test_the_index_is_made_once_and_again_when_stale(tmp_path):
     assert table.text(int(ids[0, 0, 0])) == "Something else."
 
 
-LABELS = "preference/llama70b_msg_defaultgoal_default.npy"
-
-
 @pytest.mark.parametrize(("damage", "message"), [
     (lambda path: np.save(path / "data/message.npy", np.zeros((N, 2, 1, 256), np.float32)), "wrong type float32"),
     (lambda path: (path / "data/message.npy").unlink(), "has no data/message.npy"),
-    (lambda path: np.save(path / LABELS, np.full(N, 7, np.int8)), "must hold int8 codes 0 to 3"),
+    (lambda path: np.save(path / f"preference/{LLAMA}.npy", np.full(N, 7, np.int8)), "must hold int8 codes 0 to 3"),
 ])  # fmt: skip
 def test_a_damaged_dataset_is_refused_in_one_sentence(tmp_path, damage, message):
     path, _ = write_published(tmp_path, 1)
     damage(path)
     with pytest.raises(UserError, match=message) as caught:
-        PairDataset(path).preference("llama70b_msg_defaultgoal_default")
+        PairDataset(path).preference(LLAMA)
     assert "--config.collect.dataset" in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -66,8 +66,7 @@ def test_pairs_hold_what_was_played(tmp_path):
     assert len(seen) == 80  # nothing twice
     assert [n for n, _ in sorted(seen)].count(0) == 12  # 25 // 2
     facts = read_json(dataset.path / "dataset.json")
-    assert facts["num_pairs"] == 40
-    assert facts["collector"] == "test"
+    assert (facts["num_pairs"], facts["collector"]) == (40, "test")
     assert not (tmp_path / "dataset.partial").exists()
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from code_slow import SMALL_WORLD, play, program_text
+from code_slow import SMALL_WORLD, STEPS, play, program_text
 from conftest import ROOT, get_config
 
 from motif_jax.envs.world import Viewpoint
@@ -103,9 +103,6 @@ def test_a_changed_program_is_refused_or_pays_finite_rewards():
     assert right > 50
 
 
-# ---- files
-
-
 def file_error(file):
     with pytest.raises(UserError) as caught:
         read_program(str(file), SMALL_WORLD)
@@ -138,8 +135,6 @@ def test_bytes_that_are_not_programs_are_refused(tmp_path, data):
     file.write_bytes(data)
     assert file_error(file).isprintable()
 
-
-# ---- checkpoints
 
 GRID = ["grid", "moment", "stats", [4], [], ""]  # where the program reads a number
 FACTS = CodeReward(check("gained(gold) + still() + distance(map, 1)", READABLE), "gold.reward").facts()
@@ -215,43 +210,17 @@ def test_errors_name_the_column_and_the_fix(text, column, said):
     assert "\n" not in str(caught.value)
 
 
-# ---- what a program pays, by hand
-
-
-def one_game(**arrays):
-    """Rollouts of one game of SMALL_WORLD: the given values, [T + 1] or [T], and zeros."""
-    steps = len(next(iter(arrays.values()))) - 1
-    found = {}
-    for name, spec in SMALL_WORLD.specs.items():
-        found[name] = np.zeros((steps + (not name.startswith("event_")), 1, *spec.shape), spec.dtype)
-    for name, values in arrays.items():
-        if name == "gold":
-            found["stats"][:, 0, 0] = values
-            found["event_stats"][:, 0, 0] = values[1:]
-        else:
-            found[name][:, 0] = np.reshape(values, found[name][:, 0].shape)
-    ends = {name: np.zeros((steps, 1), bool) for name in ("terminated", "truncated")}
-    first = np.zeros((steps + 1, 1), bool)
-    first[0] = True
-    game = {"reward": np.zeros((steps, 1), np.float32), "action": np.zeros((steps, 1), np.int32)}
-    return found | ends | game | {"first": first, "game": np.array([[0]])}
-
-
-def pays(text, **arrays):
-    return Runner(check(text, READABLE)).rewards(one_game(**arrays))[:, 0].tolist()
-
-
 def test_a_game_that_is_first_seen_within_an_episode_begins_there():
-    rollouts = one_game(gold=[5, 6, 8])
-    rollouts["first"][:] = False
+    rollouts = {name: array[: 3 if len(array) > STEPS else 2, :1] for name, array in play(0).items()}
+    for name in ("first", "terminated", "truncated"):
+        rollouts[name][:] = False
+    rollouts["stats"][:, 0, 0], rollouts["event_stats"][:, 0, 0], rollouts["action"][:] = [5, 6, 8], [6, 8], 2
+    rollouts["game"] = np.array([[0]])
     runner = Runner(check("record(gold)", READABLE))
     assert runner.rewards(rollouts)[:, 0].tolist() == [1, 2]
     assert runner.rewards(rollouts)[:, 0].tolist() == [0, 0]  # the same game goes on, and its best is 8
     rollouts["game"] = np.array([[1]])
     assert runner.rewards(rollouts)[:, 0].tolist() == [1, 2]
-
-
-# ---- worlds
 
 
 @pytest.mark.parametrize(("attributes", "said"), [
@@ -273,6 +242,5 @@ def test_what_a_world_declares_is_checked(attributes, said):
 ])  # fmt: skip
 def test_the_examples_fit_their_worlds(name, game, monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
-    config = get_config(argument="toy")
-    config.env.world = game
+    config = get_config(argument="toy", env__world=game)
     read_program(str(ROOT / f"examples/rewards/{name}.reward"), make_world(config.env.to_dict()))

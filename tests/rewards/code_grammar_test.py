@@ -10,17 +10,8 @@ from code_attacks_test import mutations
 from code_slow import GAMES, SMALL_WORLD, SlowGame, cut_in_pieces, play, program_text
 from conftest import ROOT
 
-from motif_jax.rewards.code.grammar import (
-    FUNCTIONS,
-    MOST_LEVELS,
-    MOST_NODES,
-    OPERATORS,
-    PREFIXES,
-    ProgramError,
-    as_ebnf,
-    check,
-    terms_of,
-)
+from motif_jax.rewards.code import grammar
+from motif_jax.rewards.code.grammar import ProgramError, as_ebnf, check, terms_of
 from motif_jax.rewards.code.names import Readable, find_readable, readable_from
 from motif_jax.rewards.code.recogniser import Grammar, ProgramGuide, Speller
 from motif_jax.rewards.code.running import MOST_PAID, Runner
@@ -49,6 +40,12 @@ def spelt(text, speller=SPELLER):
     return spelling
 
 
+def is_written(text, speller=SPELLER):
+    """Whether it can be spelt, and end."""
+    spelling = spelt(text, speller)
+    return bool(spelling and speller.ends(spelling))
+
+
 def texts(number):
     """Programs, and changed ones, of which most are wrong. Numbers have no exponents, which are not written."""
     for text in itertools.islice(itertools.chain(map(program_text, range(400, 400 + number)), mutations()), 2 * number):
@@ -60,15 +57,14 @@ def texts(number):
 def test_the_docs_have_the_functions_and_operators_of_the_table():
     table = (ROOT / "docs/code-rewards.md").read_text().partition("| operator | value |")[2].partition("\n\n")[0]
     told = {word for row in table.splitlines() for word in re.findall(r"`([^`(]+)", row.partition(" | ")[0])}
-    assert told - {" "} == FUNCTIONS.keys() | OPERATORS.keys() | PREFIXES.keys()
+    assert told - {" "} == grammar.FUNCTIONS.keys() | grammar.OPERATORS.keys() | grammar.PREFIXES.keys()
 
 
 def test_every_prefix_of_a_program_that_is_accepted_is_viable_and_a_refused_text_never_ends():
     accepted = []
     for text in texts(300):
-        spelling = spelt(text)
         accepted.append(is_accepted(text))
-        assert bool(spelling and SPELLER.ends(spelling)) == accepted[-1], text
+        assert is_written(text) == accepted[-1], text
     assert 150 < sum(accepted) < len(accepted) - 100
 
 
@@ -81,8 +77,7 @@ def test_every_prefix_of_a_program_that_is_accepted_is_viable_and_a_refused_text
 ])  # fmt: skip
 def test_texts_that_are_refused_are_not_written(text):
     assert not is_accepted(text)
-    spelling = spelt(text)
-    assert not spelling or not SPELLER.ends(spelling)
+    assert not is_written(text)
 
 
 @pytest.mark.parametrize("speller", [SPELLER, NARROW], ids=["wide", "narrow"])
@@ -111,8 +106,8 @@ def test_what_can_be_begun_can_be_completed(seed, speller):
      "1-(1-(1-(1-(1-(1-(1-(1-(1-(1-(1-(1-"),
 ])  # fmt: skip
 def test_the_limits_are_exact(longest, longer, begun):
-    assert (MOST_NODES, MOST_LEVELS) == (64, 12)
-    assert is_accepted(longest) == bool((spelling := spelt(longest)) and SPELLER.ends(spelling))
+    assert (grammar.MOST_NODES, grammar.MOST_LEVELS) == (64, 12)
+    assert is_accepted(longest) == is_written(longest)
     if longer:
         assert is_accepted(longest)
         assert not is_accepted(longer)
@@ -124,7 +119,7 @@ def test_the_limits_are_exact(longest, longer, begun):
 @pytest.mark.quick
 def test_a_grammar_with_fewer_nodes_ends_earlier():
     speller = Speller(Grammar(READABLE, most_nodes=3))
-    assert speller.ends(spelt("gold + 1", speller))
+    assert is_written("gold + 1", speller)
     assert spelt("gold + 1 +", speller) is None
 
 
@@ -133,8 +128,7 @@ def test_a_world_without_names_has_programs_of_numbers_and_captions():
     nothing = Readable({}, {}, ())
     speller = Speller(Grammar(nothing))
     for text, is_program in [("1 + 2", True), ('says("x")', True), ("still()", False), ("gained(", False)]:
-        spelling = spelt(text, speller)
-        assert bool(spelling and speller.ends(spelling)) == is_program == is_accepted(text, nothing), text
+        assert is_written(text, speller) == is_program == is_accepted(text, nothing), text
     narrow = Grammar(nothing, narrow=True)
     assert check("".join(one.text for one in narrow.complete(narrow.start)), nothing).root.of == "step"
 
@@ -150,9 +144,7 @@ def test_a_world_without_names_has_programs_of_numbers_and_captions():
 ])  # fmt: skip
 def test_a_narrow_grammar_has_nothing_without_meaning(text, better):
     assert is_accepted(text)
-    spelling = spelt(text, NARROW)
-    assert not spelling or not NARROW.ends(spelling)
-    assert NARROW.ends(spelt(better, NARROW))
+    assert [is_written(one, NARROW) for one in (text, better)] == [False, True]
 
 
 @pytest.mark.quick
@@ -160,16 +152,15 @@ def test_only_phrases_of_the_given_texts_can_be_in_quotes():
     given = ["  You see a key. Hit it! Run", "The door is open.", "  ", 'a "', "ä", "it's " * 30]
     speller = Speller(Grammar(READABLE, narrow=True), given)
     for text in ["You see a key.", "You", "see", "key.", "is open.", "Hit it! Run", "You see a key. Hit it!", "Run"]:
-        assert speller.ends(spelt(f'says("{text}") + 1', speller)), text
+        assert is_written(f'says("{text}") + 1', speller), text
     for text in ["Y", "ee", "key", "key. Hit it!", "it! Run", "key.The", "key.\n", "you", "ä", 'a \\"', " You", " ", "",
                  "is open. ", "You see a key. Hit", "Run "]:  # fmt: skip
-        spelling = spelt(f'says("{text}")', speller)
-        assert not (spelling and speller.ends(spelling)), text
+        assert not is_written(f'says("{text}")', speller), text
     assert max(map(len, speller.phrases)) == len("it's " * 20) - 1  # at most 100 characters
     for begun in ['says("', 'says("Th', 'once(says("You ', 'says("key.") + says("is']:
         whole = begun + speller.complete(spelt(begun, speller))
         assert check(whole, READABLE), whole
-        assert speller.ends(spelt(whole, speller)), whole
+        assert is_written(whole, speller), whole
 
 
 @pytest.mark.quick
@@ -179,14 +170,10 @@ def test_two_texts_in_quotes_are_parts_of_different_texts():
         ("key", "see a key", False), ("key", "a door", True), ("see a door", "see a", True), ("see", "key", True),
         ("door", "a door", False), ("see", "see a", False), ("open", "door is", False), ("open", "see a door", True),
     ]:  # fmt: skip
-        spelling = spelt(f'says("{first}") + says("{second}")', speller)
-        assert bool(spelling and speller.ends(spelling)) == ends, (first, second)
+        assert is_written(f'says("{first}") + says("{second}")', speller) == ends, (first, second)
     assert spelt('says("key") + says("k', speller) is None  # all that begins so is in "see a key"
     few = Speller(Grammar(READABLE, narrow=True), ["a"])
-    assert few.ends(spelt('says("a") + says("a")', few))  # there is no other
-
-
-# ---- tokens
+    assert is_written('says("a") + says("a")', few)  # there is no other
 
 
 def guide_of(tokeniser, speller=SPELLER):
@@ -216,9 +203,6 @@ def test_tokens_are_allowed_exactly_if_their_characters_are(speller):
 def test_a_tokeniser_that_cannot_write_programs_is_refused():
     with pytest.raises(UserError, match=r"^the tokeniser of 'mine' has no tokens for the characters .*annotate.model"):
         guide_of(WordTokeniser.from_texts(["gained ( gold )"]))
-
-
-# ---- for servers
 
 
 @pytest.mark.parametrize("readable", [READABLE, Readable({}, {}, ())], ids=["small", "without names"])
@@ -288,8 +272,7 @@ def test_the_fast_evaluator_equals_the_slow_one(part):
 
 @pytest.mark.quick
 def test_a_checkpoint_gives_the_same_rewards():
-    whole = play(0)
-    batch = whole | {"game": np.array([[0, 1, 2]])}
+    batch = play(0) | {"game": np.array([[0, 1, 2]])}
     for program in programs(5000, 100):
         again = check(program.text, readable_from(program.uses.record()))
         assert again.observations == program.observations

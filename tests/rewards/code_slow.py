@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import operator
 import random
 from types import SimpleNamespace
 
@@ -99,6 +100,15 @@ def cut_in_pieces(whole, chances):
     return pieces
 
 
+ARITHMETIC = {
+    "negative": operator.neg, "abs": abs, "min": min, "max": max,
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+}  # fmt: skip
+COMPARISONS = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne
+}  # fmt: skip
+
+
 class SlowGame:
     def __init__(self, program, whole, column):
         self.program, self.whole, self.column = program, whole, column
@@ -156,18 +166,13 @@ class SlowGame:
                 return self.read(one.entry, when)
             case "says":
                 return one.text.lower().encode() in self.value(parts[0], when)
-            case "text ==":
-                return self.value(parts[0], when) == self.value(parts[1], when)
-            case "text !=":
-                return self.value(parts[0], when) != self.value(parts[1], when)
+            case "text ==" | "text !=":
+                return COMPARISONS[one.kind[5:]](*(self.value(part, when) for part in parts))
             case "not":
                 return not self.value(parts[0], when)
-            case "and":
+            case "and" | "or":
                 left, right = (self.value(part, when) for part in parts)
-                return left and right
-            case "or":
-                left, right = (self.value(part, when) for part in parts)
-                return left or right
+                return (left and right) if one.kind == "and" else (left or right)
             case "gained":
                 return limited(float(self.value(parts[0], "after")) - float(self.value(parts[0], "before")))
             case "record":
@@ -193,26 +198,9 @@ class SlowGame:
             case "distance":
                 return self.distance(one, when)
             case "<" | "<=" | ">" | ">=" | "==" | "!=":
-                return compare(one.kind, self.value(parts[0], when), self.value(parts[1], when))
-        numbers = [float(self.value(part, when)) for part in parts]
-        match one.kind:
-            case "negative":
-                return -numbers[0]
-            case "abs":
-                return abs(numbers[0])
-            case "min":
-                return min(numbers)
-            case "max":
-                return max(numbers)
-            case "+":
-                return limited(numbers[0] + numbers[1])
-            case "-":
-                return limited(numbers[0] - numbers[1])
-            case "*":
-                return limited(numbers[0] * numbers[1])
-            case "/":
-                return limited(numbers[0] / numbers[1])
-        raise AssertionError(one.kind)
+                return COMPARISONS[one.kind](*(self.value(part, when) for part in parts))
+        found = ARITHMETIC[one.kind](*(float(self.value(part, when)) for part in parts))
+        return limited(found) if one.kind in "+-*/" else found
 
     def still(self):
         ended = (self.whole["terminated"] | self.whole["truncated"])[self.step, self.column]
@@ -226,8 +214,8 @@ class SlowGame:
     def cells(self, one, when):
         left, right = (self.value(part, when) for part in one.args)
         if isinstance(left, list):
-            return [compare(one.kind, clean(float(cell)), right) for cell in flat(left)]
-        return [compare(one.kind, left, clean(float(cell))) for cell in flat(right)]
+            return [COMPARISONS[one.kind](clean(float(cell)), right) for cell in flat(left)]
+        return [COMPARISONS[one.kind](left, clean(float(cell))) for cell in flat(right)]
 
     def distance(self, one, when):
         grid, wanted, row, column = (self.value(part, when) for part in one.args)
@@ -257,22 +245,14 @@ def flat(cells):
     return [one for cell in cells for one in flat(cell)] if isinstance(cells, list) else [cells]
 
 
-def compare(operator, left, right):
-    return {
-        "<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right,
-        "==": left == right, "!=": left != right,
-    }[operator]  # fmt: skip
-
-
-# ---- programs
-
 GRIDS = ("view", "map", "image", "crop", "heights", "stats", "body")
 
 
 def number_text(chances, size, moment=False):
     """A random expression that is a number; with `moment`, one of a moment."""
     if size <= 1:
-        leaves = ["gold", "row", "health", "level", literal(chances), cell(chances)]
+        literal = chances.choice(("0", "1", "2", "0.5", "1e6", "3", "1e-3"))
+        leaves = ["gold", "row", "health", "level", literal, cell(chances)]
         leaves += [] if moment else ["event_found", "found", "hurt", "event_hurt", "message_count"]
         return chances.choice(leaves)
     inner = size - 1
@@ -337,10 +317,6 @@ def cell(chances):
     name = chances.choice(GRIDS)
     sizes = SMALL_WORLD.specs[name].shape
     return f"at({', '.join([name, *(str(chances.randrange(size)) for size in sizes)])})"
-
-
-def literal(chances):
-    return chances.choice(("0", "1", "2", "0.5", "1e6", "3", "1e-3"))
 
 
 def program_text(seed):

@@ -64,9 +64,6 @@ def test_messages_are_counted_by_the_game():
     assert CountBonus("event_message", 0.0).rewards({"event_message_count": counts}).tolist() == [[1, 1], [1, 1]]
 
 
-# ---- new squares
-
-
 STEPS, GAMES, CALLS = 8, 3, 30
 
 
@@ -98,25 +95,18 @@ def test_a_step_is_worth_its_new_squares():
             assert paid[step, game] == (max(drawn[step, game] - most, 0) if step > begin else 0)
 
 
-def play(steps: int, **settings) -> dict[str, np.ndarray]:
-    """Random play of four games, as rows of the results of steps."""
-    names = ("event_message", "event_blstats", "event_drawn", "event_glyphs")
-    vector = GameVector(4, GameSettings(**settings), names, seed=1)
-    vector.reset()
-    rows = {name: np.zeros((steps, 4, *spec.shape), spec.dtype) for name, spec in observation_specs(names).items()}
-    rows["reward"] = np.zeros((steps, 4), np.float32)
-    rows["terminated"], rows["truncated"] = np.zeros((2, steps, 4), bool)
-    rng = np.random.default_rng(0)
-    for step in range(steps):
-        vector.step(
-            rng.integers(23, size=4).tolist(), vector.open_rows({name: row[step] for name, row in rows.items()})
-        )
-    vector.close()
-    return rows
-
-
 def test_drawn_squares_are_those_of_the_map():
+    """In random play of four games, ends of episodes included."""
     assert BLANK_GLYPH == nethack.GLYPH_CMAP_OFF
-    rows = play(400, max_episode_steps=150)  # ends of episodes included
+    names = ("event_message", "event_blstats", "event_drawn", "event_glyphs")
+    vector, rng = GameVector(4, GameSettings(max_episode_steps=150), names, seed=1), np.random.default_rng(0)
+    vector.reset()
+    rows = {name: np.zeros((400, 4, *spec.shape), spec.dtype) for name, spec in observation_specs(names).items()}
+    rows["reward"] = np.zeros((400, 4), np.float32)
+    rows["terminated"], rows["truncated"] = np.zeros((2, 400, 4), bool)
+    for step in range(400):
+        opened = vector.open_rows({name: row[step] for name, row in rows.items()})
+        vector.step(rng.integers(23, size=4).tolist(), opened)
+    vector.close()
     assert rows["truncated"].any()
     assert (rows["event_drawn"] == (rows["event_glyphs"] != nethack.GLYPH_CMAP_OFF).sum((2, 3))).all()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import get_config, viewed
 from nethack_texts import NETHACK
+from policy_rewards_test import MESSAGES, make_reward
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.lexicon import Lexicon
@@ -18,9 +19,8 @@ from motif_jax.rewards.online import source as online_source
 from motif_jax.rewards.online import store as online_store
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, News, Store, cut, join, pack, unpack
-from motif_jax.rewards.preference import make_reward_model
 from motif_jax.rewards.source import Setting
-from motif_jax.rewards.statistics import RewardStatistics, summarise_values
+from motif_jax.rewards.statistics import summarise_values
 from motif_jax.structs import UserError
 
 LEXICON = Lexicon(NETHACK, "defaultgoal")
@@ -66,13 +66,9 @@ def test_steps_of_a_waiting_game_are_not_valued():
 
 
 def make(tmp_path, **values):
-    config = get_config(argument="score")
-    config.policy.synchronous = True
+    config = get_config(argument="score", policy__synchronous=True)
     config.policy.online.update({"message": "lt_cnn_small"} | values)
     return OnlineSource.make(Setting(viewed(config), tmp_path, {}))
-
-
-# ---- the store
 
 
 @pytest.mark.differs(
@@ -112,9 +108,6 @@ def test_a_pair_that_was_dropped_waits_again_when_it_is_seen_again():
         assert store.waiting.tolist() == [0, 1]
         store.drop(np.array([1]))
         assert store.waiting.tolist() == [0]
-
-
-# ---- hosts
 
 
 @pytest.mark.quick
@@ -191,32 +184,17 @@ def test_hosts_exchange_their_news_before_the_first_one_fails(tmp_path, monkeypa
     assert len(sent) == 1
 
 
-# ---- words
-
-VECTORS = "3 2\nnewt 1 0\ngold 0 1\nkill 1 1\n"
-
-
-@pytest.fixture
-def vectors(tmp_path):
-    (tmp_path / "tiny.vec").write_text(VECTORS)
-    return str(tmp_path / "tiny.vec")
-
-
-def make_words(tmp_path, vectors, **values):
-    config = get_config(argument="score")
-    values = {"kind": "words", "vectors": vectors, "goals": "My gold is all@0,kill the newt now@10"} | values
-    config.policy.online.update(values)
-    return OnlineSource.make(Setting(viewed(config), tmp_path, {}))
-
-
 @pytest.mark.differs(
     "oni",
     there="texts are split at white space alone and get fastText's token `</s>`; unknown words have subwords",
     here="words are looked up without punctuation, and in lower case if the file lacks them as written; "
     "unknown words are ignored",
 )
-def test_words_reward_closeness_to_the_goal(tmp_path, vectors):
-    source = make_words(tmp_path, vectors, floor=0.1)
+def test_words_reward_closeness_to_the_goal(tmp_path):
+    (tmp_path / "tiny.vec").write_text("3 2\nnewt 1 0\ngold 0 1\nkill 1 1\n")
+    goals = "My gold is all@0,kill the newt now@10"
+    words = {"kind": "words", "vectors": str(tmp_path / "tiny.vec"), "goals": goals, "floor": 0.1}
+    source = make(tmp_path, **words)
     assert isinstance(source, WordsSource)
     shown = ["You kill the newt!", "Gold, gold!", "kill gold", "It's a wall.", "", "A newt."]
     # The goal is (0, 1); the messages are (2, 1), (0, 2), (1, 2), nothing, nothing, (1, 0).
@@ -228,25 +206,16 @@ def test_words_reward_closeness_to_the_goal(tmp_path, vectors):
     source.advance(SimpleNamespace(steps=10), None)  # now the goal is (2, 1)
     expected = [1.0, 1 / 5**0.5, 4 / 5, 0.0, 0.0, 2 / 5**0.5]
     assert source.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
-    later = make_words(tmp_path, vectors, floor=0.1)
+    later = make(tmp_path, **words)
     later.restore(source.arrays(), source.facts())
     assert later.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
 
 
-# ---- an earlier reward
-
-
-def earlier_reward():
-    """A reward with random parameters, as if it had been learnt."""
-    options = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
-    params = make_reward_model(options, 3)[1]
-    counts = np.ones(len(TEXTS), np.int32)
-    raw = Reward(options, params, RewardStatistics(0.0, 1.0, {}), messages(*TEXTS), counts, {})(TEXTS).raw
-    return Reward(options, params, summarise_values(raw, counts), messages(*TEXTS), counts, {})
-
-
 def start_from(tmp_path, monkeypatch, **values):
-    reward = earlier_reward()
+    """A reward with random parameters, as if it had been learnt, and a source that begins with it."""
+    untrained, counts = make_reward(), np.ones(len(TEXTS), np.int32)
+    statistics = summarise_values(untrained(TEXTS).raw, counts)
+    reward = Reward(MESSAGES, untrained.params, statistics, messages(*TEXTS), counts, {})
     monkeypatch.setattr(online_source, "load_reward", lambda path, which: reward)
     return reward, make(tmp_path, init_from=str(tmp_path), **values)
 
@@ -264,8 +233,7 @@ def test_an_earlier_reward_is_the_opinion_until_the_judge_has_one(tmp_path, monk
     answered = source.store.questions["state"] == ANSWERED
     assert answered.sum() == 2
     rows = source.store.captions.lookup.find(messages(*TEXTS))
-    judged = [bool(LEXICON.answer(Question(text)).yes) for text in TEXTS]
-    expected = np.where(answered[rows], judged, helpful)
+    expected = np.where(answered[rows], [bool(LEXICON.answer(Question(text)).yes) for text in TEXTS], helpful)
     assert source.worth(messages(*TEXTS)).tolist() == expected.tolist()
     again = OnlineSource.rebuild(source.arrays(), source.facts())
     assert again.worth(messages(*TEXTS)).tolist() == expected.tolist()

@@ -78,8 +78,7 @@ def test_lessons_follow_labels_and_then_updates():
 )
 @pytest.mark.parametrize("late", [False, True])
 def test_a_label_rewards_the_step_that_led_to_the_message(tmp_path, late):
-    config = get_config(argument="score,reference" if late else "score")
-    config.policy.synchronous = True
+    config = get_config(argument="score,reference" if late else "score", policy__synchronous=True)
     source = OnlineSource.make(Setting(viewed(config), tmp_path, {}))
     helpful = "You kill the newt!"
     shown, count = messages("", helpful, "", "")[None], np.ones((1, 4), np.int32)

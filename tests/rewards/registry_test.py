@@ -67,8 +67,7 @@ def test_own_sources_are_imported_before_anything_starts(tmp_path, monkeypatch):
     (tmp_path / "own_rewards.py").write_text(OWN)
     (tmp_path / "broken_rewards.py").write_text("value = 1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    config = get_config(argument="toy")
-    config.policy.sources = "own_rewards:Steps:0.5"
+    config = get_config(argument="toy", policy__sources="own_rewards:Steps:0.5")
     train_policy.check(viewed(config))
     sources = make_sources(Setting(viewed(config), Path(), {}))
     assert [(one.name, one.coefficient) for one in sources] == [("Steps", 0.5)]
@@ -90,7 +89,6 @@ def test_rewards_of_a_wrong_shape_or_not_finite_are_refused_with_the_name():
         source.moments({})
 
 
-@pytest.mark.quick
 def test_a_release_names_programs_without_the_folders_of_their_writer():
     config = get_config("options.py", "treasure")
     config.policy.update({"sources": "learnt,code:/home/me/gold.reward:0.1,code:own/still.reward", "options": ""})
@@ -105,9 +103,7 @@ def test_options_are_mixtures_of_sources_readings_and_the_game():
     words = "score + learnt:0.1, health:10, down=stairs:20+tests.own:Mine:2, score:3"
     plan = parse_plan(words, "game:0.001+score", "auto", NETHACK)
     assert plan.names == ("score+learnt", "health", "down", "score")
-    assert [choice.name for choice in plan.sources] == [
-        "event_score", "learnt", "event_health", "event_stairs", "Mine",
-    ]  # fmt: skip
+    assert [choice.name for choice in plan.sources] == ["event_score", "learnt", "event_health", "event_stairs", "Mine"]
     np.testing.assert_allclose(plan.factors, [
         [0, 1, 0.1, 0, 0, 0], [0, 0, 0, 10, 0, 0], [0, 0, 0, 0, 20, 2], [0, 3, 0, 0, 0, 0], [0.001, 1, 0, 0, 0, 0],
     ])  # fmt: skip

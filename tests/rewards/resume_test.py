@@ -29,8 +29,7 @@ def make(case, folder):
         source = LearntSource(make_reward(), Mix(), False)
     else:
         (folder / "words.vec").write_text("gold 1 0\nnewt 0 1\n")
-        config = get_config()
-        config.policy.synchronous = True
+        config = get_config(policy__synchronous=True)
         config.policy.online.update({"message": "lt_cnn_small", "batch_size": 8, "lessons_early": 1})
         config.policy.online.update({"kind": kind or KINDS[0], "vectors": str(folder / "words.vec")})
         config.policy.online.anchor = "none" if case == PAIRS else "neutral"

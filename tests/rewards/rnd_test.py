@@ -11,6 +11,7 @@ import pytest
 from conftest import get_config, on_devices, viewed
 
 from motif_jax.devices.mesh import local_copy, make_mesh, map_update, replicate, shard
+from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.rnd import RandomDistillation, add_values, make_novelty, no_stats
@@ -33,9 +34,6 @@ def observations(rng, kinds=200, steps=T + 1):
     }
 
 
-# ---- slow twins
-
-
 def slow_features(cells, moment):
     vector = np.clip(moment["blstats"].astype(np.float32) * BLSTATS_SCALE, -5, 5)
     picture = [cells[cell] for cell in moment["crop"].reshape(-1)]
@@ -49,30 +47,18 @@ def slow_features(cells, moment):
 
 
 def slow_network(params, x):
-    layers = params["linears"]
-    for number in sorted(layers, key=int):
-        x = x @ np.asarray(layers[number]["kernel"][...], np.float64) + np.asarray(layers[number]["bias"][...])
-        if int(number) < len(layers) - 1:
-            x = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+    arrays = {path[1:]: np.asarray(array, np.float64) for path, array in leaves_by_path(params).items()}
+    layers = len(arrays) // 2
+    for number in map(str, range(layers)):
+        x = x @ arrays[number, "kernel"] + arrays[number, "bias"]
+        x = x if number == str(layers - 1) else np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
     return x
 
 
 def slow_errors(state, seen, x):
     """Prediction errors, normalised by all features `seen` so far."""
     x = np.clip((x - np.mean(seen, 0)) / np.sqrt(np.var(seen, 0) + 1e-8), -5, 5)
-    target = slow_network({"linears": pure(state.fixed.target)["linears"]}, x)
-    return ((slow_network(pure(state.params), x) - target) ** 2).mean(-1)
-
-
-def pure(params):
-    found = {}
-    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
-        *names, last = [str(getattr(part, "key", getattr(part, "idx", part))) for part in path if hasattr(part, "key")]
-        inner = found
-        for name in names:
-            inner = inner.setdefault(name, {})
-        inner[last] = np.asarray(leaf)
-    return found
+    return ((slow_network(state.params, x) - slow_network(state.fixed.target, x)) ** 2).mean(-1)
 
 
 def test_bonus_and_normalisation_are_those_of_everything_seen():
@@ -113,9 +99,6 @@ def test_running_statistics_still_change_after_two_billion_steps():
     assert float(moments.number) == pytest.approx(2e9 + 4096, abs=256)
 
 
-# ---- on several devices
-
-
 def compare_devices() -> None:
     found = []
     for devices in (1, 8):
@@ -134,18 +117,10 @@ def test_eight_devices_do_what_one_does():
     on_devices(8, compare_devices)
 
 
-# ---- the source
-
-
 def make_source(**values):
     config = get_config(argument="toy")
     config.policy.rnd.update({"learning_rate": 1e-3, "hidden": 32, "outputs": 16} | values)
     return RandomDistillation.make(Setting(viewed(config), Path(), SPECS, tuple(SPECS), make_mesh(1)))
-
-
-def rollouts(arrays, ended=None):
-    ended = np.zeros((T, B), bool) if ended is None else ended
-    return arrays | {"terminated": ended, "truncated": np.zeros((T, B), bool)}
 
 
 def batch_of(arrays):
@@ -168,7 +143,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_changes_nothing():
 def test_a_snapshot_is_never_torn():
     """Rewards asked for while the predictor learns are those of one update, none of a mixture of two."""
     source, rng = make_source(), np.random.default_rng(7)
-    probe, batch = rollouts(observations(rng)), batch_of(observations(rng))
+    probe = observations(rng) | dict.fromkeys(("terminated", "truncated"), np.zeros((T, B), bool))
+    batch = batch_of(observations(rng))
     source.advance(batch, None)
     snapshots, asked, stop = [source.arrays()], [], threading.Event()
 

@@ -38,8 +38,7 @@ def test_values_are_those_of_the_network_and_nobody_is_asked_twice():
 
 
 def test_a_full_table_forgets_what_came_later():
-    network = Network()
-    table = RewardTable(network, messages("x"), capacity=4)
+    table = RewardTable(Network(), messages("x"), capacity=4)
     for text in "abcdefgh":
         assert table(messages(text, "x")).tolist() == [ord(text), ord("x")]
         assert len(table) <= 4
@@ -78,5 +77,4 @@ def test_messages_are_paid_above_the_threshold_and_less_each_time(library, z, co
 def test_the_games_reward_is_scaled_then_clipped(library):
     reward = library.asarray([50.0, 200.0, -0.01], dtype="float32")
     # 0.1 * 50 = 5; 0.1 * 200 = 20 -> 10; 0.1 * -0.01 = -0.001
-    found = extrinsic_reward(reward, Mix(scale=0.1, clip=10.0))
-    assert np.asarray(found) == pytest.approx([5, 10, -0.001])
+    assert np.asarray(extrinsic_reward(reward, Mix(scale=0.1, clip=10.0))) == pytest.approx([5, 10, -0.001])

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, is_complete, run_stage
 
 pytest.importorskip("torch", reason="needs PyTorch's build for CPUs: bash launch/test.sh installs it where it is found")
 import torch
@@ -52,36 +52,26 @@ def read_as_published(folder):
 
 
 def take(workdir, checkpoint):
-    config = get_config()
-    config.reward.import_from = str(checkpoint)
-    view = train_reward.STAGE.view(config.to_dict())
-    train_reward.check(view)
-    train_reward.STAGE.run(view, workdir)
-    assert train_reward.is_complete(view, workdir)
+    config = get_config(reward__import_from=str(checkpoint))
+    run_stage(train_reward, config, workdir)
+    assert is_complete(train_reward, config, workdir)
     return load_reward(workdir)
 
 
-@pytest.mark.parametrize("epoch", [1, EPOCHS])
-def test_a_published_reward_is_taken_with_the_row_of_its_own_epoch(published, tmp_path, capsys, epoch):
+@pytest.mark.parametrize(("epoch", "known"), [(1, True), (EPOCHS, True), (EPOCHS, False)])
+def test_a_published_reward_is_taken_with_its_own_row_or_the_last_one(published, tmp_path, capsys, epoch, known):
     _, folder = published
+    if not known:
+        (folder / "checkpoint_p0/checkpoint_0.pth").unlink()
     reward = take(tmp_path / "ours", folder / f"checkpoint_p0/checkpoint_{UPDATES * epoch}.pth")
     assert reward.facts["epoch"] == epoch
     assert reward.statistics.mean == 0.5 + epoch
     assert reward.statistics.quantile(0.5) == epoch / 100
-    assert "row is unknown" not in capsys.readouterr().out
+    assert ("its row is unknown: the last one is used" in capsys.readouterr().out) != known
     if epoch == EPOCHS:
         whole, quantiles = read_as_published(folder)
         assert reward.statistics.quantiles == quantiles
         assert reward.statistics.mean == float(whole["reward_mean"])
-
-
-def test_where_the_row_is_not_known_the_last_one_is_taken_and_this_is_said(published, tmp_path, capsys):
-    _, folder = published
-    (folder / "checkpoint_p0/checkpoint_0.pth").unlink()
-    reward = take(tmp_path / "ours", folder / f"checkpoint_p0/checkpoint_{UPDATES * EPOCHS}.pth")
-    assert reward.statistics.quantile(0.5) == EPOCHS / 100
-    assert reward.facts["epoch"] == EPOCHS
-    assert "its row is unknown: the last one is used" in capsys.readouterr().out
 
 
 def test_a_published_reward_gives_the_same_values_here_and_back(published, tmp_path, capsys):
@@ -108,8 +98,7 @@ def test_a_published_reward_gives_the_same_values_here_and_back(published, tmp_p
     with torch.no_grad():
         np.testing.assert_allclose(again(torch.from_numpy(text)).numpy(), expected, atol=1e-5)
     for name, tensor in model.state_dict().items():
-        unused = name.startswith(("critic", "action"))
-        assert unused or torch.equal(tensor, whole["model"][name]), name
+        assert name.startswith(("critic", "action")) or torch.equal(tensor, whole["model"][name]), name
     assert (float(whole["reward_mean"]), float(whole["reward_var"])) == (10.5, 4.0)
     assert whole["num_iter"] == 10
     assert quantiles == reward.statistics.quantiles

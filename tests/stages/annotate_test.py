@@ -44,6 +44,10 @@ def run(workdir, **values):
     return annotate.label_name(config.annotate)
 
 
+def run_server(workdir, chat, **values):
+    return run(workdir, **{"backend": "server", "server__url": chat.url, "both_orders": 0.0} | values)
+
+
 def expected(workdir, goal: str = "defaultgoal") -> list[int]:
     dataset, lexicon = PairDataset(workdir / "dataset"), Lexicon(NETHACK, goal)
     table, ids = dataset.captions()
@@ -79,24 +83,26 @@ def test_rules_give_probabilities_with_the_same_verdicts(workdir):
 @pytest.mark.journey
 def test_a_server_is_asked_every_question_once_and_never_again(workdir):
     with ChatServer() as chat:
-        name = run(workdir, backend="server", server__url=chat.url, both_orders=0.0)
+        name = run_server(workdir, chat)
         questions = len(chat.asked)
         assert labels(workdir, name) == expected(workdir)
         assert 300 < questions < 600
         assert log_of(workdir, name) == {"asked": questions, "from_cache": 0, "no_verdict": 0}
+        (log,) = read_json(workdir / f"annotations/{name}/merged.json")["shards"].values()
+        tokens = [log[f"{kind}_tokens"] / questions for kind in ("prompt", "cached", "output")]
+        assert tokens == [300, 256, 20]  # as the server counts
 
         # Another dataset with the same captions: all from the cache. Shards, too.
         (workdir / "second").mkdir()
         write_dataset(workdir / "second/dataset", [pair[::-1] for pair in random_pairs(600, events=MANY)])
-        values = {"backend": "server", "server__url": chat.url, "both_orders": 0.0}
-        values["cache_dir"] = str(workdir / "answers")
         for number in range(2):
-            name = run(workdir / "second", num_shards=2, shard=number, **values)
+            answers = str(workdir / "answers")
+            name = run_server(workdir / "second", chat, num_shards=2, shard=number, cache_dir=answers)
         assert labels(workdir / "second", name) == expected(workdir / "second")
         assert len(chat.asked) == questions
         assert log_of(workdir / "second", name) == {"asked": 0, "from_cache": questions, "no_verdict": 0}
 
-        run(workdir, custom_name="other", goal="gold", **values)  # another question: asked
+        run_server(workdir, chat, custom_name="other", goal="gold")  # another question: asked
         assert len(chat.asked) == 2 * questions
 
 
@@ -113,7 +119,7 @@ def test_a_judge_that_names_a_position_is_asked_in_both_orders_and_reported_as_c
             return reply
 
         chat.complete = complete
-        name = run(workdir, backend="server", server__url=chat.url)
+        name = run_server(workdir, chat, both_orders=0.05)
         printed = capsys.readouterr().out
         different = [first != second for first, second in random_pairs(600, events=MANY)]
         found, wanted = np.array(labels(workdir, name)), np.array(expected(workdir))
@@ -127,7 +133,7 @@ def test_a_judge_that_names_a_position_is_asked_in_both_orders_and_reported_as_c
 @pytest.mark.journey
 def test_scores_become_soft_labels(workdir):
     with ChatServer() as chat:
-        name = run(workdir, backend="server", server__url=chat.url, mode="score")
+        name = run_server(workdir, chat, mode="score", both_orders=0.05)
         assert len(chat.asked) == 2 * len(QUESTIONS)
     codes, prob = np.array(labels(workdir, name)), np.load(workdir / "annotations" / name / "prob.npy")
     assert codes.tolist() == expected(workdir)
@@ -141,9 +147,8 @@ def test_scores_become_soft_labels(workdir):
 
 @pytest.mark.journey
 def test_questions_without_a_verdict_are_asked_again_only_if_existing_labels_are_ignored(workdir):
-    values = {"backend": "server", "both_orders": 0.0}
     with ChatServer(lambda number, body: "mumble" if "#3" in str(body) else "") as chat:
-        name = run(workdir, server__url=chat.url, **values)
+        name = run_server(workdir, chat)
         first = np.array(labels(workdir, name))
         assert 100 < (first == 3).sum() < 500
         page = (workdir / "annotations" / f"{name}.html").read_text()
@@ -154,21 +159,20 @@ def test_questions_without_a_verdict_are_asked_again_only_if_existing_labels_are
         assert unread > 0
         chat.fault = lambda number, body: ""
         chat.asked.clear()
-        run(workdir, server__url=chat.url, **values)
+        run_server(workdir, chat)
         assert not chat.asked
         assert labels(workdir, name) == first.tolist()
-        run(workdir, server__url=chat.url, **values, ignore_existing=True)
+        run_server(workdir, chat, ignore_existing=True)
         assert len(chat.asked) == unread  # the cache answers the others
         assert labels(workdir, name) == expected(workdir)
         assert log_of(workdir, name) == {"asked": unread, "from_cache": questions - unread, "no_verdict": 0}
 
 
 def test_a_trial_is_not_asked_again_about_questions_without_a_verdict(workdir):
-    values = {"backend": "server", "both_orders": 0.0}
     with ChatServer(lambda number, body: "mumble" if EVENTS[0] in str(body["messages"]) else "") as chat:
         for pairs, order, asks in ((100, "as_now", True), (100, "as_now", False), (100, "random", True)):
             chat.asked.clear()
-            run(workdir, server__url=chat.url, max_pairs=pairs, order=order, **values)
+            run_server(workdir, chat, max_pairs=pairs, order=order)
             assert bool(chat.asked) == asks
 
 
@@ -176,16 +180,14 @@ def test_a_trial_is_not_asked_again_about_questions_without_a_verdict(workdir):
 def test_a_job_with_hardly_any_answers_fails(tmp_path, fault, questions):
     write_dataset(tmp_path / "dataset", [(f"You kill the newt! #{number}", "") for number in range(questions)])
     answered = "#7" if questions == 40 else "nobody"
-    values = {"backend": "server", "both_orders": 0.0}
     with ChatServer(lambda number, body: "" if answered in str(body["messages"]) else fault) as chat:
         for _ in range(2):  # the same when it is repeated
             message = {"mumble": "Hard to say", "silence": r"asked again"}.get(fault, f"it answers {fault}")
             with pytest.raises(UserError, match=rf"{message}.*\(--config\.annotate\."):
-                run(tmp_path, server__url=chat.url, server__patience_s=0.5, **values)
+                run_server(tmp_path, chat, server__patience_s=0.5)
             assert not list(tmp_path.rglob("merged.json"))
         chat.fault = lambda number, body: ""
-        name = run(tmp_path, server__url=chat.url, **values)
-        assert labels(tmp_path, name) == expected(tmp_path)
+        assert labels(tmp_path, run_server(tmp_path, chat)) == expected(tmp_path)
 
 
 def test_answers_of_a_server_that_dies_are_kept(workdir):
@@ -193,24 +195,24 @@ def test_answers_of_a_server_that_dies_are_kept(workdir):
         return "503" if number >= 200 and wait_for(lambda: chat.verdicts == 200) else ""
 
     with ChatServer(fault) as chat:
-        values = {"backend": "server", "server__url": chat.url, "both_orders": 0.0, "server__patience_s": 3.0}
         with pytest.raises(UserError, match=r"\d+ of 600 pairs are labelled, and the same command goes on from there"):
-            run(workdir, **values)
+            run_server(workdir, chat, server__patience_s=3.0)
         chat.fault = lambda number, body: ""
         chat.asked.clear()
-        name = run(workdir, **values)
+        name = run_server(workdir, chat)
         assert labels(workdir, name) == expected(workdir)
         assert len(chat.asked) + 200 == log_of(workdir, name)["asked"]
 
 
 class Stops:
-    def __init__(self, annotator, answers: int):
+    def __init__(self, annotator, answers: int, error: Exception | None = None):
         self.annotator, self.left, self.model = annotator, answers, annotator.model
+        self.error = error or Interrupted("stopped")
 
     def answers(self, questions):
         for answered in self.annotator.answers(questions):
             if not self.left:
-                raise Interrupted("stopped")
+                raise self.error
             self.left -= 1
             yield answered
 
@@ -271,8 +273,7 @@ def test_interrupted_rounds_by_disagreement_resume_with_the_same_bits(tmp_path, 
     np.testing.assert_array_equal(~np.isnan(prob), np.isin(questions.of_pair, [-1, *order]))
     config.annotate.max_pairs = 0
     run_stage(annotate, config, workdir)
-    again = read_json(folder / "order.json")["numbers"]
-    assert again[: len(order)] == order
+    assert read_json(folder / "order.json")["numbers"][: len(order)] == order
     assert labels(workdir, folder.name) == expected(workdir)
 
 
@@ -280,8 +281,7 @@ def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir):
     """Of the first 100 pairs, the server has no verdict on those of one event."""
     with ChatServer(lambda number, body: "mumble" if EVENTS[0] in str(body["messages"]) else "") as chat:
         for shard in range(3):
-            values = {"num_shards": 3, "shard": shard, "both_orders": 0.0, "server__url": chat.url}
-            name = run(workdir, backend="server", max_pairs=100, **values)
+            name = run_server(workdir, chat, max_pairs=100, num_shards=3, shard=shard)
     codes, questions = np.array(labels(workdir, name)), Questions(PairDataset(workdir / "dataset"), "msg").of_pair
     asked = np.isin(questions, questions[:100])  # later pairs, too, if they ask what one of the first asks
     unknown, not_asked = int((asked & (codes == 3)).sum()), int((~asked & (codes == 3)).sum())
@@ -295,14 +295,13 @@ def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir):
 
 def test_an_annotation_has_one_model(workdir):
     with ChatServer(lambda number, body: "503" if number >= 200 else "", models=("alpha",)) as chat:
-        values = {"backend": "server", "server__url": chat.url, "server__patience_s": 0.3}
         with pytest.raises(UserError, match="pairs are labelled"):
-            run(workdir, **values)
+            run_server(workdir, chat, server__patience_s=0.3)
         chat.fault, chat.models = lambda number, body: "", ("beta",)
         with pytest.raises(UserError, match=r"was begun with the model 'alpha', and this is 'beta' .*custom_name"):
-            run(workdir, **values)
+            run_server(workdir, chat)
         with pytest.raises(UserError, match=r"has server.extra = '\{\}', not"):
-            run(workdir, **values, server__extra='{"temperature": 2.0}')
+            run_server(workdir, chat, server__extra='{"temperature": 2.0}')
 
 
 def test_ignore_existing_labels_again(workdir):
@@ -312,6 +311,12 @@ def test_ignore_existing_labels_again(workdir):
     assert labels(workdir, name) == expected(workdir)  # untouched
     run(workdir, custom_name="mine", goal="gold", ignore_existing=True)
     assert labels(workdir, name) == expected(workdir, "gold")
+
+
+def server_flags(workdir, chat, **values) -> list[str]:
+    values = {"server.url": chat.url, "cache_dir": workdir / "answers", "both_orders": 0.0} | values
+    more = [f"--config.annotate.{name.replace('__', '.')}={value}" for name, value in values.items()]
+    return ["--config.annotate.backend=server", *more]
 
 
 def start(workdir, *more: str) -> subprocess.Popen:
@@ -324,9 +329,7 @@ def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
     batch, in_flight = 20, 4
     with ChatServer() as chat:
         chat.delay_s = 0.004
-        options = ["--config.annotate.backend=server", f"--config.annotate.server.url={chat.url}"]
-        options += [f"--config.annotate.batch_size={batch}", f"--config.annotate.server.in_flight={in_flight}"]
-        options += [f"--config.annotate.cache_dir={workdir}/answers", "--config.annotate.both_orders=0.0"]
+        options = server_flags(workdir, chat, batch_size=batch, server__in_flight=in_flight)
         kills, served = 0, []
         while True:
             process = start(workdir, *options)
@@ -344,8 +347,7 @@ def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
         _, err = process.communicate()
         assert process.returncode == 0, err
         assert kills
-        name = "server_msg_defaultgoal_default"
-        assert labels(workdir, name) == expected(workdir)
+        assert labels(workdir, "server_msg_defaultgoal_default") == expected(workdir)
         lost = len(chat.asked) - len(QUESTIONS)
         assert lost <= kills * ((batch if number == signal.SIGKILL else 0) + in_flight)
 
@@ -353,10 +355,7 @@ def test_killed_again_and_again_it_loses_at_most_a_batch(workdir, number):
 def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
     gate = threading.Event()  # no job is done before it opens
     with ChatServer(lambda number, body: "" if gate.wait() else "500") as chat:
-        options = ["--config.annotate.backend=server", f"--config.annotate.server.url={chat.url}"]
-        options += [f"--config.annotate.cache_dir={workdir}/answers", "--config.annotate.num_shards=2"]
-        options += [f"--config.annotate.server.timeout_s={LONG_S}"]
-        options += ["--config.annotate.both_orders=0.0", "--config.annotate.server.in_flight=2"]
+        options = server_flags(workdir, chat, num_shards=2, server__timeout_s=LONG_S, server__in_flight=2)
         first = start(workdir, *options, "--config.annotate.shard=1")
         wait_for(lambda: chat.asked)
         second = launch(*STAGE, f"--workdir={workdir}", *options, "--config.annotate.shard=1", status=2)
@@ -364,8 +363,7 @@ def test_two_jobs_on_one_shard_and_jobs_beside_each_other(launch, workdir):
         whole = launch(*STAGE, f"--workdir={workdir}", status=2)  # a job that wants the workdir to itself
         assert "another run" in whole.stderr
         gate.set()
-        beside = start(workdir, *options, "--config.annotate.shard=0")
-        for process in (first, beside):
+        for process in (first, start(workdir, *options, "--config.annotate.shard=0")):
             _, err = process.communicate()
             assert process.returncode == 0, err
     assert labels(workdir, "server_msg_defaultgoal_default") == expected(workdir)

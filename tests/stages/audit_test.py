@@ -3,15 +3,15 @@ import shutil
 import numpy as np
 import pytest
 import report_workdir
+from annotate_test import Stops
 from conftest import check_stage, get_config, is_complete
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import experiment
 from motif_jax.annotation.annotator import Incomplete
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import opened
 from motif_jax.captions import encode
 from motif_jax.devices.checkpoints import Checkpoints
-from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
 from motif_jax.files import read_json, write_json, write_lines
@@ -31,9 +31,7 @@ WEST = 4
 
 
 def settings(**values):
-    config = get_config("quickstart.py", "toy")
-    config.audit.update(values)
-    return config
+    return get_config("quickstart.py", "toy", **{f"audit.{name}": value for name, value in values.items()})
 
 
 def write_player(workdir, name: str, path: str, walls: float) -> None:
@@ -111,34 +109,17 @@ def test_findings_are_printed_and_reported(workdir, capsys):
     assert not is_complete(audit, settings(), workdir)
 
 
-class Breaking:
-    model = "rules"
-
-    def __init__(self, config, after: int):
-        self.rules = Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal)
-        self.left = after
-
-    def answers(self, questions):
-        for question in questions:
-            if not self.left:
-                raise Incomplete("the judge is gone")
-            self.left -= 1
-            yield question, self.rules.answer(question)
-
-    def close(self):
-        pass
-
-
 def test_an_interrupted_audit_resumes_with_its_answers(workdir):
-    config = settings()
+    config, gone = settings(), Incomplete("the judge is gone")
+    view = audit.STAGE.view(config.to_dict())
     with pytest.raises(UserError, match=r"the judge is gone; 7 of \d+ questions are answered, and the same command"):
-        job.run(audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, 7))
+        job.run(view, workdir, lambda rules: Stops(opened(rules), 7, gone))
     assert not is_complete(audit, config, workdir)
     asked = len(read_json(workdir / "audit/answers.json")["answers"])
-    job.run(audit.STAGE.view(config.to_dict()), workdir, lambda _: Breaking(config, asked - 7))  # not one more
+    job.run(view, workdir, lambda rules: Stops(opened(rules), asked - 7, gone))  # not one more
     broken = read_json(workdir / "audit/audit.json")
     shutil.rmtree(workdir / "audit")
-    job.run(audit.STAGE.view(config.to_dict()), workdir)
+    job.run(view, workdir)
     assert read_json(workdir / "audit/audit.json") == broken
 
 

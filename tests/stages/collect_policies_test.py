@@ -18,8 +18,7 @@ def run(workdir, **values):
     config = get_config(argument=TASK)
     config.collect.update({"num_pairs": 500, "num_workers": 0, "games_per_worker": 8, "rollout_length": 32} | values)
     run_stage(collect, config, workdir)
-    dataset = PairDataset(workdir / "dataset")
-    return dataset, json.loads((workdir / "dataset/dataset.json").read_text())
+    return PairDataset(workdir / "dataset"), json.loads((workdir / "dataset/dataset.json").read_text())
 
 
 def share_of_stairs(dataset) -> float:

@@ -48,14 +48,11 @@ def test_the_dataset_does_not_depend_on_who_played(launch, undisturbed, tmp_path
     assert facts(tmp_path) == facts(undisturbed)
 
 
-def start(workdir, *more: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "motif_jax.launch", *SMALL, f"--workdir={workdir}", *more]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 @pytest.mark.journey
 def test_killed_workers_change_nothing(undisturbed, tmp_path):
-    process = start(tmp_path, "--config.collect.num_workers=2", "--config.collect.games_per_worker=2")
+    command = [sys.executable, "-m", "motif_jax.launch", *SMALL, f"--workdir={tmp_path}"]
+    command += ["--config.collect.num_workers=2", "--config.collect.games_per_worker=2"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     rng = np.random.default_rng(0)
     kills = 0
     while process.poll() is None and kills < 5:

@@ -11,7 +11,7 @@ from pathlib import Path
 import linear_policy
 import numpy as np
 import pytest
-from conftest import LONG_S, ROOT, check_stage, get_config, last_checkpoint, run_stage, viewed, worker_processes
+from conftest import LONG_S, check_stage, get_config, last_checkpoint, run_stage, viewed, worker_processes
 from fake_slurm import FakeSlurm
 from host_processes import ONE_HOST, TINY, address, ended, finished, flags, rows_of, start, wait_for_rows
 from listening import listening
@@ -172,14 +172,10 @@ class TwoTasks(FakeSlurm):
 
     def submit(self, arguments: list[str], **environment: str) -> subprocess.Popen:
         port = address().rpartition(":")[2]
-        variables = {"VENV": str(self.environment), "SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "4711"}
-        variables |= {"SLURM_STEP_NODELIST": "127.0.0.1", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
+        variables = {"SLURM_STEP_NODELIST": "127.0.0.1", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
         variables |= {"SLURM_STEP_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "1"}
         variables |= {"JAX_COORDINATOR_PORT": port, "JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"}
-        return subprocess.Popen(
-            ["bash", str(ROOT / "launch/slurm/train_policy.sbatch"), *arguments], cwd=self._folder, text=True,
-            env=os.environ | variables | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        return self.start("launch/slurm/train_policy.sbatch", *arguments, **variables | environment)
 
     @property
     def tasks(self) -> list[int]:

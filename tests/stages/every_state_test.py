@@ -28,8 +28,7 @@ def rollouts_of(config, parts, seed):
     """A batch that nobody played, on the devices: zeros as observations, anything else at random."""
     rng, steps = np.random.default_rng(seed), config.policy.rollout_length
     shape = steps, config.policy.batch_size // steps
-    names = {*parts.model.reads, *parts.sources.observations}
-    specs = {name: parts.world.specs[name] for name in names}
+    specs = {name: parts.world.specs[name] for name in {*parts.model.reads, *parts.sources.observations}}
     arrays = {name: np.zeros((steps + 1, shape[1], *spec.shape), spec.dtype) for name, spec in specs.items()}
     arrays |= {name: rng.random(shape, np.float32) for name in ("value", "reward")}
     arrays |= {name: rng.random(shape) < 0.2 for name in ("terminated", "truncated")}

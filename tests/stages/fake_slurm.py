@@ -1,9 +1,11 @@
 """Commands of SLURM that do as the tests say."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
-from conftest import write_programs
+from conftest import ROOT, write_programs
 
 
 class FakeSlurm:
@@ -21,6 +23,14 @@ class FakeSlurm:
         activate.parent.mkdir(exist_ok=True)
         activate.write_text(f'PATH="{self._folder}:{Path(sys.executable).parent}:$PATH"\n')
         return self._folder
+
+    def start(self, script: Path | str, *arguments: str, **variables: str) -> subprocess.Popen:
+        """A job of this script, below the root, on its first node."""
+        known = {"VENV": str(self.environment), "SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "4711"}
+        return subprocess.Popen(
+            ["bash", str(ROOT / script), *arguments], cwd=self._folder, env=os.environ | known | variables,
+            text=True, process_group=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
 
     @property
     def requeued(self) -> list[str]:

@@ -5,7 +5,7 @@ from conftest import check_stage, get_config, is_complete, last_checkpoint, run_
 from flax import nnx
 from gguf_models import write_gguf
 
-from motif_jax import load_language, load_policy
+from motif_jax import experiment, load_language, load_policy
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.babyai.words import CANONICAL, all_words
 from motif_jax.envs.worlds import make_world
@@ -18,7 +18,7 @@ from motif_jax.language.model import make_language_model
 from motif_jax.policies.language_policy import language_of, make_language_policy
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
-from motif_jax.stages import collect, evaluate, export, report, train_language, train_policy
+from motif_jax.stages import collect, evaluate, export, report, train_policy
 from motif_jax.stages.evaluate import file_of
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser, tokeniser_from_text, write_tokeniser
@@ -26,9 +26,10 @@ from motif_jax.transcripts.store import Transcripts
 
 WORDS = WordTokeniser.from_texts(all_words())
 VARIATION = "rewording=synonyms+actions=rotate"
+ONE_GAME = {"episodes": 1, "variations": "", "replays": ""}
 
 
-def config_of(workdir, argument="goto_local,unread", **language):
+def config_of(argument="goto_local,unread", **language):
     config = get_config("glam_quickstart.py", argument)
     config.policy.update({
         "num_workers": 0, "games_per_worker": 4, "rollout_length": 8, "batch_size": 32, "num_minibatches": 4,
@@ -44,7 +45,7 @@ def config_of(workdir, argument="goto_local,unread", **language):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("glam")
-    config = config_of(workdir)
+    config = config_of()
     for stage in (train_policy, evaluate, report):
         run_stage(stage, config, workdir)
         assert is_complete(stage, config, workdir) or stage is report
@@ -64,8 +65,7 @@ def directory(tmp_path_factory):
 @pytest.mark.slow
 def test_it_learns_by_ppo_and_starts_each_update_from_where_it_is(trained):
     *_, row = read_lines(trained / "policy/metrics.jsonl")
-    assert row["env_steps"] == 64
-    assert row["train/finite"] == 1
+    assert (row["env_steps"], row["train/finite"]) == (64, 1)
     assert row["train/ratio_deviation_of_first_step"] < 1e-5 < row["train/ratio_deviation"]
     assert row["train/kl_of_last_epoch"] > 0
     assert {f"time/{name}" for name in ("policy", "encode", "wait_for_device", "place", "update")} <= row.keys()
@@ -99,9 +99,7 @@ def test_probes_record_probabilities_before_and_after_each_update(trained):
 @pytest.mark.slow
 def test_it_is_evaluated_in_variations_and_before_training(trained):
     names = {path.parent.name for path in (trained / "evaluate").glob("*/summary.json")}
-    assert names == {
-        "bot", "policy-0", "policy-64", f"policy-0-{VARIATION}", f"policy-64-{VARIATION}",
-    }  # fmt: skip
+    assert names == {"bot", "policy-0", "policy-64", f"policy-0-{VARIATION}", f"policy-64-{VARIATION}"}
     played = [read_lines(trained / f"evaluate/{name}/episodes.jsonl") for name in names]
     assert len({tuple(sorted((row["episode"], row["bot_steps"]) for row in rows)) for rows in played}) == 1  # the same
     page = (trained / "report/index.html").read_text()
@@ -113,11 +111,8 @@ def test_it_is_evaluated_in_variations_and_before_training(trained):
 
 @pytest.mark.slow
 def test_controls_are_in_one_table(trained, tmp_path, capsys):
-    config = config_of(tmp_path)
-    config.evaluate.update({
-        "policy": str(trained), "controls": "grounding", "variations": "", "beside": "random", "episodes": 1,
-        "replays": "",
-    })  # fmt: skip
+    config = config_of()
+    config.evaluate.update(ONE_GAME | {"policy": str(trained), "controls": "grounding", "beside": "random"})
     run_stage(evaluate, config, tmp_path)
     assert is_complete(evaluate, config, tmp_path)
     name = trained.name
@@ -134,13 +129,9 @@ def test_controls_are_in_one_table(trained, tmp_path, capsys):
 
 
 def test_controls_play_a_language_model_that_another_program_trained(directory, tmp_path):
-    model = write_gguf(tmp_path / "theirs.gguf")
-    for number, player in enumerate((model, directory)):
-        config = config_of(tmp_path, max_tokens=240)
-        config.evaluate.update({
-            "policy": str(player), "controls": "grounding", "variations": "", "beside": "", "episodes": 1,
-            "replays": "",
-        })  # fmt: skip
+    for number, player in enumerate((write_gguf(tmp_path / "theirs.gguf"), directory)):
+        config = config_of(max_tokens=240)
+        config.evaluate.update(ONE_GAME | {"policy": str(player), "controls": "grounding", "beside": ""})
         check_stage(evaluate, config)
         config.evaluate.controls = "grounding" if number else ""  # all games once
         run_stage(evaluate, config, tmp_path)
@@ -168,7 +159,7 @@ def test_replays_have_the_probabilities_of_all_actions(trained):
 )
 @pytest.mark.slow
 def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_path):
-    config = config_of(tmp_path)
+    config = config_of()
     config.policy.groups = 2  # one plays while the network reads the prompts of the other
     config.policy.train_for_env_steps = 32
     run_stage(train_policy, config, tmp_path)
@@ -186,9 +177,8 @@ def test_a_run_is_the_same_twice_and_goes_on_where_it_was_stopped(trained, tmp_p
 
 def test_a_policy_begins_with_the_weights_of_a_directory_its_embeddings_or_neither(directory):
     def made(**language):
-        config = config_of(directory, model=str(directory), max_tokens=200, **language)
-        world = make_world(config.env)
-        return make_language_policy(viewed(config), world, directory)[1].params["language"]
+        config = config_of(model=str(directory), max_tokens=200, **language)
+        return make_language_policy(viewed(config), make_world(config.env), directory)[1].params["language"]
 
     pretrained, embeddings, random = (made(weights=weights) for weights in ("pretrained", "embeddings", "random"))
     original = nnx.state(make_language_model(make_config("llama", WORDS.size, 8, 1, 2), seed=5), nnx.Param)
@@ -204,19 +194,14 @@ def test_a_policy_begins_with_the_weights_of_a_directory_its_embeddings_or_neith
 def test_the_recipe_for_a_pretrained_player_runs_with_all_its_words(words, tmp_path):
     config = get_config("glam.py", f"goto_local,smollm2{words},rehearsal")
     config.evaluate.update({"controls": "", "episodes": 1})
-    for name in config.stages:
-        stage = {"collect": collect, "train_language": train_language, "train_policy": train_policy,
-                 "evaluate": evaluate, "report": report}[name].STAGE  # fmt: skip
-        stage.check(stage.view(config.to_dict()))
-        stage.run(stage.view(config.to_dict()), tmp_path)
-    summary = read_json(tmp_path / "policy/summary.json")
-    assert summary["updates"] == 2
+    experiment.run(config.to_dict(), tmp_path, [*config.stages])
+    assert read_json(tmp_path / "policy/summary.json")["updates"] == 2
     assert list(read_lines(tmp_path / "policy/metrics.jsonl"))[-1]["train/finite"] == 1
 
 
 @pytest.mark.slow
 def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
-    config = config_of(tmp_path)
+    config = config_of()
     config.collect.update({
         "policies": f"{trained}@64", "transcripts": 5, "num_workers": 0, "games_per_worker": 4, "rollout_length": 8,
     })  # fmt: skip
@@ -234,7 +219,7 @@ def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
 
 
 def test_a_prompt_that_is_too_long_leaves_no_result(tmp_path):
-    config = config_of(tmp_path, max_tokens=20)
+    config = config_of(max_tokens=20)
     with pytest.raises(UserError, match=r"a prompt has .* tokens, but at most 20 .* \(--config.policy.*max_tokens"):
         run_stage(train_policy, config, tmp_path)
     assert not train_policy.artefacts(tmp_path)
@@ -242,7 +227,7 @@ def test_a_prompt_that_is_too_long_leaves_no_result(tmp_path):
 
 @pytest.mark.slow
 def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_path):
-    config = config_of(tmp_path, model=str(directory), lora_rank=2, max_tokens=248)
+    config = config_of(model=str(directory), lora_rank=2, max_tokens=248)
     config.policy.learning_rate = 0.1
     run_stage(train_policy, config, tmp_path)
     for kind in ("merged", "adapter"):
@@ -263,5 +248,5 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
     np.testing.assert_allclose(merged, theirs, atol=1e-5)
     assert str(directory) in (tmp_path / "language-adapter" / ADAPTER_CONFIG).read_text()
 
-    config = config_of(tmp_path, model=str(tmp_path / "language-adapter"), max_tokens=248)
+    config = config_of(model=str(tmp_path / "language-adapter"), max_tokens=248)
     run_stage(train_policy, config, tmp_path / "again")

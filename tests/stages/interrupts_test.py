@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from conftest import ROOT
 from train_policy_test import TINY
 
@@ -66,26 +67,21 @@ class Run:
         return max(checkpoint_steps(self._checkpoints), default=0)
 
 
-def test_a_second_interrupt_waits_for_the_save(tmp_path):
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_second_interrupt_waits_for_the_save_and_a_third_says_what_is_lost(tmp_path, waits):
     run = Run(tmp_path)
     number = int(run.wait_for("saving").split()[-1])
     run.interrupt("SIGINT: stopping as soon as the training state is saved")
     run.interrupt(f"waiting until {number - run.saved:,} steps are saved; one more Ctrl-C ends")
-    status, output = run.go_on()
-    assert status == 0, output
-    assert f"stopped by SIGINT after {run.saved:,} steps, which are saved; run the same command" in output
-    assert run.saved >= number
-    assert "lost" not in output
-
-
-def test_a_third_interrupt_says_what_is_lost(tmp_path):
-    run = Run(tmp_path)
-    number = int(run.wait_for("saving").split()[-1])
-    run.interrupt("stopping as soon as")
-    run.interrupt("waiting until")
+    if waits:
+        status, output = run.go_on()
+        assert status == 0, output
+        assert f"stopped by SIGINT after {run.saved:,} steps, which are saved; run the same command" in output
+        assert run.saved >= number
+        assert "lost" not in output
+        return
     run.interrupt(f"{number - run.saved:,} steps were not saved and are lost")
-    status, output = run.go_on()
-    assert (status, output) == (128 + signal.SIGINT, "motif_jax: stopped; run the same command again to resume\n")
+    assert run.go_on() == (128 + signal.SIGINT, "motif_jax: stopped; run the same command again to resume\n")
     assert run.saved < number
     again = Run(tmp_path)  # the same command goes on
     assert int(again.wait_for("saving").split()[-1]) > run.saved

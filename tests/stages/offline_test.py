@@ -51,12 +51,8 @@ def make_job(stop, kill_at=None, broken_at=None, **facts):
 
 def run(folder, stop=None, pace=PACE, **changes):
     stop = stop or Stop()
-    return train_in(folder, make_job(stop, **changes), pace, stop)
-
-
-def train_in(folder, job, pace=PACE, stop=None):
     with Hosts() as hosts, Run(folder.parent).stage("train_language", folder.name) as stage:
-        return train(job, Session(stage, pace, hosts, stop or Stop(), None, None))
+        return train(make_job(stop, **changes), Session(stage, pace, hosts, stop, None, None))
 
 
 def rows(folder):
@@ -72,8 +68,7 @@ def whole(tmp_path_factory):
 
 def test_rows_say_how_training_and_validation_go(whole):
     outcome, lines, folder = whole
-    assert outcome.done.steps == 12
-    assert outcome.done.epoch == 3
+    assert (outcome.done.steps, outcome.done.epoch) == (12, 3)
     assert [row["steps"] for row in lines if "loss" in row] == [2, 4, 6, 8, 10, 12]
     assert [row["steps"] for row in lines if "valid_loss" in row] == [0, 4, 5, 8, 12]
     assert [row["epoch"] for row in lines if "valid_loss" in row] == [0, 0, 1, 2, 3]
@@ -83,9 +78,7 @@ def test_rows_say_how_training_and_validation_go(whole):
         assert set(checkpoints.steps()) == {outcome.done.best["steps"], 11, 12}
 
 
-@pytest.mark.parametrize(("how", "at"), [
-    ("kill", 1), ("kill", 6), ("kill", 12), ("stop", 4), ("end", 2),
-])  # fmt: skip
+@pytest.mark.parametrize(("how", "at"), [("kill", 1), ("kill", 6), ("kill", 12), ("stop", 4), ("end", 2)])
 def test_it_goes_on_after_any_update_to_the_same_end(tmp_path, whole, how, at):
     if how == "kill":
         with pytest.raises(Killed):

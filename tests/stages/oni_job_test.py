@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from chat_server import ChatServer
-from conftest import ROOT, wait_for
+from conftest import wait_for
 from fake_slurm import FakeSlurm
 from host_processes import finished
 
@@ -44,17 +44,12 @@ class Job(FakeSlurm):
         self.chat = chat
 
     def submit(self) -> subprocess.Popen:
-        variables = {"VENV": str(self.environment), "SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "4711"}
-        variables |= {"SLURMD_NODENAME": "127.0.0.1", "PORT": str(urlsplit(self.chat.url).port), "MODEL": "llama"}
+        variables = {"SLURMD_NODENAME": "127.0.0.1", "PORT": str(urlsplit(self.chat.url).port), "MODEL": "llama"}
         variables |= {"SERVER": "exec sleep 10000", "MOTIF_JAX_API_KEY": self.chat.key, "LOOK_EVERY_S": "0.1"}
         variables["FAKE_STATE"] = "RUNNING\nRUNNING"
         variables |= {"SLURM_CPUS_PER_TASK_HET_GROUP_0": "3", "SLURM_CPUS_PER_TASK_HET_GROUP_1": "5"}
         arguments = ["--config=configs/quickstart.py:score", f"--workdir={self._folder}/workdir"]
-        return subprocess.Popen(
-            ["bash", str(ROOT / "launch/slurm/oni.sbatch"), *arguments],
-            cwd=self._folder, env=os.environ | variables, text=True, process_group=0,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        return self.start("launch/slurm/oni.sbatch", *arguments, **variables)
 
     def wait_for(self, name: str) -> str:
         wait_for((self._folder / name).exists)

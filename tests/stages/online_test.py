@@ -1,4 +1,3 @@
-import itertools
 import re
 import shutil
 
@@ -20,7 +19,6 @@ from motif_jax.replays.replay import load_replay
 from motif_jax.rewards.online.store import ANSWERED
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.stages.evaluate import file_of
-from motif_jax.stages.train_policy.record import MetricsCollector
 from motif_jax.structs import UserError
 from motif_jax.system import http
 
@@ -104,8 +102,7 @@ def test_a_checkpoint_is_evaluated_and_replayed_with_the_reward_that_it_had(trai
     worth = source.worth(np.array([encode(text) for text in texts]))
     assert worth.tolist() == [labels.get(text, 0.0) for text in texts]
 
-    config = settings(evaluate__replays="liked")
-    run_stage(evaluate, config, workdir)
+    run_stage(evaluate, settings(evaluate__replays="liked"), workdir)
     rows = list(read_lines(workdir / "evaluate/policy-640/episodes.jsonl"))
     summary = read_json(workdir / "evaluate/policy-640/summary.json")
     assert summary["sources"]["online"]["goal"] == "defaultgoal"
@@ -118,25 +115,20 @@ def test_a_checkpoint_is_evaluated_and_replayed_with_the_reward_that_it_had(trai
 
 
 @pytest.fixture
-def batches(monkeypatch):
-    """Calls what a test adds, with the stream of questions, before the learner's batches of these numbers."""
-    streams, calls, seen = [], {}, itertools.count(1)
+def streams(monkeypatch):
+    """The streams of questions that were begun."""
+    begun = []
 
     def begin(self, *arguments, real=stream.Stream.__init__, **options):
-        streams.append(self)
+        begun.append(self)
         real(self, *arguments, **options)
 
-    def batch(self, batch, real=MetricsCollector.batch):
-        calls.pop(next(seen), lambda stream: None)(streams[-1])
-        real(self, batch)
-
     monkeypatch.setattr(stream.Stream, "__init__", begin)
-    monkeypatch.setattr(MetricsCollector, "batch", batch)
-    return calls
+    return begun
 
 
-def test_a_run_on_several_threads_with_a_judge_behind_http(tmp_path, batches):
-    batches[90] = lambda judge: wait_for(lambda: judge.counts.asked)
+def test_a_run_on_several_threads_with_a_judge_behind_http(tmp_path, streams, at_batch):
+    at_batch(90, lambda: wait_for(lambda: streams[-1].counts.asked))
     rows = run(
         tmp_path, synchronous=False, num_workers=1, train_for_env_steps=6400, annotate__backend="judge",
         annotate__judge__delay_s=0.01, online__labels_per_1000_steps=10.0,
@@ -153,14 +145,14 @@ def test_a_run_on_several_threads_with_a_judge_behind_http(tmp_path, batches):
     there="a failing server ends retrieval and classification, and freezes ranking without a message",
     here="training continues without it, and one line a minute says so",
 )
-def test_training_continues_while_the_judge_is_down(tmp_path, monkeypatch, capsys, batches):
+def test_training_continues_while_the_judge_is_down(tmp_path, monkeypatch, capsys, streams, at_batch):
     monkeypatch.setattr(stream, "MAX_PAUSE_S", 0.2)
     monkeypatch.setattr(http, "MAX_PAUSE_S", 0.1)
     with ChatServer() as chat:
-        batches[3] = lambda judge: chat.stop()
-        batches[20] = lambda judge: wait_for(lambda: judge.failures and judge.silent_s > 0.3)
-        batches[21] = lambda judge: chat.asked.clear() or chat.start()
-        batches[40] = lambda judge: wait_for(lambda: chat.asked and judge.silent_s == 0)  # it has answered again
+        at_batch(3, chat.stop)
+        at_batch(17, lambda: wait_for(lambda: streams[-1].failures and streams[-1].silent_s > 0.3))
+        at_batch(1, lambda: chat.asked.clear() or chat.start())
+        at_batch(19, lambda: wait_for(lambda: chat.asked and streams[-1].silent_s == 0))  # it has answered again
         rows = run(
             tmp_path, synchronous=False, train_for_env_steps=64 * 60, annotate__backend="server",
             annotate__server__url=chat.url, online__patience_s=0.3, annotate__server__start_s=LONG_S,

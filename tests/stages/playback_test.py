@@ -139,8 +139,7 @@ def test_an_episode_that_was_not_kept_is_found_again(dungeon, capsys):
     assert (first.metadata["episode"], first.metadata["games"]["seed"]) == (0, 5)
     notice = "'best' episode of random was not kept (--config.visualize.episode), so this is episode 0"
     assert notice in capsys.readouterr().out
-    replay = load_replay(obtained(other_games, workdir, "40"), "flag")
-    assert replay.metadata["games"]["seed"] == 5
+    assert load_replay(obtained(other_games, workdir, "40"), "flag").metadata["games"]["seed"] == 5
     first = load_replay(obtained(config, workdir, "longest"), "flag")
     assert first.metadata["figures"] == rows[0]
 

@@ -105,28 +105,18 @@ def test_one_array_each_way_has_the_bits_of_many(model, monkeypatch):
     assert [sum(isinstance(one, np.ndarray) for one in inputs) for inputs in sent] == [1] * 4
 
 
-def counting_player(compiled: list[int], **values) -> PolicyPlayer:
-    """Its value is the sum of a game's observations; the sizes that its step is compiled for go into `compiled`."""
+def test_any_number_of_games_is_answered_with_one_program_per_size():
+    compiled: list[int] = []  # for these numbers of games
 
     def step(params, frozen, observations, first, core, prepared):
         compiled.append(len(core))
         return jnp.zeros((len(core), 2)), observations["x"][:, 0] + frozen, core
 
     model = Model(jnp.zeros(1), lambda params, frozen: None, step, step, ("x",), 0, 2, frozen=jnp.float32(100))
-    return PolicyPlayer(model, num_games=40, group_size=4, seed=0, **values)
-
-
-def values_of(player, count):
-    actions, outputs = player({"x": np.arange(count)[:, None]}, np.zeros(count, bool), np.arange(count))
-    assert actions.shape == (count,)
-    assert outputs["logits"].shape == (count, 2)
-    return outputs["value"].tolist()
-
-
-def test_any_number_of_games_is_answered_with_one_program_per_size():
-    compiled: list[int] = []
-    player = counting_player(compiled)
+    player = PolicyPlayer(model, num_games=40, group_size=4, seed=0)
     for count in range(1, 41):
-        assert values_of(player, count) == [100 + number for number in range(count)]
+        actions, outputs = player({"x": np.arange(count)[:, None]}, np.zeros(count, bool), np.arange(count))
+        assert (actions.shape, outputs["logits"].shape) == ((count,), (count, 2))
+        assert outputs["value"].tolist() == [100 + number for number in range(count)]
     # 4, 8, ... 32 games are whole groups, of which up to 8 are not padded, 36 and 40 become 64; others: powers of two
     assert sorted(compiled) == [1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64]

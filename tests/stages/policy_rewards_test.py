@@ -100,9 +100,8 @@ def test_the_mix_is_what_config_and_reward_say():
     rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), reward_inputs=moments)
     learnt = Weighted(LEARNT, "", mix.intrinsic, LearntSource(make_reward(), mix, False))
     rewards = make_shape_rewards(make_mix(viewed(config).policy, None), RewardSources([learnt]))(rollouts)
-    assert float(rewards.extrinsic[0, 0]) == pytest.approx(0.1 * 0.1 * 50)
-    assert float(rewards.intrinsic[0, 0]) == pytest.approx(0.1 * 2 / 8)
-    assert float(rewards.total[0, 0]) == pytest.approx(0.5 + 0.025)
+    found = [float(part[0, 0]) for part in (rewards.extrinsic, rewards.intrinsic, rewards.total)]
+    assert found == pytest.approx([0.1 * 0.1 * 50, 0.1 * 2 / 8, 0.5 + 0.025])
     rollouts.reward_inputs = {}
     assert float(make_shape_rewards(mix, RewardSources())(rollouts).total[0, 0]) == pytest.approx(0.5)
 

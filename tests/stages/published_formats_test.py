@@ -40,10 +40,8 @@ def label(workdir, **annotating):
 
 
 def adopt(source, workdir):
-    config = get_config()
-    config.collect.dataset = str(source)
     workdir.mkdir(exist_ok=True)
-    run_stage(collect, config, workdir)
+    run_stage(collect, get_config(collect__dataset=str(source)), workdir)
 
 
 @pytest.fixture
@@ -57,9 +55,7 @@ def test_the_published_loader_reads_what_is_annotated_here(workdir):
         label(workdir, num_shards=3, shard=shard)
         load_published(workdir / "dataset")  # also between the jobs
     label(workdir, goal="gold", max_pairs=40)
-    assert {path.name for path in (workdir / "dataset/preference").iterdir()} == {
-        f"{NAME}.npy", "lexicon_msg_gold.npy",
-    }  # fmt: skip
+    assert {path.name for path in (workdir / "dataset/preference").iterdir()} == {f"{NAME}.npy", "lexicon_msg_gold.npy"}
     ours = PairDataset(workdir / "dataset")
     theirs = load_published(workdir / "dataset", info=["score"], preference=[NAME, "lexicon_msg_gold"])
     known = np.asarray(ours.preference("lexicon_msg_gold")) != 3
@@ -114,8 +110,7 @@ def test_a_part_of_an_annotation_that_comes_with_a_dataset_is_gone_on_with(workd
     adopt(workdir / "dataset", tmp_path / "other")
     prob = tmp_path / "other/annotations" / NAME / "prob.npy"
     known = np.load(prob)
-    marked = np.where(np.isnan(known), known, np.float32(0.75))
-    np.save(prob, marked)
+    np.save(prob, np.where(np.isnan(known), known, np.float32(0.75)))
     label(tmp_path / "other")
     labels = np.load(prob)
     assert (labels[known > 0.5] == 0.75).all()
@@ -131,5 +126,5 @@ def test_answers_about_the_neutral_moment_come_with_an_annotation(workdir, tmp_p
     assert read_json(tmp_path / "other/annotations" / NAME / "neutral.json") == read_json(file)
     for number, (captions, prob) in enumerate([([10**6], [0.5]), ([True], [0.5]), ([1], [2.0]), ([1], [])]):
         write_json(file, {"captions": captions, "prob": prob})
-        with pytest.raises(UserError, match="neutral.json': it"):
+        with pytest.raises(UserError, match="neutral.json' as this program's annotation: it"):
             adopt(workdir / "dataset", tmp_path / f"wrong-{number}")

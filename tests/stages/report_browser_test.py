@@ -9,7 +9,8 @@ from motif_jax.envs.gym_world import encode_picture
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.stages import report
 
-pytestmark = pytest.mark.skipif(find_chromium() is None, reason="no Chromium; launch/test.sh installs one as root")
+NO_BROWSER = "no Chromium; launch/test.sh installs one as root"
+pytestmark = [pytest.mark.journey, pytest.mark.skipif(find_chromium() is None, reason=NO_BROWSER)]
 
 STEP = "Number(document.querySelector('.player .step').textContent)"
 PICTURE = "document.querySelector('.player .screen').toDataURL()"
@@ -30,32 +31,37 @@ def made(tmp_path_factory):
     write_workdir(home / "gold")
     write_workdir(home / "hostile", events=HOSTILE, cause=HOSTILE[1])
     for name, other in (("gold", "hostile"), ("hostile", "gold")):
-        config = get_config("quickstart.py")
-        config.report.runs = str(home / other)
-        run_stage(report, config, home / name)
+        run_stage(report, get_config("quickstart.py", report__runs=str(home / other)), home / name)
     return home
 
 
 @pytest.fixture
-def page(tab, made):
-    tab.errors.clear(), tab.requests.clear()
-    tab.open(made / "gold/report/index.html")
-    tab.wait(READY)
+def show(tab):
+    """Opens the report of a workdir. In the end, nothing was wrong with it, and it has asked for nothing else."""
+
+    def shown(workdir):
+        tab.errors.clear(), tab.requests.clear()
+        tab.open(workdir / "report/index.html")
+        tab.wait(READY)
+
+    yield shown
+    assert (tab.errors, len(tab.requests)) == ([], 1)
+
+
+@pytest.fixture
+def page(show, tab, made):
+    show(made / "gold")
     return tab
 
 
-@pytest.mark.journey
 def test_it_loads_without_errors_and_asks_for_nothing_else(page, made):
     assert page.requests == [(made / "gold/report/index.html").resolve().as_uri()]
-    assert page.errors == []
     shapes = page.run("[...document.querySelectorAll('.chart')].map(one => one.querySelectorAll('polyline').length)")
     assert len(shapes) >= 10
     assert all(shapes)
-    seen = page.run("[...document.querySelectorAll('.chart .plot svg')].every(one => one.clientHeight > 100)")
-    assert seen
+    assert page.run("[...document.querySelectorAll('.chart .plot svg')].every(one => one.clientHeight > 100)")
 
 
-@pytest.mark.journey
 def test_the_player_plays_to_the_end_and_from_the_start_again(page):
     assert page.run(STEP) == 0
     before = page.run(PICTURE)
@@ -70,10 +76,8 @@ def test_the_player_plays_to_the_end_and_from_the_start_again(page):
     page.wait(f"{STEP} > 0 && {STEP} < {STEPS}")
     page.click(".player .play")
     assert page.run("document.querySelector('.player .play').textContent") == "Play"
-    assert page.errors == []
 
 
-@pytest.mark.journey
 def test_keys_step_play_seek_and_jump_to_rewards(page):
     page.run(FOCUS)
     for key, step in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", STEPS), ("Home", 0)):
@@ -95,25 +99,18 @@ def test_keys_step_play_seek_and_jump_to_rewards(page):
     speed = page.run("document.querySelector('.player .speed').value")
     page.press("ArrowUp")
     assert float(page.run("document.querySelector('.player .speed').value")) > float(speed)
-    assert page.errors == []
 
 
-@pytest.mark.journey
-def test_hostile_words_do_no_harm(tab, made):
-    tab.errors.clear(), tab.requests.clear()
-    tab.open(made / "hostile/report/index.html")
-    tab.wait(READY)
+def test_hostile_words_do_no_harm(show, tab, made):
+    show(made / "hostile")
     tab.run(FOCUS)
     for key in ("ArrowRight", *"nnnnnnnnnn", "End"):
         tab.press(key)
     assert tab.run("window.hacked === undefined && !document.querySelector('img')")
     assert HOSTILE[1] in tab.run("document.querySelector('.player .choice').selectedOptions[0].textContent")
-    assert tab.errors == []
-    assert len(tab.requests) == 1
 
 
-@pytest.mark.journey
-def test_pictures_of_the_game_are_shown(tab, tmp_path):
+def test_pictures_of_the_game_are_shown(show, tab, tmp_path):
     write_workdir(tmp_path / "gold")
     colours = {0: (200, 40, 40), STEPS // 2: (40, 40, 200)}  # from this step on
     packed = [encode_picture(np.full((60, 90, 3), color, np.uint8)) for color in colours.values()]
@@ -123,9 +120,7 @@ def test_pictures_of_the_game_are_shown(tab, tmp_path):
         save_replay(file, load_replay(file, "")._replace(**pictures))
     tell(tmp_path / "gold")
     run_stage(report, get_config("quickstart.py"), tmp_path / "gold")
-    tab.errors.clear(), tab.requests.clear()
-    tab.open(tmp_path / "gold/report/index.html")
-    tab.wait(READY)
+    show(tmp_path / "gold")
     pixel = (
         "(() => { const screen = document.querySelector('.player .screen');"
         "return [...screen.getContext('2d').getImageData(screen.width / 2, screen.height / 2, 1, 1).data]; })()"
@@ -134,5 +129,3 @@ def test_pictures_of_the_game_are_shown(tab, tmp_path):
     for key, color in (("Home", colours[0]), ("End", colours[STEPS // 2]), ("Home", colours[0])):
         tab.press(key)
         tab.wait(" && ".join(f"Math.abs({pixel}[{at}] - {value}) < 12" for at, value in enumerate(color)))
-    assert tab.errors == []
-    assert len(tab.requests) == 1

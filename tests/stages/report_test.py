@@ -50,9 +50,7 @@ def copy(whole, tmp_path):
 
 
 def settings(runs: str = "", **values):
-    config = get_config("quickstart.py")
-    config.report.update({"runs": runs} | values)
-    return config
+    return get_config("quickstart.py", report__runs=runs, **{f"report.{name}": values[name] for name in values})
 
 
 def make(workdir, runs: str = "") -> str:

@@ -25,7 +25,6 @@ from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_reward.fitting import LabelledPairs, write_page
 
 STEPS = 120
-PAID = 30  # the action that is paid most
 MARK = (5, 7)  # of the last frame: a square of reversed yellow
 MACHINE = {"processor": "A fine processor", "cores": 2, "memory_gib": 8, "versions": {"motif_jax": "0.1.0"}}
 
@@ -33,9 +32,7 @@ MACHINE = {"processor": "A fine processor", "cores": 2, "memory_gib": 8, "versio
 def write_workdir(path: Path, goal: str = "gold", events: tuple[str, ...] = EVENTS, cause: str = "killed by a newt"):
     """Everything; `events` are the messages, `cause` is how an episode ended."""
     write_pairs(path, events)
-    config = get_config("quickstart.py")
-    config.annotate.goal = goal
-    config.reward.annotators = f"lexicon_msg_{goal}"
+    config = get_config("quickstart.py", annotate__goal=goal, reward__annotators=f"lexicon_msg_{goal}")
     run_stage(annotate, config, path)
     write_reward(path, f"lexicon_msg_{goal}")
     write_policy(path, config)
@@ -77,8 +74,7 @@ def write_reward(path: Path, annotator: str) -> None:
     record["statistics"] = statistics.record()
     stage = Run(path).stage("train_reward", "reward")
     ids, target = np.asarray(ids), np.linspace(0, 1, len(ids))
-    nothing = LabelledPairs(*[None] * len(LabelledPairs._fields))
-    data = nothing._replace(
+    data = LabelledPairs(*[None] * len(LabelledPairs._fields))._replace(
         dataset=dataset, table=table, ids=ids, target=target, counts=table.counts,
         split=Split(np.arange(100), np.arange(100, 200)),
     )  # fmt: skip
@@ -112,8 +108,7 @@ def write_player(path: Path, name: str, step: int, score: float, events: tuple[s
     about = {"name": name, "path": "." if step else "", "step": step, "greedy": False, "reward": "abc", "goal": "gold"}
     about |= {"episodes": 10, "task": "score", "replays": {"best": 1}}
     write_json(folder / "summary.json", about | summarise_episodes(rows, 0, FIGURES, NETHACK.rules()))
-    replay = make_replay(name, events, rows[1], ["best"])
-    save_replay(folder / "replays/episode-00001.npz", replay)
+    save_replay(folder / "replays/episode-00001.npz", make_replay(name, events, rows[1], ["best"]))
 
 
 def make_replay(player: str, events: tuple[str, ...], row: dict, chosen: list[str], steps: int = STEPS) -> Replay:
@@ -132,7 +127,7 @@ def make_replay(player: str, events: tuple[str, ...], row: dict, chosen: list[st
             message[at] = encode(events[at // 5 % len(events)])
     chars[-1][MARK], colors[-1][MARK] = ord(" "), 11 + 16
     z = rng.normal(0, 0.3, steps).astype(np.float32)
-    z[PAID] = 4.0
+    z[30] = 4.0  # this action is paid most
     about = {"player": player, "task": "score", "episode": 1, "chosen": chosen, "end": row["end_status"],
              "cause": row["cause"], "action_names": ["north", "east"], "threshold": 0.0, "count_exponent": 3.0,
              "goal": "gold", "figures": row}  # fmt: skip

@@ -51,8 +51,7 @@ def test_a_checkpoint_has_all_that_is_needed(trained):
     assert metadata["sources"]["Stairs"] == {"class": OWN, "coefficient": 0.5, "facts": {}}
     _, _, sources = read_policy(trained, trusted=[OWN])
     assert [(one.name, one.coefficient) for one in sources] == [("count", 0.05), ("rnd", 0.1), ("Stairs", 0.5)]
-    assert sources.get("Stairs").batches == 5
-    assert sources.get("rnd").about()["updates"] == 5
+    assert (sources.get("Stairs").batches, sources.get("rnd").about()["updates"]) == (5, 5)
     assert sources.learnt is None
 
 

@@ -1,4 +1,3 @@
-import os
 import subprocess
 
 import pytest
@@ -23,12 +22,8 @@ def start(folder, job, status=0, told=None, lacks_cuda=0, **variables) -> subpro
     text = PYTHON.format(folder=folder, status=status if told is None else -1, told=told, lacks_cuda=lacks_cuda)
     smi = "exit 9" if not lacks_cuda else "echo 'NVIDIA H200'"
     slurm = FakeSlurm(folder, python=text, **{"nvidia-smi": smi})
-    known = {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "4711", "MODEL": "llama"}
-    env = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"} | known
-    return subprocess.Popen(
-        ["bash", str(job), "--stage=collect", "--workdir=w"], env=env | {"VENV": str(slurm.environment)} | variables,
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    known = {"MODEL": "llama", "JAX_PLATFORMS": ""}
+    return slurm.start(job, "--stage=collect", "--workdir=w", **known | variables)
 
 
 def lines_of(folder, name: str) -> list[str]:
@@ -57,7 +52,7 @@ def test_no_job_trains_on_the_cpu_beside_a_gpu(tmp_path, job):
 @pytest.mark.parametrize("told", [143, 0])
 def test_stages_that_are_told_to_stop_go_on_later(tmp_path, told):
     folder = tmp_path / "fakes"
-    job = start(folder, ROOT / "launch/slurm/stages.sbatch", told=told)
+    job = start(folder, "launch/slurm/stages.sbatch", told=told)
     wait_for(lambda: (folder / "runs").exists() or job.poll() is not None)
     job.terminate()
     output, _ = finished(job)

@@ -38,8 +38,7 @@ def policies() -> Policies:
 
 
 def make_policies(home: Path) -> None:
-    worth = write_reward(home / "good/reward/checkpoints")
-    (home / "worth").write_text(repr(worth))
+    (home / "worth").write_text(repr(write_reward(home / "good/reward/checkpoints")))
     config = get_config(argument=TASK)
     config.policy.update(TRAINING)
     run_stage(train_policy, config, home / "good")

@@ -13,18 +13,13 @@ from motif_jax.structs import UserError
 
 LIMIT = 50  # steps of an episode of the toy world
 TOY = {
-    "algorithm": "grpo", "rollout_length": LIMIT, "games_per_worker": 8, "batch_size": 8 * LIMIT, "grpo.group_size": 4,
-    "env__max_episode_steps": LIMIT, "train_for_env_steps": 600, "log_every_s": 1e-3,
+    "algorithm": "grpo", "rollout_length": LIMIT, "games_per_worker": 8, "batch_size": 8 * LIMIT, "log_every_s": 1e-3,
+    "policy.grpo__group_size": 4, "env__max_episode_steps": LIMIT, "train_for_env_steps": 600,
 }  # fmt: skip
 
 
 def config_of(**values):
-    values = TOY | values
-    config = settings(**{name: value for name, value in values.items() if "." not in name})
-    for name, value in values.items():
-        if "." in name:
-            config.policy[name.split(".")[0]][name.split(".")[1]] = value
-    return config
+    return settings(**TOY | values)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -48,15 +43,13 @@ def test_each_game_plays_one_episode_and_then_waits(tmp_path, workers):
         steps = np.arange(LIMIT)[:, None]
         assert (group["played"] == (steps < length)).all()
         assert ((sorted_batch["action"] == WAIT) == (steps >= length)).all()
-        ended = sorted_batch["terminated"] | sorted_batch["truncated"]
-        assert (ended == (steps == length - 1)).all()
+        assert ((sorted_batch["terminated"] | sorted_batch["truncated"]) == (steps == length - 1)).all()
         assert not sorted_batch["reward"][steps >= length + np.zeros(8, int)].any()
         assert (sorted_batch["version"][group["played"]] == 0).all()
 
 
 def test_columns_are_sorted_and_incomplete_groups_left_out():
-    shape = 3, 8
-    action = np.zeros(shape, np.int32)
+    action = np.zeros((3, 8), np.int32)
     action[2, 1] = WAIT  # its episode has two steps
     first = np.zeros((4, 8), bool)
     first[2, 1] = True
@@ -80,22 +73,22 @@ def test_columns_are_sorted_and_incomplete_groups_left_out():
 @pytest.mark.quick
 def test_equal_moments_have_one_number_in_their_group():
     x = np.array([[5, 5, 5, 5], [6, 5, 7, 5], [0, 0, 0, 0]])[..., None]
-    numbers = visits({"x": x, "y": np.zeros((3, 4, 2))}, 2)
-    assert numbers.tolist() == [[0, 0, 0, 0], [1, 0, 1, 0]]
+    assert visits({"x": x, "y": np.zeros((3, 4, 2))}, 2).tolist() == [[0, 0, 0, 0], [1, 0, 1, 0]]
 
 
 @pytest.mark.slow
 def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
     for name in ("one", "other"):
-        train(config_of(**{"grpo.reference_coefficient": 0.1}), tmp_path / name)
+        train(config_of(**{"policy.grpo__reference_coefficient": 0.1}), tmp_path / name)
     assert_same_bits(arrays(tmp_path / "one")[1], arrays(tmp_path / "other")[1])
     learner = arrays(tmp_path / "one")[1]
     pairs = zip(*(jax.tree.leaves(learner[name]["policy"]) for name in ("params", "reference")), strict=True)
     assert not all(np.array_equal(now, then) for now, then in pairs)
-    rows = train(config_of(**{"grpo.reference_coefficient": 0.1, "train_for_env_steps": 1200}), tmp_path / "one")
+    rows = train(
+        config_of(**{"policy.grpo__reference_coefficient": 0.1, "train_for_env_steps": 1200}), tmp_path / "one"
+    )
     assert rows[-1]["env_steps"] >= 1200
-    start = arrays(tmp_path / "one")[1]["reference"]
-    assert_same_bits(start, learner["reference"])
+    assert_same_bits(arrays(tmp_path / "one")[1]["reference"], learner["reference"])
     assert rows[0]["train/ratio_deviation"] < 1e-5
     assert rows[-1]["train/reference_loss"] > 0
     assert load_policy(tmp_path / "one")

@@ -97,14 +97,12 @@ def test_a_synchronous_run_is_the_same_twice(whole, tmp_path):
 @pytest.mark.journey
 def test_rows_and_summary_have_the_metrics(whole):
     row = rows_of(whole)[-1]
-    assert row["env_steps"] == 640
-    assert row["updates"] == 10
+    assert (row["env_steps"], row["updates"]) == (640, 10)
     for name in ("steps_per_s", "train/loss", "train/entropy", "train/lag_mean", "train/gradient_norm",
                  "episode/return", "episode/success", "time/policy", "time/update", "queue/batches_waiting",
                  "memory_mib"):  # fmt: skip
         assert row[name] is not None, name
-    summary = read_json(whole / "policy/summary.json")
-    assert summary["env_steps"] == 640
+    assert read_json(whole / "policy/summary.json")["env_steps"] == 640
     assert is_complete(train_policy, settings(), whole)
     assert not is_complete(train_policy, settings(train_for_env_steps=1280), whole)
     assert is_complete(train_policy, settings(train_for_env_steps=1280, train_for_seconds=1e-3), whole)

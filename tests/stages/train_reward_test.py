@@ -5,7 +5,7 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
 from motif_jax.captions import encode
-from motif_jax.devices.checkpoints import Checkpoints
+from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.nethack.observations import scale_blstats
 from motif_jax.files import read_json, read_lines
@@ -56,8 +56,7 @@ def test_it_learns_what_the_annotator_prefers(trained):
     assert first["loss"] == pytest.approx(np.log(2), abs=0.01)
     assert last["accuracy"] > 0.95
     assert last["loss"] < 0.6 * first["loss"]
-    reward = load_reward(trained)
-    kill, wall, death = reward(["You kill the newt! #1", "It's a wall. #2", "You die... #3"]).raw
+    kill, wall, death = load_reward(trained)(["You kill the newt! #1", "It's a wall. #2", "You die... #3"]).raw
     assert kill > wall > death
 
 
@@ -84,17 +83,13 @@ def test_the_reward_reloads_without_the_dataset(trained):
     assert reward.statistics.mean == pytest.approx(written_out.mean(), rel=1e-4)
     assert reward.statistics.variance == pytest.approx(written_out.var(), rel=1e-4)
     assert len(written_out) == 2 * round(0.8 * 1500)
-    best = load_reward(trained / "reward", "best")
-    assert best.facts["epoch"] == summary["best_epoch"]
+    assert load_reward(trained / "reward", "best").facts["epoch"] == summary["best_epoch"]
 
 
 def params_of(workdir):
-    checkpoints = Checkpoints(workdir / "reward/checkpoints")
-    try:
-        step = checkpoints.steps()[-1]
-        return step, leaves_by_path(checkpoints.readable(str(step))[1]["train"])
-    finally:
-        checkpoints.close()
+    with reading(workdir / "reward/checkpoints") as checkpoints:
+        step, arrays, _ = checkpoints.readable("last")
+        return step, leaves_by_path(arrays["train"])
 
 
 @pytest.mark.journey
@@ -110,8 +105,7 @@ def test_resumed_runs_end_with_the_same_bits(tmp_path):
 
 
 def test_segments_mixtures_and_soft_labels(tmp_path):
-    rng = np.random.default_rng(0)
-    moments = rng.integers(len(EVENTS), size=(800, 2, 3))
+    moments = np.random.default_rng(0).integers(len(EVENTS), size=(800, 2, 3))
     write_dataset(tmp_path / "dataset", [[[EVENTS[n] for n in moment] for moment in pair] for pair in moments])
     run_stage(annotate, settings(), tmp_path)
     run_stage(annotate, settings(**{"annotate.backend": "random"}), tmp_path)

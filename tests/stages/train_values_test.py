@@ -77,8 +77,7 @@ def test_the_checkpoint_is_chosen_by_return(trained):
     assert len(logged) >= 3
     assert all(-6 <= row["valid_return"] <= 0 for row in logged)
     best = max(logged, key=lambda row: row["valid_return"])
-    summary = read_json(trained / "run/values/summary.json")
-    assert summary["checkpoint"] == best["steps"]
+    assert read_json(trained / "run/values/summary.json")["checkpoint"] == best["steps"]
     assert (trained / f"run/values/checkpoints/{best['steps']}").is_dir()
 
 
@@ -162,8 +161,7 @@ def test_each_beta_and_the_scripted_player_have_a_row_with_intervals(evaluated, 
 def test_replays_have_probabilities_of_each_letter(evaluated):
     (folder,) = (evaluated / "run/evaluate").glob("values-*-beta4")
     episodes = read_json(folder / "letters.json")["episodes"]
-    summary = read_json(folder / "summary.json")
-    turns = episodes[str(summary["replays"]["best"])]
+    turns = episodes[str(read_json(folder / "summary.json")["replays"]["best"])]
     assert turns
     for turn in turns:
         letters = "".join(one["token"] for one in turn["tokens"]).removesuffix("end")

@@ -109,8 +109,7 @@ def test_the_best_texts_are_those_with_the_highest_mean_advantage(recorded):
     said = {turn.text for game in games for turn in game.turns if turn.is_action}
     assert {one["text"] for one in top} <= said
     # The mean over the tokens that were chosen, the end mark included, is without the last position's.
-    best = max(said, key=lambda text: sum(tokeniser.encode(text)))
-    assert top[0]["text"] == best
+    assert top[0]["text"] == max(said, key=lambda text: sum(tokeniser.encode(text)))
     values = [one["advantage"] for one in top]
     assert values == sorted(values, reverse=True)
 

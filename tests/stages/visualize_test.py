@@ -11,9 +11,7 @@ from motif_jax.stages import visualize
 
 
 def settings(**values):
-    config = get_config()
-    config.visualize.update(values)
-    return config
+    return get_config(**{f"visualize.{name}": value for name, value in values.items()})
 
 
 @pytest.fixture

@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from backends_test import LongerAnnotator
 from chat_server import ChatServer
 from conftest import ROOT, check_stage, get_config, viewed
+from train_policy_test import TINY
 
 from motif_jax import experiment
-from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.language.config import make_config
@@ -27,6 +28,7 @@ from motif_jax.stages.write_reward.writers import Attempt, Brief, GuidedWriter, 
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
 
+READABLE = find_readable(make_world({"world": "treasure"}))
 PROSE = "Certainly! Here is a reward that encourages the agent to collect gold."
 
 
@@ -88,8 +90,7 @@ def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(
 
 
 def test_nothing_is_begun_when_the_minutes_are_over(tmp_path, capsys):
-    values = {"minutes": 1e-6, "train_for_env_steps": 1_000}
-    folder, record = run(config_of(**values), tmp_path)
+    folder, record = run(config_of(minutes=1e-6, train_for_env_steps=1_000), tmp_path)
     assert [len(rows) for rows in record["rounds"]] == [1]
     assert not (folder / "round-0/training-0").exists()
     assert record["best"]["program"] == record["rounds"][0][0]["program"]
@@ -124,24 +125,13 @@ def test_a_server_gets_the_grammar_in_its_own_way(tmp_path, model, takes):
     assert ("```" in json.dumps(body["messages"])) == (takes == "plain")
 
 
-class Longer:
-    model = "longer"
-
-    def answers(self, questions):
-        for question in filter(None, questions):
-            yield question, QuestionAnswer(float(len(question.second) > len(question.first)))
-
-    def close(self):
-        pass
-
-
 def test_a_server_is_asked_like_a_judge_and_told_a_goal_in_own_words(tmp_path, model):
     server, goal = model("gained(gold)"), "The player's goal is to befriend as many animals as possible."
     config = with_model(server, proposals=1, revisions=0)
     config.annotate.update({"backend": "server", "model": "", "goal": goal})
     config.annotate.server.extra = '{"seed": null, "reasoning_effort": "low"}'
     check_stage(write_reward, config)
-    job.write(write_reward.STAGE.view(config.to_dict()), tmp_path, lambda _: Longer())
+    job.write(write_reward.STAGE.view(config.to_dict()), tmp_path, lambda _: LongerAnnotator())
     (body,) = server.asked
     assert (body["model"], body["reasoning_effort"], "seed" in body) == ("judge", "low", False)
     assert f"The goal: {goal}\n" in body["messages"][-1]["content"]
@@ -163,7 +153,7 @@ def with_random_model(path, letters="".join(map(chr, range(32, 127))), **values)
 def test_captions_that_a_model_cannot_spell_are_not_quoted(tmp_path):
     letters = "".join(map(chr, range(32, 127))).replace("Q", "")
     config = viewed(with_random_model(tmp_path / "model", letters), "write_reward")
-    writer = GuidedWriter(config, Grammar(find_readable(make_world(config.env)), narrow=True))
+    writer = GuidedWriter(config, Grammar(READABLE, narrow=True))
     assert writer.guide(["You see a Queen.", "You see a door."]).speller.phrases == [
         "You", "You see", "You see a", "You see a door.", "a", "a door.", "door.", "see", "see a", "see a door.",
     ]  # fmt: skip
@@ -176,10 +166,8 @@ def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
     rows = [row for rows in found["rounds"] for row in rows]
     assert len({row["program"] for row in rows}) == len(rows) == 12
     assert not any(row["error"] for row in rows)
-    readable = find_readable(make_world(config.env.to_dict()))
-    assert all(check(row["program"], readable).root.of != "constant" for row in rows)
-    again = run(config, tmp_path / "again")[1]
-    assert again["rounds"] == found["rounds"]
+    assert all(check(row["program"], READABLE).root.of != "constant" for row in rows)
+    assert run(config, tmp_path / "again")[1]["rounds"] == found["rounds"]
 
 
 @pytest.mark.parametrize("level", ["DoorKey8", "KeyCorridor"])
@@ -197,25 +185,22 @@ def test_the_fast_view_of_the_study_is_that_of_minigrid(monkeypatch, level):
 
 
 def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
-    config = config_of(steps=2_000)
-    readable = find_readable(make_world(config.env.to_dict()))
-    recorded = proofs.record_episodes(config, readable)
-    brief = Brief("find gold", "a game", readable, {"You see gold": 3}, ["You see gold"], (),
-                  recorded.ranges(readable), recorded.moments(readable))  # fmt: skip
+    recorded = proofs.record_episodes(config_of(steps=2_000), READABLE)
+    brief = Brief("find gold", "a game", READABLE, {"You see gold": 3}, ["You see gold"], (),
+                  recorded.ranges(READABLE), recorded.moments(READABLE))  # fmt: skip
     assert len(brief.moments) == 3
     assert any("gold +" in moment for moment in brief.moments)
     said = talk(brief, [Attempt("gained(gold)", "- it pays little")])
     assert [one["role"] for one in said] == ["system", *["user", "assistant"] * 4, "user"]
     assert "gold (0 to " in said[0]["content"]
     for _, program in examples(brief):
-        check(program, readable)
+        check(program, READABLE)
 
 
 @pytest.mark.quick
 def test_a_model_is_shown_of_a_long_caption_what_it_may_quote():
-    readable = find_readable(make_world(config_of().env.to_dict()))
     long = "You see a door. " + "It is a long way to the door, " * 4
-    brief = Brief("find gold", "a game", readable, {long: 3}, [long], (), {}, [])
+    brief = Brief("find gold", "a game", READABLE, {long: 3}, [long], (), {}, [])
     shown = longest_phrase(long)
     assert 80 < len(shown) <= 100
     assert shown in long
@@ -228,8 +213,7 @@ def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_pa
     _, record = run(with_model(server, proposals=1, revisions=0), tmp_path)
     assert record["best"]["program"] == "gained(gold)"
     assert len(server.asked) == 2
-    prompt = server.asked[1]["messages"][-1]["content"]
-    assert "it cannot be read: line " in prompt
+    assert "it cannot be read: line " in server.asked[1]["messages"][-1]["content"]
 
 
 def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
@@ -240,16 +224,15 @@ def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
     assert not (tmp_path / "write_reward/best.reward").exists()
 
 
-SMALL = {
-    "network": "general", "num_workers": 0, "games_per_worker": 8, "rollout_length": 8, "batch_size": 64,
-    "warmup_steps": 0, "tensorboard": False, "synchronous": True, "groups": 1,
-}  # fmt: skip
+def with_trainings(server, **values):
+    config = with_model(server, train_for_env_steps=128, **values)
+    config.policy.update(TINY | {"network": "general", "groups": 1})
+    return config
 
 
 def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_path, monkeypatch, model):
     server = model("gained(gold)", "gained(gold) + stairs")
-    config = with_model(server, proposals=1, revisions=2, train_for_env_steps=128, steps=2_000)
-    config.policy.update(SMALL)
+    config = with_trainings(server, proposals=1, revisions=2, steps=2_000)
     config.evaluate.update({"num_workers": 0, "games_per_worker": 8})
     with monkeypatch.context() as patched:
         patched.setattr(play.Evaluation, "run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -268,14 +251,11 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
     assert len(rows[0]["trained"]["return"]) == 2
     assert [row["program"] for row in rows[:2]] == ["gained(gold)", "gained(gold) + stairs"]
     assert not (folder / "round-2/training-0").exists()  # the program is that of round 1
-    readable = find_readable(make_world(config.env.to_dict()))
-    alone = proofs.record_episodes(viewed(config, "write_reward"), readable)
-    played = [
-        proofs.record_episodes(viewed(config, "write_reward"), readable, [trained], len(alone.captions))
-        for _ in range(2)
-    ]
+    alone = proofs.record_episodes(viewed(config, "write_reward"), READABLE)
+    more = READABLE, [trained], len(alone.captions)
+    played = [proofs.record_episodes(viewed(config, "write_reward"), *more) for _ in range(2)]
     assert played[0].captions == played[1].captions != alone.captions
-    both, program = alone.with_others(played[0]), check("record(gold) + once(stairs > 0)", readable)
+    both, program = alone.with_others(played[0]), check("record(gold) + once(stairs > 0)", READABLE)
     returns = [one.returns(one.pay(program)) for one in (alone, played[0], both)]
     np.testing.assert_array_equal(returns[2], np.concatenate(returns[:2]))
     assert record["episodes"] > len(both.captions)  # the second round has an agent, too
@@ -297,10 +277,7 @@ def test_the_program_whose_agent_plays_best_is_chosen_or_the_judge_decides(tmp_p
         "gained(gold) + stairs", "gained(gold)", "gained(gold) + 0", "2 * gained(gold)",
         "3 * gained(gold)", "gained(gold) + stairs", "gained(gold)", "0 + gained(gold)",
     )  # fmt: skip
-    config = with_model(
-        server, proposals=4, trainings=2, train_for_env_steps=128, chosen_by="success,return", steps=8_000
-    )
-    config.policy.update(SMALL)
+    config = with_trainings(server, proposals=4, trainings=2, chosen_by="success,return", steps=8_000)
     _, record = run(config, tmp_path)
     assert trained == [
         ("round-0/training-0", "gained(gold)"),
@@ -322,9 +299,7 @@ def test_the_best_is_chosen_anew_when_the_judge_has_seen_agents(tmp_path, monkey
     monkeypatch.setattr(job, "train", train)
     monkeypatch.setattr(job, "see_agents", see_agents)
     server = model("gained(gold)", "once(steps_left < 40)", "gained(gold)")  # the second has equal returns: a coin
-    config = with_model(server, proposals=2, trainings=2, train_for_env_steps=128, steps=8_000)
-    config.policy.update(SMALL)
-    _, record = run(config, tmp_path)
+    _, record = run(with_trainings(server, proposals=2, trainings=2, steps=8_000), tmp_path)
     assert record["best"]["program"] == "once(steps_left < 40)"
     assert server.asked[-1]["messages"][-2]["content"].count("once(steps_left < 40)") == 1
     assert record["found"]
@@ -332,11 +307,10 @@ def test_the_best_is_chosen_anew_when_the_judge_has_seen_agents(tmp_path, monkey
 
 def test_a_training_of_another_program_is_not_gone_on_with(tmp_path, monkeypatch):
     config, begun = viewed(config_of(), "write_reward"), tmp_path / "training-0/policy"
-    readable = find_readable(make_world(config.env))
     monkeypatch.setattr(job, "stages_of", lambda config: [])
     for text, goes_on in [("gained(gold)", False), ("gained(gold)", True), ("record(gold)", False)]:
         with pytest.raises(KeyError, match="agent"):  # no stage has played
-            job.train(config, check(text, readable), tmp_path / "training-0")
+            job.train(config, check(text, READABLE), tmp_path / "training-0")
         assert begun.exists() == goes_on
         begun.mkdir(exist_ok=True)
 
@@ -349,10 +323,9 @@ def test_short_trainings_are_evaluated_in_the_games_of_the_config_alone():
 
 
 def test_a_number_sign_in_quotes_begins_no_comment():
-    readable = find_readable(make_world(config_of().env.to_dict()))
     earlier = [Attempt('once(says("door #2 opens"))  # a door', "")]
-    text = ScriptedWriter().propose(Brief("gold", "", readable, {}, []), earlier, 0)
-    check(text, readable)
+    text = ScriptedWriter().propose(Brief("gold", "", READABLE, {}, []), earlier, 0)
+    check(text, READABLE)
     assert text.startswith('once(says("door #2 opens")) ')
 
 
@@ -364,20 +337,18 @@ def test_the_order_of_liked_captions_is_that_of_the_games():
 @pytest.fixture(scope="module")
 def tried():
     """Tries a program on random play of treasure, where the judge counts gold."""
-    config = config_of(steps=8_000)
-    readable = find_readable(make_world(config.env.to_dict()))
-    recorded = proofs.record_episodes(config, readable)
+    recorded = proofs.record_episodes(config_of(steps=8_000), READABLE)
     pairs = recorded.choose_pairs(40, 0)
     gold = np.array([sum("gold" in caption for caption in captions) for captions in recorded.captions])
     first, second = gold[pairs].T
     judged = proofs.Pairs(pairs, np.where(first == second, 0.5, second > first))
     texts = ["\n".join(captions) for captions in recorded.captions]
 
-    brief = Brief("gold", "", readable, {}, job.liked_captions(recorded, judged))
+    brief = Brief("gold", "", READABLE, {}, job.liked_captions(recorded, judged))
     evidence = job.Evidence(recorded, texts, judged, judged, None, brief)
 
     def run(program):
-        results = job.examine(check(program, readable), evidence)
+        results = job.examine(check(program, READABLE), evidence)
         return results, "\n".join(job.describe(results, evidence))
 
     return run
