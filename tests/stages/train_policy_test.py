@@ -176,7 +176,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_batch(tmp_path):
     file = next((tmp_path / "policy").glob("broken-batch-*.npz"))
     assert file.name in str(caught.value)
     with np.load(file, allow_pickle=False) as batch:
-        assert batch["reward"].shape == (8, 8)
+        assert batch["reward"].shape == batch["value"].shape == (8, 8)
         assert batch["observations.crop"].shape == (9, 8, 2, 12, 12)
 
 

@@ -24,7 +24,7 @@ from motif_jax.audit.pay import Steps
 from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
 from motif_jax.devices.mesh import host_part
-from motif_jax.devices.parameters import leaves_by_path
+from motif_jax.devices.parameters import keys_of
 from motif_jax.envs.world import World, to_row
 from motif_jax.files import json_line, keep_lines, write_json, write_whole
 from motif_jax.networks.kinds import PROMPT
@@ -307,8 +307,8 @@ class MetricsCollector:
             return ""
         of_host = f"-host{jax.process_index()}" if jax.process_count() > 1 else ""
         file = self._folder / f"broken-batch-{update}{of_host}.npz"
-        leaves = leaves_by_path(batch.arrays.rollouts)
-        arrays: dict[str, Any] = {".".join(name): host_part(leaf) for name, leaf in leaves.items()}
+        leaves = jax.tree_util.tree_flatten_with_path(batch.arrays.rollouts)[0]
+        arrays: dict[str, Any] = {".".join(keys_of(path)): host_part(leaf) for path, leaf in leaves}
         write_whole(file, lambda out: np.savez(out, **arrays))
         return (
             f"the loss is not finite at update {update} ({env_steps:,} steps); the batch, in {str(file)!r}, has not "
