@@ -63,7 +63,7 @@ def test_every_moment_of_the_bot_s_games_is_recorded(recorded):
     for episode in episodes:
         np.testing.assert_allclose(episode.episode_return, returns[int(episode.info["episode"])], rtol=1e-6)
     (part,) = Run(recorded).sections()  # for the report
-    assert "<b>60</b><span>episodes</span>" in part.blocks[1]
+    assert "<b>60</b><span>games</span>" in part.blocks[1]
     texts = list(transcripts.texts())  # a new model's tokens have the words of rewordings, too
     assert WordTokeniser.from_texts(texts).text == WordTokeniser.from_texts([*texts, *all_words()]).text
 
