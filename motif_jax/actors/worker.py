@@ -103,10 +103,6 @@ class Layout(NamedTuple):
     def num_slots(self) -> int:  # S
         return self.num_workers * self.groups * self.slots_per_group
 
-    @property
-    def nbytes(self) -> int:
-        return sum(spec.nbytes for spec in self.specs().values())
-
     def check_names(self) -> None:
         """Raises UserError if an observation has the name of another array of a pool or a batch."""
         taken = {*self._replace(observations=()).specs(), GAME, ENDED}

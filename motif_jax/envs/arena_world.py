@@ -8,7 +8,6 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from motif_jax.config.table import Whole
 from motif_jax.envs.gym_world import SEEDS
 from motif_jax.envs.own_code import OPTIONS_FLAG, WORLD_FLAG, guarded, message_of
 from motif_jax.envs.text_game import Answer, TextGame
@@ -37,17 +36,10 @@ class ArenaWorld(TextWorld):
     def __init__(self, max_episode_steps: int = 5000, **options: Any):
         super().__init__(max_episode_steps)
         self.options = options
-        if not isinstance(getattr(self, "id", None), str):
-            raise UserError(f"the world {type(self).__name__!r} needs `id`, the name of a game ({WORLD_FLAG})")
         self.name = getattr(type(self), "name", self.id)
         self.about = self.about or f"the game {self.name}"
 
     def check(self) -> None:
-        moves = getattr(self, "moves", ())
-        if not (isinstance(moves, list | tuple) and moves and all(isinstance(move, str) for move in moves)):
-            raise UserError(f"the world {self.name!r} needs `moves`, a list of texts, for random play ({WORLD_FLAG})")
-        for name in ("written", "heard"):
-            Whole(1, 2**20).check(name, WORLD_FLAG, getattr(self, name))
         game = ArenaGame(self)
         game.begin(game_seed(0, SeedStream.TRAIN, 0), 0)
         if (size := len(game.opening.encode())) > self.heard:
@@ -97,14 +89,12 @@ class ArenaGame(TextGame):
             if not done:
                 return Answer(reply, 0.0)
             rewards, infos = self._env.close()
-        reward = rewards.get(PLAYER) if rewards else None
-        if not isinstance(reward, int | float):
-            raise UserError(f"TextArena's {self._id!r} ended without a reward, but with {reward!r:.50} ({WORLD_FLAG})")
+        reward = float(rewards[PLAYER])
         reason = str(infos[PLAYER].get("reason") or "")
         reply = "\n".join(filter(None, (reply, reason)))
         won = reward >= self._enough
         end = EndStatus.TASK_SUCCESSFUL if won else EndStatus.ENDED
-        return Answer(reply, float(reward), end, "" if won else reason)
+        return Answer(reply, reward, end, "" if won else reason)
 
     def draw(self, chance: float) -> str:
         return self._moves[int(chance * len(self._moves))]

@@ -96,10 +96,9 @@ def space_from(model: Mapping[str, Any]) -> ActionSpace | None:
     if "action_space" not in model:
         return None
     space = ActionSpace(**{name: tuple(values) for name, values in model["action_space"].items()})
-    if len(space.low) != len(space.high) or bool(space.sizes) == bool(space.low):
-        raise ValueError("action_space has either sizes, or equally many low and high bounds")
-    if space.outputs != model["num_actions"]:
-        raise ValueError(f"num_actions must be {space.outputs}, the outputs of its action_space")
+    bounded = len(space.low) == len(space.high) and bool(space.sizes) != bool(space.low)
+    if not bounded or space.outputs != model["num_actions"]:
+        raise ValueError(f"the action_space {space} does not belong to {model['num_actions']} outputs")
     return space
 
 
@@ -191,7 +190,7 @@ class World(Protocol):
         scripted(name)                makes a scripted player of `players`, other than "random"
         words, probes                 texts with all words of its prompts; fixed prompts, which training logs
         protocols, varies             its rules of evaluation, and whether its values can vary (protocols.py)
-        engine, packages, character   a copy of NetHack's engine in each game; what datasets record of the game
+        packages, character           what datasets record of the game
         library                       which library games load, in a line
     """
 

@@ -15,7 +15,7 @@ from motif_jax.envs.world import SeedStream, game_seed, is_text, to_row, to_text
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.episodes.playback import Pieces, Track, figures_of, make_replay
 from motif_jax.names import WORLDS
-from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn
+from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserCodeError
 
 pytestmark = pytest.mark.quick
 OF = {

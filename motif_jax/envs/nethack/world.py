@@ -287,8 +287,6 @@ class ShownGame:
         self._game = game
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # before `_game` exists
-            raise AttributeError(name)
         return getattr(self._game, name)
 
     @property
@@ -341,7 +339,6 @@ class NetHackWorld(FrameWorld):
     name = "nethack"
     about = "the game NetHack"
     players = ("random", "explorer")
-    engine = True  # each game has a copy of NetHack's engine
     packages = ("nle",)
 
     @classmethod
