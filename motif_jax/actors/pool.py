@@ -144,7 +144,6 @@ class WorkerHandle:
     def close(self, deadline: float) -> None: ...  # lets it end by itself until then
 
     def act(self, groups: list[int]) -> None:
-        """Tells the worker that the actions of some groups are in shared memory."""
         self._send([(Op.ACT, group, 0) for group in groups])
 
     def give_back(self, full: FilledSlot) -> None:
@@ -168,7 +167,6 @@ class WorkerHandle:
         return requests, fulls
 
     def hangs(self, now: float) -> bool:
-        """Whether the worker has had work for too long without a heartbeat."""
         beat = int(self._shared["beat"][self.index])
         # If this process was stopped, or waited for a busy machine, so may the worker have been.
         self._silent_s += min(now - self._looked_at_s, LOOK_S)
@@ -231,11 +229,10 @@ class ProcessWorker(WorkerHandle):
                 while len(data) < message[2] and (rest := os.read(self.messages, message[2])):
                     data += rest
                 refusal, sentence, details = json.loads(data)
-                if refusal:  # an error of the operating system: see `system/errors.py`
-                    raise WorkerError(f"{self._who()} failed:\n{details}") from OSError(*refusal)
-                if sentence:
+                if sentence and not refusal:
                     raise UserCodeError(f"{sentence}; {self._who()}", details) if details else UserError(sentence)
-                raise WorkerError(f"{self._who()} failed:\n{details}")
+                # The cause may be an error of the operating system: see `system/errors.py`.
+                raise WorkerError(f"{self._who()} failed:\n{details}") from (OSError(*refusal) if refusal else None)
             messages.append(message)
         return messages
 
@@ -248,7 +245,6 @@ class ProcessWorker(WorkerHandle):
         return status, last
 
     def close(self, deadline: float) -> None:
-        """Lets the process end by itself until `deadline`, then kills it."""
         if self._closed:
             return
         self._closed = True
@@ -260,8 +256,7 @@ class ProcessWorker(WorkerHandle):
         os.close(self.messages)
         self._folder.remove()
 
-    def replace(self, hung: bool) -> list[FilledSlot]:
-        """Kills the worker and starts another one in its place; returns unread full slots."""
+    def replace(self, hung: bool) -> list[FilledSlot]:  # unread ones
         self._pool.selector.unregister(self.messages)
         status, messages = self.kill()
         fulls = self.read([message for message in messages if message[0] == Op.FULL])[1]
@@ -416,7 +411,6 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
 
     @property
     def worker_wait_s(self) -> float:
-        """The sum of the times that workers have waited for actions or slots."""
         return float(self._shared["waited_s"].sum())
 
     def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[FilledSlot]]:
@@ -510,7 +504,6 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
         return self._handles[full.worker].is_responsible_for(full.group, episode)
 
     def ended(self, full: FilledSlot) -> list[Ended]:
-        """The episodes that ended in a rollout, in order."""
         count, kinds = int(self._shared["num_episodes"][full.slot]), list(self.world.figures.values())
         ended_at, rows = self._shared["ended_at"][full.slot, :count], self._shared["episodes"][full.slot, :count]
         infos = (EpisodeInfo.from_row(row, kinds) for row in rows)

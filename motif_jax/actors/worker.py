@@ -339,7 +339,6 @@ class Group:
         self.slot, self._ended = None, 0
 
     def open(self) -> None:
-        """Starts writing the next granted slot, with the current observation."""
         self.slot = self.granted.popleft()
         self.step_in_slot = 0
         self._rows = self._rows_of(self.slot)
@@ -349,8 +348,7 @@ class Group:
         self.vector.observe(self._rows[0])
         self._rows[0]["first"][:] = self.vector.first
 
-    def step(self) -> bool:
-        """Plays one step and writes it to the slot. Returns whether the slot is full."""
+    def step(self) -> bool:  # whether the slot is full
         vector, step = self.vector, self.step_in_slot
         actions = self.scripted.act(vector) if self.scripted else self._actions.tolist()
         rows, after = self._rows[step], self._rows[step + 1]

@@ -23,7 +23,6 @@ from gymnasium import spaces
 
 from motif_jax.captions import WIDTH, encode
 from motif_jax.config.table import shown
-from motif_jax.console import suggest
 from motif_jax.envs.own_code import WORLD_FLAG, fitted, message_of
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
 from motif_jax.envs.world import (
@@ -67,10 +66,9 @@ class Field(NamedTuple):
         value = functools.reduce(operator.getitem, self.path, observation)
         array, categories = fitted(self.convert(value), self.spec.shape, self.spec.dtype), self.spec.categories
         # A fast test: the sum of squares exceeds LARGEST, or is NaN, if a number is huge or not finite.
-        if array.dtype.kind == "f" and not np.vdot(array, array) <= LARGEST and not np.isfinite(array).all():
-            raise ValueError("not all numbers are finite")
-        if categories and not 0 <= array.min() <= array.max() < categories:
-            raise ValueError(f"its values must be below {categories}, and not negative")
+        finite = array.dtype.kind != "f" or np.vdot(array, array) <= LARGEST or np.isfinite(array).all()
+        if not finite or (categories and not 0 <= array.min() <= array.max() < categories):
+            raise ValueError("not all numbers are finite" + f", and from 0 to {categories - 1}" * bool(categories))
         return array
 
 
@@ -99,7 +97,6 @@ def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict
 
 
 def _leaves(space: spaces.Space, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], spaces.Space]]:
-    """Yields the spaces in nested dictionaries, with their paths."""
     if not isinstance(space, spaces.Dict):
         yield path, space
         return
@@ -249,7 +246,6 @@ class GymWorldGame(SequentialGame):
     """One environment as a `world.Game`."""
 
     def __init__(self, world: GymWorld, shown: bool):
-        """Makes the environment; it can render itself if `shown`."""
         self._world = world
         self._fields, _, self._parts = world._spaces
         self._drawn = b""  # the last picture, unencoded
@@ -326,7 +322,6 @@ class GymWorldGame(SequentialGame):
         self._env.close()
 
     def _look(self, observation: Any) -> None:
-        """Stores what the environment shows, and its caption."""
         for name, field in self._fields.items():
             try:
                 self.seen[name] = field.read(observation)
@@ -359,7 +354,6 @@ class GymWorld(SequentialWorld):
     players = ("random",)
 
     def __init__(self, max_episode_steps: int = 5000, **options: Any):
-        """Takes the time limit in steps, and options for the environment."""
         self.time_limit, self.options = max_episode_steps, options
         self.class_name = f"{type(self).__module__}:{type(self).__qualname__}"
         self.name = getattr(type(self), "name", self.id or self.class_name)
@@ -399,12 +393,8 @@ class GymWorld(SequentialWorld):
     @functools.cached_property
     def _spaces(self) -> tuple[dict[str, Field], tuple[str, ...], tuple[ActionSpace, Callable[[Any], Any]] | None]:
         """The fields of observations, and names and parts of actions, from a temporary environment."""
-        try:
-            with quiet():
-                env = self.make()
-        except gymnasium.error.UnregisteredEnv as error:
-            hint = suggest(self.id, gymnasium.registry, "import what registers it in the module of the world")
-            raise UserError(f"gymnasium knows no environment {self.id!r} ({WORLD_FLAG}): {hint}") from error
+        with quiet():
+            env = self.make()
         with contextlib.closing(env):
             own_screen = type(self).screen is not GymWorld.screen
             modes = () if own_screen else (getattr(env, "metadata", None) or {}).get("render_modes") or ()
@@ -431,7 +421,6 @@ class GymWorld(SequentialWorld):
         return tuple(names)
 
     def make_shown(self) -> gymnasium.Env:
-        """Makes an environment that can render itself."""
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # many machines do not have a sound device
         self.render_mode = self._render_mode
         try:
@@ -446,7 +435,6 @@ class GymWorld(SequentialWorld):
 
     @property
     def action_space(self) -> ActionSpace | None:
-        """The parts of an action of several choices or numbers; None for single choices."""
         return self._spaces[2][0] if self._spaces[2] else None
 
     @property

@@ -60,15 +60,9 @@ def make_world(env: Mapping[str, Any]) -> World:
     return world
 
 
-def check_section(env: Any) -> None:
-    """Raises UserError unless `env`, which comes from outside, is a mapping of values in TABLE; any may be absent."""
-    if not isinstance(env, Mapping):
-        raise UserError(f"env must be a dictionary such as {{'world': 'wordle'}}, not {shown(env)} (--config.env)")
-    flat: dict[str, Any] = {}
-    for name, given in env.items():
-        nested = given if name == SECTION and isinstance(given, Mapping) else {"": given}
-        flat |= {f"{name}.{key}".rstrip("."): value for key, value in nested.items()}
-    for name, given in flat.items():
+def check_section(env: Mapping[str, Any]) -> None:
+    """Raises UserError unless all values of `env`, which comes from outside, are in TABLE; any may be absent."""
+    for name, given in flatten(dict(env)).items():
         if name not in TABLE:
             raise UserError(f"env has no value {shown(name)} (--config.env): {suggest(name, TABLE)}")
         TABLE[name].kind.check(name.rpartition(".")[2], f"--config.env.{name}", given)

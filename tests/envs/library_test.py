@@ -65,14 +65,14 @@ def test_a_library_that_plays_another_game_is_not_kept(folder, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(("damage", "why"), [
-    (lambda folder: (folder / engine.NAME).write_bytes(b"half"), "it is damaged"),
+    (lambda folder: (folder / engine.NAME).write_bytes(b"half"), "its sha256 is another"),
     (lambda folder: (folder / engine.NAME).unlink(), "No such file"),
-    (lambda folder: change_json(folder / engine.RECORD, machine="elsewhere"), "built for another machine"),
+    (lambda folder: change_json(folder / engine.RECORD, machine="elsewhere"), "its machine is another"),
 ])  # fmt: skip
 def test_a_library_that_does_not_belong_here_is_not_loaded(folder, damage, why):
     folder.mkdir(parents=True)
     (folder / engine.NAME).write_bytes(Path(DLPATH).read_bytes())
-    digest = engine.hashlib.sha256(Path(DLPATH).read_bytes()).hexdigest()
+    digest = engine.sha256_of(Path(DLPATH))
     (folder / engine.RECORD).write_text(json.dumps(engine.requirements() | {"sha256": digest}))
     assert engine.find_library().path != DLPATH
     damage(folder)

@@ -35,7 +35,6 @@ class GymGame(gymnasium.Env):
         time_limit: int = GameSettings().max_episode_steps,
         **settings: Any,
     ):
-        """See the module docstring; `settings` are those of `GameSettings`."""
         self.render_mode = render_mode
         self._settings = GameSettings(task=task, max_episode_steps=time_limit, **settings)
         self._settings.check()

@@ -42,7 +42,6 @@ class Task(NamedTuple):
 
     @property
     def is_score(self) -> bool:
-        """Whether the reward is the change of the score."""
         return not (self.stairs_level or self.oracle)
 
 

@@ -72,7 +72,6 @@ class GameSettings:
     library: str = ""  # a file instead of the one that `engine` finds
 
     def check(self) -> None:
-        """Raises UserError for invalid settings."""
         for name, declared in table_of(GameSettings).items():
             declared.kind.check(name, f"--config.env.{name}", getattr(self, name))
         if self.other_game is None:
@@ -86,12 +85,10 @@ class GameSettings:
 
     @property
     def is_nethack(self) -> bool:
-        """Whether the task is one of NetHack's, rather than another game with its frames."""
         return ":" not in self.task and self.task not in GAMES
 
     @property
     def other_game(self) -> Any:
-        """The class of another game that the task names; None for NetHack."""
         return load_class(self.task, "game", TASK_FLAG) if ":" in self.task else find(GAMES, self.task)
 
     @property
@@ -114,7 +111,6 @@ class GameSettings:
         return self.nethack_game.figures
 
     def make(self, buffers: dict[str, np.ndarray]) -> FrameGame:
-        """Makes a game that writes into `buffers`."""
         if other := self.other_game:
             limit = {"max_episode_steps": self.max_episode_steps} if self.task in GAMES else {}
             return other(buffers, **limit)
@@ -209,7 +205,6 @@ class GameVector(SequentialVector):
     def __init__(
         self, count: int, settings: GameSettings, names: Iterable[str], extra_frames: Iterable[str] = (), **options: Any
     ):
-        """See `World.vector`; `names`: observations from OBSERVATIONS and EVENTS."""
         self.observer = Observer(count, names, settings.screen, extra_frames)
         games: list[Any] = [settings.make(self.observer.frames.views(index)) for index in range(count)]
         super().__init__(games, (), **options)
@@ -361,7 +356,6 @@ class NetHackWorld(FrameWorld):
 
     @staticmethod
     def own_game(env: Mapping[str, Any]) -> tuple[str, str] | None:
-        """See `World`: `task` may name a user's game with NetHack's frames."""
         return (f"the game {env['task']!r}", TASK_FLAG) if ":" in env.get("task", "") else None
 
     def scripted(self, name: str) -> Any:
