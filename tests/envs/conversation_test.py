@@ -88,7 +88,7 @@ WRONG = {  # the start of the sentence: sections
         {"world": world, "max_episode_steps": value}
         for world in ("nethack", "own_worlds:EchoWorld") for value in (0, 3.5, True, float("nan"))
     ],
-    "the actions of the world ": [{"world": "own_control:AimWorld"}],
+    "the actions of the world ": [{"world": "own_gym:AimWorld"}],
     "window must ": [{"world": "babyai", "babyai": {"window": 65}}],
 }  # fmt: skip
 

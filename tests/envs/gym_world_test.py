@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from own_control import ACTIONS, AimWorld
+from own_gym import ACTIONS, AimWorld
 from PIL import Image
 
 from motif_jax.captions import decode

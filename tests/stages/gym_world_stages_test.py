@@ -13,7 +13,7 @@ from motif_jax.stages.write_reward.evidence import record_episodes
 @pytest.mark.parametrize("actions", ["numbers", "choices"])
 def test_actions_of_several_parts_are_learnt_evaluated_shown_and_released(tmp_path, actions):
     config = get_config("quickstart.py", "toy")
-    config.env.world, config.env.options = "own_control:AimWorld", f'{{"actions": "{actions}"}}'
+    config.env.world, config.env.options = "own_gym:AimWorld", f'{{"actions": "{actions}"}}'
     config.env.max_episode_steps = 50
     config.policy.update({
         "network": "general", "num_workers": 0, "games_per_worker": 32, "groups": 2, "batch_size": 512,
