@@ -355,8 +355,7 @@ class GymWorld(SequentialWorld):
 
     def __init__(self, max_episode_steps: int = 5000, **options: Any):
         self.time_limit, self.options = max_episode_steps, options
-        self.class_name = f"{type(self).__module__}:{type(self).__qualname__}"
-        self.name = getattr(type(self), "name", self.id or self.class_name)
+        self.name = getattr(type(self), "name", self.id or f"{type(self).__module__}:{type(self).__qualname__}")
         self.about = self.about or f"the game {self.name}"
         self.render_mode: str | None = None  # read by `make`; set while a game is made that will be shown
 

@@ -295,17 +295,12 @@ def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape if 1 <= len(shape) <= 2 else (math.prod(shape),)
 
 
-def trained_world(metadata: Mapping[str, Any]) -> str:
-    """Returns a policy's training world from its checkpoint metadata; without a name it is NetHack."""
-    return str(metadata["config"]["env"].get("world", "nethack"))
-
-
 def trained_elsewhere(metadata: Mapping[str, Any], world: Any, *alike: str) -> str:
     """Returns why a policy was not trained in this world; "" if it was, or in one of those that are `alike`.
 
     A user's world has the name of the config (`known_as`, which `worlds.make_world` sets), and that of its class.
     """
-    trained, known_as = trained_world(metadata), getattr(world, "known_as", "")
+    trained, known_as = metadata["config"]["env"].get("world", "nethack"), getattr(world, "known_as", "")
     class_name = f"{type(world).__module__}:{type(world).__qualname__}"
     if trained in (*alike, world.name, known_as, class_name):
         return ""

@@ -38,7 +38,8 @@ def test_recorded_games_are_the_same_on_every_machine():
 
 def test_a_library_that_plays_like_the_wheel_is_kept_and_used(folder, tmp_path, monkeypatch, capsys):
     assert engine.find_library() == (DLPATH, "")
-    monkeypatch.setattr(recorded, "PROFILED", 60)
+    monkeypatch.setattr(recorded, "PROFILED", 62)
+    monkeypatch.setattr(recorded, "TURNS", 1)
     (tmp_path / "own.so").write_bytes(Path(DLPATH).read_bytes())
     recorded.install(tmp_path / "own.so", "cc 1")
     engine.find_library.cache_clear()
@@ -57,7 +58,7 @@ def test_a_library_that_plays_like_the_wheel_is_kept_and_used(folder, tmp_path, 
 
 
 def test_a_library_that_plays_another_game_is_not_kept(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(recorded, "PROFILED", 48)
+    monkeypatch.setattr(recorded, "PROFILED", 58)
     (tmp_path / "other.so").write_bytes(Path(DLPATH).read_bytes().replace(b"\0newt\0", b"\0nowt\0"))
     with pytest.raises(UserError, match="does not play the recorded games like NLE's wheel: not kept"):
         recorded.install(tmp_path / "other.so", "cc 1")

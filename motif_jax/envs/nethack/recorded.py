@@ -62,13 +62,13 @@ class Replay:
         self.vector.observe(self._opened)
 
 
-def play(library: str, games: slice, digest: bool = False, screen: str = "terminal") -> tuple[float, str]:
+def play(library: str, games: slice, digest: bool = False) -> tuple[float, str]:
     """Plays recorded games in lock-step; returns CPU time per step in microseconds, and a SHA-256 of all rows.
 
     With `digest`, the rows have all observations, which take time to write.
     """
     numbers = range(GAMES)[games]
-    replay = Replay(library, numbers, (*OBSERVATIONS, *EVENTS) if digest else POLICY_OBSERVATIONS, screen)
+    replay = Replay(library, numbers, (*OBSERVATIONS, *EVENTS) if digest else POLICY_OBSERVATIONS)
     sha256 = hashlib.sha256()
     start = time.process_time()
     for step in range(replay.steps):

@@ -106,10 +106,6 @@ class GameSettings:
     def nethack_game(self) -> type[NetHackGame]:
         return ExtendedGame if self.actions == "extended" else NetHackGame
 
-    @property
-    def figures(self) -> dict[str, type]:
-        return self.nethack_game.figures
-
     def make(self, buffers: dict[str, np.ndarray]) -> FrameGame:
         if other := self.other_game:
             limit = {"max_episode_steps": self.max_episode_steps} if self.task in GAMES else {}
@@ -346,7 +342,7 @@ class NetHackWorld(FrameWorld):
 
     def __init__(self, settings: GameSettings):
         super().__init__(settings)
-        self.action_names, self.figures = settings.action_names, settings.figures
+        self.action_names, self.figures = settings.action_names, settings.nethack_game.figures
         self.character = settings.character  # the hero's role, race, alignment and gender, as datasets record them
         self.protocols = ("challenge", "balrog_nethack") if settings.is_nethack else ()
 
