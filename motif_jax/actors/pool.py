@@ -237,14 +237,6 @@ class ProcessWorker(WorkerHandle):
             messages.append(message)
         return messages
 
-    def kill(self) -> tuple[int, list[Message]]:
-        """Kills the process; returns its exit status (negative: a signal) and its last messages."""
-        self.process.kill()
-        status = self.process.wait()
-        last = [*itertools.chain.from_iterable(iter(self.receive, None))]
-        self.close(time.monotonic())
-        return status, last
-
     def close(self, deadline: float) -> None:
         if self._closed:
             return
@@ -259,8 +251,11 @@ class ProcessWorker(WorkerHandle):
 
     def replace(self, hung: bool) -> list[FilledSlot]:  # unread ones
         self._pool.selector.unregister(self.messages)
-        status, messages = self.kill()
-        fulls = self.read([message for message in messages if message[0] == Op.FULL])[1]
+        self.process.kill()
+        status = self.process.wait()  # negative: a signal
+        last = itertools.chain.from_iterable(iter(self.receive, None))
+        fulls = self.read([message for message in last if message[0] == Op.FULL])[1]
+        self.close(time.monotonic())
         self._pool.restarts += 1
         self._pool.dropped_steps += int(self._shared["played"][self.index].sum()) * self._layout.group_size
         self._failures += 1

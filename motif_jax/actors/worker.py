@@ -108,10 +108,8 @@ class Layout(NamedTuple):
         """Raises UserError if an observation has the name of another array of a pool or a batch."""
         taken = {*self._replace(observations=()).specs(), GAME, ENDED}
         if names := [name for name, _ in self.observations if name in taken]:
-            raise UserError(
-                f"the world {self.env.get('world')!r} gives an observation called {names[0]!r}, a name that is taken: "
-                f"rename it, in gymnasium with a wrapper ({WORLD_FLAG})"
-            )
+            what = f"the world {self.env.get('world')!r} gives an observation called {names[0]!r}, a name that is taken"
+            raise UserError(f"{what}: rename it, in gymnasium with a wrapper ({WORLD_FLAG})")
 
     def control_specs(self) -> dict[str, ArraySpec]:
         games = (self.num_workers, self.groups, self.group_size)
@@ -276,10 +274,9 @@ class Group:
         )  # fmt: skip
         waits = layout.alike > 1 or any(name == "charge" for name, _ in layout.outputs)
         if waits and not getattr(self.vector, "can_wait", False):
-            raise UserError(
-                f"the games of the world {world.name!r} cannot wait while others play or a controller decides: its "
-                "vector must skip the action WAIT and set `can_wait` (--config.policy.options, .algorithm)"
-            )
+            what = f"the games of the world {world.name!r} cannot wait while others play or a controller decides"
+            how = "its vector must skip the action WAIT and set `can_wait`"
+            raise UserError(f"{what}: {how} (--config.policy.options, .algorithm)")
         if layout.record and hasattr(self.vector, "replace_games"):
             with_screen = getattr(world, "with_screen", lambda game: game)
             self.vector.replace_games(lambda game: RecordedGame(with_screen(game), Path(layout.record)))

@@ -42,10 +42,8 @@ class ArenaWorld(TextWorld):
         game = ArenaGame(self)
         game.begin(game_seed(0, SeedStream.TRAIN, 0), 0)
         if (size := len(game.opening.encode())) > self.heard:
-            raise UserError(
-                f"the world {self.name!r} begins with a text of {size:,} bytes, and `heard` has room for "
-                f"{self.heard:,}: set it to a larger number ({WORLD_FLAG})"
-            )
+            what = f"the world {self.name!r} begins with a text of {size:,} bytes"
+            raise UserError(f"{what}, but `heard` has room for {self.heard:,}: enlarge it ({WORLD_FLAG})")
 
     def game(self, shown: bool = True) -> ArenaGame:
         return ArenaGame(self)

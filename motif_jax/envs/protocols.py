@@ -88,9 +88,8 @@ def split_variations(text: str) -> list[str]:
     variations = [*dict.fromkeys(part.strip() for part in text.split(";") if part.strip())]
     for name in variations:
         if "/" in name or not name.isprintable() or len(name.encode()) > 200:  # it becomes a part of a directory's name
-            raise UserError(
-                f"a variation must be up to 200 printable bytes without /, not {name!r:.100} ({VARIATIONS_FLAG})"
-            )
+            what = "a variation must be up to 200 printable bytes without /"
+            raise UserError(f"{what}, not {name!r:.100} ({VARIATIONS_FLAG})")
         parse_variation(name)
     return variations
 

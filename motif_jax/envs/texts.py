@@ -182,8 +182,6 @@ def _read_goals(path: Path) -> dict[str, str]:
     goals = read_toml(path, f"goals file {str(path)!r}", FLAG)
     for name, text in goals.items():
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name) or name == PROGRESS or not isinstance(text, str):
-            raise UserError(
-                f"{shown(name)} in {str(path)!r} must be a text, named by letters, digits and dashes, and not "
-                f"{PROGRESS!r} ({FLAG})"
-            )
+            wanted = f"a text, named by letters, digits and dashes, and not {PROGRESS!r}"
+            raise UserError(f"{shown(name)} in {str(path)!r} must be {wanted} ({FLAG})")
     return goals

@@ -77,10 +77,8 @@ class GameSettings:
         if self.other_game is None:
             get_task(self.task)
         elif self.actions != "basic":
-            raise UserError(
-                f"the actions {self.actions!r} are NetHack's: the game {self.task!r} has its own "
-                "(--config.env.actions, --config.env.task)"
-            )
+            what = f"the actions {self.actions!r} are NetHack's, not of the game {self.task!r}"
+            raise UserError(f"{what} (--config.env.actions, --config.env.task)")
         check_character(self.character)
 
     @property
