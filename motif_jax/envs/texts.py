@@ -119,8 +119,9 @@ def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
             re.compile(rule.pattern)
             if unknown := [goal for goal in rule.worth if goal not in valued]:
                 raise ValueError(f"unknown goal {unknown[0]!r}: {suggest(unknown[0], valued)}")
-            if rule.name in rules or not all(abs(value) <= MOST_WORTH for value in rule.worth.values()):
-                raise ValueError("it has the name of an earlier rule, or a worth that is not a finite number")
+            own = isinstance(rule.name, str) and rule.name not in rules
+            if not own or not all(abs(value) <= MOST_WORTH for value in rule.worth.values()):
+                raise ValueError("its name is not a text of its own, or a worth is not a finite number")
             rules[rule.name] = rule
     return Rules(tuple(rules.values()), _version(rules.values(), valued))
 

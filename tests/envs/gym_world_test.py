@@ -230,115 +230,83 @@ def test_metadata_that_does_not_fit_is_refused(record):
 # ---- wrong values
 
 NAN, HUGE = float("nan"), 10**400
-GIVEN = "the observation"
-
-
-class Wrong(Walk):
-    """One of its methods returns `value`."""
-
-    method, value = "", None
-
-    def answer(self, method, right):
-        if self.method == method and isinstance(self.value, BaseException):
-            raise self.value
-        return self.value if self.method == method else right
-
-    def caption(self, observation, env):
-        return self.answer("caption()", "")
-
-    def screen(self, env):
-        return self.answer("screen()", ["a", [("b", 3)]])
-
-    def measure(self, env):
-        return self.answer("measure()", (0,))
-
-    def succeeded(self, reward, env):
-        return self.answer("succeeded()", True)
-
-    def make(self):
-        env = Corridor()
-        look = env.look
-
-        def changed():
-            name, value = self.value if self.method == GIVEN else ("", None)
-            observation = look() | ({name: value} if name else {})
-            return {key: kept for key, kept in observation.items() if value is not KeyError or key != name}
-
-        env.look = changed
-        env.step = lambda action: self.answer("step()", (env.look(), *self.answer("parts", (0.0, True, False)), {}))
-        if self.method == "reset()":
-            env.reset = lambda **options: self.answer("reset()", None)
-        for name in ("observation_space", "action_space"):
-            if self.method == name:
-                setattr(env, name, self.value)
-        if self.method == "get_action_meanings()":
-            env.get_action_meanings = lambda: self.value
-        return self.answer("make()", env)
-
-
-def given(name, *values):
-    return [(name, value) for value in values]
-
-
 OBSERVATION = EVERYTHING.sample() | {"note": ""}
-WRONG = {  # by method or attribute: values that are refused
-    "reset()": [None, "ab", OBSERVATION, (OBSERVATION, {}, 0), (7, {}), ({}, {})],
-    "step()": [None, (OBSERVATION, 0.0, False, {}), "abcde"],
-    "parts": [
-        *((reward, False, False) for reward in ("x", 1j, HUGE, np.zeros(2))),
-        *((0.0, flag, False) for flag in ("no", np.zeros(2))),
-        *((0.0, False, flag) for flag in (None, [False])),
+METHODS = {"reset", "step", "get_action_meanings"}, {"caption", "screen", "measure", "succeeded", "make"}
+Wrong = Walk
+
+
+def shown(name, *values):
+    return [(OBSERVATION | {name: value}, {}) for value in values]
+
+
+OF_ENVIRONMENT = {  # values that are refused
+    "reset": [
+        None, "ab", OBSERVATION, (OBSERVATION, {}, 0), (7, {}), ({}, {}),
+        *shown("position", "a", [1, [2]], [NAN, 0], [1e300, 0], ["a", "b"], np.array([0, 1j]), np.zeros(3)),
+        *shown("board", np.full((8, 8), 13), np.full((8, 8), 0.5), np.full((8, 8), 2**40), np.zeros((8, 7))),
+        *shown("facing", 0, 2.5, 7.0, [1], HUGE),
+        *shown("hands", [0, 5], [9.0, 0.0], "ab"),
+        *shown("note", b"at 0"),
+        *shown("inner", {}, 7, {"speed": NAN}),
+        *shown("camera", np.full((16, 16, 3), 256), np.zeros((16, 16))),
     ],
-    GIVEN: [
-        *given("position", KeyError, "a", [1, [2]], [NAN, 0], [1e300, 0], ["a", "b"], np.array([0, 1j]), np.zeros(3)),
-        *given("board", np.full((8, 8), 13), np.full((8, 8), 0.5), np.full((8, 8), 2**40), np.zeros((8, 7))),
-        *given("facing", 0, 2.5, 7.0, [1], HUGE),
-        *given("hands", [0, 5], [9.0, 0.0], "ab"),
-        *given("note", b"at 0"),
-        *given("inner", KeyError, 7, {"speed": NAN}),
-        *given("camera", np.full((16, 16, 3), 256), np.zeros((16, 16))),
+    "step": [
+        None, (OBSERVATION, 0.0, False, {}), "abcde",
+        *((OBSERVATION, reward, False, False, {}) for reward in ("x", 1j, HUGE, np.zeros(2))),
+        *((OBSERVATION, 0.0, flag, False, {}) for flag in ("no", np.zeros(2))),
+        *((OBSERVATION, 0.0, False, flag, {}) for flag in (None, [False])),
     ],
-    "caption()": [None, b"a"],
-    "screen()": [None, [7], [["ab", 3]], [[("a",)]], [b"a"]],
-    "measure()": [None, (1, 2), (NAN,), {"place": 1}, (HUGE,), np.array(1.0)],
-    "succeeded()": [None, np.zeros(2)],
-    "make()": [None, EVERYTHING],
     "observation_space": [None, spaces.Dict({"message": spaces.Discrete(2)})],
     "action_space": [
         2, spaces.Discrete(3, start=1), spaces.Discrete(10**9), spaces.Box(-np.inf, np.inf, (2,)),
         spaces.Box(0, 9, (2,), np.int64),
     ],
-    "get_action_meanings()": [7, ("left",)],
+    "get_action_meanings": [7, ("left",)],
+}  # fmt: skip
+OF_WORLD = {
+    "caption": [None, b"a"],
+    "screen": [None, [7], [["ab", 3]], [[("a",)]], [b"a"]],
+    "measure": [None, (1, 2), (NAN,), {"place": 1}, (HUGE,), np.array(1.0)],
+    "succeeded": [None, np.zeros(2)],
+    "make": [None, EVERYTHING],
     "action_names": [("left",)],
     "kinds": [{"camra": "grid"}],
     "figures": [{"steps": int}],
-}  # fmt: skip
+}
 
 
-RIGHT = Wrong
-
-
-def refused(method="", value=None, kind=UserError) -> str:
-    """The sentence with which a world is refused whose method or attribute is wrong."""
+def refused(name, value, kind=UserError) -> str:
+    """The sentence with which a world is refused that has, or whose environment has, this value or method."""
     global Wrong
-    own = {method: value} if method.isidentifier() else {}
-    Wrong = type("Wrong", (RIGHT,), {"method": method, "value": value, **own})
-    try:
-        with pytest.raises(kind) as caught:
-            check_world({"world": "gym_world_test:Wrong"})
-    finally:
-        Wrong = RIGHT
+
+    def give(*_, **__):
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    class Wrong(Walk):
+        def make(self):
+            env = Corridor(goal=1)
+            if name in OF_ENVIRONMENT:
+                setattr(env, name, give if name in METHODS[0] else value)
+            return env
+
+    if name in OF_WORLD:
+        setattr(Wrong, name, give if name in METHODS[1] else value)
+    with pytest.raises(kind) as caught:
+        check_world({"world": "gym_world_test:Wrong"})
     sentence = getattr(caught.value, "sentence", str(caught.value))
     assert sentence.endswith("(--config.env.world)")
     assert "\n" not in sentence
     return sentence
 
 
-def test_wrong_values_are_refused_with_one_sentence():
-    check_world({"world": "gym_world_test:Wrong"})
-    for method, values in WRONG.items():
-        for value in values:
-            refused(method, value)
+@pytest.mark.parametrize(
+    ("name", "values"), [*OF_ENVIRONMENT.items(), *OF_WORLD.items()], ids=[*OF_ENVIRONMENT, *OF_WORLD]
+)
+def test_wrong_values_are_refused_with_one_sentence(name, values):
+    for value in values:
+        refused(name, value)
 
 
 class Odd(BaseException):
@@ -347,14 +315,14 @@ class Odd(BaseException):
 
 @pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), Odd(), StopIteration()], ids=repr)
 def test_whatever_a_method_raises_names_the_world(error):
-    for method in ("reset()", "step()", "caption()", "screen()", "measure()", "succeeded()", "make()"):
+    for method in METHODS[0] | METHODS[1]:
         with stopped_by_signals():
             sentence = refused(method, error, UserCodeError)
         assert sentence.startswith("the world 'gym_world_test:Wrong' failed with "), method
 
 
 def test_errors_about_observations_name_them():
-    assert refused(GIVEN, ("position", np.array([0, NAN]))) == (
+    assert refused("reset", *shown("position", np.array([0, NAN]))) == (
         "the world 'gym_world_test:Wrong' gives an observation 'position' that is not as its space says, of shape (2,) "
         "and type float32: ValueError: not all numbers are finite (--config.env.world)"
     )
@@ -365,46 +333,43 @@ PIXELS = np.zeros((400, 800, 3), np.uint8)
 
 class Drawing(Corridor):
     metadata = {"render_modes": ["human", "ansi", "rgb_array"]}
-    drawn = None
 
-    def __init__(self, render_mode=None, **options):
-        super().__init__(**options)
-        self.render_mode = render_mode
+    def __init__(self, drawn, render_mode):
+        super().__init__(goal=9)
+        self.drawn, self.render_mode = drawn, render_mode
 
     def render(self):
         if isinstance(self.drawn, Exception):
             raise self.drawn
-        return PIXELS + np.uint8(self.place) if self.drawn is None else self.drawn
+        return self.drawn
 
 
-class Drawn(Walk):
-    drawn = None
-
-    def make(self):
-        env = Drawing(render_mode=self.render_mode, goal=9)
-        env.drawn = self.drawn
-        return env
-
-
-def game_of(shown=True, **attributes):
-    world = type("World", (Drawn,), attributes)()
-    game = world.game(shown=shown)
+def game_of(drawn, **attributes):
+    attributes["make"] = lambda self: Drawing(drawn, self.render_mode)
+    game = type("World", (Walk,), attributes)().game()
     game.reset(game_seed(0, 0, 0), 0)
     return game
 
 
 def test_what_cannot_be_drawn_is_shown_on_the_screen():
-    game = game_of(drawn=gymnasium.error.DependencyNotInstalled("pygame is not installed"))
-    assert game.picture() == b""
-    assert b"no picture: pygame is not installed" in game.screen().chars.tobytes()
-    for drawn in ("text", [[1]], PIXELS[..., :1], PIXELS[:0], PIXELS.astype(float)):
-        game = game_of(drawn=drawn)
+    error = gymnasium.error.DependencyNotInstalled("pygame is not installed")
+    for drawn in (error, "text", [[1]], PIXELS[..., :1], PIXELS[:0], PIXELS.astype(float)):
+        game = game_of(drawn)
         assert game.picture() == b""
-        assert b"no picture: " in game.screen().chars.tobytes()
+        why = b"pygame is not installed" if drawn is error else b""
+        assert b"no picture: " + why in game.screen().chars.tobytes()
     for drawn in (b"a", PIXELS):
-        game = game_of(picture="ansi", drawn=drawn)
+        game = game_of(drawn, picture="ansi")
         game.screen()
         assert b"no picture: " in game.screen().chars.tobytes()
+
+
+def test_a_picture_is_given_when_it_has_changed():
+    game = game_of(PIXELS)
+    assert open_picture(game.picture()).size == (320, 160)
+    assert game.picture() == b""
+    game._env.drawn = PIXELS + np.uint8(1)
+    assert game.picture()
 
 
 def test_colours_of_terminals_become_pieces():

@@ -182,8 +182,12 @@ class NetHackGame:
         raw.set_initial_seeds(seed.core, seed.disp, False, None)
         raw.reset()
         self.addresses = engine.patch(self._engine, seed.core, self.library)
-        while not self._program_state[IN_MOVELOOP]:  # messages, or a request to name an object on the first square
+        for _ in range(1000):  # messages about the moon, or a request to name an object on the first square
+            if self._program_state[IN_MOVELOOP]:
+                break
             raw.step(ESCAPE if self._internal[IN_LINE] else SPACE)
+        else:  # as on a full disk
+            raise RuntimeError(f"NetHack did not start a game within 1,000 keys (seed {seed})")
         self.episode = episode
         self.steps = 0
         self.episode_return = 0.0
