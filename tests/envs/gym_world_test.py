@@ -287,6 +287,7 @@ def refused(name, value, kind=UserError) -> str:
     class Wrong(Walk):
         def make(self):
             env = Corridor(goal=1)
+            env.place = env.steps = 0
             if name in OF_ENVIRONMENT:
                 setattr(env, name, give if name in METHODS[0] else value)
             return env
