@@ -15,7 +15,6 @@ import functools
 import itertools
 import json
 import os
-import pickle
 import selectors
 import shutil
 import signal
@@ -207,8 +206,8 @@ class ProcessWorker(WorkerHandle):
         os.close(worker_out)
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it died at once, which the pool will notice
-            start = tuple(self._layout), self.index, os.getpid(), self._shared.file, worker_in, worker_out
-            self.process.stdin.write(pickle.dumps(start))
+            start = self._layout._asdict(), self.index, os.getpid(), self._shared.file, worker_in, worker_out
+            self.process.stdin.write(json.dumps(start).encode())
             self.process.stdin.close()
         self._pool.selector.register(self.messages, selectors.EVENT_READ, self)
 

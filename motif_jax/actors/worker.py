@@ -16,7 +16,6 @@ import gc
 import json
 import mmap
 import os
-import pickle
 import random
 import signal
 import struct
@@ -79,7 +78,7 @@ class Ended(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Configuration of a pool, which every worker gets."""
+    """Configuration of a pool, sent to every worker as JSON, and so with plain values."""
 
     env: dict[str, Any]  # the config's section, from which each worker makes its world
     observations: tuple[tuple[str, ArraySpec], ...]  # recorded arrays
@@ -414,9 +413,7 @@ class Worker:
 
 def main() -> None:
     """Entry point of the process that `pool.ProcessWorker` starts."""
-    # A tuple of the layout's fields, as this module has another name in the parent.
-    fields, index, parent, shared_file, messages_in, messages_out = pickle.load(sys.stdin.buffer)
-    layout = Layout(*fields)
+    fields, index, parent, shared_file, messages_in, messages_out = json.load(sys.stdin)
     for number in (signal.SIGINT, signal.SIGTERM):  # for the parent, which then ends its workers
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -427,6 +424,7 @@ def main() -> None:
         os.write(messages_out, MESSAGE_FORMAT.pack(op, group, slot))
 
     try:
+        layout = layout_from_json(fields)
         shared = SharedArrays(layout.specs(), shared_file)
         gc.set_threshold(100_000)  # steps do not create reference cycles; the search takes 1 % of the time
         worker = Worker(layout, shared, index, reply)
@@ -448,11 +446,19 @@ def main() -> None:
         sentence, details = "", traceback.format_exc()[-10_000:]
         if isinstance(error, UserError):
             sentence, details = str(error), ""
-        elif failure := as_failure(layout.env, error):
+        elif failure := as_failure(fields["env"], error):
             sentence, details = failure.sentence, failure.traceback
         text = json.dumps((find_refusal(error), sentence, details)).encode()
         os.write(messages_out, MESSAGE_FORMAT.pack(Op.ERROR, 0, len(text)) + text)
         sys.exit(1)
+
+
+def layout_from_json(fields: dict) -> Layout:
+    """Rebuilds a layout from the JSON of `Layout._asdict`."""
+    for name in ("observations", "outputs", "starts"):
+        fields[name] = tuple((key, ArraySpec(tuple(shape), *rest)) for key, (shape, *rest) in fields[name])
+    shape, *rest = fields["action"]
+    return Layout(**fields | {"action": ArraySpec(tuple(shape), *rest)})
 
 
 if __name__ == "__main__":
