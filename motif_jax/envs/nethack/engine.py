@@ -164,7 +164,7 @@ def find_library() -> Library:
     path = folder / NAME
     try:
         built, wanted = read_json(folder / RECORD), requirements() | {"sha256": sha256_of(path)}
-        wrong = [f"its {name} is another" for name, value in wanted.items() if built.get(name) != value]
+        wrong = [f"its record says another {name}" for name, value in wanted.items() if built.get(name) != value]
     except (OSError, ValueError) as error:
         wrong = [str(error)]
     if wrong:
