@@ -27,7 +27,7 @@ def test_actions_of_several_parts_are_learnt_evaluated_shown_and_released(tmp_pa
         run_stage(stage, config, tmp_path)
     files = [next(tmp_path.glob(f"evaluate/{name}/episodes.jsonl")) for name in ("policy-*", "random")]
     agent, random = (np.mean([row["episode_return"] for row in read_lines(file)]) for file in files)
-    assert agent > random / 3  # returns are negative
+    assert agent > random / 2  # returns are negative
     policy, again = load_policy(tmp_path), load_policy(tmp_path / "released")
     shown = {"observation": np.float32([0.5, 0.05])}
     act = policy(shown, greedy=True)
