@@ -30,13 +30,11 @@ class CaptionTable:
         return len(self._numbers)
 
     @property
-    def counts(self) -> np.ndarray:
-        """How often each caption was interned. [U] int64"""
+    def counts(self) -> np.ndarray:  # how often each caption was interned. [U] int64
         return np.array(self._counts, np.int64)
 
     @property
-    def messages(self) -> np.ndarray:
-        """The captions themselves. [U, 256] uint8"""
+    def messages(self) -> np.ndarray:  # [U, 256] uint8
         return np.frombuffer(b"".join(self._numbers), np.uint8).reshape(-1, WIDTH)
 
     def intern(self, messages: np.ndarray) -> np.ndarray:
@@ -109,8 +107,7 @@ class CaptionIndex:
         return len(self.lookup)
 
     @property
-    def messages(self) -> np.ndarray:
-        """The captions themselves. [U, 256] uint8"""
+    def messages(self) -> np.ndarray:  # [U, 256] uint8
         return self.lookup.messages[: len(self)]
 
     def clear(self) -> None:

@@ -174,7 +174,6 @@ OTHER_MEANINGS = {
     ("motif_jax.contrib.drrn", "drrn"): "the network and its algorithm ask for each other",
     ("motif_jax.contrib.drrn", "q_learning"): "the same",
     ("motif_jax.envs.protocols", "babyai"): "the section of the config with its values",
-    ("motif_jax.envs.worlds", "babyai"): "the same",
     ("motif_jax.rewards.registry", "learnt"): "it looks sources up",
     ("motif_jax.devices.releases", "learnt"): "a release keeps this source's arrays as its reward",
     ("motif_jax.contrib.comments", "lexicon"): "its own table of scorers",

@@ -15,7 +15,6 @@ import functools
 import itertools
 import json
 import os
-import resource
 import selectors
 import shutil
 import signal
@@ -45,11 +44,10 @@ from motif_jax.actors.worker import (
 )
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import reported
-from motif_jax.envs.world import SeedStream, World, select_specs
+from motif_jax.envs.world import SeedStream, select_specs
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import NoLocks, try_lock
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserCodeError, UserError
-from motif_jax.system.machine import available_mib, usable_cores
 from motif_jax.system.metrics import Timers
 
 Message = tuple[int, int, int]  # Op, group, slot
@@ -94,40 +92,11 @@ def remove_stale_folders() -> None:
                         shutil.rmtree(folder, ignore_errors=True)
 
 
-WORKER_MIB = 60  # Python, NumPy and NLE in a process
-GAME_MIB = 4  # one copy of the engine, without shared code (see envs/nethack/engine.py)
-FILES_PER_GAME = 2
-WORKERS_PER_CORE = 8
-
-
-def check_capacity(
-    world: World, num_workers: int, games_per_worker: int, groups: int = 1, shared_bytes: int = 0,
-    flag: str = "--config.collect",
-) -> None:  # fmt: skip
-    """Raises UserError if this machine cannot run these workers and games, with the shared memory of their rollouts."""
-    engine = getattr(world, "engine", False)  # games without a copy of NetHack's engine count as free
+def check_groups(games_per_worker: int, groups: int, flag: str) -> None:
+    """Raises UserError if a worker's games cannot be divided into groups of the same size."""
     if games_per_worker % groups:
         flags = f"{flag}.games_per_worker" + (", .groups" if flag == "--config.policy" else "")
         raise UserError(f"games_per_worker must be a multiple of {groups} groups, not {games_per_worker} ({flags})")
-    cores = usable_cores()
-    if num_workers > WORKERS_PER_CORE * cores:
-        raise UserError(
-            f"{num_workers} workers are too many for {cores} cores, at most {WORKERS_PER_CORE} each "
-            f"({flag}.num_workers)"
-        )
-    needed = max(num_workers, 1) * (WORKER_MIB + games_per_worker * GAME_MIB * engine) + shared_bytes // 2**20
-    available = available_mib()
-    if needed > available:
-        raise UserError(
-            f"{num_workers} workers with {games_per_worker} games each need about {needed:,} MiB, but {available:,} "
-            f"MiB are available ({flag}.num_workers, .games_per_worker, .rollout_length)"
-        )
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if engine and files != resource.RLIM_INFINITY and games_per_worker * FILES_PER_GAME + 32 > files:
-        raise UserError(
-            f"{games_per_worker} games in a process need more than the {files} files that it may open "
-            f"({flag}.games_per_worker, or `ulimit -n`)"
-        )
 
 
 START_TIMEOUT_S = 600.0  # for imports and the first games, on a machine that is busy starting many
@@ -175,7 +144,6 @@ class WorkerHandle:
     def close(self, deadline: float) -> None: ...  # lets it end by itself until then
 
     def act(self, groups: list[int]) -> None:
-        """Tells the worker that the actions of some groups are in shared memory."""
         self._send([(Op.ACT, group, 0) for group in groups])
 
     def give_back(self, full: FilledSlot) -> None:
@@ -199,7 +167,6 @@ class WorkerHandle:
         return requests, fulls
 
     def hangs(self, now: float) -> bool:
-        """Whether the worker has had work for too long without a heartbeat."""
         beat = int(self._shared["beat"][self.index])
         # If this process was stopped, or waited for a busy machine, so may the worker have been.
         self._silent_s += min(now - self._looked_at_s, LOOK_S)
@@ -262,24 +229,14 @@ class ProcessWorker(WorkerHandle):
                 while len(data) < message[2] and (rest := os.read(self.messages, message[2])):
                     data += rest
                 refusal, sentence, details = json.loads(data)
-                if refusal:  # an error of the operating system: see `system/errors.py`
-                    raise WorkerError(f"{self._who()} failed:\n{details}") from OSError(*refusal)
-                if sentence:
+                if sentence and not refusal:
                     raise UserCodeError(f"{sentence}; {self._who()}", details) if details else UserError(sentence)
-                raise WorkerError(f"{self._who()} failed:\n{details}")
+                # The cause may be an error of the operating system: see `system/errors.py`.
+                raise WorkerError(f"{self._who()} failed:\n{details}") from (OSError(*refusal) if refusal else None)
             messages.append(message)
         return messages
 
-    def kill(self) -> tuple[int, list[Message]]:
-        """Kills the process; returns its exit status (negative: a signal) and its last messages."""
-        self.process.kill()
-        status = self.process.wait()
-        last = [*itertools.chain.from_iterable(iter(self.receive, None))]
-        self.close(time.monotonic())
-        return status, last
-
     def close(self, deadline: float) -> None:
-        """Lets the process end by itself until `deadline`, then kills it."""
         if self._closed:
             return
         self._closed = True
@@ -291,21 +248,21 @@ class ProcessWorker(WorkerHandle):
         os.close(self.messages)
         self._folder.remove()
 
-    def replace(self, hung: bool) -> list[FilledSlot]:
-        """Kills the worker and starts another one in its place; returns unread full slots."""
+    def replace(self, hung: bool) -> list[FilledSlot]:  # unread ones
         self._pool.selector.unregister(self.messages)
-        status, messages = self.kill()
-        fulls = self.read([message for message in messages if message[0] == Op.FULL])[1]
+        self.process.kill()
+        status = self.process.wait()  # negative: a signal
+        last = itertools.chain.from_iterable(iter(self.receive, None))
+        fulls = self.read([message for message in last if message[0] == Op.FULL])[1]
+        self.close(time.monotonic())
         self._pool.restarts += 1
         self._pool.dropped_steps += int(self._shared["played"][self.index].sum()) * self._layout.group_size
         self._failures += 1
         if self._failures >= FAILURES_IN_A_ROW:
             memory = f"last with status {status}; if memory ran out, lower num_workers and games_per_worker"
             why = "last silent for too long; if its games are slow, raise hang_timeout_s" if hung else memory
-            raise UserError(
-                f"actor worker {self.index} ended {FAILURES_IN_A_ROW} times without finishing a rollout, {why} "
-                f"({self._pool.flag})"
-            )
+            times = f"ended {FAILURES_IN_A_ROW} times without finishing a rollout"
+            raise UserError(f"actor worker {self.index} {times}, {why} ({self._pool.flag})")
         for group in range(self._layout.groups):
             # A SIGKILL from elsewhere (a person, the kernel out of memory) is not the current episode's fault.
             self._play_again(group, own_fault=hung or status != -signal.SIGKILL)
@@ -388,6 +345,7 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
             parse_scripted(player, self.world)
             # Groups of one game: without waiting for actions, a game plays a whole slot in a warm cache.
             groups = max(games_per_worker, 1)
+        check_groups(games_per_worker, groups, flag)
         self.layout = Layout(
             env=dict(env),
             observations=tuple(select_specs(self.world.specs, observations).items()),
@@ -405,7 +363,6 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
         self.timers = Timers()
         self.restarts = self.dropped_steps = 0  # workers replaced, and steps lost with them
         self.given_up: list[int] = []  # episodes
-        check_capacity(self.world, num_workers, games_per_worker, groups, self.layout.nbytes, flag)
         if library := getattr(self.world, "library", ""):
             print_once(library)
         self._inline, self._local = num_workers == 0 and not remote, self.layout.num_workers - remote
@@ -449,7 +406,6 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
 
     @property
     def worker_wait_s(self) -> float:
-        """The sum of the times that workers have waited for actions or slots."""
         return float(self._shared["waited_s"].sum())
 
     def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[FilledSlot]]:
@@ -543,7 +499,6 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
         return self._handles[full.worker].is_responsible_for(full.group, episode)
 
     def ended(self, full: FilledSlot) -> list[Ended]:
-        """The episodes that ended in a rollout, in order."""
         count, kinds = int(self._shared["num_episodes"][full.slot]), list(self.world.figures.values())
         ended_at, rows = self._shared["ended_at"][full.slot, :count], self._shared["episodes"][full.slot, :count]
         infos = (EpisodeInfo.from_row(row, kinds) for row in rows)

@@ -85,10 +85,9 @@ def travelling(
 
 
 class HostGames:
-    """The pool of a host, whose workers play for another host's acting thread."""
+    """The pool of a host, whose workers play for another host's acting thread; see `ActorPool`."""
 
     def __init__(self, options: Mapping[str, Any], episodes: list[int], away: list[int]):
-        """Starts the workers; see `ActorPool`. `away`: slots that the other host still reads."""
         outputs = {key: ArraySpec(*spec) for key, spec in options["outputs"].items()}
         self._pool = ActorPool(**{**options, "outputs": outputs}, leased=True, away=away)
         self._pool.owe(episodes)
@@ -245,7 +244,6 @@ class GameHost:
         reference.future().add_done_callback(arrive)
 
     def send(self) -> None:
-        """Sends all that has been noted."""
         layout = self._pool.layout
         asked = [self._there(self._asked.pop(place)) for place in self.acted]
         actions = [self._pool._shared["actions"][place] for place in self.acted]

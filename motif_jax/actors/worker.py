@@ -103,18 +103,12 @@ class Layout(NamedTuple):
     def num_slots(self) -> int:  # S
         return self.num_workers * self.groups * self.slots_per_group
 
-    @property
-    def nbytes(self) -> int:
-        return sum(spec.nbytes for spec in self.specs().values())
-
     def check_names(self) -> None:
         """Raises UserError if an observation has the name of another array of a pool or a batch."""
         taken = {*self._replace(observations=()).specs(), GAME, ENDED}
         if names := [name for name, _ in self.observations if name in taken]:
-            raise UserError(
-                f"the world {self.env.get('world')!r} gives an observation called {names[0]!r}, a name that is taken: "
-                f"rename it, in gymnasium with a wrapper ({WORLD_FLAG})"
-            )
+            what = f"the world {self.env.get('world')!r} gives an observation called {names[0]!r}, a name that is taken"
+            raise UserError(f"{what}: rename it, in gymnasium with a wrapper ({WORLD_FLAG})")
 
     def control_specs(self) -> dict[str, ArraySpec]:
         games = (self.num_workers, self.groups, self.group_size)
@@ -279,10 +273,9 @@ class Group:
         )  # fmt: skip
         waits = layout.alike > 1 or any(name == "charge" for name, _ in layout.outputs)
         if waits and not getattr(self.vector, "can_wait", False):
-            raise UserError(
-                f"the games of the world {world.name!r} cannot wait while others play or a controller decides: its "
-                "vector must skip the action WAIT and set `can_wait` (--config.policy.options, .algorithm)"
-            )
+            what = f"the games of the world {world.name!r} cannot wait while others play or a controller decides"
+            how = "its vector must skip the action WAIT and set `can_wait`"
+            raise UserError(f"{what}: {how} (--config.policy.options, .algorithm)")
         if layout.record and hasattr(self.vector, "replace_games"):
             with_screen = getattr(world, "with_screen", lambda game: game)
             self.vector.replace_games(lambda game: RecordedGame(with_screen(game), Path(layout.record)))
@@ -343,7 +336,6 @@ class Group:
         self.slot, self._ended = None, 0
 
     def open(self) -> None:
-        """Starts writing the next granted slot, with the current observation."""
         self.slot = self.granted.popleft()
         self.step_in_slot = 0
         self._rows = self._rows_of(self.slot)
@@ -353,8 +345,7 @@ class Group:
         self.vector.observe(self._rows[0])
         self._rows[0]["first"][:] = self.vector.first
 
-    def step(self) -> bool:
-        """Plays one step and writes it to the slot. Returns whether the slot is full."""
+    def step(self) -> bool:  # whether the slot is full
         vector, step = self.vector, self.step_in_slot
         actions = self.scripted.act(vector) if self.scripted else self._actions.tolist()
         rows, after = self._rows[step], self._rows[step + 1]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from motif_jax.config.table import Whole
 from motif_jax.envs.gym_world import SEEDS
-from motif_jax.envs.own_code import OPTIONS_FLAG, WORLD_FLAG, guarded, message_of
+from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import GameSeed, SeedStream, game_seed, suggest
@@ -37,24 +35,15 @@ class ArenaWorld(TextWorld):
     def __init__(self, max_episode_steps: int = 5000, **options: Any):
         super().__init__(max_episode_steps)
         self.options = options
-        if not isinstance(getattr(self, "id", None), str):
-            raise UserError(f"the world {type(self).__name__!r} needs `id`, the name of a game ({WORLD_FLAG})")
         self.name = getattr(type(self), "name", self.id)
         self.about = self.about or f"the game {self.name}"
 
     def check(self) -> None:
-        moves = getattr(self, "moves", ())
-        if not (isinstance(moves, list | tuple) and moves and all(isinstance(move, str) for move in moves)):
-            raise UserError(f"the world {self.name!r} needs `moves`, a list of texts, for random play ({WORLD_FLAG})")
-        for name in ("written", "heard"):
-            Whole(1, 2**20).check(name, WORLD_FLAG, getattr(self, name))
         game = ArenaGame(self)
         game.begin(game_seed(0, SeedStream.TRAIN, 0), 0)
         if (size := len(game.opening.encode())) > self.heard:
-            raise UserError(
-                f"the world {self.name!r} begins with a text of {size:,} bytes, and `heard` has room for "
-                f"{self.heard:,}: set it to a larger number ({WORLD_FLAG})"
-            )
+            what = f"the world {self.name!r} begins with a text of {size:,} bytes"
+            raise UserError(f"{what}, but `heard` has room for {self.heard:,}: enlarge it ({WORLD_FLAG})")
 
     def game(self, shown: bool = True) -> ArenaGame:
         return ArenaGame(self)
@@ -77,8 +66,8 @@ class ArenaGame(TextGame):
         super().__init__(world.written, world.heard, world.time_limit)
         self._moves, self._enough = world.moves, world.enough
         self._draws = random.getstate()
-        self._id, self.opening = world.id, ""
-        with self._own_draws(), guarded(functools.partial(self._unplayable, world.options)):
+        self.opening = ""
+        with self._own_draws():
             self._env = textarena.make(world.id + RAW, **world.options)
 
     def begin(self, seed: GameSeed, episode: int) -> None:
@@ -90,21 +79,18 @@ class ArenaGame(TextGame):
         return self.opening
 
     def answer(self, text: str) -> Answer:
-        """See `TextGame`; the last answer includes the game's reason for the end."""
         with self._own_draws():
             done, _ = self._env.step(action=text)
             reply = self._new_messages()
             if not done:
                 return Answer(reply, 0.0)
             rewards, infos = self._env.close()
-        reward = rewards.get(PLAYER) if rewards else None
-        if not isinstance(reward, int | float):
-            raise UserError(f"TextArena's {self._id!r} ended without a reward, but with {reward!r:.50} ({WORLD_FLAG})")
+        reward = float(rewards[PLAYER])
         reason = str(infos[PLAYER].get("reason") or "")
-        reply = "\n".join(filter(None, (reply, reason)))
+        reply = "\n".join(filter(None, (reply, reason)))  # with the reason for the end
         won = reward >= self._enough
         end = EndStatus.TASK_SUCCESSFUL if won else EndStatus.ENDED
-        return Answer(reply, float(reward), end, "" if won else reason)
+        return Answer(reply, reward, end, "" if won else reason)
 
     def draw(self, chance: float) -> str:
         return self._moves[int(chance * len(self._moves))]
@@ -122,22 +108,13 @@ class ArenaGame(TextGame):
         """Begins the episode and repeats the agent's turns; returns the game's first text."""
         with self._own_draws():
             random.seed(self._seed)
-            with guarded(functools.partial(self._unplayable, {})):
-                self._env.reset(num_players=1, seed=self._seed)
+            self._env.reset(num_players=1, seed=self._seed)
             first = self._new_messages()
             for turn in turns:
                 if turn.is_action:
                     self._env.step(action=turn.text)
                     self._new_messages()
         return first
-
-    def _unplayable(self, options: Mapping[str, Any], error: BaseException) -> UserError:
-        """Explains that TextArena cannot make or begin the game: it needs a key, a download, or more players."""
-        if options and isinstance(error, TypeError):
-            what, flag = f"made with the options {', '.join(options)}: {error}", OPTIONS_FLAG
-        else:
-            what, flag = f"played here by one player: {message_of(error)}", WORLD_FLAG
-        return UserError(f"TextArena's {self._id!r} cannot be {what} ({flag})")
 
     def _new_messages(self) -> str:
         _, messages = self._env.get_observation()

@@ -24,7 +24,7 @@ from motif_jax.structs import ArraySpec, Interrupted, Stopped, UserCodeError, Us
 from motif_jax.system.errors import find_refusal
 
 PACKAGE = f"{Path(__file__).parent.parent}/"
-CALLERS = tuple(str(Path(__file__).with_name(name)) for name in ("gym_world.py", "arena_world.py"))  # of user code
+CALLERS = tuple(f"{PACKAGE}envs/{name}.py" for name in ("gym_world", "arena_world", "text_game"))  # of user code
 WORLD_FLAG, TASK_FLAG, OPTIONS_FLAG = "--config.env.world", "--config.env.task", "--config.env.options"
 LIBRARIES = {"importlib", "numpy", "jax", "jaxlib", "flax", "optax"}  # called by this package
 dtype_of = functools.cache(np.dtype)
@@ -47,8 +47,6 @@ def load_class(text: str, what: str, flag: str) -> Any:
     `text`: `module:Class`. `what`: "world", "game" or "reward source", for messages.
     """
     module, _, name = text.partition(":")
-    if not all(part.isidentifier() for part in (*module.split("."), name)):
-        raise UserError(f"name your own {what} as module:Class, not {text!r} ({flag})")
 
     def explain(error: BaseException) -> UserError:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
@@ -58,8 +56,7 @@ def load_class(text: str, what: str, flag: str) -> Any:
     with guarded(explain):
         imported = importlib.import_module(module)
     if not callable(getattr(imported, name, None)):
-        names = [key for key in vars(imported) if not key.startswith("_")]
-        hint = f"module {module!r} has no class {name!r}: {suggest(name, names, 'define it')}"
+        hint = f"module {module!r} has no class {name!r}: {suggest(name, vars(imported), 'define it')}"
         raise UserError(f"cannot use the {what} {text!r} ({flag}): {hint}")
     return getattr(imported, name)
 

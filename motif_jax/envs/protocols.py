@@ -85,15 +85,12 @@ def is_variation(protocol: str) -> bool:
 
 def split_variations(text: str) -> list[str]:
     """Splits the config value into variations, unparsed; raises UserError for an invalid one."""
-    variations = [part.strip() for part in text.split(";") if part.strip()]
+    variations = [*dict.fromkeys(part.strip() for part in text.split(";") if part.strip())]
     for name in variations:
         if "/" in name or not name.isprintable() or len(name.encode()) > 200:  # it becomes a part of a directory's name
-            raise UserError(
-                f"a variation must be up to 200 printable bytes without /, not {name!r:.100} ({VARIATIONS_FLAG})"
-            )
+            what = "a variation must be up to 200 printable bytes without /"
+            raise UserError(f"{what}, not {name!r:.100} ({VARIATIONS_FLAG})")
         parse_variation(name)
-    if twice := [name for name in variations if variations.count(name) > 1]:
-        raise UserError(f"the variation {twice[0]!r:.100} is named twice ({VARIATIONS_FLAG})")
     return variations
 
 

@@ -6,18 +6,20 @@ play several continuations of one beginning.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import random
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from motif_jax.captions import WIDTH
-from motif_jax.envs.gym_world import LARGEST, REWARD, TEXT, checked, instance_of, tuple_of
+from motif_jax.config.table import shown
+from motif_jax.envs.gym_world import LARGEST
+from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.sequential import SequentialGame
 from motif_jax.envs.world import GREY, SCREEN_SHAPE, WHITE, GameSeed, Pieces, Screen, draw_screen, to_row, to_text
 from motif_jax.screens import printable
-from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn
+from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserError
 
 ROOM = SCREEN_SHAPE[0] - 3, SCREEN_SHAPE[1] - 14  # rows and columns of a conversation on the screen
 
@@ -32,8 +34,6 @@ class Answer(NamedTuple):
 
 
 TYPES = str, float, EndStatus, str  # of the values of an Answer
-FORMS = TEXT, REWARD, instance_of(EndStatus, "an EndStatus as the end"), TEXT
-ANSWER = tuple_of("(text, reward, end, cause)")
 
 
 class TextState(NamedTuple):
@@ -51,7 +51,6 @@ class TextGame(SequentialGame):
         """Takes the maximum bytes of the agent's and the world's texts, and the time limit in steps."""
         self._written, self._heard, self._time_limit = written, heard, time_limit
         self.random = random.Random(0)
-        self._take = functools.partial(checked, f"the game {type(self).__name__!r}")
         self.turns: list[Turn] = []
 
     # ---- for subclasses
@@ -112,7 +111,7 @@ class TextGame(SequentialGame):
         """Begins an episode without observations; continue it with `say`, which is several times faster than `step`."""
         self.random.seed(seed.core)
         self.episode, self.end, self.cause = episode, EndStatus.RUNNING, ""
-        opening = _fit(self._take("open()", TEXT, self.open()), self._heard)
+        opening = _fit(self.open(), self._heard)
         self.turns = [Turn(opening)] if opening else []
 
     def say(self, text: str) -> float:
@@ -158,8 +157,15 @@ class TextGame(SequentialGame):
         """Validates an answer, which may come from a user's code."""
         if type(answer) is Answer and tuple(map(type, answer)) == TYPES and abs(answer[1]) <= LARGEST:  # a fast test
             return answer
-        take = functools.partial(self._take, "answer()")
-        return Answer(*(take(form, value) for form, value in zip(FORMS, take(ANSWER, answer), strict=True)))
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            text, reward, end, cause = answer
+            texts = isinstance(text, str) and isinstance(cause, str) and not isinstance(reward, str | bytes)
+            if texts and isinstance(end, EndStatus) and abs(float(reward)) <= LARGEST:
+                return Answer(text, float(reward), end, cause)
+        raise UserError(
+            f"answer() of the game {type(self).__name__!r} must return (text, reward, end, cause) with a finite reward "
+            f"and an EndStatus as the end, not {shown(answer)} ({WORLD_FLAG})"
+        )
 
     def _look(self) -> None:
         message = printable(self.caption()).encode("latin-1", "replace")[:WIDTH]

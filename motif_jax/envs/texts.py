@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from motif_jax.config.table import shown
 from motif_jax.console import suggest
 from motif_jax.envs.worlds import make_world
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import read_text
 
 GENERAL_TEXTS = Path(__file__).parent / "general"
@@ -32,8 +32,7 @@ FLAG = "--config.env.world"  # names the game
 LEXICON_FLAG = "--config.annotate.lexicon"
 PROGRESS = "progress"
 GENERAL = ("defaultgoal", "zeroknowledge")  # goals that ask for progress of any kind
-FIELDS = ("name", "pattern", "worth")
-LONGEST_NAME = 60  # characters; names appear in tables and charts
+MOST_WORTH = 1e9
 LEAST = 1e-5  # distance of a preference's probability from 1/2, so that no temperature makes it a tie
 AIMED_AT = 2  # least worth to a particular goal by which a rule counts as an aim of that goal
 
@@ -109,54 +108,28 @@ def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
     """Reads and checks a file of rules."""
     file = f"lexicon {str(path)!r}"
     content = read_toml(path, file, flag)
-    tables = content.get("rule")
-    if content.keys() != {"rule"} or not isinstance(tables, list) or not tables:
-        raise UserError(f"{file} has {shown([*content])}, but must have rules alone: write them as [[rule]] ({flag})")
     valued = [PROGRESS, *(goal for goal in goals if goal not in GENERAL)]
+    if content.keys() != {"rule"}:
+        raise UserError(f"{file} has {shown([*content])}, but must have rules alone: write them as [[rule]] ({flag})")
     rules: dict[str, Rule] = {}
-    for number, table in enumerate(tables, 1):
-        if problem := _problem(table, rules, valued):
-            name = table.get("name") if isinstance(table, dict) else None
-            which = f"rule {number}" + (f", {shown(name)}," if isinstance(name, str) and name else "")
-            raise UserError(f"{which} of {file} {problem} ({flag})")
-        rules[table["name"]] = Rule(table["name"], table["pattern"], table["worth"])
+    for number, table in enumerate(content["rule"], 1):
+        wrong = TypeError, AttributeError, re.error, RecursionError, OverflowError
+        with legible(f"rule {number} of {file}", flag, *wrong):
+            rule = Rule(**table)
+            re.compile(rule.pattern)
+            if unknown := [goal for goal in rule.worth if goal not in valued]:
+                raise ValueError(f"unknown goal {unknown[0]!r}: {suggest(unknown[0], valued)}")
+            own = isinstance(rule.name, str) and rule.name not in rules
+            if not own or not all(abs(value) <= MOST_WORTH for value in rule.worth.values()):
+                raise ValueError("its name is not a text of its own, or a worth is not a finite number")
+            rules[rule.name] = rule
     return Rules(tuple(rules.values()), _version(rules.values(), valued))
 
 
 def read_toml(path: Path, name: str, flag: str) -> dict[str, Any]:
     """Reads a TOML file; `name` and `flag` are for errors."""
-    try:
+    with legible(name, flag, RecursionError):
         return tomllib.loads(read_text(path))
-    except FileNotFoundError:
-        raise UserError(f"there is no {name} ({flag})") from None
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: not text, or not TOML
-        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
-        raise UserError(f"cannot read {name}: {reason} ({flag})") from error
-
-
-def _problem(table: Any, before: Collection[str], valued: Collection[str]) -> str:
-    """The problem of an invalid rule, as the end of a sentence; "" for a valid one."""
-    if not isinstance(table, dict) or table.keys() != {*FIELDS}:
-        return f"must be a table with {', '.join(FIELDS)}, not {shown(table)}"
-    name, pattern, worth = (table[field] for field in FIELDS)
-    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
-        return f"needs a name of 1 to {LONGEST_NAME} characters in one line, not {shown(name)}"
-    if name in before:
-        return "has the name of an earlier rule"
-    if not isinstance(pattern, str) or not pattern:
-        return f"needs text as its pattern, not {shown(pattern)}"
-    try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        return f"has a pattern that is not a regular expression: {error}"
-    if not isinstance(worth, dict):
-        return f"needs a table of numbers by goal as its worth, not {shown(worth)}"
-    for goal, value in worth.items():
-        if goal not in valued:
-            return f"has a worth to the unknown goal {shown(goal)}: {suggest(goal, valued)}"
-        if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1e9:
-            return f"has a worth to {goal!r} that is not a finite number: {shown(value)}"
-    return ""
 
 
 def _version(rules: Collection[Rule], valued: Collection[str]) -> str:
@@ -209,11 +182,7 @@ def texts_of(env: Mapping[str, Any], lexicon: str) -> Texts:
 def _read_goals(path: Path) -> dict[str, str]:
     goals = read_toml(path, f"goals file {str(path)!r}", FLAG)
     for name, text in goals.items():
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name) or name == PROGRESS:
-            raise UserError(
-                f"{shown(name)} in {str(path)!r} cannot name a goal: choose letters, digits and dashes, and not "
-                f"{PROGRESS!r} ({FLAG})"
-            )
-        if not isinstance(text, str):
-            raise UserError(f"the goal {name!r} in {str(path)!r} must be text, not {shown(text)} ({FLAG})")
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name) or name == PROGRESS or not isinstance(text, str):
+            wanted = f"a text, named by letters, digits and dashes, and not {PROGRESS!r}"
+            raise UserError(f"{shown(name)} in {str(path)!r} must be {wanted} ({FLAG})")
     return goals

@@ -96,10 +96,9 @@ def space_from(model: Mapping[str, Any]) -> ActionSpace | None:
     if "action_space" not in model:
         return None
     space = ActionSpace(**{name: tuple(values) for name, values in model["action_space"].items()})
-    if len(space.low) != len(space.high) or bool(space.sizes) == bool(space.low):
-        raise ValueError("action_space has either sizes, or equally many low and high bounds")
-    if space.outputs != model["num_actions"]:
-        raise ValueError(f"num_actions must be {space.outputs}, the outputs of its action_space")
+    bounded = len(space.low) == len(space.high) and bool(space.sizes) != bool(space.low)
+    if not bounded or space.outputs != model["num_actions"]:
+        raise ValueError(f"the action_space {space} does not belong to {model['num_actions']} outputs")
     return space
 
 
@@ -191,7 +190,7 @@ class World(Protocol):
         scripted(name)                makes a scripted player of `players`, other than "random"
         words, probes                 texts with all words of its prompts; fixed prompts, which training logs
         protocols, varies             its rules of evaluation, and whether its values can vary (protocols.py)
-        engine, packages, character   a copy of NetHack's engine in each game; what datasets record of the game
+        packages, character           what datasets record of the game
         library                       which library games load, in a line
     """
 
@@ -296,17 +295,12 @@ def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape if 1 <= len(shape) <= 2 else (math.prod(shape),)
 
 
-def trained_world(metadata: Mapping[str, Any]) -> str:
-    """Returns a policy's training world from its checkpoint metadata; without a name it is NetHack."""
-    return str(metadata["config"]["env"].get("world", "nethack"))
-
-
 def trained_elsewhere(metadata: Mapping[str, Any], world: Any, *alike: str) -> str:
     """Returns why a policy was not trained in this world; "" if it was, or in one of those that are `alike`.
 
     A user's world has the name of the config (`known_as`, which `worlds.make_world` sets), and that of its class.
     """
-    trained, known_as = trained_world(metadata), getattr(world, "known_as", "")
+    trained, known_as = metadata["config"]["env"].get("world", "nethack"), getattr(world, "known_as", "")
     class_name = f"{type(world).__module__}:{type(world).__qualname__}"
     if trained in (*alike, world.name, known_as, class_name):
         return ""

@@ -6,18 +6,17 @@ import contextlib
 import functools
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from motif_jax.config.table import Table, Text, flatten, shown, table_of, value
 from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
 from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.own_code import OPTIONS_FLAG, WORLD_FLAG, load_class, reported
-from motif_jax.envs.world import CAPTIONS, ActionSpace, World, is_text, space_of, suggest
+from motif_jax.envs.world import World, is_text, space_of, suggest
 from motif_jax.names import WORLDS, find
-from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
+from motif_jax.structs import EpisodeInfo, UserError
 
 
 @dataclass(frozen=True)
@@ -61,15 +60,9 @@ def make_world(env: Mapping[str, Any]) -> World:
     return world
 
 
-def check_section(env: Any) -> None:
-    """Raises UserError unless `env`, which comes from outside, is a mapping of values in TABLE; any may be absent."""
-    if not isinstance(env, Mapping):
-        raise UserError(f"env must be a dictionary such as {{'world': 'wordle'}}, not {shown(env)} (--config.env)")
-    flat: dict[str, Any] = {}
-    for name, given in env.items():
-        nested = given if name == SECTION and isinstance(given, Mapping) else {"": given}
-        flat |= {f"{name}.{key}".rstrip("."): value for key, value in nested.items()}
-    for name, given in flat.items():
+def check_section(env: Mapping[str, Any]) -> None:
+    """Raises UserError unless all values of `env`, which comes from outside, are in TABLE; any may be absent."""
+    for name, given in flatten(dict(env)).items():
         if name not in TABLE:
             raise UserError(f"env has no value {shown(name)} (--config.env): {suggest(name, TABLE)}")
         TABLE[name].kind.check(name.rpartition(".")[2], f"--config.env.{name}", given)
@@ -100,8 +93,6 @@ def _bind(made: Any, options: dict[str, Any], env: Mapping[str, Any], name: str)
         if options:
             raise UserError(f"the world {name!r} takes no options, not {next(iter(options))!r} ({OPTIONS_FLAG})")
         return functools.partial(of_section, env)
-    if "max_episode_steps" in options:  # it overrides the section's
-        TABLE["max_episode_steps"].kind.check("max_episode_steps", OPTIONS_FLAG, options["max_episode_steps"])
     if "max_episode_steps" in env:
         options = {"max_episode_steps": env["max_episode_steps"], **options}
     try:
@@ -114,39 +105,19 @@ def _bind(made: Any, options: dict[str, Any], env: Mapping[str, Any], name: str)
 
 
 def _check_interface(world: World, name: str) -> None:
-    """Raises UserError unless a user's world has all members of `World`, of the right types."""
+    """Raises UserError unless a user's world has all members of `World`, which some stages need only at their end."""
     methods = [key for key in vars(World) if callable(getattr(World, key)) and not key.startswith("_")]
     for key in (*World.__annotations__, *methods):
         # Not `hasattr`, which would hide an AttributeError raised in the user's code.
         if inspect.getattr_static(world, key, ...) is ...:
             raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py requires ({WORLD_FLAG})")
         getattr(world, key)
-    for key, fits, wanted in _forms(world):
-        if not fits:
-            value = shown(getattr(world, key))
-            raise UserError(f"{key!r} of the world {name!r} must be {wanted}, not {value} ({WORLD_FLAG})")
-
-
-def _forms(world: World) -> Iterator[tuple[str, bool, str]]:
-    """Yields attributes of a world, whether each has the right form, and that form."""
-    for key in ("name", "about"):
-        yield key, isinstance(getattr(world, key), str), "text"
-    yield "texts", isinstance(world.texts, Path | None), "the Path of a directory, or None"
-    captions = isinstance(world.specs, Mapping) and all(world.specs.get(key) == spec for key, spec in CAPTIONS.items())
-    yield "specs", captions, f"a dictionary with {', '.join(CAPTIONS)} as in envs/world.py"
-    for key, among in (("action_names", None), ("players", None), ("reads", world.specs), ("pairs", world.specs)):
-        names = getattr(world, key)
-        fits = isinstance(names, tuple | list) and all(isinstance(name, str) for name in names)
-        fits = fits and (among is None or {*names} <= among.keys())
-        yield key, fits, "a tuple of names" + " in its specs" * bool(among)
-    figures = world.figures
-    fits = isinstance(figures, Mapping) and all(isinstance(key, str) and key not in TAKEN for key in figures)
-    fits = fits and all(kind in (bool, int, float) for kind in figures.values())
-    yield "figures", fits, f"bool, int or float by name, and no name one of {', '.join(TAKEN)}"
-    yield "action", isinstance(world.action, ArraySpec), "an ArraySpec"
-    space, plain = space_of(world), is_text(world.action) or not world.action.shape
-    fits = (space is None and plain) or (isinstance(space, ActionSpace) and space.spec == world.action)
-    yield "action", fits, "CHOICE, or text_action(), or the spec of 'action_space', which must be an ActionSpace"
+    if taken := [key for key in world.figures if key in TAKEN]:
+        raise UserError(f"the world {name!r} has a figure called {taken[0]!r}, a name that is taken ({WORLD_FLAG})")
+    space, single = space_of(world), is_text(world.action) or not world.action.shape
+    if not (single if space is None else space.spec == world.action):
+        wanted = "CHOICE, or text_action(), or the spec of its `action_space`"
+        raise UserError(f"the action of the world {name!r} must be {wanted}, not {shown(world.action)} ({WORLD_FLAG})")
 
 
 def essential(env: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,10 +54,9 @@ def connect(address: str) -> Any:
     try:
         ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise UserError(
-            f"cannot join the cluster {address!r} from {socket.gethostname()}: {error}; has it this Ray and Python, "
-            f"and does this host have its key, ~/.ray/auth_token? ({FLAG})"
-        ) from None
+        hint = "has it this Ray and Python, and does this host have its key, ~/.ray/auth_token?"
+        where = f"the cluster {address!r} from {socket.gethostname()}"
+        raise UserError(f"cannot join {where}: {error}; {hint} ({FLAG})") from None
     finally:
         for number, handler in ours.items():  # Ray's would end the process without saving
             signal.signal(number, handler)
@@ -70,10 +69,8 @@ def check_reachable(address: str) -> None:
     try:
         socket.create_connection((host, port), REACH_S).close()
     except OSError as error:
-        raise UserError(
-            f"{host!r} does not answer on port {port}: {error}; is Ray's head running there, and the port open to this "
-            f"host? ({FLAG})"
-        ) from None
+        hint = "is Ray's head running there, and the port open to this host?"
+        raise UserError(f"{host!r} does not answer on port {port}: {error}; {hint} ({FLAG})") from None
 
 
 def check_room(ray: Any, hosts: int, cores: int, address: str) -> None:

@@ -2,22 +2,28 @@ import gc
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import zlib
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from conftest import LONG_S, ROOT, children, parents, wait_for
 
 from benchmarks.random_policy import RandomPolicy
+from motif_jax.actors import recorder
 from motif_jax.actors.acting import answer
-from motif_jax.actors.pool import ActorPool
+from motif_jax.actors.pool import ActorPool, WorkerFolder, remove_stale_folders
+from motif_jax.actors.worker import MANY, find_places, read_rows, write_rows
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.world import GameSettings, GameVector
-from motif_jax.envs.world import step_specs
+from motif_jax.envs.world import SCREEN_SHAPE, Screen, step_specs
+from motif_jax.files import take
 from motif_jax.structs import ArraySpec, UserCodeError, UserError
 
 ROLLOUT = 8
@@ -135,7 +141,7 @@ def test_no_episode_is_lost_with_a_worker():
     with make_pool(num_workers=2, games=4, player="random", rollout_length=64, max_episode_steps=50) as pool:
         numbers: list = []
         killed = set()
-        while len(killed) < 8:
+        while len(killed) < 5:
             for _ in range(int(rng.integers(1, 100))):
                 numbers += [at.info.episode for _, _, ended in play(pool, None, 1) for at in ended]
             killed.add(victim := int(rng.choice(pool.processes)))
@@ -233,6 +239,137 @@ def test_workers_end_when_their_parent_is_killed():
 @pytest.mark.quick
 @pytest.mark.parametrize("name", ["reward", "core", "game", "value"])
 def test_observations_with_the_name_of_another_array_are_refused(name):
-    env = {"world": "own_control:NamedWorld", "options": json.dumps({"name": name})}
+    env = {"world": "own_gym:NamedWorld", "options": json.dumps({"name": name})}
     with pytest.raises(UserError, match=rf"an observation called '{name}', a name that is taken: .*--config.env.world"):
         ActorPool(env, (name,), num_workers=0, games_per_worker=2, rollout_length=4, outputs=OUTPUTS, starts=STARTS)
+
+
+# ---- folders of workers
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory) -> Path:
+    code = """
+import os, signal
+from motif_jax.actors.pool import WorkerFolder
+made = WorkerFolder()
+(made.path / "game").mkdir()
+(made.path / "game/nle.ttyrec").touch()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    home = tmp_path_factory.mktemp("killed")
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(home)}, check=False)
+    assert done.returncode == -signal.SIGKILL
+    (folder,) = home.iterdir()
+    return folder
+
+
+@pytest.fixture
+def stale(killed, temporary) -> Path:
+    return shutil.copytree(killed, temporary / killed.name)
+
+
+@pytest.mark.quick
+def test_the_folder_of_a_killed_parent_is_removed_and_that_of_a_living_one_is_not(temporary, stale):
+    living = WorkerFolder()
+    assert (stale / "game/nle.ttyrec").exists()
+    remove_stale_folders()
+    assert list(temporary.iterdir()) == [living.path]
+    living.remove()
+    assert not list(temporary.iterdir())
+
+
+# Folders with the name or the content of a worker's folder, which must stay
+
+
+def workdir(folder: Path, stale: Path) -> None:
+    folder.mkdir()
+    with take(folder / ".lock"):
+        pass
+
+
+def link_to_such_a_folder(folder: Path, stale: Path) -> None:
+    target = folder.parent.parent / "target"
+    shutil.copytree(stale, target)
+    folder.symlink_to(target)
+
+
+def of_somebody_else(folder: Path, stale: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root can give a folder to somebody else")
+    shutil.copytree(stale, folder)
+    os.chown(folder, 12345, 12345)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("make", [workdir, link_to_such_a_folder, of_somebody_else])
+def test_what_this_program_did_not_make_stays(temporary, stale, make):
+    make(temporary / "motif_jax-7-worker-abcd1234", stale)
+    everything = set(temporary.parent.rglob("*"))
+    made_by_a_worker = {path for path in everything if stale in (path, *path.parents)}
+    remove_stale_folders()
+    assert {path for path in everything if not os.path.lexists(path)} == made_by_a_worker
+
+
+# ---- rows of rollouts, and recorded frames
+
+SLOTS, STEPS, SIZE = MANY + 3, 4, 3
+COUNTS = 1, 2, MANY - 1, MANY, MANY + 2
+SHAPES = {"picture": (STEPS + 1, SIZE, 2, 5), "number": (STEPS, SIZE), "start": (1, SIZE, 6)}
+SHAPES["nothing"] = STEPS, SIZE, 0
+
+
+def make_rollouts() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {key: rng.integers(1, 100, (SLOTS, *shape)) for key, shape in SHAPES.items()}
+
+
+def some_pairs(key: str, count: int) -> list[tuple[int, int]]:
+    rng = np.random.default_rng(count)
+    slots, steps = rng.permutation(SLOTS)[:count], rng.integers(SHAPES[key][0], size=count)
+    return list(zip(slots.tolist(), steps.tolist(), strict=True))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("key", SHAPES)
+def test_rows_are_read_and_written_as_one_by_one(key, count):
+    rollouts, written = make_rollouts(), make_rollouts()
+    pairs = some_pairs(key, count)
+    expected = np.concatenate([rollouts[key][slot, step] for slot, step in pairs])
+    assert np.array_equal(read_rows(rollouts[key], find_places(pairs)), expected)
+    roomy = read_rows(rollouts[key], find_places(pairs), room=len(expected) + 5)
+    assert roomy.shape[0] == len(expected) + 5
+    assert np.array_equal(roomy[: len(expected)], expected)
+    assert not roomy[len(expected) :].any()
+    values = np.random.default_rng(1).integers(100, 200, (count * SIZE, *SHAPES[key][2:]))
+    write_rows(rollouts[key], find_places(pairs), values)
+    for number, (slot, step) in enumerate(pairs):
+        written[key][slot, step] = values[number * SIZE : (number + 1) * SIZE]
+    assert all(np.array_equal(rollouts[name], written[name]) for name in SHAPES)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("steps", "kept"), [(9, True), (10, False), (30, False)])
+def test_too_many_bytes_of_pictures_drop_all_pictures(monkeypatch, steps, kept):
+    monkeypatch.setattr(recorder, "MOST_PICTURES", 1000)
+    blank = np.zeros(SCREEN_SHAPE, np.uint8)
+    game = SimpleNamespace(
+        screen=lambda: Screen(blank, blank, np.zeros(2, np.uint8)), picture=lambda: bytes(100), message=b"",
+        message_count=1, step=lambda action: 0.0,
+    )  # fmt: skip
+    frames = recorder.RecordedFrames(game)
+    for _ in range(steps):
+        frames.step(0)
+    arrays = recorder.unpacked(frames.packed())
+    assert frames.too_many_pictures == (not kept)
+    assert len(arrays["chars"]) == len(arrays["message"]) == steps + 1
+    assert ("pictures" in arrays) == ("picture_ends" in arrays) == kept

@@ -14,7 +14,7 @@ from motif_jax.structs import EndStatus
 textarena = pytest.importorskip("textarena", reason="needs TextArena: pip install textarena")
 from motif_jax.envs.arena_world import ArenaWorld  # noqa: E402
 
-GAMES = 10_000
+GAMES = 2_000
 SQUARES = {"<g>": "G", "<y>": "Y", "<b>": "X"}
 
 

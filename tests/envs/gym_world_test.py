@@ -1,4 +1,4 @@
-"""Any environment of gymnasium as a world: specs, captions, time limits, ends, repeatability, actions in parts."""
+"""Any environment of gymnasium as a world: what it records, and what is refused of its values and errors; pictures."""
 
 import functools
 
@@ -6,14 +6,17 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from own_control import ACTIONS, AimWorld
+from own_gym import ACTIONS, AimWorld
+from PIL import Image
 
 from motif_jax.captions import decode
-from motif_jax.envs.gym_world import GymWorld, GymWorldGame, action_parts_of
+from motif_jax.envs.gym_world import GymWorld, GymWorldGame, action_parts_of, encode_picture, pieces_of_ansi
 from motif_jax.envs.toy import ToyWorld
 from motif_jax.envs.world import CAPTIONS, ActionSpace, SeedStream, game_seed, space_from, space_of, step_specs
-from motif_jax.envs.worlds import make_world
-from motif_jax.structs import ArraySpec, EndStatus
+from motif_jax.envs.worlds import check_world, make_world
+from motif_jax.launch import stopped_by_signals
+from motif_jax.replays.film import open_picture
+from motif_jax.structs import ArraySpec, EndStatus, UserCodeError, UserError
 
 pytestmark = pytest.mark.quick
 EVERYTHING = spaces.Dict({
@@ -222,3 +225,171 @@ def test_a_world_records_what_its_game_can_take(actions):
 def test_metadata_that_does_not_fit_is_refused(record):
     with pytest.raises(ValueError, match="action_space"):
         space_from({"action_space": record, "num_actions": 5})
+
+
+# ---- wrong values
+
+NAN, HUGE = float("nan"), 10**400
+OBSERVATION = EVERYTHING.sample() | {"note": ""}
+METHODS = {"reset", "step", "get_action_meanings"}, {"caption", "screen", "measure", "succeeded", "make"}
+Wrong = Walk
+
+
+def shown(name, *values):
+    return [(OBSERVATION | {name: value}, {}) for value in values]
+
+
+OF_ENVIRONMENT = {  # values that are refused
+    "reset": [
+        None, "ab", OBSERVATION, (OBSERVATION, {}, 0), (7, {}), ({}, {}),
+        *shown("position", "a", [1, [2]], [NAN, 0], [1e300, 0], ["a", "b"], np.array([0, 1j]), np.zeros(3)),
+        *shown("board", np.full((8, 8), 13), np.full((8, 8), 0.5), np.full((8, 8), 2**40), np.zeros((8, 7))),
+        *shown("facing", 0, 2.5, 7.0, [1], HUGE),
+        *shown("hands", [0, 5], [9.0, 0.0], "ab"),
+        *shown("note", b"at 0"),
+        *shown("inner", {}, 7, {"speed": NAN}),
+        *shown("camera", np.full((16, 16, 3), 256), np.zeros((16, 16))),
+    ],
+    "step": [
+        None, (OBSERVATION, 0.0, False, {}), "abcde",
+        *((OBSERVATION, reward, False, False, {}) for reward in ("x", 1j, HUGE, np.zeros(2))),
+        *((OBSERVATION, 0.0, flag, False, {}) for flag in ("no", np.zeros(2))),
+        *((OBSERVATION, 0.0, False, flag, {}) for flag in (None, [False])),
+    ],
+    "observation_space": [None, spaces.Dict({"message": spaces.Discrete(2)})],
+    "action_space": [
+        2, spaces.Discrete(3, start=1), spaces.Discrete(10**9), spaces.Box(-np.inf, np.inf, (2,)),
+        spaces.Box(0, 9, (2,), np.int64),
+    ],
+    "get_action_meanings": [7, ("left",)],
+}  # fmt: skip
+OF_WORLD = {
+    "caption": [None, b"a"],
+    "screen": [None, [7], [["ab", 3]], [[("a",)]], [b"a"]],
+    "measure": [None, (1, 2), (NAN,), {"place": 1}, (HUGE,), np.array(1.0)],
+    "succeeded": [None, np.zeros(2)],
+    "make": [None, EVERYTHING],
+    "action_names": [("left",)],
+    "kinds": [{"camra": "grid"}],
+    "figures": [{"steps": int}],
+}
+
+
+def refused(name, value, kind=UserError) -> str:
+    """The sentence with which a world is refused that has, or whose environment has, this value or method."""
+    global Wrong
+
+    def give(*_, **__):
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    class Wrong(Walk):
+        def make(self):
+            env = Corridor(goal=1)
+            env.place = env.steps = 0
+            if name in OF_ENVIRONMENT:
+                setattr(env, name, give if name in METHODS[0] else value)
+            return env
+
+    if name in OF_WORLD:
+        setattr(Wrong, name, give if name in METHODS[1] else value)
+    with pytest.raises(kind) as caught:
+        check_world({"world": "gym_world_test:Wrong"})
+    sentence = getattr(caught.value, "sentence", str(caught.value))
+    assert sentence.endswith("(--config.env.world)")
+    assert "\n" not in sentence
+    return sentence
+
+
+@pytest.mark.parametrize(("name", "values"), (OF_ENVIRONMENT | OF_WORLD).items())
+def test_wrong_values_are_refused_with_one_sentence(name, values):
+    with pytest.raises(pytest.fail.Exception):  # by right values
+        refused("reset", (OBSERVATION, {}))
+    for value in values:
+        refused(name, value)
+
+
+class Odd(BaseException):
+    """An exception of the user's own."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), Odd(), StopIteration()], ids=repr)
+def test_whatever_a_method_raises_names_the_world(error):
+    for method in METHODS[0] | METHODS[1]:
+        with stopped_by_signals():
+            sentence = refused(method, error, UserCodeError)
+        assert sentence.startswith("the world 'gym_world_test:Wrong' failed with "), method
+
+
+def test_errors_about_observations_name_them():
+    assert refused("reset", *shown("position", np.array([0, NAN]))) == (
+        "the world 'gym_world_test:Wrong' gives an observation 'position' that is not as its space says, of shape (2,) "
+        "and type float32: ValueError: not all numbers are finite (--config.env.world)"
+    )
+
+
+PIXELS = np.zeros((400, 800, 3), np.uint8)
+
+
+class Drawing(Corridor):
+    metadata = {"render_modes": ["human", "ansi", "rgb_array"]}
+
+    def __init__(self, drawn, render_mode):
+        super().__init__(goal=9)
+        self.drawn, self.render_mode = drawn, render_mode
+
+    def render(self):
+        if isinstance(self.drawn, Exception):
+            raise self.drawn
+        return self.drawn
+
+
+def game_of(drawn, **attributes):
+    attributes["make"] = lambda self: Drawing(drawn, self.render_mode)
+    game = type("World", (Walk,), attributes)().game()
+    game.reset(game_seed(0, 0, 0), 0)
+    return game
+
+
+def test_what_cannot_be_drawn_is_shown_on_the_screen():
+    error = gymnasium.error.DependencyNotInstalled("pygame is not installed")
+    for drawn in (error, "text", [[1]], PIXELS[..., :1], PIXELS[:0], PIXELS.astype(float)):
+        game = game_of(drawn)
+        assert game.picture() == b""
+        why = b"pygame is not installed" if drawn is error else b""
+        assert b"no picture: " + why in game.screen().chars.tobytes()
+    for drawn in (b"a", PIXELS):
+        game = game_of(drawn, picture="ansi")
+        game.screen()
+        assert b"no picture: " in game.screen().chars.tobytes()
+
+
+def test_a_picture_is_given_when_it_has_changed():
+    game = game_of(PIXELS)
+    assert open_picture(game.picture()).size == (320, 160)
+    assert game.picture() == b""
+    game._env.drawn = PIXELS + np.uint8(1)
+    assert game.picture()
+
+
+def test_colours_of_terminals_become_pieces():
+    assert pieces_of_ansi("\n+-\033[34;1mG\033[0m|\n\033[43m \033[0m\033[2J\a") == [
+        [("+-", 7), ("G", 4), ("|", 7)],
+        [(" ", 3 + 16)],
+    ]
+    assert pieces_of_ansi(f"\033[{'1' * 9999}mx") == [[("x", 7)]]
+    assert pieces_of_ansi("\033[97;7mx\033[my\033[999;38m") == [[("x", 15 + 16), ("y", 7)]]
+    assert pieces_of_ansi("\033[31;38;5;7mx\033[48;2;0;34;7;58;5;32;1my") == [
+        [("x", 1), ("y", 1)]
+    ]  # of a larger palette
+
+
+def test_pictures_of_replays_are_opened_with_care(tmp_path):
+    whole = encode_picture(PIXELS)
+    png = tmp_path / "a.png"
+    Image.fromarray(PIXELS).save(png)
+    Image.new("RGB", (2000, 2)).save(tmp_path / "large.webp")
+    for packed in (b"x", whole[:-50], png.read_bytes(), (tmp_path / "large.webp").read_bytes()):
+        with pytest.raises(ValueError, match="a picture of a replay"):
+            open_picture(packed)

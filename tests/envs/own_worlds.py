@@ -4,7 +4,7 @@ import numpy as np
 
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, SCREEN_SHAPE, Screen, game_seed, trained_world
+from motif_jax.envs.world import CAPTIONS, CHOICE, SCREEN_SHAPE, Screen, game_seed
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
 
 LENGTH = 6
@@ -133,7 +133,7 @@ class Corridor:
         return {"place": [game.place, 1.0], "message": said, "message_count": game.message_count}
 
     def plays(self, facts):
-        return "" if trained_world(facts) == "own_worlds:Corridor" else "is of another game"
+        return "" if facts["config"]["env"]["world"] == "own_worlds:Corridor" else "is of another game"
 
 
 class WrongShape(Corridor):

@@ -13,21 +13,21 @@ from motif_jax.stages.write_reward.evidence import record_episodes
 @pytest.mark.parametrize("actions", ["numbers", "choices"])
 def test_actions_of_several_parts_are_learnt_evaluated_shown_and_released(tmp_path, actions):
     config = get_config("quickstart.py", "toy")
-    config.env.world, config.env.options = "own_control:AimWorld", f'{{"actions": "{actions}"}}'
+    config.env.world, config.env.options = "own_gym:AimWorld", f'{{"actions": "{actions}"}}'
     config.env.max_episode_steps = 50
     config.policy.update({
         "network": "general", "num_workers": 0, "games_per_worker": 32, "groups": 2, "batch_size": 512,
-        "rollout_length": 16, "warmup_steps": 0, "train_for_env_steps": 24_576, "train_for_seconds": 0.0,
+        "rollout_length": 16, "warmup_steps": 0, "train_for_env_steps": 12_288, "train_for_seconds": 0.0,
         "extrinsic_coefficient": 1.0, "intrinsic_coefficient": 0.0, "synchronous": True, "tensorboard": False,
-        "learning_rate": 3e-3,
+        "learning_rate": 6e-3,
     })  # fmt: skip
-    config.evaluate.update({"episodes": 60, "num_workers": 0, "replays": "best", "games_per_worker": 4})
+    config.evaluate.update({"episodes": 30, "num_workers": 0, "replays": "best", "games_per_worker": 4})
     config.export.to = str(tmp_path / "released")
     for stage in (train_policy, evaluate, report, export):
         run_stage(stage, config, tmp_path)
     files = [next(tmp_path.glob(f"evaluate/{name}/episodes.jsonl")) for name in ("policy-*", "random")]
     agent, random = (np.mean([row["episode_return"] for row in read_lines(file)]) for file in files)
-    assert agent > random / 3  # returns are negative
+    assert agent > random / 2  # returns are negative
     policy, again = load_policy(tmp_path), load_policy(tmp_path / "released")
     shown = {"observation": np.float32([0.5, 0.05])}
     act = policy(shown, greedy=True)
@@ -36,6 +36,6 @@ def test_actions_of_several_parts_are_learnt_evaluated_shown_and_released(tmp_pa
     np.testing.assert_array_equal(again(shown, greedy=True).action, act.action)
     policy.begin(3)
     assert policy({"observation": np.zeros((3, 2), np.float32)}).action.shape == (3, 2)
-    config.write_reward.steps = 400
+    config.write_reward.steps = 200
     writing, readable = viewed(config, "write_reward"), find_readable(make_world(config.env.to_dict()))
     assert record_episodes(writing, readable, [tmp_path]).captions

@@ -2,7 +2,6 @@ import pytest
 from conftest import get_config
 
 from motif_jax import experiment
-from motif_jax.actors import pool
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -42,7 +41,6 @@ ROWS = [
     ("recording", {"collect.dataset": "/elsewhere"}, "not taken from a dataset"),
     ("recording", {"collect.policies": "runs/x"}, "scripted players, not policies"),
     ("recording", {"env.world": "own_worlds:Pictures", "collect.transcripts": 0}, "a dataset cannot keep 'place'"),
-    ("collect", {"collect.num_workers": 900}, "(--config.collect.num_workers)"),
     ("collect", {"collect.segment_length": 6000}, "no episode has 6000 steps"),
     ("collect", {"env.task": "nosuch:Game"}, "cannot use the game 'nosuch:Game' (--config.env.task)"),
     ("policy", {"policy.batch_size": 100}, "batch_size 100 must be a multiple of 32"),
@@ -110,15 +108,3 @@ def test_values_that_cannot_work_are_refused_in_one_sentence(what, values, said)
     assert said in str(refused.value)
     assert "--config." in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize("stage", ["train_policy", "collect", "evaluate"])
-def test_only_copies_of_the_engine_are_counted_against_open_files(monkeypatch, stage):
-    monkeypatch.setattr(pool.resource, "getrlimit", lambda _: (64, 64))
-    light, heavy = get_config("options.py", "treasure"), get_config("motif.py", "score")
-    for config in (light, heavy):
-        config.update_from_flattened_dict({f"{one}.games_per_worker": 64 for one in ("policy", "collect", "evaluate")})
-    light.collect.collector = "random"
-    experiment.check(light.to_dict(), [stage])
-    with pytest.raises(UserError, match="64 games in a process need more than the 64 files"):
-        experiment.check(heavy.to_dict(), [stage])

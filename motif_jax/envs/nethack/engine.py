@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
 import mmap
 import os
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from nle.nethack import nethack
 from nle.nethack.nethack import DLPATH, Nethack
 
 from motif_jax.files import read_json
+from motif_jax.system.foreign import sha256_of
 from motif_jax.system.startup import cache_directory, kind_of_machine
 
 WITH_ARTICLE, AS_IT_IS = 0, 2  # NetHack's formats of the killer's name
@@ -151,9 +151,8 @@ def directory() -> Path:
 
 def requirements() -> dict[str, Any]:
     """Returns what the record of a library must say, for the library to be loaded on this machine."""
-    with open(DLPATH, "rb") as wheel:
-        digest = hashlib.file_digest(wheel, "sha256").hexdigest()
-    return {"nle": metadata.version("nle"), "wheel": digest, "machine": kind_of_machine(), "recipe": RECIPE}
+    versions = {"nle": metadata.version("nle"), "wheel": sha256_of(Path(DLPATH))}
+    return versions | {"machine": kind_of_machine(), "recipe": RECIPE}
 
 
 @functools.cache
@@ -164,13 +163,11 @@ def find_library() -> Library:
         return WHEEL_LIBRARY
     path = folder / NAME
     try:
-        built = read_json(folder / RECORD)
-        if other := [name for name, value in requirements().items() if built.get(name) != value]:
-            raise ValueError(f"it was built for another {other[0]}")
-        with open(path, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != built["sha256"]:
-                raise ValueError("it is damaged")
-    except (OSError, ValueError, KeyError) as error:
-        why = f"NetHack plays with NLE's wheel; its library in {str(folder)!r} is not used: {error}"
+        built, wanted = read_json(folder / RECORD), requirements() | {"sha256": sha256_of(path)}
+        wrong = [f"its record says another {name}" for name, value in wanted.items() if built.get(name) != value]
+    except (OSError, ValueError) as error:
+        wrong = [str(error)]
+    if wrong:
+        why = f"NetHack plays with NLE's wheel; its library in {str(folder)!r} is not used: {wrong[0]}"
         return Library(DLPATH, f"{why} (bash launch/engine.sh builds it anew)")
     return Library(str(path), f"NetHack plays with the library that was built for this machine, {path}")

@@ -177,7 +177,6 @@ class NetHackGame:
         self._is_score = self.task.is_score
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
-        """Starts the game of this seed; the buffers then have its first frame."""
         raw = self._raw
         self._send = raw.step
         raw.set_initial_seeds(seed.core, seed.disp, False, None)
@@ -187,7 +186,7 @@ class NetHackGame:
             if self._program_state[IN_MOVELOOP]:
                 break
             raw.step(ESCAPE if self._internal[IN_LINE] else SPACE)
-        else:
+        else:  # as on a full disk
             raise RuntimeError(f"NetHack did not start a game within 1,000 keys (seed {seed})")
         self.episode = episode
         self.steps = 0
@@ -295,12 +294,10 @@ class NetHackGame:
 
     @property
     def on_stairs(self) -> bool:
-        """Whether the hero stands on stairs down."""
         return bool(self._internal[ON_STAIRS_DOWN]) and not self.end
 
     @property
     def opened_question(self) -> bool:
-        """Whether the last step made the game ask something, such as what to eat."""
         return bool(self._internal[IN_QUESTION]) and not self._asked and not self.end
 
     def _stepped_onto_stairs(self) -> bool:
@@ -361,7 +358,6 @@ class NetHackGame:
         return bytes(self._message).rstrip(NUL)
 
     def _show(self, message: bytes) -> bytes:
-        """Replaces the message in the frame; returns it."""
         self._message[:] = message.ljust(WIDTH, NUL)
         return message
 

@@ -35,7 +35,6 @@ class GymGame(gymnasium.Env):
         time_limit: int = GameSettings().max_episode_steps,
         **settings: Any,
     ):
-        """See the module docstring; `settings` are those of `GameSettings`."""
         self.render_mode = render_mode
         self._settings = GameSettings(task=task, max_episode_steps=time_limit, **settings)
         self._settings.check()
@@ -88,7 +87,7 @@ class GymGame(gymnasium.Env):
         return {key: row.reshape(plain_shape(row.shape[1:])) for key, row in arrays.items()}
 
     def _info(self) -> dict[str, Any]:
-        info: dict[str, Any] = dict(self._game.info().named(self._settings.figures))
+        info: dict[str, Any] = dict(self._game.info().named(self._settings.nethack_game.figures))
         info["episode_number"] = info.pop("episode")  # other libraries keep statistics of their own at "episode"
         return info
 

@@ -205,7 +205,6 @@ class Observer:
         self._before = frames.arrays["blstats"].copy()  # the bottom lines before the step
 
     def observe(self, rows: Rows, counts: np.ndarray) -> None:
-        """Writes the current observations; `counts` are the message counts."""
         if self._changes:
             self._before[:] = self._arrays["blstats"]
         if "crop" in self.specs:

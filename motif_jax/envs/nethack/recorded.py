@@ -31,6 +31,7 @@ from motif_jax.envs.nethack.world import GameSettings, GameVector
 from motif_jax.envs.world import step_specs
 from motif_jax.files import write_json
 from motif_jax.structs import UserError
+from motif_jax.system.foreign import sha256_of
 
 RECORDED = Path(__file__).with_suffix(".npz")
 GAMES = 64
@@ -44,7 +45,6 @@ class Replay:
     def __init__(
         self, library: str, games: Sequence[int], names: Iterable[str] = POLICY_OBSERVATIONS, screen: str = "terminal"
     ):
-        """Begins the games; `names`: the observations that they show."""
         with np.load(RECORDED) as file:
             self._actions, seed = file["actions"][list(games)].T.tolist(), int(file["seed"])
         self.steps = len(self._actions)
@@ -57,19 +57,18 @@ class Replay:
         self._opened = open_rows(self.rows)
 
     def step(self, number: int) -> None:
-        """Takes a recorded step."""
         self.rows["terminated"][:] = self.rows["truncated"][:] = False
         self.vector.step(self._actions[number], self._opened)
         self.vector.observe(self._opened)
 
 
-def play(library: str, games: slice, digest: bool = False, screen: str = "terminal") -> tuple[float, str]:
+def play(library: str, games: slice, digest: bool = False) -> tuple[float, str]:
     """Plays recorded games in lock-step; returns CPU time per step in microseconds, and a SHA-256 of all rows.
 
     With `digest`, the rows have all observations, which take time to write.
     """
     numbers = range(GAMES)[games]
-    replay = Replay(library, numbers, (*OBSERVATIONS, *EVENTS) if digest else POLICY_OBSERVATIONS, screen)
+    replay = Replay(library, numbers, (*OBSERVATIONS, *EVENTS) if digest else POLICY_OBSERVATIONS)
     sha256 = hashlib.sha256()
     start = time.process_time()
     for step in range(replay.steps):
@@ -108,7 +107,7 @@ def install(library: Path, compiler: str) -> None:
     (folder / RECORD).unlink(missing_ok=True)  # written again when the library is complete
     shutil.copyfile(library, folder / f"{NAME}.new")
     os.replace(folder / f"{NAME}.new", folder / NAME)
-    digest = hashlib.sha256((folder / NAME).read_bytes()).hexdigest()
+    digest = sha256_of(folder / NAME)
     write_json(folder / RECORD, requirements() | {"sha256": digest, "compiler": compiler, "us_per_step": own})
     print_line(
         f"engine: {own:.1f} µs of CPU time per step of a player that has learnt, {wheel:.1f} with NLE's wheel "

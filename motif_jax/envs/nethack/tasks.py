@@ -42,7 +42,6 @@ class Task(NamedTuple):
 
     @property
     def is_score(self) -> bool:
-        """Whether the reward is the change of the score."""
         return not (self.stairs_level or self.oracle)
 
 
@@ -68,11 +67,10 @@ def extended_ids() -> dict[str, str]:
 def get_task(name: str) -> Task:
     """Returns a task by its short ("score") or published name ("NetHackScore-v1")."""
     by_id = {task.name: task for task in TASKS.values()}
-    task = TASKS.get(name) or by_id.get(name)
-    if task is None:
-        hint = suggest(name, [*TASKS, *by_id, "toy"], f"choose one of {', '.join(TASKS)}, toy")
-        raise UserError(f"unknown task {name!r} (--config.env.task): {hint}")
-    return task
+    if task := TASKS.get(name) or by_id.get(name):
+        return task
+    hint = suggest(name, [*TASKS, *by_id, "toy"], f"choose one of {', '.join(TASKS)}, toy")
+    raise UserError(f"unknown task {name!r} (--config.env.task): {hint}")
 
 
 # Role, race, alignment and gender, as NetHack abbreviates them.
@@ -91,10 +89,8 @@ def check_character(character: str) -> None:
         return
     options = ["|".join(names) for names in CHARACTERS]
     if not re.fullmatch("-".join(f"({names})" for names in options), character):
-        raise UserError(
-            f"unknown character {character!r} (--config.env.character): join one of each with dashes: "
-            f"{', '.join(options)}; or {ANY_CHARACTER!r} for any of them"
-        )
+        hint = f"join one of each with dashes: {', '.join(options)}; or {ANY_CHARACTER!r} for any of them"
+        raise UserError(f"unknown character {character!r} (--config.env.character): {hint}")
 
 
 def register() -> None:

@@ -72,26 +72,21 @@ class GameSettings:
     library: str = ""  # a file instead of the one that `engine` finds
 
     def check(self) -> None:
-        """Raises UserError for invalid settings."""
         for name, declared in table_of(GameSettings).items():
             declared.kind.check(name, f"--config.env.{name}", getattr(self, name))
         if self.other_game is None:
             get_task(self.task)
         elif self.actions != "basic":
-            raise UserError(
-                f"the actions {self.actions!r} are NetHack's: the game {self.task!r} has its own "
-                "(--config.env.actions, --config.env.task)"
-            )
+            what = f"the actions {self.actions!r} are NetHack's, not of the game {self.task!r}"
+            raise UserError(f"{what} (--config.env.actions, --config.env.task)")
         check_character(self.character)
 
     @property
     def is_nethack(self) -> bool:
-        """Whether the task is one of NetHack's, rather than another game with its frames."""
         return ":" not in self.task and self.task not in GAMES
 
     @property
     def other_game(self) -> Any:
-        """The class of another game that the task names; None for NetHack."""
         return load_class(self.task, "game", TASK_FLAG) if ":" in self.task else find(GAMES, self.task)
 
     @property
@@ -109,12 +104,7 @@ class GameSettings:
     def nethack_game(self) -> type[NetHackGame]:
         return ExtendedGame if self.actions == "extended" else NetHackGame
 
-    @property
-    def figures(self) -> dict[str, type]:
-        return self.nethack_game.figures
-
     def make(self, buffers: dict[str, np.ndarray]) -> FrameGame:
-        """Makes a game that writes into `buffers`."""
         if other := self.other_game:
             limit = {"max_episode_steps": self.max_episode_steps} if self.task in GAMES else {}
             return other(buffers, **limit)
@@ -209,7 +199,6 @@ class GameVector(SequentialVector):
     def __init__(
         self, count: int, settings: GameSettings, names: Iterable[str], extra_frames: Iterable[str] = (), **options: Any
     ):
-        """See `World.vector`; `names`: observations from OBSERVATIONS and EVENTS."""
         self.observer = Observer(count, names, settings.screen, extra_frames)
         games: list[Any] = [settings.make(self.observer.frames.views(index)) for index in range(count)]
         super().__init__(games, (), **options)
@@ -287,8 +276,6 @@ class ShownGame:
         self._game = game
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # before `_game` exists
-            raise AttributeError(name)
         return getattr(self._game, name)
 
     @property
@@ -341,7 +328,6 @@ class NetHackWorld(FrameWorld):
     name = "nethack"
     about = "the game NetHack"
     players = ("random", "explorer")
-    engine = True  # each game has a copy of NetHack's engine
     packages = ("nle",)
 
     @classmethod
@@ -354,7 +340,7 @@ class NetHackWorld(FrameWorld):
 
     def __init__(self, settings: GameSettings):
         super().__init__(settings)
-        self.action_names, self.figures = settings.action_names, settings.figures
+        self.action_names, self.figures = settings.action_names, settings.nethack_game.figures
         self.character = settings.character  # the hero's role, race, alignment and gender, as datasets record them
         self.protocols = ("challenge", "balrog_nethack") if settings.is_nethack else ()
 
@@ -364,7 +350,6 @@ class NetHackWorld(FrameWorld):
 
     @staticmethod
     def own_game(env: Mapping[str, Any]) -> tuple[str, str] | None:
-        """See `World`: `task` may name a user's game with NetHack's frames."""
         return (f"the game {env['task']!r}", TASK_FLAG) if ":" in env.get("task", "") else None
 
     def scripted(self, name: str) -> Any:

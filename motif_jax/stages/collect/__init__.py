@@ -21,7 +21,7 @@ import numpy as np
 import motif_jax
 from motif_jax.actors.acting import BatchedPolicy, answer
 from motif_jax.actors.players import parse_scripted
-from motif_jax.actors.pool import ActorPool, check_capacity
+from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorder import play_branches, play_episodes
 from motif_jax.actors.worker import FilledSlot
 from motif_jax.captions import decode
@@ -233,7 +233,6 @@ def check(config: CollectConfig) -> None:
     else:
         parse_scripted(section.collector, world)
     if not (section.transcripts and isinstance(world, TextWorld)):  # which this process plays
-        check_capacity(world, section.num_workers, section.games_per_worker)
         check_cluster(config.cluster)
 
 

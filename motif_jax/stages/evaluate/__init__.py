@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from motif_jax import files
-from motif_jax.actors.pool import check_capacity
 from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Text, Whole, flatten, value
 from motif_jax.devices.releases import METADATA, is_release
 from motif_jax.envs import protocols
@@ -384,7 +383,6 @@ def check(config: EvaluateConfig) -> None:
                 f"unknown replay {word!r} ({REPLAYS_FLAG}): choose from {', '.join(WORDS)}, or numbers of episodes "
                 f"up to {section.episodes - 1}"
             )
-    check_capacity(world, section.num_workers, section.games_per_worker, flag="--config.evaluate")
     check_cluster(config.cluster)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from motif_jax.actors.pool import check_capacity
+from motif_jax.actors.pool import check_groups
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, deciding, part, value
 from motif_jax.devices.releases import check_saved
 from motif_jax.envs.world import World, is_text, space_of
@@ -231,7 +231,7 @@ def check(config: TrainConfig) -> None:
             what = f"the network {section.network!r} cannot play several options"
             raise UserError(f"{what} (--config.policy.network, {OPTIONS_FLAG})")
     check_rewards(config, world, plan)
-    check_capacity(world, section.num_workers, section.games_per_worker, section.groups, 0, "--config.policy")
+    check_groups(section.games_per_worker, section.groups, "--config.policy")
     check_cluster(config.cluster)
     if section.synchronous and section.num_workers > 1:
         raise UserError(
