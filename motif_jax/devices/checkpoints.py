@@ -88,8 +88,8 @@ class Checkpoints:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.directory))
         self._prune()
         self._may_delete = True
-        if not self._manager.save(step, args=items):
-            raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
+        saved = self._manager.save(step, args=items)
+        assert saved, f"checkpoint {step} was not written to {self.directory}"
         self._rankings[step] = added
 
     def steps(self) -> list[int]:
@@ -153,12 +153,8 @@ class Checkpoints:
         for step in order:
             if checkpoint := self._try(step, self._read):
                 return checkpoint
-        has, where = ", ".join(map(str, steps)) or "none", repr(str(self.directory))
-        if not order:
-            raise UserError(f"{where} has no checkpoint {which}; it has {has}")
-        some = which in ("last", "best")
-        named = f"no checkpoint in {where} can" if some else f"checkpoint {which} in {where} cannot"
-        raise UserError(f"{named} be read, see the warnings; it has {has}")
+        has = ", ".join(map(str, steps)) or "none"
+        raise UserError(f"{str(self.directory)!r} has no readable checkpoint {which!r}; it has {has}")
 
     def close(self) -> None:
         """Waits for the checkpoint that is being written, and deletes surplus ones."""
@@ -193,7 +189,7 @@ class Checkpoints:
 
 
 def reading(directory: Path) -> contextlib.closing[Checkpoints]:
-    """Opens checkpoints for reading, and closes them at the end of a `with`."""
+    """Opens checkpoints for a `with`, which closes them."""
     return contextlib.closing(Checkpoints(directory))
 
 

@@ -9,9 +9,8 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from motif_jax.pages.blocks import asset, cell, data_script, noted, of_intervals, table
+from motif_jax.pages.blocks import Interval, asset, cell, data_script, esc, exact, noted, number, of_intervals, table
 from motif_jax.pages.charts import COLOURS, Point, bars, reach, spark, track
-from motif_jax.pages.formats import Interval, esc, exact, number
 from motif_jax.screens import PALETTE
 
 WORDS = {  # of the evaluation's figures: title and note

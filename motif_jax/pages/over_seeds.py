@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from motif_jax.pages.blocks import Interval
 from motif_jax.pages.charts import Band, Point
-from motif_jax.pages.formats import Interval
 
 RESAMPLES = 5000
 ENDS = (1 - 0.95) / 2, (1 + 0.95) / 2  # quantiles of all intervals

@@ -26,7 +26,7 @@ from motif_jax.files import write_whole
 from motif_jax.replays.replay import Story
 from motif_jax.replays.scene import MESSAGES, Canvas, View, changes, compose, needed
 from motif_jax.screens import BACKGROUND, PALETTE, printable
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 
 # Rasterises sheets of characters: draws every character once, in a few shades, and then copies it.
 #
@@ -250,16 +250,14 @@ def _stride(speed: float) -> int:
 
 
 def open_picture(packed: bytes) -> Image:
-    """Decodes a WebP picture; raises ValueError if it is damaged, of another format, or too large."""
+    """Decodes a WebP picture from any source; raises UserError if it is damaged, of another format, or too large."""
     from PIL import Image
 
-    try:
-        with Image.open(io.BytesIO(packed), formats=["WEBP"]) as picture:
-            if max(picture.size) > SIDE:
-                raise ValueError(f"a picture of a replay has more than {SIDE} pixels on a side")
-            return picture.convert("RGB")
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"a picture of a replay is damaged ({error})") from error
+    readable = legible("a picture of a replay", "", SyntaxError, Image.DecompressionBombError)
+    with readable, Image.open(io.BytesIO(packed), formats=["WEBP"]) as picture:
+        if max(picture.size) > SIDE:
+            raise ValueError(f"it has more than {SIDE} pixels on a side")
+        return picture.convert("RGB")
 
 
 @functools.lru_cache(maxsize=1)  # consecutive frames often have the same picture

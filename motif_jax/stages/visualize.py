@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from motif_jax.envs.protocols import by_protocol, check_protocol
 from motif_jax.envs.worlds import check_world, essential, make_world
 from motif_jax.episodes.playback import Track, plays_the_same_twice, read_tracks, replay_of
 from motif_jax.policies.choice import parse_one
-from motif_jax.replays.film import WRITERS, count_sheets, find_ffmpeg, write_film
+from motif_jax.replays.film import WRITERS, count_sheets, write_film
 from motif_jax.replays.replay import describe, load_replay, save_replay, summary
 from motif_jax.replays.scene import can_watch, watch
 from motif_jax.stages import Stage, evaluate, without_lock
@@ -54,7 +53,6 @@ class VisualizeConfig(EvaluateConfig):
     visualize: Visualize = Visualize()
 
 
-LONGEST_S = 655  # longest duration of one picture of a GIF, in seconds
 MESSAGES = 20  # in the summary that is printed
 FLAG = "--config.visualize"
 
@@ -67,41 +65,19 @@ def loads_jax(config: VisualizeConfig) -> bool:
 def check(config: VisualizeConfig) -> None:
     """Raises UserError for values that cannot work, before anything is played."""
     section = config.visualize
-    if section.export:
-        _check_export(Path(section.export), section.speed)
+    if section.export and Path(section.export).suffix.lower() not in WRITERS:
+        raise UserError(f"{section.export!r} must end in one of {', '.join(WRITERS)} ({FLAG}.export)")
     if section.replay:
-        if section.policy:
-            raise UserError(f"name a policy ({FLAG}.policy) or a replay ({FLAG}.replay), not both")
-        if not Path(section.replay).is_file():
-            raise UserError(f"there is no replay {section.replay!r} ({FLAG}.replay)")
         return
     check_protocol(config.env, config.evaluate.protocol)
     world = check_world(config.by_protocol().env)
     if section.policy not in (*world.players, ""):
-        policy, _ = evaluate.split_option(section.policy, f"{FLAG}.policy")
+        policy, _ = evaluate.split_option(section.policy)
         parse_one(f".{policy}" if policy.startswith("@") else policy or ".", f"{FLAG}.policy")
     if section.episode not in evaluate.WORDS and not section.episode.isdecimal():
         raise UserError(
             f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(evaluate.WORDS)} or a number"
         )
-
-
-def _check_export(path: Path, speed: float) -> None:
-    kind, parents = path.suffix.lower(), path.absolute().parents  # missing directories are made later
-    folder, why = next((parent for parent in parents if parent.exists()), path), ""
-    if kind not in WRITERS:
-        why = f"must end in one of {', '.join(WRITERS)}"
-    elif path.is_dir():
-        why = "is a directory"
-    elif not folder.is_dir() or not os.access(folder, os.W_OK):
-        why = f"cannot be written: {str(folder)!r} is not a writable directory"
-    elif kind == ".gif" and 1 / speed > LONGEST_S:
-        why = f"would show a step for longer than {LONGEST_S} seconds, at {speed:g} steps per second ({FLAG}.speed)"
-    if why:
-        raise UserError(f"{str(path)!r} {why} ({FLAG}.export)")
-    if kind == ".mp4":
-        with naming(f"{FLAG}.export"):
-            find_ffmpeg()
 
 
 def run(config: VisualizeConfig, workdir: Path) -> None:

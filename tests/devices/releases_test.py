@@ -116,13 +116,13 @@ def test_every_changed_byte_is_refused_in_one_sentence(original, tmp_path):
             directory = shutil.copytree(original, tmp_path / f"{file.name}-{number}")
             (directory / file.name).write_bytes(changed)
             if file.name == "best.npz":
-                with pytest.raises(UserError, match="cannot be used: 'best.npz'"):
+                with pytest.raises(UserError, match="cannot read 'best.npz'"):
                     releases.released_replay(directory)
                 continue
-            refusal(lambda: releases.read_release(directory, kind, "last"), "cannot be used: ")
+            refusal(lambda: releases.read_release(directory, kind, "last"), "cannot read ")
         for shorter in (b"", data[: len(data) // 2]):
             (directory / file.name).write_bytes(shorter)
-            with pytest.raises(UserError, match="cannot be used: "):
+            with pytest.raises(UserError, match="cannot read "):
                 releases.released_replay(directory) if file.name == "best.npz" else releases.read_release(
                     directory, kind, "last"
                 )

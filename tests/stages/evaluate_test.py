@@ -7,7 +7,7 @@ from toy_policies import TASK, policies
 
 from motif_jax.envs.nethack.game import FIGURES
 from motif_jax.files import read_json, write_json
-from motif_jax.pages.formats import Interval
+from motif_jax.pages.blocks import Interval
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import FLAG, find_all, find_contenders, results

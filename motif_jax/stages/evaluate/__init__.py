@@ -34,7 +34,7 @@ from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
 from motif_jax.stages import Stage, check_cluster, later, with_result
 from motif_jax.stages.train_policy import Policy
 from motif_jax.stages.train_values import ValuesConfig, check_texts_fit
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 from motif_jax.system.machine import usable_cores
 
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
@@ -116,13 +116,11 @@ def _named(section: Evaluate) -> list[tuple[str, str]]:
     return [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
 
 
-def split_option(policy: str, flag: str) -> tuple[str, str]:
+def split_option(policy: str) -> tuple[str, str]:
     """A policy, and the option behind it that is to play alone, "" for none. Names of directories may contain a #."""
-    path, mark, option = policy.rpartition(OPTION)
-    if not mark or "/" in option or any(Path(name).is_dir() for name in (policy, policy.rpartition("@")[0]) if name):
+    path, _, option = policy.rpartition(OPTION)
+    if not option or "/" in option or any(Path(name).is_dir() for name in (policy, policy.rpartition("@")[0]) if name):
         return policy, ""
-    if not option:
-        raise UserError(f"the name of an option is missing behind {policy!r} ({flag})")
     return path, option
 
 
@@ -158,7 +156,7 @@ def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> l
         name, path, step = _locate(workdir, policy, flag, "values")
         decodings = decodings_of(asdict(config.decoding))
         return [Contender(short_name(f"{name}-{step}-{one.name}"), path, step, False, one) for one in decodings]
-    policy, option = split_option(policy, flag)
+    policy, option = split_option(policy)
     if is_language_model(policy):
         file = locate_model(policy, flag).absolute()
         return [Contender(short_name(f"{file.name.removesuffix('.gguf')}{games}"), str(file), 0, greedy)]
@@ -180,12 +178,8 @@ def _locate(workdir: Path, policy: str, flag: str, stage: str) -> tuple[str, str
     if stage == "values":
         from motif_jax.policies.writing import list_values  # loads JAX
 
-        try:
+        with naming(f"run --stage=train_values first, {flag}"):
             directory, steps = list_values(Path(choice.path))
-        except UserError as error:
-            raise UserError(f"{error}: run --stage=train_values first ({flag})") from error
-        if not steps:
-            raise UserError(f"there is no complete checkpoint in {str(directory)!r} ({flag})")
         chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
         last = chosen if chosen in steps else steps[-1]
     else:
@@ -372,7 +366,7 @@ def check(config: EvaluateConfig) -> None:
             check_texts_fit(config)
     for policy, flag in _named(section):
         if policy not in (*world.players, ""):
-            policy, _ = split_option(policy, flag)
+            policy, _ = split_option(policy)
             if is_language_model(policy):
                 locate_model(policy, flag)
                 check_reads(LANGUAGE, world.specs, world.reads, world.name)

@@ -22,10 +22,9 @@ from motif_jax.console import print_line
 from motif_jax.envs.protocols import TASK, TITLES, is_variation, suffix
 from motif_jax.envs.texts import Rules
 from motif_jax.pages import figures
-from motif_jax.pages.blocks import cell, share_bar, table
+from motif_jax.pages.blocks import Interval, cell, esc, exact, share_bar, table
 from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
 from motif_jax.pages.figures import SUMMARIES, PackedReplay, Player, Players, label
-from motif_jax.pages.formats import Interval, esc, exact
 from motif_jax.pages.over_seeds import large_exponents
 from motif_jax.replays.film import open_picture
 from motif_jax.replays.replay import COLUMNS, Replay, load_replay
