@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-LARGEST = 1e100  # largest value on a page; a million float32 rewards sum to 1e45
 CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
 
@@ -37,12 +36,6 @@ class Interval(NamedTuple):
     def band(self) -> tuple[float, float]:
         """The interval's ends; (mean, mean) if unknown."""
         return (self.mean, self.mean) if self.low is None or self.high is None else (self.low, self.high)
-
-    @property
-    def bounded(self) -> Interval:
-        """The interval with values that a chart can show."""
-        low, high, median = (None if end is None else number(end) for end in (self.low, self.high, self.median))
-        return Interval(number(self.mean), low, high, median, self.n)
 
     @property
     def spelt(self) -> str:
@@ -65,13 +58,11 @@ def amount(value: float | None) -> str:
     """Formats a number for a label: 0.25, 1,200, 35k, 2.5M; None is a dash."""
     if value is None:
         return "–"
-    if abs(value) >= LARGEST:
-        return exact(value)
     short = float(f"{value:.3g}")  # first, so that 999,999 is 1M
     size = abs(short)
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size >= max(unit, 1e4):
-            return f"{short / unit:,g}{name}" if size < 1e15 else f"{short:g}"
+            return f"{short / unit:,g}{name}"
     if size >= 1000:
         return f"{value:,.0f}"
     return "0" if not size else f"{short:g}"
@@ -79,10 +70,6 @@ def amount(value: float | None) -> str:
 
 def exact(value: float) -> str:
     """Formats a number for a table: more digits than `amount`."""
-    if abs(value) >= LARGEST:
-        return f"{'over ' if value > 0 else 'below -'}{LARGEST:g}"
-    if abs(value) >= 1e15:
-        return f"{value:.3g}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
@@ -105,17 +92,6 @@ def ticks(low: float, high: float, count: int = 4) -> list[float]:
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
-
-
-def number(value: Any) -> float:
-    """The value as a float, clipped to LARGEST, so that sums and squares are finite; ValueError if it is not finite."""
-    try:
-        number = float(value)
-    except OverflowError:  # a huge int
-        number = LARGEST if value > 0 else -LARGEST
-    if not math.isfinite(number):
-        raise ValueError(f"{value!r} is not a number")
-    return max(-LARGEST, min(number, LARGEST)) if abs(number) >= 1 / LARGEST else 0.0
 
 
 def in_words(count: int) -> str:

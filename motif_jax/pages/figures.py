@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from motif_jax.pages.blocks import Interval, asset, cell, data_script, esc, exact, noted, number, of_intervals, table
+from motif_jax.pages.blocks import Interval, asset, cell, data_script, esc, exact, noted, of_intervals, table
 from motif_jax.pages.charts import COLOURS, Point, bars, reach, spark, track
 from motif_jax.screens import PALETTE
 
@@ -79,14 +79,14 @@ def curves_of(metrics: Iterable[str]) -> list[Curve]:
 
 def curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[Point]:
     """The points (steps, value) of a metric of training, from the rows that have it."""
-    return [(row["env_steps"], number(row[name])) for row in rows if row.get(name) is not None]
+    return [(row["env_steps"], float(row[name])) for row in rows if row.get(name) is not None]
 
 
 def all_metrics(rows: Sequence[Mapping[str, Any]]) -> str:
     """A folded table of everything that a stage has written to `metrics.jsonl`, with small curves, as HTML."""
     body = []
     for name in sorted({name for row in rows for name in row}):
-        if values := [number(row[name]) for row in rows if isinstance(row.get(name), int | float)]:
+        if values := [row[name] for row in rows if isinstance(row.get(name), int | float)]:
             figures = (f"{value:,.4g}" for value in (values[0], min(values), max(values), values[-1]))
             body.append([esc(name), *figures, spark(values)])
     head = ("metric", "first", "lowest", "highest", "last", "")
@@ -160,11 +160,8 @@ Players = dict[str, list[Player]]  # by the rules of their games; first "", thos
 
 
 def arranged(by_directory: Mapping[str, Player]) -> Players:
-    """Players by the rules of their games: first the workdir's policy, its best decoding first; random play last.
-
-    Their figures are such as charts can show, as a user's game may give any number.
-    """
-    players = sorted((_bounded(player._replace(name=name)) for name, player in by_directory.items()), key=_order)
+    """Players by the rules of their games: first the workdir's policy, its best decoding first; random play last."""
+    players = sorted((player._replace(name=name) for name, player in by_directory.items()), key=_order)
     protocols = dict.fromkeys(["", *(player.protocol for player in players)])
     return {protocol: [player for player in players if player.protocol == protocol] for protocol in protocols}
 
@@ -174,14 +171,6 @@ def _order(player: Player) -> tuple[Any, ...]:
     best = -player.mean_return if player.decoding and player.figures.get("return") else 0.0
     is_random = scripted and player.name.startswith("random")
     return player.path != ".", is_random, scripted, -player.step, best, bool(player.option), player.greedy
-
-
-def _bounded(player: Player) -> Player:
-    def shown(values: Mapping[str, Interval | None]) -> dict[str, Any]:
-        return {name: interval and interval.bounded for name, interval in values.items()}
-
-    return player._replace(figures=shown(player.figures), did=shown(player.did), returns=shown(player.returns),
-                           terms={name: shown(terms) for name, terms in player.terms.items()})  # fmt: skip
 
 
 def own_of(players: Sequence[Player]) -> Player | None:

@@ -32,20 +32,11 @@ def interquartile_mean(scores: np.ndarray) -> float:
 
 def estimate(scores: np.ndarray, seed: int = 0) -> Interval:
     """The mean of the scores of all seeds, with its bootstrap interval. [S]"""
-    exponent = int(large_exponents(scores))
-    scores = np.ldexp(scores, -exponent)
-    mean = math.ldexp(float(scores.mean()), exponent)
+    mean = float(scores.mean())
     if len(scores) < 2:
         return Interval(mean)
     drawn = np.random.default_rng(seed).integers(len(scores), size=(RESAMPLES, len(scores)))
-    low, high = np.quantile(scores[drawn].mean(1), ENDS).tolist()
-    return Interval(mean, math.ldexp(low, exponent), math.ldexp(high, exponent))
-
-
-def large_exponents(values: np.ndarray) -> np.ndarray:
-    """Per column, the exponent of a power of two by which to divide, so that sums stay finite; usually 0."""
-    exponents = np.frexp(np.abs(values).max(0, initial=0.0))[1]
-    return np.where(exponents > 900, exponents, 0)
+    return Interval(mean, *np.quantile(scores[drawn].mean(1), ENDS).tolist())
 
 
 def improvement(ours: np.ndarray, theirs: np.ndarray) -> Interval:

@@ -89,17 +89,12 @@ class Replay(NamedTuple):
         names = self.metadata.get("options")
         return list(map(str, names)) if isinstance(names, list) else []
 
-    def option_name(self, step: int) -> str:
-        """The name of the option that chose the action at this step, of a replay that has them."""
-        assert self.charge is not None
-        return _name(int(self.charge[step]), self.option_names, "option")
-
     def action_name(self, step: int) -> str:
         """The action at this step and the option that chose it; "" before the first and after the last step."""
         if not 0 <= step < self.steps:
             return ""
         name = _name(int(self.action[step]), self.metadata["action_names"], "action")
-        return name if self.charge is None else f"{name} ({self.option_name(step)})"
+        return name if self.charge is None else f"{name} ({_name(int(self.charge[step]), self.option_names, 'option')})"
 
     def message_text(self, frame: int) -> str:
         return decode(self.message[frame]).strip()
@@ -162,7 +157,7 @@ def _check(metadata: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Non
 
 
 def top_messages(replay: Replay, number: int = 100) -> list[TopMessage]:
-    """Returns the most frequent messages of the episode's steps, most frequent first."""
+    """The messages of the episode's steps, most frequent first."""
     after = 0 if replay.is_late else 1  # the frame whose message a step is rewarded for
     keys = [message.tobytes() for message in replay.message[after : after + replay.steps]]
     first = {key: step for step, key in reversed([*enumerate(keys)])}

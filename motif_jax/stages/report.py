@@ -86,9 +86,8 @@ class ReportConfig(Experiment):
 
 
 def other_runs(config: ReportConfig) -> list[Path]:
-    """The workdirs to compare this one with, without duplicates, in the config's order."""
-    paths = [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
-    return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
+    """The workdirs to compare this one with."""
+    return [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
 
 
 def check(config: ReportConfig) -> None:

@@ -25,7 +25,6 @@ from motif_jax.pages import figures
 from motif_jax.pages.blocks import Interval, cell, esc, exact, share_bar, table
 from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
 from motif_jax.pages.figures import SUMMARIES, PackedReplay, Player, Players, label
-from motif_jax.pages.over_seeds import large_exponents
 from motif_jax.replays.film import open_picture
 from motif_jax.replays.replay import COLUMNS, Replay, load_replay
 from motif_jax.run import Head, Run, from_plain
@@ -113,8 +112,6 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
     if not columns:
         return {}
     values = np.array(list(columns.values()), float).T  # [N, columns]
-    exponents = large_exponents(values)
-    values = np.ldexp(values, -exponents)
     rng, count = np.random.default_rng(seed), len(values)
     statistics = {"mean": [column.mean() for column in values.T], "median": [*np.median(values, 0)]}
     if count > 1:
@@ -127,7 +124,7 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
     unknown: Statistics = dict.fromkeys(("low", "high", "median_low", "median_high"))
     unknown |= {} if count == wanted else {"n": count}
     return {
-        name: unknown | {key: float(np.ldexp(numbers[at], exponents[at])) for key, numbers in statistics.items()}
+        name: unknown | {key: float(numbers[at]) for key, numbers in statistics.items()}
         for at, name in enumerate(columns)
     }
 
@@ -311,8 +308,7 @@ def how(player: Player) -> str:
 
 
 def _value(player: Player) -> str:
-    interval = player.figures.get("return")
-    return f"<b>{exact(interval.mean)}</b> {interval.words}" if interval else "–"
+    return f"<b>{exact(one.mean)}</b> {one.words}" if (one := player.figures.get("return")) else "–"
 
 
 # ---- all players
