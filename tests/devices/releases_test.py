@@ -104,28 +104,18 @@ def test_one_kind_of_checkpoint_is_not_taken_for_another():
         read_policy(policies().good / "reward")
 
 
-def test_every_changed_byte_is_refused_in_one_sentence(original, tmp_path):
+def test_every_changed_byte_is_refused_in_one_sentence(release):
     rng = np.random.default_rng(0)
-    for file in sorted(original.iterdir()):
-        data = file.read_bytes()
-        kind = "reward" if file.name.startswith("reward") else "policy"
-        places = [0, 8, len(data) - 1, *rng.integers(len(data), size=3).tolist()]
-        for number, at in enumerate(places):
-            changed = bytearray(data)
-            changed[at] ^= 1 << int(rng.integers(8))
-            directory = shutil.copytree(original, tmp_path / f"{file.name}-{number}")
-            (directory / file.name).write_bytes(changed)
-            if file.name == "best.npz":
-                with pytest.raises(UserError, match="cannot read 'best.npz'"):
-                    releases.released_replay(directory)
-                continue
-            refusal(lambda: releases.read_release(directory, kind, "last"), "cannot read ")
-        for shorter in (b"", data[: len(data) // 2]):
-            (directory / file.name).write_bytes(shorter)
-            with pytest.raises(UserError, match="cannot read "):
-                releases.released_replay(directory) if file.name == "best.npz" else releases.read_release(
-                    directory, kind, "last"
-                )
+    for file in sorted(release.iterdir()):
+        data, kind = file.read_bytes(), "reward" if file.name.startswith("reward") else "policy"
+        read = releases.read_release if file.name != "best.npz" else lambda path, *_: releases.released_replay(path)
+        damaged = [b"", data[: len(data) // 2]]
+        for at in (0, 8, len(data) - 1, *rng.integers(len(data), size=2).tolist()):
+            damaged.append(data[:at] + bytes([data[at] ^ 1 << int(rng.integers(8))]) + data[at + 1 :])
+        for changed in damaged:
+            file.write_bytes(changed)
+            refusal(lambda: read(release, kind, "last"), "cannot read ")
+        file.write_bytes(data)
 
 
 def rewritten(release, change):
