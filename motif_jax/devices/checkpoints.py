@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import logging
 import os
@@ -32,7 +31,7 @@ from motif_jax.console import clean
 from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.mesh import from_first_host, host_copy
 from motif_jax.devices.parameters import keys_of, sum_of_arrays
-from motif_jax.devices.releases import find_release, is_release, read_release
+from motif_jax.devices.releases import checksum_of, find_release, is_release, read_release
 from motif_jax.files import LAYOUT_KEY, check_layout, checkpoint_steps
 from motif_jax.structs import UserError
 from motif_jax.system.errors import is_about_the_file
@@ -233,11 +232,6 @@ def _with_empty(tree: Any, empty: dict[tuple[str, ...], tuple[list[int], str]], 
 
 def _reason(error: Exception) -> str:
     return clean((str(error).splitlines() or [""])[0], 200)
-
-
-def checksum_of(metadata: dict[str, Any]) -> str:
-    """SHA-256 checksum of metadata, which must be JSON's types."""
-    return hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()
 
 
 def find_checkpoints(path: Path, kind: str = "reward") -> Path:

@@ -37,7 +37,9 @@ def check_parameters(tree: Any, source: Path, flag: str = "path") -> None:
 
 
 def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: str = "path") -> Any:
-    """Puts arrays into the structure of `like`; raises UserError for another name, shape or dtype, and for NaN."""
+    """Puts arrays into the structure of `like`; raises UserError unless names, shapes and dtypes are equal and all
+    numbers finite.
+    """
     wanted, structure = jax.tree_util.tree_flatten_with_path(like)
     arrays = {name: np.asarray(array) for name, array in by_path.items()}
     expected = {name_of(path): f"{leaf.shape} {leaf.dtype}" for path, leaf in wanted}

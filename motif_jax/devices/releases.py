@@ -80,9 +80,13 @@ def read_metadata(directory: Path) -> Metadata:
     return metadata
 
 
+def checksum_of(metadata: Metadata) -> str:
+    """The SHA-256 of metadata of JSON's types, independent of spaces and of the order of keys."""
+    return hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()
+
+
 def _checksum(metadata: Metadata) -> str:
-    """The checksum of metadata, independent of spaces and of the order of keys."""
-    return "sha256:" + hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()[:16]
+    return f"sha256:{checksum_of(metadata)[:16]}"
 
 
 def read_checked(directory: Path, name: str, metadata: Metadata, limit: int = LARGEST) -> bytes:
@@ -218,7 +222,8 @@ def usable(directory: Path) -> Iterator[None]:
 
 def _reading(directory: Path, name: str) -> contextlib.AbstractContextManager[None]:
     what = f"{name!r} of the release in {str(directory)!r}"
-    return legible(what, "", LookupError, TypeError, AttributeError, safetensors.SafetensorError)
+    kinds = LookupError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError
+    return legible(what, "", *kinds)
 
 
 def _numbers(tree: Any) -> Any:

@@ -126,10 +126,7 @@ def machine_words(machine: Mapping[str, Any]) -> str:
     return esc(", ".join(words))
 
 
-# The figures of a page as CSV: a link beside a table or a chart that contains the file, so that it works offline.
-#
-# Numbers have no thousands separators. A text that a spreadsheet would evaluate as a formula gets an apostrophe in
-# front, because captions, names of models and answers are not trusted.
+# ---- figures as CSV, in a link that contains the file, so that it works offline
 
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\n]")
 NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?(e[+-]?\d+)?")
@@ -159,7 +156,7 @@ def csv_link(sheet: Sheet) -> str:
 
 
 def _harmless(value: Any) -> Any:
-    """The value as a cell that a spreadsheet does not evaluate."""
+    """The value as a cell that a spreadsheet does not evaluate as a formula: captions and answers are not trusted."""
     if value is None or isinstance(value, bool | int | float):
         return value
     text = str(value).translate(CONTROLS)

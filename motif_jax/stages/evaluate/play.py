@@ -28,7 +28,6 @@ import numpy as np
 
 from motif_jax.actors.acting import Arrays, answer, make_batch
 from motif_jax.console import print_line
-from motif_jax.devices.checkpoints import find_checkpoints
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.protocols import CONTROLS, TASK, TITLES, is_variation, suffix
@@ -48,11 +47,11 @@ from motif_jax.episodes.playback import (
     replay_of,
     write_tracks,
 )
-from motif_jax.files import to_plain, write_lines
+from motif_jax.files import checkpoint_steps, to_plain, write_lines
 from motif_jax.language.config import is_language_model
 from motif_jax.offline.recipes import Recipe
 from motif_jax.pages.figures import WATCHED, Player, Watched, label
-from motif_jax.policies.choice import list_steps, load
+from motif_jax.policies.choice import load
 from motif_jax.policies.decoding import PRETRAINED, SCORE, Decoding, describe_unused
 from motif_jax.policies.language_policy import make_language_policy
 from motif_jax.policies.model import Model, probabilities, read_policy
@@ -332,21 +331,11 @@ def sum_of(model: Model) -> str:
 
 def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
     """The reward sources of the workdir's policy; without a learnt one among them, the config's learnt reward."""
-    try:
-        directory, steps = list_steps(str(workdir / "policy"), evaluate.FLAG)
-    except UserError:  # no policy
-        steps = []
-    sources = RewardSources()
-    if steps:
-        _, _, sources = read_policy(directory, str(steps[-1]), trusted_classes(config, config.policy.network))
-    if sources.learnt:
+    sources, own, section = RewardSources(), workdir / "policy/checkpoints", config.policy
+    if steps := checkpoint_steps(own):
+        _, _, sources = read_policy(own, str(steps[-1]), trusted_classes(config, section.network))
+    if sources.learnt or not (section.reward_dir or checkpoint_steps(workdir / "reward/checkpoints")):
         return sources
-    section = config.policy
-    if not section.reward_dir:
-        try:
-            find_checkpoints(workdir / "reward")
-        except UserError:
-            return sources
     reward = load_reward(section.reward_dir or workdir, section.reward_checkpoint)
     learnt = LearntSource(reward, make_mix(section, reward), section.reference_alignment)
     return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt), *sources])
