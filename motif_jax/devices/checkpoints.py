@@ -69,7 +69,7 @@ class Checkpoints:
     ) -> None:
         """Starts to write a checkpoint; the next save, or `close`, waits for it and deletes surplus ones."""
         # Copies on the host, because the next step may reuse the memory of `state`, and one device must be able to read
-        # a checkpoint of four. Orbax refuses empty arrays: `_with_empty` puts them back from the metadata.
+        # a checkpoint of four. Orbax refuses empty arrays: `_read` puts them back from the metadata.
         arrays = host_copy(state)
         copy = jax.tree.map(lambda array: array if array.size else None, arrays)
         every, before = self._milestone_every, max(self.steps(), default=0)
@@ -115,7 +115,16 @@ class Checkpoints:
         if sum_of_arrays(arrays) != checksum:
             raise ValueError("its arrays are damaged")
         empty = {tuple(path): (shape, dtype) for path, shape, dtype in metadata.get(EMPTY, [])}
-        return step, _with_empty(arrays, empty), metadata
+
+        def put_back(path: Any, array: Any) -> Any:
+            if array is not None or (name := keys_of(path)) not in empty:
+                return None if array is None else np.asarray(array)
+            shape, dtype = empty[name]
+            if 0 not in shape:
+                raise ValueError("its metadata are damaged")
+            return np.zeros(shape, dtype)
+
+        return step, jax.tree_util.tree_map_with_path(put_back, arrays, is_leaf=lambda leaf: leaf is None), metadata
 
     def latest(self) -> tuple[int, Any, dict[str, Any]] | None:
         """Step, arrays in dictionaries and metadata of the last readable checkpoint; None without checkpoints.
@@ -212,22 +221,6 @@ def _is_not_from_orbax(record: logging.LogRecord) -> bool:
         message = record.getMessage()
         return not ("was never retrieved" in message and "orbax" in message)  # orbax is in the message as a path
     return not (record.exc_info and "/orbax/" in record.pathname)
-
-
-def _with_empty(tree: Any, empty: dict[tuple[str, ...], tuple[list[int], str]], path: tuple[str, ...] = ()) -> Any:
-    """The arrays that orbax has read; None stands for arrays without elements, which are put back."""
-    if isinstance(tree, dict):
-        return {key: _with_empty(inner, empty, (*path, str(key))) for key, inner in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [_with_empty(inner, empty, (*path, str(number))) for number, inner in enumerate(tree)]
-    if tree is not None:
-        return np.asarray(tree)
-    if path not in empty:
-        return None
-    shape, dtype = empty[path]
-    if 0 not in shape:
-        raise ValueError("its metadata are damaged")
-    return np.zeros(shape, dtype)
 
 
 def _reason(error: Exception) -> str:

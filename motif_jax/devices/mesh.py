@@ -36,9 +36,6 @@ Tree = TypeVar("Tree")
 Rules = Sequence[tuple[str, P]]
 
 
-# ---- the mesh
-
-
 def make_mesh(num_devices: int = 0, fsdp: int = 1, tensor: int = 1, section: str = "") -> Mesh:
     """Arranges the first `num_devices` (0: all) of all hosts as a mesh; raises UserError for sizes that do not fit."""
     devices = jax.devices()
@@ -68,9 +65,6 @@ def local_mesh(num_rows: int) -> Mesh:
 def batch_parts(mesh: Mesh) -> int:
     """The number of parts into which `shard` cuts a batch."""
     return mesh.shape[DATA] * mesh.shape[FSDP]
-
-
-# ---- where arrays lie
 
 
 def replicate(tree: Tree, mesh: Mesh) -> Tree:
@@ -126,9 +120,6 @@ def _put(tree: Tree, where: Any) -> Tree:
     return jax.tree.map(put, tree, where)
 
 
-# ---- programs on all devices
-
-
 def map_update(
     update: Callable[..., Any], mesh: Mesh, batch_axis: int, num_constants: int = 0, results: Any = None
 ) -> Any:
@@ -169,9 +160,6 @@ def map_update(
 def total(tree: Tree) -> Tree:
     """The sum over all parts of the batch, inside a mapped function."""
     return jax.lax.psum(tree, DATA)
-
-
-# ---- memory of a device
 
 
 class DeviceMemory(NamedTuple):

@@ -479,9 +479,6 @@ def runs_table(variants: Sequence[Variant], home: Path) -> str:
     return table(names, rows, (1, 2, 3), kind="fits", sheet=(head, sheet))
 
 
-# ---- the figures over seeds
-
-
 def gather(runs: Sequence[PlannedRun], workdir: Path) -> list[Variant]:
     """Reads the results of all runs and groups them by variant."""
     variants: dict[str, Variant] = {}
@@ -557,11 +554,11 @@ def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
 
 def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
     """The figures that all of these players have, a value per player. [S] each"""
-    figures_of = [player.figures for player in players if player]
+    measured = [player.figures for player in players if player]
     return {
-        name: np.array([interval.mean for figures in figures_of if (interval := figures[name])])
-        for name in (figures_of[0] if figures_of else ())
-        if all(figures.get(name) for figures in figures_of)
+        name: np.array([interval.mean for one in measured if (interval := one[name])])
+        for name in (measured[0] if measured else ())
+        if all(one.get(name) for one in measured)
     }
 
 

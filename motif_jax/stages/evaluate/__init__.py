@@ -299,9 +299,6 @@ def games_of(config: EvaluateConfig) -> dict[str, Any]:
     return essential(config.env) | {"seed": config.seed}
 
 
-# ---- the files of a player
-
-
 def rules_of(world: World) -> Rules:
     """The rules that count the events of a world's episodes; raises UserError for an invalid file."""
     return read_texts(world.about, world.texts).rules()

@@ -230,6 +230,7 @@ class Evaluation:
         if playing.writer and self.repeatable:
             shown = {number: self.tracks[number] for number in sorted(set(kept.values()))}
             self.stage.write("letters", {"episodes": letters(self.config, playing, shown)})
+        rows = [row for _, row in sorted(self.rows.items())]
         rules = f"with {protocol}" if is_variation(protocol) else f"by the rules of {TITLES.get(protocol, protocol)}"
         summary = self.metadata | {
             "stamp": evaluate.stamp(self.config, self.workdir, self.contender),
@@ -242,11 +243,8 @@ class Evaluation:
             "steps_per_s": round(steps / seconds),
             "chosen": self.config.evaluate.replays,
             "replays": kept,
-            **results.summarise_episodes(
-                [self.rows[number] for number in sorted(self.rows)], self.config.seed, self.world.figures,
-                evaluate.rules_of(self.world), getattr(self.world, "families", ()), self.wanted,
-            ),
-        }  # fmt: skip
+            **results.summarise_episodes(rows, self.config.seed, self.world, self.wanted),
+        }
         named = label(from_plain(Player, summary))
         files = [file_of(folder, number) for number in dict.fromkeys(number for _, number in sorted(kept.items()))]
         self.stage.write(WATCHED, Watched(tuple(results.packed_replay(file, named) for file in files)))
@@ -402,9 +400,6 @@ def report_other_games(name: str, trained: dict[str, Any], config: EvaluateConfi
     other = [f"{'.'.join(key)} = {before[key]!r}, not {now[key]!r}" for key in keys]
     if other:
         print_line(f"evaluate: {name} was trained with {'; '.join(other)} (--config.env)")
-
-
-# ---- the games
 
 
 def play(
