@@ -63,11 +63,9 @@ def check(config: ExportConfig) -> None:
 
 def check_output(section: Export, path: Path) -> None:
     """Raises UserError if the output would replace anything other than a release by a release."""
-    if section.transcripts != "none":
-        taken = os.path.lexists(path)
-    else:
-        taken = path.is_dir() and any(path.iterdir()) and (section.language != "none" or not is_release(path))
-    if taken:
+    replaceable = section.transcripts == "none" and path.is_dir()
+    replaceable = replaceable and (not any(path.iterdir()) or (section.language == "none" and is_release(path)))
+    if os.path.lexists(path) and not replaceable:
         raise UserError(f"{str(path)!r} exists already, or has other files: name a new one ({FLAG}.to)")
 
 
