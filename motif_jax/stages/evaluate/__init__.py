@@ -118,8 +118,10 @@ def _named(section: Evaluate) -> list[tuple[str, str]]:
 def split_option(policy: str) -> tuple[str, str]:
     """A policy, and the option behind it that is to play alone, "" for none. Names of directories may contain a #."""
     path, mark, option = policy.rpartition(OPTION)
-    is_path = any(Path(name).is_dir() for name in (policy, policy.rpartition("@")[0]) if name)
-    return (path, option) if mark and option and "/" not in option and not is_path else (policy, "")
+    names = filter(None, (policy, policy.rpartition("@")[0]))
+    if not (mark and option) or "/" in option or any(Path(name).is_dir() for name in names):
+        return policy, ""
+    return path, option
 
 
 def find_contenders(config: EvaluateConfig, workdir: Path) -> list[tuple[Contender, str]]:
