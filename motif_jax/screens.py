@@ -23,8 +23,10 @@ def printable(text: str) -> str:
 
 
 def _is_plain(character: str) -> bool:
-    wide, kind = unicodedata.east_asian_width(character) in ("W", "F"), unicodedata.category(character)
-    return character.isprintable() and not wide and kind not in ("Mn", "Me", "Cf")
+    if character.isascii():
+        return character.isprintable()
+    wide = unicodedata.east_asian_width(character) in ("W", "F")
+    return character.isprintable() and not wide and unicodedata.category(character) not in ("Mn", "Me", "Cf")
 
 
 def screen_text(chars: np.ndarray, colors: np.ndarray | None = None, cursor: tuple[int, int] | None = None) -> str:
