@@ -6,7 +6,7 @@ compares several runs. The stage is complete until a section changes. The same s
 byte.
 
 An experiment with several seeds has a page about all of them, which links to the page of each run. A figure of a run is
-the mean over its evaluated episodes; intervals are over runs with different seeds (pages/over_seeds.py).
+the mean over its evaluated episodes; intervals are over runs with different seeds.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ from motif_jax.pages.blocks import (
     table,
 )
 from motif_jax.pages.charts import COLOURS, curves, dots, reach
-from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Players, Watched
-from motif_jax.pages.over_seeds import band, estimate, improvement, interquartile_mean, seeds_needed
+from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Players, Watched, estimate
 from motif_jax.run import SECTIONS, Head, Run
 from motif_jax.stages import Experiment, Stage, without_lock
 from motif_jax.structs import UserError
@@ -411,7 +410,7 @@ def table_over_seeds(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
             if name not in values:
                 cells.append(cell(None))
                 continue
-            interval, middle = intervals[name], interquartile_mean(values[name])
+            interval, middle = intervals[name], figures.interquartile_mean(values[name])
             sheet.append((what, name, interval.mean, interval.low, interval.high, middle, len(values[name]), side))
             scale = dots(values[name].tolist(), interval, low, high, COLOURS[number % len(COLOURS)])
             cells.append(cell(interval, f" · IQM {exact(middle)}") + scale)
@@ -431,11 +430,11 @@ def comparison(variants: Mapping[str, Mapping[str, np.ndarray]], one_reward: boo
         shared = [figure for figure in variants[ours] if figure in variants[theirs]]
         for figure in (one for one in shared if one != "intrinsic_return" or one_reward):
             first, second = variants[ours][figure], variants[theirs][figure]
-            side, needed = figures.better(figure, measured), seeds_needed(first, second)
+            side, needed = figures.better(figure, measured), figures.seeds_needed(first, second)
             sign = -1.0 if side == "lower" else 1.0
             rows.append([
                 f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(figures.words(figure)[0]), side or "not known",
-                f"{first.mean() - second.mean():+.2f}", improvement(sign * first, sign * second).spelt,
+                f"{first.mean() - second.mean():+.2f}", figures.improvement(sign * first, sign * second).spelt,
                 "–" if needed is None else str(needed),
             ])  # fmt: skip
     return (
@@ -454,7 +453,8 @@ def training(variants: Sequence[Variant]) -> list[str]:
         lines, bands = {}, {}
         for variant in variants:
             label = variant.name or "mean over seeds"
-            if over := band([points for one in variant.runs.values() if (points := figures.curve(one.rows, name))]):
+            drawn = [figures.curve(one.rows, name) for one in variant.runs.values()]
+            if over := figures.band([points for points in drawn if points]):
                 lines[label], bands[label] = over
         if len({value for points in lines.values() for _, value in points}) > 1:
             charts.append(curves(lines, "steps", title=title, note=note, bands=bands))
